@@ -1,0 +1,76 @@
+# Everything that a checkout can do. Each target sets itself up in .venv, from nothing but Python >= 3.11 and make,
+# and does nothing twice: a stamp in .venv says what is already there.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+# The peer in the benchmarks, pinned so that ratios stay comparable; empty leaves it out.
+TORCH ?= torch==2.13.0
+
+ROOMS := client dispatcher worker
+empty :=
+space := $(empty) $(empty)
+SOURCES := gt $(ROOMS) tests $(wildcard benchmarks examples)
+TREE := $(VENV)/typecheck
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check bench format lint types fast clean
+.DELETE_ON_ERROR:
+
+help: ## say what there is
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: $(VENV)/.installed ## train on handwritten digits on four workers, then on one, and compare
+	@$(BIN)/python examples/digits.py --config configs/digits.yaml
+
+test: $(VENV)/.installed ## every test that needs no GPU
+	@$(BIN)/python -m pytest -m "not gpu"
+
+check: lint types fast ## format, lint, strict types and the fast tests
+
+bench: $(VENV)/.bench ## measure GT beside NumPy and, when it can be had, PyTorch
+	@$(BIN)/python benchmarks/run.py
+
+format: $(VENV)/.installed ## write the one format, and fix what the linter can fix
+	@$(BIN)/ruff format $(SOURCES)
+	@$(BIN)/ruff check --fix $(SOURCES)
+
+lint: $(VENV)/.installed ## format and lint, changing nothing
+	@$(BIN)/ruff format --check $(SOURCES)
+	@$(BIN)/ruff check $(SOURCES)
+
+# Type checkers look for gt.client in gt/, and cannot follow the mapping in pyproject.toml. So they get a tree of links
+# in which the rooms are folders of gt, built anew each time because modules come and go. The sed gives files their names.
+types: $(VENV)/.installed ## strict types
+	@rm -rf $(TREE) && mkdir -p $(TREE)/gt
+	@ln -s $(foreach entry,$(wildcard gt/*) $(ROOMS),$(CURDIR)/$(entry)) $(TREE)/gt/
+	@cd $(TREE) && { $(CURDIR)/$(BIN)/mypy --config-file $(CURDIR)/pyproject.toml; echo $$? > .status; } \
+		| sed -E 's,^gt/($(subst $(space),|,$(ROOMS)))/,\1/,'; exit $$(cat .status)
+
+fast: $(VENV)/.installed ## the tests that start no process: seconds
+	@$(BIN)/python -m pytest -m "not process and not gpu"
+
+clean: ## remove .venv, caches and build products
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist *.egg-info
+	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(VENV)/.python:
+	@command -v $(PYTHON) > /dev/null \
+		|| { echo "GT needs Python 3.11 or newer, and there is no $(PYTHON): make PYTHON=/path/to/python3" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "GT needs Python 3.11 or newer, $(PYTHON) is older: make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@echo "setting up $(VENV) (once)"
+	@rm -rf $(VENV)
+	@$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/.installed: $(VENV)/.python pyproject.toml
+	@$(PIP) install --editable '.[dev]'
+	@touch $@
+
+# A machine that cannot have PyTorch measures the rest; the next run tries again.
+$(VENV)/.bench: $(VENV)/.installed
+	@if [ -z "$(TORCH)" ]; then echo "PyTorch was left out"; \
+	elif $(PIP) install '$(TORCH)'; then touch $@; \
+	else echo "PyTorch could not be installed: measuring without it"; fi

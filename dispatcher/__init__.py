@@ -1,0 +1,1 @@
+"""The dispatcher: rewrites the stream of each client into sharded plans for the workers."""

@@ -1,0 +1,1 @@
+"""GT, a tensor service: programs say what to compute, a YAML file says where."""
