@@ -1,0 +1,179 @@
+"""From a call in the user's program to one emitted instruction: its signature, tags and place on the tape.
+
+`apply` is the only way to emit. It must stay short: everything that is the same the next time round the user's loop is
+found again by one dictionary look-up.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Final
+
+from gt.infer import infer
+from gt.instruction import Tag
+from gt.ops import OPS
+
+from . import autograd, session
+from . import tensor as core
+from .gradients import GRADIENTS
+from .segment import Signature
+
+if TYPE_CHECKING:
+    from .tensor import Tensor
+
+MAX_SIGNATURES: Final = 1 << 16
+"""Signatures kept; beyond that all are forgotten and found again, so ever-new shapes cannot fill the memory."""
+
+_KINDS: Final[dict[type, str]] = {bool: "b", int: "i", float: "f"}
+
+
+class Context:
+    """The tags that surround an instruction, and whether gradients are recorded. Immutable; `site` None: the user's line."""
+
+    __slots__ = ("backward", "grad", "phase", "signal", "site")
+
+    def __init__(
+        self, signal: tuple[str, ...], phase: str, site: str | None, grad: bool, backward: tuple[str, ...] | None = None
+    ) -> None:
+        self.signal = signal
+        self.phase = phase
+        self.site = site
+        self.grad = grad
+        self.backward = backward
+        """The signal path of the gradients, when it is not that of the forward instruction."""
+
+
+_CONTEXT: Final[ContextVar[Context]] = ContextVar("gt_context", default=Context((), "forward", None, True))
+_contexts: dict[tuple[Any, ...], Context] = {}
+_signatures: dict[tuple[Any, ...], Signature] = {}
+_internal: dict[int, tuple[dict[str, Any], bool]] = {}
+
+
+def current() -> Context:
+    """The context of this thread or asyncio task."""
+    return _CONTEXT.get()
+
+
+def interned(
+    signal: tuple[str, ...], phase: str, site: str | None, grad: bool, backward: tuple[str, ...] | None = None
+) -> Context:
+    """The one context with these tags, so that equal contexts find equal signatures."""
+    key = (signal, phase, site, grad, backward)
+    found = _contexts.get(key)
+    if found is None:
+        if len(_contexts) >= MAX_SIGNATURES:
+            _contexts.clear()
+        found = _contexts[key] = Context(*key)
+    return found
+
+
+@contextmanager
+def using(context: Context) -> Iterator[None]:
+    """Emit in `context` inside the `with`."""
+    token = _CONTEXT.set(context)
+    try:
+        yield
+    finally:
+        _CONTEXT.reset(token)
+
+
+def enter(context: Context) -> Context:
+    """Set the context; returns the one before, for the caller to set again."""
+    before = _CONTEXT.get()
+    _CONTEXT.set(context)
+    return before
+
+
+@contextmanager
+def with_changes(**changes: Any) -> Iterator[None]:
+    """Emit in the current context with some of `signal`, `phase`, `site`, `grad`, `backward` changed."""
+    now = _CONTEXT.get()
+    fields = {"signal": now.signal, "phase": now.phase, "site": now.site, "grad": now.grad, "backward": now.backward}
+    with using(interned(**(fields | changes))):
+        yield
+
+
+def _is_internal(scope: dict[str, Any]) -> bool:
+    """Whether a frame with these globals is GT's own."""
+    known = _internal.get(id(scope))
+    if known is None:
+        name = str(scope.get("__name__", ""))
+        known = (scope, name == "gt" or name.startswith("gt."))
+        if len(_internal) >= MAX_SIGNATURES:
+            _internal.clear()
+        _internal[id(scope)] = known
+    return known[1]
+
+
+def user_frame(frame: FrameType) -> FrameType:
+    """The first frame outside GT, going outwards; the outermost when there is none."""
+    while _is_internal(frame.f_globals) and frame.f_back is not None:
+        frame = frame.f_back
+    return frame
+
+
+def site_of(frame: FrameType) -> str:
+    """'file:line' of a frame."""
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def apply(op: str, operands: tuple[Any, ...], *attributes: Any) -> Tensor:
+    """Emit one instruction and return its result. `operands` are tensors and Python scalars (bool, int, float).
+
+    `attributes` come in the order in which `gt/ops.py` declares them. Raises `ShapeError` or `DTypeError` at once.
+    """
+    context = _CONTEXT.get()
+    values: list[Any] = []
+    key: list[Any] = [op, context, attributes]
+    recording = False
+    for operand in operands:
+        kind = _KINDS.get(type(operand))
+        if kind is None:
+            if operand._view is not None:
+                operand._refresh()
+            if operand._edge is not None:
+                recording = True
+            value = operand._value
+            values.append(value)
+            key.append(value.spec)
+        else:
+            values.append(operand)
+            key.append(kind)
+    frame = None
+    if context.site is None:
+        frame = sys._getframe(1)
+        while _is_internal(frame.f_globals) and frame.f_back is not None:
+            frame = frame.f_back
+        key.append(id(frame.f_code))
+        key.append(frame.f_lasti)
+    found = tuple(key)
+    signature = _signatures.get(found)
+    if signature is None:
+        signature = _sign(found, op, attributes, context, frame, len(operands))
+    value = session.builder().emit(signature, values)
+    out = core.Tensor(value)
+    if recording and context.grad and signature.differentiable is not None:
+        out._edge = autograd.record(signature, context, operands, values, value)
+    return out
+
+
+def _sign(
+    key: tuple[Any, ...], op: str, values: tuple[Any, ...], context: Context, frame: FrameType | None, arity: int
+) -> Signature:
+    """Make and keep the signature of an instruction seen for the first time."""
+    attributes = dict(zip(OPS[op].attributes, values, strict=True))
+    operands = key[3 : 3 + arity]
+    results = infer(op, operands, attributes)
+    site = context.site if frame is None else site_of(frame)
+    tag = Tag(context.signal, context.phase, site or "")
+    signature = Signature(op, attributes, operands, results, tag, frame and frame.f_code)
+    if results[0].dtype.kind == "f":
+        signature.differentiable = GRADIENTS.get(op)
+    if len(_signatures) >= MAX_SIGNATURES:
+        _signatures.clear()
+    _signatures[key] = signature
+    return signature

@@ -1,0 +1,228 @@
+"""The segment builder: gathers instructions between two flushes and turns them into definitions and runs.
+
+No socket, clock or thread here. A builder belongs to one client thread; `lock` is held while it changes, because another
+thread may flush it. The per-op path is a plain call, `emit`. Ids: output n of the segment being gathered is tensor
+`base + n`, so nothing needs to be renamed at a flush; a value born and dead in between is never heard of elsewhere.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, Final
+
+from gt.dtypes import Scalar
+from gt.errors import SessionError
+from gt.infer import Attributes
+from gt.instruction import INPUT, OUTPUT, SCALAR, Instruction, Segment, Tag, pack_segment, ref
+from gt.messages import Define, Drop, Free, Run
+from gt.spec import Spec
+
+FLUSH_LENGTH: Final = 512
+"""Instructions after which a segment is flushed by itself."""
+MAX_DEFINITIONS: Final = 1024
+"""Definitions that a client keeps alive at the dispatcher; the least recently used goes first."""
+ID_BITS: Final = 40
+"""Each builder hands out ids from a range of its own, 2**40 long."""
+
+
+class Value:
+    """One immutable tensor value: its id and spec. When nobody refers to it any more, its builder hears of it."""
+
+    __slots__ = ("id", "owner", "spec")
+
+    def __init__(self, owner: Builder, number: int, spec: Spec) -> None:
+        self.owner = owner
+        self.id = number
+        self.spec = spec
+
+    def __del__(self) -> None:
+        self.owner.dead.append(self.id)
+
+
+class Signature:
+    """All of an instruction but which tensors it reads: interned, so that an equal one is this very object."""
+
+    __slots__ = ("attributes", "backward", "code", "differentiable", "op", "operands", "results", "tag")
+
+    def __init__(
+        self, op: str, attributes: Attributes, operands: tuple[Spec | str, ...], results: tuple[Spec, ...], tag: Tag, code: Any
+    ) -> None:
+        self.op = op
+        self.attributes = attributes
+        self.operands = operands
+        self.results = results
+        self.tag = tag
+        self.code = code
+        """Keeps the user's code object alive, whose address is part of the key that found this signature."""
+        self.differentiable: Any = None
+        """The gradient rule, when the op has one; set by whoever made the signature."""
+        self.backward: Any = None
+        """The context in which the gradient is emitted, made at first need."""
+
+
+class Definitions:
+    """The sender's side of the dispatcher's cache: bounded, least recently used out first, never evicted elsewhere."""
+
+    def __init__(self, capacity: int = MAX_DEFINITIONS) -> None:
+        self.capacity = capacity
+        self.numbers: OrderedDict[Any, int] = OrderedDict()
+        self.made = 0
+        self.hits = 0
+
+    def find(self, key: Any) -> int | None:
+        """The number under which the dispatcher knows this segment."""
+        number = self.numbers.get(key)
+        if number is not None:
+            self.hits += 1
+            self.numbers.move_to_end(key)
+        return number
+
+    def add(self, key: Any) -> tuple[int, int | None]:
+        """(a new number, the number to drop for it)."""
+        dropped = self.numbers.popitem(last=False)[1] if len(self.numbers) >= self.capacity else None
+        self.made += 1
+        self.numbers[key] = self.made
+        return self.made, dropped
+
+
+Sink = Callable[[list[Any]], None]
+"""Takes the messages of one flush, in order."""
+
+
+class Builder:
+    """Gathers one thread's instructions. `sink` sends what a flush makes; `definitions` is shared by the session's threads."""
+
+    __slots__ = ("base", "count", "dead", "definitions", "foreign", "inputs", "lock", "record", "scalars", "session", "sink")
+
+    def __init__(self, session: object, number: int, definitions: Definitions, sink: Sink) -> None:
+        self.session = session
+        self.definitions = definitions
+        self.sink = sink
+        self.base = number << ID_BITS
+        self.count = 0
+        self.dead: list[int] = []
+        self.record: list[Any] = []
+        self.inputs: dict[int, int] = {}
+        self.foreign: list[Value] = []
+        """Inputs that other threads own, kept alive until the run that reads them is on its way."""
+        self.scalars: list[Scalar] = []
+        self.lock = threading.RLock()
+
+    def emit(self, signature: Signature, operands: tuple[Any, ...]) -> Value:
+        """Append one instruction; `operands` are `Value`s and Python scalars. The result's value (ops have one result)."""
+        for operand in operands:
+            if type(operand) is Value and operand.owner is not self:
+                self._adopt(operand)
+        with self.lock:
+            record = self.record
+            base = self.base
+            refs: list[Any] = [signature]
+            for operand in operands:
+                if type(operand) is Value:
+                    at = operand.id - base
+                    if at < 0 or operand.owner is not self:
+                        at = ~self.inputs.setdefault(operand.id, len(self.inputs))
+                    refs.append(at)
+                else:
+                    self.scalars.append(operand)
+            record += refs
+            count = self.count
+            self.count = count + 1
+            value = Value(self, base + count, signature.results[0])
+        if count + 1 >= FLUSH_LENGTH:
+            self.flush()
+        return value
+
+    def _adopt(self, value: Value) -> None:
+        """Make sure that another thread's value is on its way to the dispatcher, and stays while this segment reads it."""
+        owner = value.owner
+        if owner.session is not self.session:
+            raise SessionError("this tensor belongs to a session that has ended: fetch what you need before gt.disconnect()")
+        if value.id >= owner.base:
+            owner.flush()
+        self.foreign.append(value)
+
+    def allocate(self, spec: Spec) -> Value:
+        """The value of a tensor that comes from outside (a put). Flushes first, so that ids and the stream stay in order."""
+        with self.lock:
+            self.flush()
+            value = Value(self, self.base, spec)
+            self.base += 1
+            return value
+
+    def flush(self) -> None:
+        """Send what was gathered: at most one definition, one run, and the deaths since the last flush."""
+        with self.lock:
+            if not self.count and not self.dead:
+                return
+            dead = self.dead[:]
+            del self.dead[: len(dead)]
+            base, count = self.base, self.count
+            alive = bytearray(b"\1") * count
+            dying: list[int] = []
+            freed: list[int] = []
+            inputs = self.inputs
+            for number in dead:
+                if number >= base:
+                    alive[number - base] = 0
+                elif number in inputs:
+                    dying.append(inputs[number])
+                else:
+                    freed.append(number)
+            if not count:
+                self.sink([Free(freed)])
+                return
+            record, scalars = self.record, self.scalars
+            self.record, self.scalars, self.inputs = [], [], {}
+            foreign, self.foreign = self.foreign, []
+            self.base, self.count = base + count, 0
+            key = (tuple(record), bytes(alive))
+            messages: list[Any] = []
+            number = self.definitions.find(key)
+            if number is None:
+                number, dropped = self.definitions.add(key)
+                if dropped is not None:
+                    messages.append(Drop(dropped))
+                messages.append(Define(number, pack_segment(segment_of(record, alive, len(inputs)))))
+            messages.append(Run(number, base, list(inputs), scalars, dying, freed))
+            self.sink(messages)
+            foreign.clear()
+
+    def check(self) -> None:
+        """The invariants of a builder between calls."""
+        signatures = [item for item in self.record if type(item) is Signature]
+        assert len(signatures) == self.count, "one signature an instruction"
+        scalars = sum(isinstance(operand, str) for signature in signatures for operand in signature.operands)
+        assert scalars == len(self.scalars), "one scalar for each scalar operand"
+        assert sorted(self.inputs.values()) == list(range(len(self.inputs))), "input slots are dense"
+
+
+def segment_of(record: list[Any], alive: bytes | bytearray, inputs: int) -> Segment:
+    """The segment that a builder's record stands for."""
+    tags: dict[Tag, int] = {}
+    instructions: list[Instruction] = []
+    values: list[Spec] = []
+    specs: list[Spec | None] = [None] * inputs
+    kinds: list[str] = []
+    cursor = iter(record)
+    for signature in cursor:
+        references = []
+        for operand in signature.operands:
+            if isinstance(operand, str):
+                references.append(ref(SCALAR, len(kinds)))
+                kinds.append(operand)
+                continue
+            at = next(cursor)
+            if at < 0:
+                specs[~at] = operand
+            references.append(ref(INPUT, ~at) if at < 0 else ref(OUTPUT, at))
+        outputs = range(len(values), len(values) + len(signature.results))
+        values.extend(signature.results)
+        tag = tags.setdefault(signature.tag, len(tags))
+        instructions.append(Instruction(signature.op, outputs, tuple(references), signature.attributes, tag))
+    known = tuple(spec for spec in specs if spec is not None)
+    assert len(known) == inputs, "every input is read by an instruction"
+    survivors = tuple(n for n, lives in enumerate(alive) if lives)
+    return Segment(known, "".join(kinds), tuple(tags), tuple(instructions), tuple(values), survivors)

@@ -1,0 +1,731 @@
+"""The dispatcher as a state machine: events in, sends out. No socket, clock, thread or environment in here.
+
+    client ──Define/Run/Put/Free/Fetch──▶ queue ──in order──▶ issue ──Execute/Store/Release/Collect──▶ mesh
+    client ◀──Credit/Cut/Value/Failed────────────────────────────── ◀──Done/Landed/Part/Poisoned───── worker
+
+What holds, always:
+
+* A client's messages are acted on in the order it sent them. One that cannot be acted on yet (no worker has joined, a
+  member of the mesh has no credit, a put it reads has not landed) holds up what that client sent after it, nobody else.
+* Every plan gets the next number of one global order and goes to all members of its mesh in one step, or to none. So the
+  workers see subsequences of one order, and collectives inside plans cannot deadlock.
+* A tensor without a value has a fault instead, and whatever is computed from it inherits the fault.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from gt import messages as m
+from gt.config import Config
+from gt.errors import ConfigError, DTypeError, GTError, ProtocolError, ShapeError
+from gt.instruction import pack_plan, unpack_segment
+from gt.messages import Fault, fault_of
+from gt.partition import box, extent
+from gt.placement import Mesh, Replicate, Shard, format_layout, uniform_mesh
+from gt.spec import Spec, pack_spec, unpack_spec
+
+from .directory import Cached, Client, Collection, Entry, MeshRecord, Worker
+from .plan import Home, Planner
+from .policy import resolve
+
+WORKER_CREDITS: Final = 32
+"""Plans that a worker may have and not have finished."""
+CLIENT_CREDITS: Final = 64
+"""Runs and puts that a client may have sent and not have been credited for."""
+MAX_QUEUE: Final = 1 << 14
+"""Messages of one client that may wait here; a client that keeps to its credits never comes near."""
+MAX_PLANS: Final = 1024
+"""Plans kept for one session; the least recently used goes first."""
+MAX_TENSORS: Final = 1 << 22
+"""Live tensors of one session."""
+WORKER_TIMEOUT: Final = 10.0
+"""Seconds without a sign of life after which a worker counts as lost."""
+JOIN_TIMEOUT: Final = 30.0
+"""Seconds that a client's first tensor waits for the workers to join."""
+
+
+class Send(NamedTuple):
+    """One message for a group of peers, which all get the same bytes."""
+
+    to: tuple[bytes, ...]
+    message: m.Message
+
+
+class Received(NamedTuple):
+    """A message from a peer, the `number`th that it sent."""
+
+    peer: bytes
+    number: int
+    message: Any
+
+
+class Malformed(NamedTuple):
+    """Something that is no message."""
+
+    peer: bytes
+    reason: str
+
+
+class Lost(NamedTuple):
+    """A peer's process is gone."""
+
+    peer: bytes
+    reason: str
+
+
+class Tick(NamedTuple):
+    """Time has passed."""
+
+
+Event = Received | Malformed | Lost | Tick
+
+
+@dataclass(slots=True)
+class Counters:
+    """What has happened since the start."""
+
+    runs: int = 0
+    instructions: int = 0
+    plans: int = 0
+    refused: int = 0
+    poisoned: int = 0
+    fetches: int = 0
+    puts: int = 0
+
+
+class Core:
+    """One dispatcher. `workers_expected`: how many must have joined before the first tensor is placed."""
+
+    def __init__(
+        self, *, config: Config | None = None, workers_expected: int = 1, facts: dict[str, Any] | None = None,
+        log: Callable[[str, str], None] = lambda level, text: None,
+    ) -> None:  # fmt: skip
+        self.config = config or Config()
+        self.workers_expected = workers_expected
+        self.facts = facts or {}
+        self.log = log
+        self.clients: dict[bytes, Client] = {}
+        self.workers: dict[bytes, Worker] = {}
+        self.by_number: dict[int, Client] = {}
+        self.meshes: dict[int, MeshRecord] = {}
+        self.collections: dict[int, Collection] = {}
+        self.numbers = itertools.count(1)
+        self.mesh_numbers = itertools.count(1)
+        self.plan_numbers = itertools.count(1)
+        self.request_numbers = itertools.count(1)
+        self.order = 0
+        self.issued: dict[int, tuple[int, set[int]]] = {}
+        """For each order under way: its client, and the workers that have not finished it."""
+        self.counters = Counters()
+        self.started: float | None = None
+        self.out: list[Send] = []
+        self.held: dict[int, None] = {}
+        """Clients whose next message waits for a worker's credit."""
+        self.confused: set[bytes] = set()
+
+    def handle(self, event: Event, now: float) -> list[Send]:
+        """Act on one event; the messages to send, in order."""
+        if self.started is None:
+            self.started = now
+        if isinstance(event, Received):
+            self._received(event, now)
+        elif isinstance(event, Malformed):
+            self._refuse(event.peer, event.reason)
+        elif isinstance(event, Lost):
+            self._lost(event.peer, event.reason)
+        else:
+            self._tick(now)
+        out, self.out = self.out, []
+        return out
+
+    def check(self) -> None:
+        """The invariants between events."""
+        for client in self.clients.values():
+            assert self.by_number[client.number] is client
+            assert client.credited + len(client.inflight) <= client.arrived
+            for entry in client.table.values():
+                assert entry.fault is not None or entry.mesh in self.meshes, "a tensor is somewhere or has a fault"
+        for record in self.meshes.values():
+            numbers = {worker.number for worker in self.workers.values()}
+            assert record.fault or set(record.mesh.members) <= numbers, "a sound mesh has all its members"
+        for worker in self.workers.values():
+            assert len(worker.outstanding) <= WORKER_CREDITS
+
+    # peers
+
+    def _send(self, to: bytes, message: m.Message) -> None:
+        self.out.append(Send((to,), message))
+
+    def _multicast(self, mesh: Mesh, message: m.Message) -> None:
+        identities = self._identities(mesh)
+        if identities:
+            self.out.append(Send(identities, message))
+
+    def _identities(self, mesh: Mesh) -> tuple[bytes, ...]:
+        known = {worker.number: worker.identity for worker in self.workers.values()}
+        return tuple(known[number] for number in mesh.members if number in known)
+
+    def _refuse(self, peer: bytes, reason: str) -> None:
+        """Answer nonsense once, count it, and end the session of a peer whose stream can no longer be trusted."""
+        self.counters.refused += 1
+        if peer not in self.confused:
+            if len(self.confused) > 10_000:
+                self.confused.clear()
+            self.confused.add(peer)
+            self.log("warning", f"refused a message: {reason}")
+        self._send(peer, m.Goodbye("ProtocolError", f"{reason}; start afresh with Hello"))
+        if peer in self.clients or peer in self.workers:
+            self._lost(peer, f"it broke the protocol: {reason}")
+
+    def _received(self, event: Received, now: float) -> None:
+        peer, number, message = event
+        if isinstance(message, m.Hello):
+            self._hello(peer, message, now)
+            return
+        client, worker = self.clients.get(peer), self.workers.get(peer)
+        known = client or worker
+        if known is None:
+            if not isinstance(message, m.Goodbye):
+                self._refuse(peer, f"{type(message).__name__} before Hello")
+            return
+        known.expected += 1
+        if number != known.expected:
+            self._refuse(peer, f"message {number} where {known.expected} was due")
+        elif worker is not None:
+            worker.heard = now
+            self._from_worker(worker, message)
+        elif client is not None:
+            self._from_client(client, message, now)
+
+    def _hello(self, peer: bytes, hello: m.Hello, now: float) -> None:
+        if hello.version != m.VERSION:
+            self._send(peer, m.Goodbye("ProtocolError", f"this dispatcher speaks protocol {m.VERSION}, not {hello.version}"))
+        elif peer in self.clients or peer in self.workers:
+            self._refuse(peer, "a second Hello")
+        elif hello.role == "client":
+            number = next(self.numbers)
+            bulk = hello.facts.get("bulk", b"")
+            if not isinstance(bulk, bytes):
+                self._refuse(peer, "a bulk identity is bytes")
+                return
+            client = Client(peer, number, hello.facts, bulk)
+            self.clients[peer] = self.by_number[number] = client
+            facts = {**self.facts, "workers": len(self.workers), "credits": CLIENT_CREDITS}
+            self._send(peer, m.Welcome(number, facts))
+            self.log("info", f"client {number} joined")
+        elif hello.role == "worker":
+            self._worker_joins(peer, hello, now)
+        else:
+            self._refuse(peer, f"no role {hello.role[:20]!r}")
+
+    def _worker_joins(self, peer: bytes, hello: m.Hello, now: float) -> None:
+        address, bulk = hello.facts.get("address"), hello.facts.get("bulk", b"")
+        if not isinstance(address, str) or not isinstance(bulk, bytes):
+            self._refuse(peer, "a worker says its address and bulk identity")
+            return
+        taken = {worker.number for worker in self.workers.values()}
+        number = next(n for n in itertools.count() if n not in taken)
+        self.workers[peer] = Worker(peer, number, hello.facts, address, bulk, heard=now)
+        self._send(peer, m.Welcome(number, self.facts))
+        self.log("info", f"worker {number} joined ({hello.facts.get('device', 'unknown device')})")
+        self._pump_all(now)
+
+    def _lost(self, peer: bytes, reason: str) -> None:
+        client = self.clients.pop(peer, None)
+        if client is not None:
+            self._forget(client)
+            self.log("info", f"client {client.number} left: {reason}")
+        worker = self.workers.pop(peer, None)
+        if worker is not None:
+            self.log("warning", f"worker {worker.number} was lost: {reason}")
+            self._worker_lost(worker, reason)
+
+    def _forget(self, client: Client) -> None:
+        del self.by_number[client.number]
+        for number, collection in list(self.collections.items()):
+            if collection.client == client.number:
+                del self.collections[number]
+        if client.mesh is not None:
+            self._multicast(client.mesh, m.Forget(client.number))
+            self._drop_plans(client)
+            self._drop_mesh(client.mesh)
+
+    def _drop_mesh(self, mesh: Mesh) -> None:
+        del self.meshes[mesh.number]
+        self._multicast(mesh, m.DropMesh(mesh.number))
+
+    def _drop_plans(self, client: Client) -> None:
+        for cached in client.plans.values():
+            self._drop_plan(client, cached)
+        client.plans.clear()
+
+    def _drop_plan(self, client: Client, cached: Cached) -> None:
+        assert client.mesh is not None
+        record = self.meshes.get(client.mesh.number)
+        if record is not None and cached.number in record.plans:
+            record.plans.discard(cached.number)
+            self._multicast(record.mesh, m.DropPlan(cached.number))
+
+    def _worker_lost(self, worker: Worker, reason: str) -> None:
+        fault: Fault = ("WorkerLost", f"worker {worker.number} was lost ({reason}); what it held is gone")
+        if worker.outstanding:
+            self._done(worker, worker.outstanding[-1])
+        touched = [record for record in self.meshes.values() if worker.number in record.mesh.members]
+        for record in touched:
+            record.fault = fault
+            self._multicast(record.mesh, m.PeerLost(worker.number, fault[1]))
+        for number, collection in list(self.collections.items()):
+            if worker.number in collection.waiting:
+                self._fail_collection(number, fault)
+        dead = {record.mesh.number for record in touched}
+        for client in self.clients.values():
+            if client.mesh is None or client.mesh.number not in dead:
+                continue
+            for entry in client.table.values():
+                entry.fault = entry.fault or fault
+                entry.landing.clear()
+            explicit = client.config.mesh is not None
+            lost = client.mesh
+            self._drop_plans(client)
+            client.planner = None
+            self._drop_mesh(lost)
+            if explicit:
+                client.fault = (fault[0], f"{fault[1]}; the session's mesh ({client.config.mesh_where}) no longer fits")
+        for client in list(self.clients.values()):
+            self._pump(client)
+
+    def _tick(self, now: float) -> None:
+        for worker in list(self.workers.values()):
+            if now - worker.heard > WORKER_TIMEOUT:
+                self._lost(worker.identity, f"no sign of life for {WORKER_TIMEOUT:.0f} s")
+        if self.started is not None and len(self.workers) < self.workers_expected and now - self.started > JOIN_TIMEOUT:
+            self.log("error", f"{len(self.workers)} of {self.workers_expected} workers joined in {JOIN_TIMEOUT:.0f} s")
+            self.workers_expected = 0
+            self._pump_all(now)
+
+    def _pump_all(self, now: float) -> None:
+        for client in list(self.clients.values()):
+            self._pump(client)
+
+    # clients
+
+    def _from_client(self, client: Client, message: Any, now: float) -> None:
+        if isinstance(message, (m.Ping, m.Welcome)):
+            return
+        if isinstance(message, m.Goodbye):
+            self._lost(client.identity, "it said goodbye")
+        elif not isinstance(message, m.FROM_CLIENT):
+            self._refuse(client.identity, f"{type(message).__name__} from a client")
+        elif len(client.queue) >= MAX_QUEUE:
+            self._refuse(client.identity, f"more than {MAX_QUEUE} messages waiting: credits were ignored")
+        else:
+            client.queue.append(message)
+            if len(client.queue) == 1:
+                self._pump(client)
+
+    def _pump(self, client: Client) -> None:
+        """Act on what the client sent, in order, as far as it goes."""
+        queue = client.queue
+        while queue and client.identity in self.clients:
+            message = queue[0]
+            try:
+                if not self._act(client, message):
+                    return
+            except GTError as error:
+                self._fail(client, message, fault_of(error))
+            if queue and queue[0] is message:
+                queue.popleft()
+
+    def _act(self, client: Client, message: Any) -> bool:
+        """Act on one message of a client; False if it must wait."""
+        if isinstance(message, m.Run):
+            return self._run(client, message)
+        if isinstance(message, m.Put):
+            return self._put(client, message)
+        if isinstance(message, m.Free):
+            self._free(client, message.tensors)
+        elif isinstance(message, m.Fetch):
+            return self._fetch(client, message)
+        elif isinstance(message, m.Define):
+            self._define(client, message)
+        elif isinstance(message, m.Drop):
+            self._drop(client, message.segment)
+        elif isinstance(message, m.Configure):
+            return self._configure(client, message)
+        elif isinstance(message, m.Ask):
+            self._send(client.identity, m.Answer(message.request, self.statistics(client)))
+        return True
+
+    def _fail(self, client: Client, message: Any, fault: Fault) -> None:
+        """Say that a message could not be acted on; what it would have made inherits the fault."""
+        if isinstance(message, m.Run):
+            segment = client.segments.get(message.segment)
+            client.arrived += 1
+            if segment is not None and not isinstance(segment, tuple):
+                self._poison(client, message, segment, fault)
+            else:
+                self._send(client.identity, m.Failed(0, *fault))
+                self._finish(client, message)
+            self._credit(client)
+        elif isinstance(message, m.Put):
+            client.arrived += 1
+            client.table[message.tensor] = Entry(_safe_spec(message.spec), 0, Home(()), fault)
+            if message.bulk:
+                self._send(client.identity, m.Cut(message.tensor, []))
+            self._credit(client)
+        elif isinstance(message, (m.Fetch, m.Ask)):
+            self._send(client.identity, m.Failed(message.request, *fault))
+        elif isinstance(message, m.Configure):
+            client.fault = fault
+            self._send(client.identity, m.Failed(0, *fault))
+        else:
+            self._send(client.identity, m.Failed(0, *fault))
+
+    def _configure(self, client: Client, message: m.Configure) -> bool:
+        if client.table:
+            raise ConfigError("a config is loaded before the session's first tensor; start a new session with gt.disconnect()")
+        if not self._ready():
+            return False
+        client.fault = None
+        config = self.config.overlay(Config.from_wire(message.config))
+        if client.mesh is not None:
+            self._drop_mesh(client.mesh)
+            client.planner = None
+        client.config = config
+        self._mesh(client)
+        self._send(client.identity, m.Answer(0, {"mesh": dict(zip(client.mesh.axes, client.mesh.sizes, strict=True))}))  # type: ignore[union-attr]
+        return True
+
+    def _define(self, client: Client, message: m.Define) -> None:
+        if message.segment in client.segments:
+            raise ProtocolError(f"segment {message.segment} is defined already")
+        try:
+            client.segments[message.segment] = unpack_segment(message.body)
+        except (ProtocolError, ShapeError, DTypeError) as error:
+            self.counters.refused += 1
+            client.segments[message.segment] = fault_of(error)
+            self.log("warning", f"refused a definition of client {client.number}: {error}")
+
+    def _drop(self, client: Client, number: int) -> None:
+        client.segments.pop(number, None)
+        for key in [key for key in client.plans if key[0] == number]:
+            self._drop_plan(client, client.plans.pop(key))
+
+    # placing
+
+    def _ready(self) -> bool:
+        return len(self.workers) >= self.workers_expected
+
+    def _mesh(self, client: Client) -> Planner:
+        """The session's planner, with the mesh that its config asks for over the workers there are."""
+        if client.planner is not None:
+            return client.planner
+        if client.fault is not None:
+            raise m.error_of(*client.fault)
+        if not self.workers:
+            raise m.error_of("WorkerLost", "no worker has joined this service: start one with `gt worker --address …`")
+        config = client.config = client.config or self.config
+        axes = config.mesh_for(len(self.workers))
+        size = 1
+        for length in axes.values():
+            size *= length
+        numbers = sorted(worker.number for worker in self.workers.values())
+        if config.mesh is None and size == 1:
+            used = [record.mesh.members[0] for record in self.meshes.values()]
+            numbers.sort(key=lambda number: (used.count(number), number))
+        mesh = uniform_mesh(next(self.mesh_numbers), axes, tuple(numbers[:size]))
+        planner = Planner(mesh, resolve(config, mesh))
+        client.planner = planner
+        self.meshes[mesh.number] = MeshRecord(mesh)
+        addresses = {worker.number: worker.address for worker in self.workers.values()}
+        body = [list(mesh.axes), list(mesh.sizes), list(mesh.members), [list(w) for w in mesh.weights]]
+        self._multicast(mesh, m.DefineMesh(mesh.number, body, [addresses[number] for number in mesh.members]))
+        return planner
+
+    def _has_credit(self, client: Client, mesh: Mesh) -> bool:
+        members = set(mesh.members)
+        free = all(len(w.outstanding) < WORKER_CREDITS for w in self.workers.values() if w.number in members)
+        if not free:
+            self.held[client.number] = None
+        return free
+
+    def _run(self, client: Client, message: m.Run) -> bool:
+        """Turn one run of a segment into one execution of a plan, or inherit the fault of an input."""
+        if not self._ready():
+            return False
+        segment = client.segments.get(message.segment)
+        if segment is None:
+            raise ProtocolError(f"segment {message.segment} is not defined")
+        if isinstance(segment, tuple):
+            raise m.error_of(*segment)
+        if len(message.inputs) != len(segment.inputs) or len(message.scalars) != len(segment.kinds):
+            raise ProtocolError(f"segment {message.segment} has {len(segment.inputs)} inputs, {len(segment.kinds)} scalars")
+        _check_scalars(message.scalars, segment.kinds)
+        entries = self._entries(client, message.inputs)
+        for entry, spec in zip(entries, segment.inputs, strict=True):
+            if entry.fault is not None:
+                raise m.error_of(*entry.fault)
+            if entry.spec is not spec:
+                raise ProtocolError(f"an input is {entry.spec}, the segment says {spec}")
+        self._check_outputs(client, message, len(segment.survivors))
+        planner = self._mesh(client)
+        if any(entry.landing for entry in entries) or not self._has_credit(client, planner.mesh):
+            return False
+        cached = self._plan(client, planner, message.segment, tuple(entry.home for entry in entries))
+        self._issue(client, message, cached, entries)
+        return True
+
+    def _entries(self, client: Client, tensors: list[int]) -> list[Entry]:
+        try:
+            return [client.table[tensor] for tensor in tensors]
+        except KeyError as error:
+            raise ProtocolError(f"tensor {error.args[0]} does not exist") from None
+
+    def _check_outputs(self, client: Client, message: m.Run, survivors: int) -> None:
+        if any(not 0 <= position < len(message.inputs) for position in message.dying):
+            raise ProtocolError("dying positions are positions of inputs")
+        if len(client.table) + survivors > MAX_TENSORS:
+            raise m.error_of("OutOfMemory", f"more than {MAX_TENSORS} live tensors in one session")
+
+    def _plan(self, client: Client, planner: Planner, number: int, homes: tuple[Home, ...]) -> Cached:
+        key = (number, homes)
+        cached = client.plans.get(key)
+        if cached is not None:
+            client.hits += 1
+            client.plans.move_to_end(key)
+            return cached
+        segment = client.segments[number]
+        assert not isinstance(segment, tuple)
+        planned = planner.plan(segment, homes)
+        cached = client.plans[key] = Cached(next(self.plan_numbers), planned)
+        client.made += 1
+        self.counters.plans += 1
+        if len(client.plans) > MAX_PLANS:
+            self._drop_plan(client, client.plans.popitem(last=False)[1])
+        self.meshes[planner.mesh.number].plans.add(cached.number)
+        self._multicast(planner.mesh, m.DefinePlan(cached.number, pack_plan(planned.plan)))
+        return cached
+
+    def _issue(self, client: Client, run: m.Run, cached: Cached, entries: list[Entry]) -> None:
+        planned = cached.planned
+        assert client.mesh is not None
+        mesh = client.mesh
+        order = self._order(client, mesh)
+        self._multicast(
+            mesh,
+            m.Execute(
+                order, cached.number, client.number, run.base, run.inputs, run.scalars, run.dying, run.freed
+            ),
+        )
+        for entry, home in zip(entries, planned.inputs, strict=True):
+            entry.home = home
+        values = planned.plan.values
+        for (offset, index), home in zip(planned.plan.survivors, planned.survivors, strict=True):
+            client.table[run.base + offset] = Entry(values[index], mesh.number, home)
+        self._finish(client, run)
+        self.counters.runs += 1
+        self.counters.instructions += len(planned.plan.instructions)
+
+    def _finish(self, client: Client, run: m.Run) -> None:
+        """Forget the tensors that died with a run."""
+        for position in run.dying:
+            if position < len(run.inputs):
+                client.table.pop(run.inputs[position], None)
+        for tensor in run.freed:
+            client.table.pop(tensor, None)
+
+    def _poison(self, client: Client, run: m.Run, segment: Any, fault: Fault) -> None:
+        """A run that is never issued: its survivors have a fault, and what died with it is freed all the same."""
+        for number in segment.survivors:
+            client.table[run.base + number] = Entry(segment.values[number], 0, Home(()), fault)
+        dead = [run.inputs[position] for position in run.dying if position < len(run.inputs)] + run.freed
+        self._free(client, dead)
+
+    def _free(self, client: Client, tensors: list[int]) -> None:
+        for tensor in tensors:
+            client.table.pop(tensor, None)
+        if client.mesh is not None and tensors:
+            self._multicast(client.mesh, m.Release(client.number, tensors))
+
+    def _put(self, client: Client, message: m.Put) -> bool:
+        if not self._ready():
+            return False
+        spec = unpack_spec(message.spec)
+        if message.tensor in client.table:
+            raise ProtocolError(f"tensor {message.tensor} exists already")
+        if not message.bulk and len(message.data) != spec.nbytes:
+            raise ProtocolError(f"{spec} takes {spec.nbytes} bytes, not {len(message.data)}")
+        planner = self._mesh(client)
+        mesh = planner.mesh
+        if not self._has_credit(client, mesh):
+            return False
+        layout = list(mesh.replicated)
+        for axis, wish in enumerate(planner.policy.wishes(tuple(message.signal))):
+            if wish is not None and spec.ndim:
+                if wish.strategy == "data_parallel":
+                    layout[axis] = Shard(0)
+                elif wish.strategy == "shard" and wish.dimension is not None and wish.dimension < spec.ndim:
+                    layout[axis] = Shard(wish.dimension, wish.weights)
+        home = Home(tuple(layout))
+        entry = client.table[message.tensor] = Entry(spec, mesh.number, home)
+        form = format_layout(home.layout)
+        sender = client.bulk if message.bulk else b""
+        self._multicast(
+            mesh, m.Store(self._order(client, mesh), client.number, message.tensor, message.spec, mesh.number, form, sender, message.data)
+        )
+        if message.bulk:
+            parts = []
+            numbers = {worker.number: worker for worker in self.workers.values()}
+            for rank, member in enumerate(mesh.members):
+                part = box(spec.shape, home.layout, mesh, rank)
+                if all(extent(part)):
+                    entry.landing.add(member)
+                    parts.append([numbers[member].bulk, [list(pair) for pair in part]])
+            self._send(client.identity, m.Cut(message.tensor, parts))
+        self.counters.puts += 1
+        return True
+
+    def _fetch(self, client: Client, message: m.Fetch) -> bool:
+        (entry,) = self._entries(client, [message.tensor])
+        if entry.fault is not None:
+            raise m.error_of(*entry.fault)
+        if entry.landing:
+            return False
+        mesh = self.meshes[entry.mesh].mesh
+        holders, silent = [], []
+        known = {worker.number: worker.identity for worker in self.workers.values()}
+        for rank, member in enumerate(mesh.members):
+            at = mesh.coordinates(rank)
+            first = all(at[axis] == 0 for axis, p in enumerate(entry.home.layout) if isinstance(p, Replicate))
+            held = all(extent(box(entry.spec.shape, entry.home.layout, mesh, rank)))
+            (holders if first and (held or entry.spec.size == 0) else silent).append(known[member])
+        number = next(self.request_numbers)
+        self.collections[number] = Collection(
+            client.number, message.request, entry.spec, len(mesh.members), set(mesh.members)
+        )
+        for group, quiet in ((holders, False), (silent, True)):
+            if group:
+                self.out.append(Send(tuple(group), m.Collect(number, client.number, message.tensor, client.bulk, quiet)))
+        self.counters.fetches += 1
+        return True
+
+    # workers
+
+    def _from_worker(self, worker: Worker, message: Any) -> None:
+        if isinstance(message, m.Done):
+            self._done(worker, message.order)
+        elif isinstance(message, m.Part):
+            self._part(worker, message)
+        elif isinstance(message, m.Landed):
+            client = self.by_number.get(message.client)
+            entry = client.table.get(message.tensor) if client else None
+            if client is not None and entry is not None:
+                entry.landing.discard(worker.number)
+                self._pump(client)
+        elif isinstance(message, m.Poisoned):
+            self.counters.poisoned += 1
+            self.log("error", f"worker {worker.number}, client {message.client}: {message.kind}: {message.text}")
+        elif isinstance(message, m.Goodbye):
+            self._lost(worker.identity, message.text or "it said goodbye")
+        elif not isinstance(message, m.FROM_WORKER):
+            self._refuse(worker.identity, f"{type(message).__name__} from a worker")
+
+    def _done(self, worker: Worker, order: int) -> None:
+        touched: dict[int, None] = {}
+        while worker.outstanding and worker.outstanding[0] <= order:
+            finished = worker.outstanding.popleft()
+            client_number, waiting = self.issued[finished]
+            waiting.discard(worker.number)
+            if not waiting:
+                del self.issued[finished]
+                touched[client_number] = None
+        for number in touched:
+            client = self.by_number.get(number)
+            if client is not None:
+                self._credit(client)
+        if self.held:
+            held, self.held = self.held, {}
+            for number in held:
+                client = self.by_number.get(number)
+                if client is not None:
+                    self._pump(client)
+
+    def _credit(self, client: Client) -> None:
+        """Tell a client how far the workers have come with what it sent."""
+        inflight = client.inflight
+        while inflight and inflight[0][1] not in self.issued:
+            inflight.popleft()
+        done = inflight[0][0] - 1 if inflight else client.arrived
+        if done > client.credited:
+            client.credited = done
+            self._send(client.identity, m.Credit(done))
+
+    def _order(self, client: Client, mesh: Mesh) -> int:
+        """The next number of the one global order, which all members of `mesh` now have before them."""
+        self.order += 1
+        members = set(mesh.members)
+        for worker in self.workers.values():
+            if worker.number in members:
+                worker.outstanding.append(self.order)
+        self.issued[self.order] = (client.number, members)
+        client.arrived += 1
+        client.inflight.append((client.arrived, self.order))
+        return self.order
+
+    def _part(self, worker: Worker, part: m.Part) -> None:
+        collection = self.collections.get(part.request)
+        if collection is None or worker.number not in collection.waiting:
+            return
+        collection.waiting.discard(worker.number)
+        if part.fault:
+            self._fail_collection(part.request, (part.fault[0], part.fault[-1]))
+            return
+        client = self.by_number[collection.client]
+        if not collection.waiting:
+            del self.collections[part.request]
+        self._send(
+            client.identity,
+            m.Value(collection.request, pack_spec(collection.spec), collection.parts, part.box, part.bulk, part.data),
+        )
+
+    def _fail_collection(self, number: int, fault: Fault) -> None:
+        collection = self.collections.pop(number)
+        client = self.by_number[collection.client]
+        self._send(client.identity, m.Failed(collection.request, *fault))
+
+    def statistics(self, client: Client) -> dict[str, Any]:
+        """Counters of the service and of one session."""
+        counters = self.counters
+        return {
+            "workers": len(self.workers),
+            "clients": len(self.clients),
+            "runs": counters.runs,
+            "instructions": counters.instructions,
+            "plans": counters.plans,
+            "refused": counters.refused,
+            "poisoned": counters.poisoned,
+            "fetches": counters.fetches,
+            "puts": counters.puts,
+            "session": {"tensors": len(client.table), "segments": len(client.segments), "plans_made": client.made,
+                        "plan_hits": client.hits, "queued": len(client.queue)},
+        }  # fmt: skip
+
+
+def _check_scalars(scalars: list[Any], kinds: str) -> None:
+    """A scalar is of the kind that its definition says (an integer may stand for a float)."""
+    allowed: dict[str, tuple[type, ...]] = {"b": (bool,), "i": (int,), "f": (float, int)}
+    for value, kind in zip(scalars, kinds, strict=True):
+        if type(value) not in allowed[kind]:
+            raise ProtocolError(f"a scalar of kind {kind!r} is not {value!r}")
+
+
+def _safe_spec(raw: Any) -> Spec:
+    """The spec of a put that failed, or an empty one when that was what failed."""
+    try:
+        return unpack_spec(raw)
+    except ProtocolError:
+        return unpack_spec(["f32", [0]])

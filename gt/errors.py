@@ -1,0 +1,54 @@
+"""Every error a user of GT can meet. All derive from `GTError`; each also derives from the built-in it resembles."""
+
+from __future__ import annotations
+
+
+class GTError(Exception):
+    """Base class of every error that GT raises on purpose."""
+
+
+class ShapeError(GTError, ValueError):
+    """Operands whose shapes do not fit the operation; raised in the user's own line, at once."""
+
+
+class DTypeError(GTError, TypeError):
+    """Operands whose dtypes do not fit the operation; raised in the user's own line, at once."""
+
+
+class ConfigError(GTError, ValueError):
+    """A sharding config that cannot be followed; names file, line, key and what is allowed."""
+
+
+class ProtocolError(GTError):
+    """A message that does not follow the protocol; its sender alone is affected."""
+
+
+class ConnectionFailed(GTError, ConnectionError):
+    """No service answered; names the address and the command that would start one."""
+
+
+class SessionError(GTError, RuntimeError):
+    """The session cannot go on: closed, forked away, or its service was lost."""
+
+
+class WorkerError(GTError, RuntimeError):
+    """An instruction failed on a worker. Raised by the next fetch that depends on it, naming op, shapes and line."""
+
+
+class WorkerLost(WorkerError):
+    """A worker that held (part of) the data is gone."""
+
+
+class OutOfMemory(WorkerError, MemoryError):
+    """An instruction or a put could not get memory on a worker."""
+
+
+class IndexOutOfRange(WorkerError, IndexError):
+    """An index tensor held an index that is out of range; found on a worker, on every backend."""
+
+
+#: What may cross the wire as an error's kind, and the class it is raised as.
+KINDS: dict[str, type[GTError]] = {
+    kind.__name__: kind
+    for kind in (ShapeError, DTypeError, ConfigError, ProtocolError, SessionError, WorkerError, WorkerLost, OutOfMemory, IndexOutOfRange)
+}

@@ -1,0 +1,340 @@
+"""Shapes and dtypes of results, derived by client and dispatcher with the same rules, and by nobody else.
+
+`infer(op, operands, attributes)` takes a `Spec` for each tensor and a kind ('b', 'i', 'f') for each run-time scalar, and
+returns one `Spec` per result. It raises `ShapeError` or `DTypeError` naming the op and the shapes. Attributes must be
+whole and normalised; `check_attributes` refuses what came over the wire and is not.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from .dtypes import BY_SHORT, DType, bool_, int64
+from .errors import DTypeError, ProtocolError, ShapeError
+from .ops import OPS, Op
+from .spec import MAX_DIMENSIONS, MAX_ELEMENTS, Spec, spec
+
+Operand = Spec | str
+Attributes = dict[str, Any]
+
+_DOMAINS: Final = {"any": "bif", "number": "if", "float": "f", "integer": "i", "bool": "b"}
+_DOMAIN_NAMES: Final = {"number": "numbers", "float": "floating-point numbers", "integer": "integers", "bool": "booleans"}
+
+
+def infer(name: str, operands: Sequence[Operand], attributes: Attributes) -> tuple[Spec, ...]:
+    """The specs of the results of one instruction. Raises `ShapeError` or `DTypeError`."""
+    op = OPS[name]
+    _check_operands(name, op, operands)
+    return _FAMILIES[op.family](name, op, operands, attributes)
+
+
+def broadcast(name: str, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    """NumPy's broadcast of shapes. Raises `ShapeError` naming the op."""
+    ndim = max(map(len, shapes))
+    out = [1] * ndim
+    for shape in shapes:
+        for axis, size in enumerate(shape, ndim - len(shape)):
+            if size != 1:
+                if out[axis] not in (1, size):
+                    listed = " and ".join(str(s) for s in shapes)
+                    raise ShapeError(
+                        f"{name}: shapes {listed} do not broadcast: sizes {out[axis]} and {size} "
+                        f"differ at dimension {axis - ndim}"
+                    )
+                out[axis] = size
+    return tuple(out)
+
+
+def _check_operands(name: str, op: Op, operands: Sequence[Operand]) -> None:
+    if op.arity is not None and len(operands) != op.arity:
+        raise ShapeError(f"{name} takes {op.arity} operands, not {len(operands)}")
+    if not operands:
+        raise ShapeError(f"{name} needs at least one operand")
+    kinds = _DOMAINS[op.domain]
+    for position, operand in enumerate(operands):
+        if isinstance(operand, str):
+            allowed = op.scalars in ("any", "only") or (op.scalars == "tail" and position > 0)
+            if not allowed or operand not in "bif":
+                raise DTypeError(f"{name}: operand {position} cannot be a Python scalar")
+        elif op.scalars == "only":
+            raise DTypeError(f"{name}: operand {position} is a run-time scalar, not a tensor")
+        elif operand.dtype.kind not in kinds and not (op.family in ("gather", "scatter_add") and position == 1):
+            raise DTypeError(f"{name} takes {_DOMAIN_NAMES[op.domain]}, not {operand.dtype}")
+
+
+def _tensors(operands: Sequence[Operand]) -> list[Spec]:
+    return [operand for operand in operands if not isinstance(operand, str)]
+
+
+def _one_dtype(name: str, operands: Sequence[Operand]) -> DType:
+    """The one dtype of the tensors, which weakly typed scalars must fit."""
+    tensors = _tensors(operands)
+    if not tensors:
+        raise DTypeError(f"{name} needs at least one tensor")
+    dtype = tensors[0].dtype
+    order = "bif"
+    for operand in operands:
+        if isinstance(operand, str):
+            if order.index(operand) > order.index(dtype.kind):
+                raise DTypeError(f"{name}: a scalar of kind {operand!r} does not fit {dtype}")
+        elif operand.dtype is not dtype:
+            raise DTypeError(f"{name}: operands of one instruction have one dtype, not {dtype} and {operand.dtype}")
+    return dtype
+
+
+def _result(op: Op, dtype: DType) -> DType:
+    return {"same": dtype, "bool": bool_, "int64": int64}[op.result]
+
+
+def _creation(name: str, op: Op, operands: Sequence[Operand], attributes: Attributes) -> tuple[Spec, ...]:
+    dtype, shape = attributes["dtype"], attributes["shape"]
+    if op.family == "random" and (dtype.kind != "f" or any(kind != "i" for kind in operands)):
+        raise DTypeError(f"{name} draws floating-point numbers from two integers, not {dtype}")
+    if name == "arange" and len(shape) != 1:
+        raise ShapeError(f"arange has one dimension, not shape {shape}")
+    return (spec(dtype, shape),)
+
+
+def _unary(name: str, op: Op, operands: Sequence[Operand], attributes: Attributes) -> tuple[Spec, ...]:
+    (x,) = _tensors(operands)
+    return (spec(_result(op, x.dtype), x.shape),)
+
+
+def _cast(name: str, op: Op, operands: Sequence[Operand], attributes: Attributes) -> tuple[Spec, ...]:
+    (x,) = _tensors(operands)
+    return (spec(attributes["dtype"], x.shape),)
+
+
+def _elementwise(name: str, op: Op, operands: Sequence[Operand], attributes: Attributes) -> tuple[Spec, ...]:
+    dtype = _one_dtype(name, operands)
+    return (spec(_result(op, dtype), broadcast(name, [t.shape for t in _tensors(operands)])),)
+
+
+def _where(name: str, op: Op, operands: Sequence[Operand], attributes: Attributes) -> tuple[Spec, ...]:
+    condition = operands[0]
+    assert isinstance(condition, Spec)
+    if condition.dtype is not bool_:
+        raise DTypeError(f"where: the condition is boolean, not {condition.dtype}")
+    dtype = _one_dtype(name, operands[1:])
+    return (spec(dtype, broadcast(name, [t.shape for t in _tensors(operands)])),)
+
+
+def _reduction(name: str, op: Op, operands: Sequence[Operand], attributes: Attributes) -> tuple[Spec, ...]:
+    (x,) = _tensors(operands)
+    axes = attributes["axes"] if "axes" in attributes else (attributes["axis"],)
+    _check_axes(name, axes, x)
+    if name in ("max", "min", "argmax", "argmin") and x.size == 0 and any(x.shape[axis] == 0 for axis in axes):
+        raise ShapeError(f"{name}: no elements to choose from along axes {axes} of shape {x.shape}")
+    if attributes["keepdims"]:
+        shape = tuple(1 if axis in axes else size for axis, size in enumerate(x.shape))
+    else:
+        shape = tuple(size for axis, size in enumerate(x.shape) if axis not in axes)
+    return (spec(_result(op, x.dtype), shape),)
+
+
+def _check_axes(name: str, axes: Sequence[int], x: Spec) -> None:
+    for axis in axes:
+        if not 0 <= axis < x.ndim:
+            raise ShapeError(f"{name}: axis {axis} is out of range for shape {x.shape}")
+
+
+def _reshape(name: str, op: Op, operands: Sequence[Operand], attributes: Attributes) -> tuple[Spec, ...]:
+    (x,) = _tensors(operands)
+    if math.prod(attributes["shape"]) != x.size:
+        raise ShapeError(f"reshape: shape {x.shape} of {x.size} elements cannot become {attributes['shape']}")
+    return (spec(x.dtype, attributes["shape"]),)
+
+
+def _permute(name: str, op: Op, operands: Sequence[Operand], attributes: Attributes) -> tuple[Spec, ...]:
+    (x,) = _tensors(operands)
+    axes = attributes["axes"]
+    if sorted(axes) != list(range(x.ndim)):
+        raise ShapeError(f"permute: {axes} is not an order of the {x.ndim} dimensions of shape {x.shape}")
+    return (spec(x.dtype, tuple(x.shape[axis] for axis in axes)),)
+
+
+def _expand(name: str, op: Op, operands: Sequence[Operand], attributes: Attributes) -> tuple[Spec, ...]:
+    (x,) = _tensors(operands)
+    shape = attributes["shape"]
+    if len(shape) < x.ndim or broadcast(name, [x.shape, shape]) != shape:
+        raise ShapeError(f"expand: shape {x.shape} does not broadcast to {shape}")
+    return (spec(x.dtype, shape),)
+
+
+def _cat(name: str, op: Op, operands: Sequence[Operand], attributes: Attributes) -> tuple[Spec, ...]:
+    tensors, axis = _tensors(operands), attributes["axis"]
+    first = tensors[0]
+    _check_axes(name, [axis], first)
+    for other in tensors[1:]:
+        same = other.ndim == first.ndim and all(
+            a == b for i, (a, b) in enumerate(zip(first.shape, other.shape, strict=True)) if i != axis
+        )
+        if not same:
+            raise ShapeError(f"cat: shapes {first.shape} and {other.shape} differ outside axis {axis}")
+    dtype = _one_dtype(name, tensors)
+    total = sum(t.shape[axis] for t in tensors)
+    return (spec(dtype, (*first.shape[:axis], total, *first.shape[axis + 1 :])),)
+
+
+def _window(name: str, x: Spec, starts: Sequence[Operand], attributes: Attributes) -> tuple[int, ...]:
+    """The shape of a slice of `x`; the starts themselves are run-time scalars and are checked where they are known."""
+    axes, sizes, steps = attributes["axes"], attributes["sizes"], attributes["steps"]
+    _check_axes(name, axes, x)
+    if not len(axes) == len(sizes) == len(steps) == len(starts) or any(kind != "i" for kind in starts):
+        raise ShapeError(f"{name}: one integer start, one size and one step for each of axes {axes}")
+    shape = list(x.shape)
+    for axis, size, step in zip(axes, sizes, steps, strict=True):
+        if step == 0 or (size and (size - 1) * abs(step) + 1 > x.shape[axis]):
+            raise ShapeError(f"{name}: {size} elements {step} apart do not fit dimension {axis} of shape {x.shape}")
+        shape[axis] = size
+    return tuple(shape)
+
+
+def _slice(name: str, op: Op, operands: Sequence[Operand], attributes: Attributes) -> tuple[Spec, ...]:
+    x = operands[0]
+    assert isinstance(x, Spec)
+    return (spec(x.dtype, _window(name, x, operands[1:], attributes)),)
+
+
+def _update_slice(name: str, op: Op, operands: Sequence[Operand], attributes: Attributes) -> tuple[Spec, ...]:
+    if len(operands) < 2 or isinstance(operands[1], str):
+        raise ShapeError("update_slice takes a tensor, the tensor to write into it, and the starts")
+    x, value = operands[0], operands[1]
+    assert isinstance(x, Spec)
+    window = _window(name, x, operands[2:], attributes)
+    if value.shape != window:
+        raise ShapeError(f"update_slice: a value of shape {value.shape} does not fit a slice of shape {window}")
+    _one_dtype(name, [x, value])
+    return (x,)
+
+
+def _gather(name: str, op: Op, operands: Sequence[Operand], attributes: Attributes) -> tuple[Spec, ...]:
+    tensors, axis = _tensors(operands), attributes["axis"]
+    x, index = tensors[0], tensors[1]
+    _check_axes(name, [axis], x)
+    if index.dtype.kind != "i":
+        raise DTypeError(f"{name}: an index tensor holds integers, not {index.dtype}")
+    if index.ndim != x.ndim or any(
+        i > s for d, (i, s) in enumerate(zip(index.shape, x.shape, strict=True)) if d != axis
+    ):
+        raise ShapeError(f"{name}: index of shape {index.shape} does not fit shape {x.shape} outside axis {axis}")
+    if name == "gather":
+        return (spec(x.dtype, index.shape),)
+    if tensors[2].shape != index.shape:
+        raise ShapeError(f"{name}: values of shape {tensors[2].shape} for an index of shape {index.shape}")
+    _one_dtype(name, [x, tensors[2]])
+    return (x,)
+
+
+def _matmul(name: str, op: Op, operands: Sequence[Operand], attributes: Attributes) -> tuple[Spec, ...]:
+    a, b = _tensors(operands)
+    if a.ndim < 2 or b.ndim < 2:
+        raise ShapeError(f"matmul: {a.shape} @ {b.shape}: both operands have at least two dimensions")
+    if a.shape[-1] != b.shape[-2]:
+        raise ShapeError(f"matmul: {a.shape} @ {b.shape}: inner sizes {a.shape[-1]} and {b.shape[-2]} differ")
+    batch = broadcast(name, [a.shape[:-2], b.shape[:-2]]) if a.ndim > 2 or b.ndim > 2 else ()
+    return (spec(_one_dtype(name, operands), (*batch, a.shape[-2], b.shape[-1])),)
+
+
+def _softmax(name: str, op: Op, operands: Sequence[Operand], attributes: Attributes) -> tuple[Spec, ...]:
+    (x,) = _tensors(operands)
+    _check_axes(name, [attributes["axis"]], x)
+    return (x,)
+
+
+def _follow(name: str, op: Op, operands: Sequence[Operand], attributes: Attributes) -> tuple[Spec, ...]:
+    x, like = _tensors(operands)
+    if x.shape != like.shape:
+        raise ShapeError(f"follow: shapes {x.shape} and {like.shape} differ")
+    return (x,)
+
+
+_FAMILIES: Final[dict[str, Callable[[str, Op, Sequence[Operand], Attributes], tuple[Spec, ...]]]] = {
+    "creation": _creation,
+    "random": _creation,
+    "unary": _unary,
+    "cast": _cast,
+    "binary": _elementwise,
+    "where": _where,
+    "reduction": _reduction,
+    "arg": _reduction,
+    "reshape": _reshape,
+    "permute": _permute,
+    "expand": _expand,
+    "cat": _cat,
+    "slice": _slice,
+    "update_slice": _update_slice,
+    "gather": _gather,
+    "scatter_add": _gather,
+    "matmul": _matmul,
+    "softmax": _softmax,
+    "tag": _unary,
+    "follow": _follow,
+}
+
+
+def _ints(value: object, low: int, high: int) -> tuple[int, ...]:
+    if not (isinstance(value, (list, tuple)) and len(value) <= MAX_DIMENSIONS):
+        raise ProtocolError(f"an attribute is a list of at most {MAX_DIMENSIONS} integers")
+    if not all(type(item) is int and low <= item <= high for item in value):
+        raise ProtocolError(f"an attribute's integers lie from {low} to {high}")
+    return tuple(value)
+
+
+def _axes(value: object) -> tuple[int, ...]:
+    axes = _ints(value, 0, MAX_DIMENSIONS - 1)
+    if list(axes) != sorted(set(axes)):
+        raise ProtocolError("axes are sorted and distinct")
+    return axes
+
+
+def _axis(value: object) -> int:
+    return _ints([value], 0, MAX_DIMENSIONS - 1)[0]
+
+
+def _shape(value: object) -> tuple[int, ...]:
+    shape = _ints(value, 0, MAX_ELEMENTS)
+    if math.prod(shape) > MAX_ELEMENTS:
+        raise ProtocolError(f"a shape has at most {MAX_ELEMENTS} elements")
+    return shape
+
+
+def _dtype(value: object) -> DType:
+    if isinstance(value, str) and value in BY_SHORT:
+        return BY_SHORT[value]
+    raise ProtocolError(f"{value!r} is not a dtype")
+
+
+def _bool(value: object) -> bool:
+    if type(value) is bool:
+        return value
+    raise ProtocolError(f"{value!r} is not true or false")
+
+
+_ATTRIBUTE_KINDS: Final[dict[str, Callable[[object], Any]]] = {
+    "axes": _axes,
+    "axis": _axis,
+    "shape": _shape,
+    "sizes": lambda value: _ints(value, 0, MAX_ELEMENTS),
+    "steps": lambda value: _ints(value, -MAX_ELEMENTS, MAX_ELEMENTS),
+    "dtype": _dtype,
+    "bool": _bool,
+}
+
+
+def check_attributes(name: str, raw: dict[object, object]) -> Attributes:
+    """Attributes from the wire, in the order of the op's declaration. Raises `ProtocolError` for any other form."""
+    kinds = OPS[name].attributes
+    if set(raw) != set(kinds):
+        raise ProtocolError(f"{name} has attributes {sorted(kinds)}, not {sorted(map(str, raw))}")
+    return {key: _ATTRIBUTE_KINDS[kind](raw[key]) for key, kind in kinds.items()}
+
+
+def pack_attributes(attributes: Attributes) -> Attributes:
+    """Attributes as the wire carries them: dtypes by their short names, tuples as lists."""
+    return {
+        key: value.short if isinstance(value, DType) else list(value) if isinstance(value, tuple) else value
+        for key, value in attributes.items()
+    }

@@ -1,0 +1,332 @@
+"""Instructions, segments and plans: what they are, how they travel, and the one form in which they are printed.
+
+A segment is a straight run of pure instructions in SSA form with numbered inputs, outputs and run-time scalars. A plan is
+a segment with a layout for every value and the `move`s between layouts. Both are plain data: no behaviour beyond
+packing, unpacking and printing may be added here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+import msgpack
+
+from .dtypes import DType
+from .errors import DTypeError, GTError, ProtocolError, ShapeError
+from .infer import Attributes, check_attributes, infer, pack_attributes
+from .ops import OPS
+from .placement import Layout, format_layout, parse_layout
+from .spec import Spec, pack_spec, unpack_spec
+
+#: An operand is a reference: an index and what it indexes, in one integer.
+OUTPUT: Final = 0
+INPUT: Final = 1
+SCALAR: Final = 2
+
+MAX_INSTRUCTIONS: Final = 1 << 16
+MOVE: Final = "move"
+"""The one op that only plans have: the same value in another layout."""
+
+
+def ref(kind: int, index: int) -> int:
+    """The reference to output, input or scalar number `index`."""
+    return index << 2 | kind
+
+
+@dataclass(frozen=True, slots=True)
+class Tag:
+    """Where an instruction comes from: the path of signals, outermost first; the phase; and the user's 'file:line'."""
+
+    signal: tuple[str, ...]
+    phase: str
+    site: str
+
+
+PHASES: Final = ("forward", "backward", "update")
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """`outputs` are the numbers of its results, `inputs` references; `tag` indexes the segment's tags."""
+
+    op: str
+    outputs: range
+    inputs: tuple[int, ...]
+    attributes: Attributes
+    tag: int
+
+
+@dataclass(frozen=True)
+class Segment:
+    """`values[n]` is the spec of output n; `survivors` the outputs that live on; `kinds[i]` the kind of run-time scalar i."""
+
+    inputs: tuple[Spec, ...]
+    kinds: str
+    tags: tuple[Tag, ...]
+    instructions: tuple[Instruction, ...]
+    values: tuple[Spec, ...]
+    survivors: tuple[int, ...]
+
+    def operand(self, reference: int) -> Spec | str:
+        """The spec of a tensor operand, or the kind of a scalar."""
+        kind, index = reference & 3, reference >> 2
+        return self.values[index] if kind == OUTPUT else self.inputs[index] if kind == INPUT else self.kinds[index]
+
+    @cached_property
+    def last_use(self) -> dict[int, int]:
+        """For each reference to a tensor, the position of the last instruction that reads it."""
+        return {r: at for at, instruction in enumerate(self.instructions) for r in instruction.inputs if r & 3 != SCALAR}
+
+    def __str__(self) -> str:
+        return "\n".join(print_segment(self))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A segment placed on a mesh. `layouts[n]` places output n and `input_layouts[i]` input i, as it is before the plan.
+
+    Outputs are numbered anew (moves have outputs too): `survivors` pairs the segment's number with the plan's, `rehomed`
+    pairs an input with the output that takes its place.
+    """
+
+    mesh: int
+    inputs: tuple[Spec, ...]
+    input_layouts: tuple[Layout, ...]
+    kinds: str
+    tags: tuple[Tag, ...]
+    instructions: tuple[Instruction, ...]
+    values: tuple[Spec, ...]
+    layouts: tuple[Layout, ...]
+    survivors: tuple[tuple[int, int], ...]
+    rehomed: tuple[tuple[int, int], ...]
+
+    def operand(self, reference: int) -> Spec | str:
+        """The spec of a tensor operand, or the kind of a scalar."""
+        kind, index = reference & 3, reference >> 2
+        return self.values[index] if kind == OUTPUT else self.inputs[index] if kind == INPUT else self.kinds[index]
+
+    def layout(self, reference: int) -> Layout:
+        """The layout of a tensor operand."""
+        return self.layouts[reference >> 2] if reference & 3 == OUTPUT else self.input_layouts[reference >> 2]
+
+    def __str__(self) -> str:
+        return "\n".join(print_plan(self))
+
+
+# printing
+
+
+def _operand(reference: int, layout: Layout | None) -> str:
+    name = "%$#"[reference & 3] + str(reference >> 2)
+    return name if layout is None else f"{name} {format_layout(layout)}"
+
+
+def _attributes(attributes: Attributes) -> str:
+    shown = []
+    for key, value in attributes.items():
+        text = value.short if isinstance(value, DType) else str(value)
+        shown.append(f"{key}={text}".replace(" ", ""))
+    return f" {{{', '.join(shown)}}}" if shown else ""
+
+
+def print_instruction(
+    instruction: Instruction, values: tuple[Spec, ...], layout: Any = None
+) -> str:
+    """`%7 f32[64,10] S0 = matmul %3 S0, %5 R`; `$i` is an input and `#i` a run-time scalar. `layout` maps references."""
+    results = ", ".join(
+        f"%{n} {values[n]}" + (f" {format_layout(layout(ref(OUTPUT, n)))}" if layout else "") for n in instruction.outputs
+    )
+    operands = ", ".join(_operand(r, layout(r) if layout and r & 3 != SCALAR else None) for r in instruction.inputs)
+    return f"{results} = {instruction.op} {operands}{_attributes(instruction.attributes)}"
+
+
+def print_segment(segment: Segment) -> Iterator[str]:
+    """One line an instruction."""
+    for instruction in segment.instructions:
+        yield print_instruction(instruction, segment.values)
+
+
+def print_plan(plan: Plan) -> Iterator[str]:
+    """One line an instruction, with layouts."""
+    for instruction in plan.instructions:
+        yield print_instruction(instruction, plan.values, plan.layout)
+
+
+# packing
+
+
+def _pack_instruction(instruction: Instruction) -> list[object]:
+    return [instruction.op, list(instruction.inputs), pack_attributes(instruction.attributes), instruction.tag]
+
+
+def pack_segment(segment: Segment) -> bytes:
+    """The bytes of a definition: equal segments have equal bytes."""
+    return msgpack.packb(
+        [
+            [pack_spec(value) for value in segment.inputs],
+            segment.kinds,
+            [[list(tag.signal), PHASES.index(tag.phase), tag.site] for tag in segment.tags],
+            [_pack_instruction(instruction) for instruction in segment.instructions],
+            list(segment.survivors),
+        ]
+    )
+
+
+def _unpack(data: bytes, length: int, what: str) -> list[Any]:
+    try:
+        raw = msgpack.unpackb(data, strict_map_key=False)
+    except Exception as error:  # msgpack raises many kinds for malformed bytes
+        raise ProtocolError(f"{what} is not msgpack: {error}") from None
+    if not (isinstance(raw, list) and len(raw) == length and all(isinstance(part, (list, str, int)) for part in raw)):
+        raise ProtocolError(f"{what} is a list of {length} parts")
+    return raw
+
+
+def _unpack_tags(raw: object) -> tuple[Tag, ...]:
+    if not isinstance(raw, list):
+        raise ProtocolError("tags are a list")
+    tags = []
+    for item in raw:
+        if not (isinstance(item, list) and len(item) == 3):
+            raise ProtocolError("a tag is [signal path, phase, site]")
+        signal, phase, site = item
+        if not (isinstance(signal, list) and all(isinstance(name, str) for name in signal) and isinstance(site, str)):
+            raise ProtocolError("a signal path is a list of names, a site a string")
+        if type(phase) is not int or not 0 <= phase < len(PHASES):
+            raise ProtocolError(f"a phase is a number below {len(PHASES)}")
+        tags.append(Tag(tuple(signal), PHASES[phase], site))
+    return tuple(tags)
+
+
+def _ints(raw: object, what: str) -> list[int]:
+    if not (isinstance(raw, list) and all(type(item) is int and item >= 0 for item in raw)):
+        raise ProtocolError(f"{what} are a list of integers from 0")
+    return raw
+
+
+class _Reader:
+    """Reads instructions in order, so that every reference is to something that exists already."""
+
+    def __init__(self, inputs: tuple[Spec, ...], kinds: str, tags: tuple[Tag, ...]) -> None:
+        self.inputs = inputs
+        self.kinds = kinds
+        self.tags = tags
+        self.values: list[Spec] = []
+        self.instructions: list[Instruction] = []
+
+    def operand(self, reference: int) -> Spec | str:
+        kind, index = reference & 3, reference >> 2
+        table: list[Spec] | tuple[Spec, ...] | str | None = (self.values, self.inputs, self.kinds, None)[kind]
+        if table is None or index >= len(table):
+            raise ProtocolError(f"operand {'%$#?'[kind]}{index} does not exist")
+        return table[index]
+
+    def add(self, op: str, inputs: list[int], attributes: Attributes, tag: int, results: tuple[Spec, ...]) -> None:
+        if tag >= len(self.tags):
+            raise ProtocolError(f"tag {tag} does not exist")
+        outputs = range(len(self.values), len(self.values) + len(results))
+        self.instructions.append(Instruction(op, outputs, tuple(inputs), attributes, tag))
+        self.values.extend(results)
+
+
+def _fields(item: object, length: int) -> list[Any]:
+    if not (isinstance(item, list) and len(item) == length and isinstance(item[0], str)):
+        raise ProtocolError(f"an instruction is a list of {length} parts")
+    if not (isinstance(item[2], dict) and type(item[3]) is int and item[3] >= 0):
+        raise ProtocolError("an instruction has attributes and the number of a tag")
+    return item
+
+
+def _unpack_head(specs: object, kinds: object, tags: object) -> _Reader:
+    if not (isinstance(kinds, str) and set(kinds) <= set("bif")):
+        raise ProtocolError("kinds of scalars are b, i and f")
+    if not isinstance(specs, list):
+        raise ProtocolError("inputs are a list of specs")
+    return _Reader(tuple(unpack_spec(item) for item in specs), kinds, _unpack_tags(tags))
+
+
+def _known(op: str) -> str:
+    if op not in OPS:
+        raise ProtocolError(f"there is no op {op[:40]!r}")
+    return op
+
+
+def _instruction_list(raw: object) -> list[object]:
+    if not (isinstance(raw, list) and len(raw) <= MAX_INSTRUCTIONS):
+        raise ProtocolError(f"instructions are a list of at most {MAX_INSTRUCTIONS}")
+    return raw
+
+
+def unpack_segment(data: bytes) -> Segment:
+    """A segment from the wire, every shape derived again. Raises `ProtocolError`, `ShapeError` or `DTypeError`."""
+    specs, kinds, tags, instructions, survivors = _unpack(data, 5, "a definition")
+    reader = _unpack_head(specs, kinds, tags)
+    for item in _instruction_list(instructions):
+        op, inputs, raw, tag = _fields(item, 4)
+        attributes = check_attributes(_known(op), raw)
+        try:
+            results = infer(op, [reader.operand(r) for r in _ints(inputs, "operands")], attributes)
+        except (ShapeError, DTypeError, ProtocolError):
+            raise
+        except Exception as error:  # whatever a hostile definition finds in a rule is its own fault alone
+            raise ProtocolError(f"{op} does not derive: {error}") from None
+        reader.add(op, inputs, attributes, tag, results)
+    alive = _ints(survivors, "survivors")
+    if sorted(set(alive)) != alive or (alive and alive[-1] >= len(reader.values)):
+        raise ProtocolError("survivors are distinct outputs in order")
+    return Segment(reader.inputs, reader.kinds, reader.tags, tuple(reader.instructions), tuple(reader.values), tuple(alive))
+
+
+def pack_plan(plan: Plan) -> bytes:
+    """The bytes of a plan, the same for all its workers."""
+    instructions = [
+        [*_pack_instruction(i)[:2], {"to": format_layout(plan.layouts[i.outputs[0]])}, i.tag, []]
+        if i.op == MOVE
+        else [*_pack_instruction(i), [format_layout(plan.layouts[n]) for n in i.outputs]]
+        for i in plan.instructions
+    ]
+    return msgpack.packb(
+        [
+            plan.mesh,
+            [pack_spec(value) for value in plan.inputs],
+            [format_layout(layout) for layout in plan.input_layouts],
+            plan.kinds,
+            [[list(tag.signal), PHASES.index(tag.phase), tag.site] for tag in plan.tags],
+            instructions,
+            [list(pair) for pair in plan.survivors],
+            [list(pair) for pair in plan.rehomed],
+        ]
+    )
+
+
+def unpack_plan(data: bytes) -> Plan:
+    """A plan from the dispatcher. Raises `ProtocolError`."""
+    mesh, specs, input_layouts, kinds, tags, instructions, survivors, rehomed = _unpack(data, 8, "a plan")
+    reader = _unpack_head(specs, kinds, tags)
+    layouts: list[Layout] = []
+    try:
+        for item in _instruction_list(instructions):
+            op, inputs, raw, tag, placed = _fields(item, 5)
+            operands = [reader.operand(r) for r in _ints(inputs, "operands")]
+            if op == MOVE:
+                (source,) = operands
+                assert isinstance(source, Spec), "a move has one tensor"
+                reader.add(op, inputs, {}, tag, (source,))
+                layouts.append(parse_layout(raw["to"]))
+            else:
+                attributes = check_attributes(_known(op), raw)
+                reader.add(op, inputs, attributes, tag, infer(op, operands, attributes))
+                layouts.extend(parse_layout(text) for text in placed)
+        pairs = [tuple((int(a), int(b)) for a, b in table) for table in (survivors, rehomed)]
+        placed_inputs = tuple(parse_layout(text) for text in input_layouts)
+    except GTError:
+        raise
+    except Exception as error:  # anything else malformed
+        raise ProtocolError(f"a plan does not read: {error}") from None
+    return Plan(
+        int(mesh), reader.inputs, placed_inputs, reader.kinds, reader.tags,
+        tuple(reader.instructions), tuple(reader.values), tuple(layouts), pairs[0], pairs[1],
+    )  # fmt: skip

@@ -1,0 +1,408 @@
+"""Every message of GT, and how it becomes frames: a msgpack array of code, number and fields, then raw buffers.
+
+A message is a named tuple of plain values. `decode` checks each field's form before anybody uses it and raises
+`ProtocolError`; nothing that arrives is ever executed. Segments and plans inside messages are bytes that
+`gt/instruction.py` reads. A field called `data` is always last and travels as a frame of its own, uncopied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple
+
+import msgpack
+
+from .errors import KINDS, GTError, ProtocolError, WorkerError
+
+VERSION: Final = 1
+"""The protocol's version, said in the first message of each side; a different one is refused with both numbers."""
+
+MAX_CONTROL: Final = 16 << 20
+"""Bytes of a message's first frame; a definition of the longest segment stays far below."""
+MAX_DATA: Final = 1 << 31
+"""Bytes of a data frame on the control socket; what is larger goes in chunks on the bulk socket."""
+
+Fault = tuple[str, str]
+"""An error on the wire: its class' name and its whole text."""
+
+
+# either side
+
+
+class Hello(NamedTuple):
+    """The first message on every connection. `role` is 'client', 'worker' or 'monitor'; `facts` says who (host, pid, device, …)."""
+
+    version: int
+    role: str
+    facts: dict[str, Any]
+
+
+class Welcome(NamedTuple):
+    """The answer: the number the dispatcher knows the peer by, and facts about the service (workers, bulk address, credits)."""
+
+    number: int
+    facts: dict[str, Any]
+
+
+class Ping(NamedTuple):
+    """A sign of life when there is nothing else to say."""
+
+
+class Goodbye(NamedTuple):
+    """The sender ends the connection; `kind` names an error, or is empty for an orderly end."""
+
+    kind: str
+    text: str
+
+
+# client to dispatcher
+
+
+class Configure(NamedTuple):
+    """The session's sharding config in its plain form (`gt/config.py`)."""
+
+    config: dict[str, Any]
+
+
+class Define(NamedTuple):
+    """From now on `segment` means these bytes (a packed segment)."""
+
+    segment: int
+    body: bytes
+
+
+class Drop(NamedTuple):
+    """The sender will not run `segment` again before defining it anew."""
+
+    segment: int
+
+
+class Run(NamedTuple):
+    """Run a segment. Survivor n becomes tensor `base + n`; `dying` are positions of inputs that nobody needs afterwards."""
+
+    segment: int
+    base: int
+    inputs: list[int]
+    scalars: list[Any]
+    dying: list[int]
+    freed: list[int]
+
+
+class Put(NamedTuple):
+    """A tensor from the client's memory: `data` is its bytes in row-major order, or empty when they go by the bulk socket."""
+
+    tensor: int
+    spec: list[Any]
+    signal: list[str]
+    bulk: bool
+    data: bytes
+
+
+class Free(NamedTuple):
+    """Nobody needs these tensors any more."""
+
+    tensors: list[int]
+
+
+class Fetch(NamedTuple):
+    """Send this tensor's value, as `Value` messages, or say why not."""
+
+    request: int
+    tensor: int
+
+
+class Ask(NamedTuple):
+    """A question about the service ('statistics'); answered by `Answer`."""
+
+    request: int
+    topic: str
+
+
+# dispatcher to client
+
+
+class Credit(NamedTuple):
+    """All runs and puts up to the client's `done`th have left the workers."""
+
+    done: int
+
+
+class Cut(NamedTuple):
+    """Where a bulk put goes: for each worker its bulk identity and the box it stores."""
+
+    tensor: int
+    parts: list[Any]
+
+
+class Value(NamedTuple):
+    """One part of a fetched tensor: the box and its bytes; `parts` of them make it whole."""
+
+    request: int
+    spec: list[Any]
+    parts: int
+    box: list[Any]
+    bulk: bool
+    data: bytes
+
+
+class Failed(NamedTuple):
+    """A request, or (request 0) something that the client sent and that will never be answered, failed."""
+
+    request: int
+    kind: str
+    text: str
+
+
+class Answer(NamedTuple):
+    """The answer to `Ask`."""
+
+    request: int
+    facts: dict[str, Any]
+
+
+# dispatcher to worker
+
+
+class DefineMesh(NamedTuple):
+    """A mesh and how to reach its members: [axes, sizes, members, weights] and one address a member."""
+
+    mesh: int
+    body: list[Any]
+    addresses: list[str]
+
+
+class DropMesh(NamedTuple):
+    """No plan on this mesh will come any more."""
+
+    mesh: int
+
+
+class DefinePlan(NamedTuple):
+    """From now on `plan` means these bytes (a packed plan)."""
+
+    plan: int
+    body: bytes
+
+
+class DropPlan(NamedTuple):
+    """`plan` will not be executed again before it is defined anew."""
+
+    plan: int
+
+
+class Execute(NamedTuple):
+    """Run a plan as number `order` of the one global order, on `client`'s tensors; otherwise as in `Run`."""
+
+    order: int
+    plan: int
+    client: int
+    base: int
+    inputs: list[int]
+    scalars: list[Any]
+    dying: list[int]
+    freed: list[int]
+
+
+class Store(NamedTuple):
+    """Keep the own part of a tensor: `data` is the whole, or empty when the part comes by the bulk socket from `sender`.
+
+    Has a number of the one global order, as a plan does.
+    """
+
+    order: int
+    client: int
+    tensor: int
+    spec: list[Any]
+    mesh: int
+    layout: str
+    sender: bytes
+    data: bytes
+
+
+class Release(NamedTuple):
+    """Free these tensors of `client`."""
+
+    client: int
+    tensors: list[int]
+
+
+class Forget(NamedTuple):
+    """Free everything of `client`, which is gone."""
+
+    client: int
+
+
+class Collect(NamedTuple):
+    """Send the own part of a tensor to the client, or (`silent`) only say whether it is sound."""
+
+    request: int
+    client: int
+    tensor: int
+    receiver: bytes
+    silent: bool
+
+
+class PeerLost(NamedTuple):
+    """A worker is gone: whoever waits for it waits no longer."""
+
+    worker: int
+    text: str
+
+
+# worker to dispatcher
+
+
+class Done(NamedTuple):
+    """Every plan up to `order` has left this worker."""
+
+    order: int
+
+
+class Poisoned(NamedTuple):
+    """An instruction failed in plan `order` of `client`: what depends on it holds this error. Counted and logged."""
+
+    order: int
+    client: int
+    kind: str
+    text: str
+
+
+class Landed(NamedTuple):
+    """A bulk put has arrived whole."""
+
+    client: int
+    tensor: int
+
+
+class Part(NamedTuple):
+    """The own part of a collected tensor: `fault` is [] or [kind, text]; `bulk` when the bytes go by the bulk socket."""
+
+    request: int
+    box: list[Any]
+    fault: list[str]
+    bulk: bool
+    data: bytes
+
+
+# worker to worker
+
+
+class Piece(NamedTuple):
+    """One transfer of one move: from rank `source`, for step `step` of plan `order`; `fault` instead of data when poisoned."""
+
+    order: int
+    step: int
+    source: int
+    fault: list[str]
+    data: bytes
+
+
+Message = (
+    Hello | Welcome | Ping | Goodbye | Configure | Define | Drop | Run | Put | Free | Fetch | Ask | Credit | Cut | Value
+    | Failed | Answer | DefineMesh | DropMesh | DefinePlan | DropPlan | Execute | Store | Release | Forget | Collect
+    | PeerLost | Done | Poisoned | Landed | Part | Piece
+)  # fmt: skip
+
+CODES: Final[tuple[type[Any], ...]] = (
+    Hello, Welcome, Ping, Goodbye, Configure, Define, Drop, Run, Put, Free, Fetch, Ask, Credit, Cut, Value,
+    Failed, Answer, DefineMesh, DropMesh, DefinePlan, DropPlan, Execute, Store, Release, Forget, Collect,
+    PeerLost, Done, Poisoned, Landed, Part, Piece,
+)  # fmt: skip
+"""A message's code is its place here: append only."""
+
+#: Who may say what; anything else is refused as a confused peer.
+FROM_CLIENT: Final = (Hello, Ping, Goodbye, Configure, Define, Drop, Run, Put, Free, Fetch, Ask)
+FROM_WORKER: Final = (Hello, Ping, Goodbye, Done, Poisoned, Landed, Part)
+
+_CODE_OF: Final = {kind: code for code, kind in enumerate(CODES)}
+_BITS: Final = 1 << 63
+
+
+def _is_int(value: object) -> bool:
+    return type(value) is int and -_BITS <= value < 2 * _BITS
+
+
+def _is_ids(value: object) -> bool:
+    return type(value) is list and all(type(item) is int and item >= 0 for item in value)
+
+
+def _is_scalars(value: object) -> bool:
+    return type(value) is list and all(type(item) in (int, float, bool) for item in value)
+
+
+def _is_strings(value: object) -> bool:
+    return type(value) is list and all(type(item) is str for item in value)
+
+
+_FORMS: Final[dict[str, tuple[str, Callable[[object], bool]]]] = {
+    "int": ("an integer", _is_int),
+    "str": ("a string", lambda value: type(value) is str),
+    "bool": ("true or false", lambda value: type(value) is bool),
+    "bytes": ("bytes", lambda value: isinstance(value, (bytes, memoryview))),
+    "dict[str, Any]": ("a mapping", lambda value: type(value) is dict and all(type(key) is str for key in value)),
+    "list[int]": ("a list of numbers from 0", _is_ids),
+    "list[str]": ("a list of strings", _is_strings),
+    "list[Any]": ("a list", lambda value: type(value) is list),
+}
+
+
+def _checks(kind: type[Any]) -> tuple[tuple[str, str, Callable[[object], bool]], ...]:
+    forms = {name: getattr(form, "__forward_arg__", form) for name, form in kind.__annotations__.items()}
+    return tuple(
+        (name, "numbers", _is_scalars) if name == "scalars" else (name, *_FORMS[form]) for name, form in forms.items()
+    )
+
+
+_CHECKS: Final = tuple(_checks(kind) for kind in CODES)
+_HAS_DATA: Final = tuple("data" in kind._fields for kind in CODES)
+
+
+def encode(message: Message, number: int = 0) -> list[Any]:
+    """The frames of a message, the `number`th that its sender sends on this connection."""
+    code = _CODE_OF[type(message)]
+    if _HAS_DATA[code]:
+        return [msgpack.packb((code, number, *message[:-1])), message[-1]]
+    return [msgpack.packb((code, number, *message))]
+
+
+def decode(frames: Sequence[Any]) -> tuple[int, Any]:
+    """(number, message). Raises `ProtocolError` for anything that is not exactly one message of this protocol."""
+    if not 1 <= len(frames) <= 2 or len(frames[0]) > MAX_CONTROL:
+        raise ProtocolError("a message is one control frame of bounded size and at most one data frame")
+    try:
+        raw = msgpack.unpackb(frames[0], strict_map_key=True, max_ext_len=0)
+    except Exception as error:  # msgpack raises many kinds for malformed bytes
+        raise ProtocolError(f"not msgpack: {type(error).__name__}") from None
+    if type(raw) is not list or len(raw) < 2 or type(raw[0]) is not int or type(raw[1]) is not int:
+        raise ProtocolError("a message is [code, number, fields …]")
+    code, number = raw[0], raw[1]
+    if not 0 <= code < len(CODES) or number < 0:
+        raise ProtocolError(f"there is no message {code}")
+    kind, checks = CODES[code], _CHECKS[code]
+    fields = raw[2:]
+    if _HAS_DATA[code]:
+        if len(frames) != 2 or len(frames[1]) > MAX_DATA:
+            raise ProtocolError(f"{kind.__name__} has a data frame of bounded size")
+        fields.append(frames[1])
+    elif len(frames) != 1:
+        raise ProtocolError(f"{kind.__name__} has no data frame")
+    if len(fields) != len(checks):
+        raise ProtocolError(f"{kind.__name__} has {len(checks)} fields, not {len(fields)}")
+    for value, (name, form, holds) in zip(fields, checks, strict=True):
+        if not holds(value):
+            raise ProtocolError(f"{kind.__name__}.{name} is {form}")
+    return number, kind._make(fields)
+
+
+def fault_of(error: BaseException) -> Fault:
+    """An exception as it crosses the wire: errors of GT keep their class, others become a `WorkerError` that names theirs."""
+    if isinstance(error, GTError):
+        return type(error).__name__, str(error)
+    if isinstance(error, MemoryError):
+        return "OutOfMemory", str(error) or "out of memory"
+    return "WorkerError", f"{type(error).__name__}: {error}"
+
+
+def error_of(kind: str, text: str) -> GTError:
+    """The exception to raise for an error from the wire."""
+    return KINDS.get(kind, WorkerError)(text)

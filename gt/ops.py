@@ -1,0 +1,140 @@
+"""The vocabulary: every instruction's op, declared once, as data.
+
+Keyed by the same names, each room keeps its own facet: the client the gradient (`client/gradients.py`), the dispatcher
+the sharding rows (`dispatcher/rules.py`), the worker the kernel (`worker/kernels.py`). Shapes and dtypes follow from
+the family (`gt/infer.py`). Nothing else may be in this file.
+
+Operands of one instruction have one dtype (the client casts first); a Python scalar may stand for a tensor where
+`scalars` allows it and is weakly typed. Sizes and axes are attributes; axes are normalised: non-negative, sorted, unique.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """One op. `arity` None means one or more tensors; `domain` and `result` are dtype rules read by `gt/infer.py`.
+
+    `attributes` maps each attribute to its kind: 'axis', 'axes', 'shape', 'sizes', 'steps', 'dtype', 'bool'.
+    `scalars` says where Python scalars may stand: 'any' operand, only the 'tail' (all but the first), 'only', or 'none'.
+    """
+
+    family: str
+    arity: int | None
+    domain: str = "any"
+    result: str = "same"
+    attributes: dict[str, str] = field(default_factory=dict)
+    scalars: str = "none"
+    linear: bool = False
+    doc: str = ""
+
+
+def _unary(domain: str, doc: str, *, result: str = "same", linear: bool = False) -> Op:
+    return Op("unary", 1, domain, result, linear=linear, doc=doc)
+
+
+def _binary(domain: str, doc: str, *, result: str = "same") -> Op:
+    return Op("binary", 2, domain, result, scalars="any", doc=doc)
+
+
+def _reduction(domain: str, doc: str) -> Op:
+    return Op("reduction", 1, domain, attributes={"axes": "axes", "keepdims": "bool"}, doc=doc)
+
+
+_CREATED = {"shape": "shape", "dtype": "dtype"}
+
+OPS: Final[dict[str, Op]] = {
+    # creation: the value depends on nothing but attributes and run-time scalars
+    "full": Op("creation", 1, result="attribute", attributes=_CREATED, scalars="only", doc="every element is the scalar"),
+    "arange": Op("creation", 2, "number", "attribute", _CREATED, "only", doc="start + step · index, one dimension"),
+    "uniform": Op("random", 2, "float", "attribute", _CREATED, "only", doc="uniform in [0, 1) from (seed, counter)"),
+    "normal": Op("random", 2, "float", "attribute", _CREATED, "only", doc="standard normal from (seed, counter)"),
+    # element-wise, one operand
+    "neg": _unary("number", "−x", linear=True),
+    "abs": _unary("number", "|x|"),
+    "sign": _unary("number", "−1, 0 or 1"),
+    "exp": _unary("float", "eˣ"),
+    "expm1": _unary("float", "eˣ − 1"),
+    "log": _unary("float", "natural logarithm"),
+    "log1p": _unary("float", "log(1 + x)"),
+    "sqrt": _unary("float", "square root"),
+    "rsqrt": _unary("float", "1 / √x"),
+    "square": _unary("number", "x²"),
+    "reciprocal": _unary("float", "1 / x"),
+    "sin": _unary("float", "sine"),
+    "cos": _unary("float", "cosine"),
+    "tanh": _unary("float", "hyperbolic tangent"),
+    "sigmoid": _unary("float", "1 / (1 + e⁻ˣ)"),
+    "relu": _unary("number", "max(x, 0); NaN stays NaN"),
+    "floor": _unary("float", "largest integer ≤ x"),
+    "ceil": _unary("float", "smallest integer ≥ x"),
+    "round": _unary("float", "nearest integer, halves to even"),
+    "isnan": _unary("float", "x is NaN", result="bool"),
+    "isfinite": _unary("float", "x is neither infinite nor NaN", result="bool"),
+    "logical_not": _unary("bool", "not x"),
+    "cast": Op("cast", 1, result="attribute", attributes={"dtype": "dtype"}, doc="the same values in another dtype"),
+    # element-wise, two operands that broadcast
+    "add": _binary("any", "a + b"),
+    "sub": _binary("number", "a − b"),
+    "mul": _binary("any", "a · b"),
+    "div": _binary("float", "a / b"),
+    "pow": _binary("number", "aᵇ"),
+    "maximum": _binary("any", "the larger; NaN wins"),
+    "minimum": _binary("any", "the smaller; NaN wins"),
+    "floor_divide": _binary("number", "⌊a / b⌋"),
+    "remainder": _binary("number", "a − b·⌊a / b⌋, the sign of b"),
+    "eq": _binary("any", "a = b", result="bool"),
+    "ne": _binary("any", "a ≠ b", result="bool"),
+    "lt": _binary("any", "a < b", result="bool"),
+    "le": _binary("any", "a ≤ b", result="bool"),
+    "gt": _binary("any", "a > b", result="bool"),
+    "ge": _binary("any", "a ≥ b", result="bool"),
+    "logical_and": _binary("bool", "a and b"),
+    "logical_or": _binary("bool", "a or b"),
+    "logical_xor": _binary("bool", "a or b, not both"),
+    # element-wise, three operands that broadcast
+    "where": Op("where", 3, scalars="tail", doc="b where the boolean first operand holds, else c"),
+    # reductions
+    "sum": _reduction("number", "sum over axes"),
+    "prod": _reduction("number", "product over axes"),
+    "max": _reduction("any", "largest over axes; NaN wins"),
+    "min": _reduction("any", "smallest over axes; NaN wins"),
+    "any": _reduction("bool", "whether one is true"),
+    "all": _reduction("bool", "whether all are true"),
+    "argmax": Op("arg", 1, "any", "int64", {"axis": "axis", "keepdims": "bool"}, doc="index of the first largest"),
+    "argmin": Op("arg", 1, "any", "int64", {"axis": "axis", "keepdims": "bool"}, doc="index of the first smallest"),
+    # shape: the same elements, elsewhere
+    "reshape": Op("reshape", 1, attributes={"shape": "shape"}, linear=True, doc="row-major order kept"),
+    "permute": Op("permute", 1, attributes={"axes": "sizes"}, linear=True, doc="dimension i of the result is axes[i]"),
+    "expand": Op("expand", 1, attributes={"shape": "shape"}, linear=True, doc="broadcast to shape"),
+    "cat": Op("cat", None, attributes={"axis": "axis"}, linear=True, doc="joined along axis"),
+    "slice": Op(
+        "slice",
+        None,
+        attributes={"axes": "axes", "sizes": "sizes", "steps": "steps"},
+        scalars="tail",
+        linear=True,
+        doc="along axes: from a run-time start, sizes elements, steps apart",
+    ),
+    "update_slice": Op(
+        "update_slice",
+        None,
+        attributes={"axes": "axes", "sizes": "sizes", "steps": "steps"},
+        scalars="tail",
+        doc="a copy of the first operand in which that slice is the second",
+    ),
+    # indexing along one axis; an index out of range is an error on every backend
+    "gather": Op("gather", 2, attributes={"axis": "axis"}, doc="x[..., index[i], ...] along axis, as NumPy's take_along_axis"),
+    "scatter_add": Op("scatter_add", 3, "number", attributes={"axis": "axis"}, doc="x with values added at index along axis"),
+    # linear algebra
+    "matmul": Op("matmul", 2, "number", doc="[..., m, k] by [..., k, n], leading dimensions broadcast"),
+    # composite: one instruction with a written decomposition
+    "softmax": Op("softmax", 1, "float", attributes={"axis": "axis"}, doc="e^(x − max) over its sum along axis"),
+    "log_softmax": Op("softmax", 1, "float", attributes={"axis": "axis"}, doc="x − max − log Σ e^(x − max) along axis"),
+    # identities that carry meaning for the planner
+    "tag": Op("tag", 1, attributes={"param": "bool"}, linear=True, doc="x, named by its signal; `param` marks a parameter"),
+    "follow": Op("follow", 2, doc="the first operand, placed as the second (of the same shape) is"),
+}

@@ -1,0 +1,136 @@
+"""Which worker holds which part, and what must travel from one layout to another: pure functions of rank.
+
+`bounds` is the one function that cuts a dimension, for every room. Everything else here follows from it, so a plan can
+be the same bytes for all workers: each derives its own part.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+from .placement import Layout, Mesh, Partial, Placement, Replicate, Shard
+
+Box = tuple[tuple[int, int], ...]
+"""A half-open range for each dimension."""
+
+
+@lru_cache(maxsize=4096)
+def bounds(size: int, weights: tuple[int, ...]) -> tuple[int, ...]:
+    """Cut points of `size` elements in proportion to `weights`: part i is [cuts[i], cuts[i + 1]).
+
+    Exact integer arithmetic: cut i is the running weight's share of `size`, rounded half up. Weight 0 gets nothing; no
+    weight at all is equal weights.
+    """
+    if not any(weights):
+        weights = (1,) * len(weights)
+    total = sum(weights)
+    return (0, *((size * running + total // 2) // total for running in itertools.accumulate(weights)))
+
+
+def _weights(mesh: Mesh, axis: int, shard: Shard) -> tuple[int, ...]:
+    return mesh.weights[axis] if shard.weights is None else shard.weights
+
+
+def box_at(shape: tuple[int, ...], layout: Layout, mesh: Mesh, coordinates: tuple[int, ...]) -> Box:
+    """The part of a tensor of `shape` that the worker at `coordinates` holds (a partial tensor has full extent)."""
+    ranges = [(0, size) for size in shape]
+    for axis, placement in enumerate(layout):
+        if isinstance(placement, Shard):
+            start, stop = ranges[placement.dim]
+            cuts = bounds(stop - start, _weights(mesh, axis, placement))
+            at = coordinates[axis]
+            ranges[placement.dim] = (start + cuts[at], start + cuts[at + 1])
+    return tuple(ranges)
+
+
+def box(shape: tuple[int, ...], layout: Layout, mesh: Mesh, rank: int) -> Box:
+    """The part of a tensor of `shape` that `rank` holds."""
+    return box_at(shape, layout, mesh, mesh.coordinates(rank))
+
+
+def extent(part: Box) -> tuple[int, ...]:
+    """The shape of a box."""
+    return tuple(stop - start for start, stop in part)
+
+
+def intersect(a: Box, b: Box) -> Box | None:
+    """The common part of two boxes; None when it has no element. Zero-dimensional boxes always meet."""
+    common = tuple((max(a0, b0), min(a1, b1)) for (a0, a1), (b0, b1) in zip(a, b, strict=True))
+    return None if any(start >= stop for start, stop in common) else common
+
+
+def relative(part: Box, origin: Box) -> tuple[slice, ...]:
+    """`part` as slices into an array that holds `origin`."""
+    return tuple(slice(start - base, stop - base) for (start, stop), (base, _) in zip(part, origin, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """One piece that travels: `part`, in global coordinates, from rank `source` to rank `target` (may be equal)."""
+
+    source: int
+    target: int
+    part: Box
+
+
+def _own(old: Placement, new: Placement) -> bool:
+    """Whether along an axis nobody needs the others: all hold the same, or contributions stay what they are."""
+    if isinstance(new, Partial):
+        if old != new:
+            raise ValueError(f"{old} cannot become {new}: nothing becomes partial by being moved")
+        return True
+    return isinstance(old, Replicate)
+
+
+def _sources(before: Layout, after: Layout, mesh: Mesh, target: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+    """Coordinates of all that may hold something for `target`, in rank order."""
+    choices: list[range | tuple[int]] = []
+    for size, at, old, new in zip(mesh.sizes, target, before, after, strict=True):
+        choices.append((at,) if _own(old, new) else range(size))
+    return itertools.product(*choices)
+
+
+def receives(shape: tuple[int, ...], before: Layout, after: Layout, mesh: Mesh, rank: int) -> list[Transfer]:
+    """What `rank` gets, in order of source rank: the order of adding contributions, the same on every replica."""
+    here = mesh.coordinates(rank)
+    wanted = box_at(shape, after, mesh, here)
+    found = []
+    for coordinates in _sources(before, after, mesh, here):
+        part = intersect(box_at(shape, before, mesh, coordinates), wanted)
+        if part is not None:
+            found.append(Transfer(mesh.rank(coordinates), rank, part))
+    return found
+
+
+def sends(shape: tuple[int, ...], before: Layout, after: Layout, mesh: Mesh, rank: int) -> list[Transfer]:
+    """What `rank` gives, in order of target rank."""
+    here = mesh.coordinates(rank)
+    held = box_at(shape, before, mesh, here)
+    found = []
+    for there in _sources(before, after, mesh, here):  # who gives to whom is the same both ways along every axis
+        part = intersect(held, box_at(shape, after, mesh, there))
+        if part is not None:
+            found.append(Transfer(rank, mesh.rank(there), part))
+    return found
+
+
+def moved_bytes(shape: tuple[int, ...], itemsize: int, before: Layout, after: Layout, mesh: Mesh) -> tuple[int, int]:
+    """(bytes that travel between workers in all, the most that any one worker receives)."""
+    contributions = 1
+    for size, old, new in zip(mesh.sizes, before, after, strict=True):
+        if not _own(old, new) and isinstance(old, Partial):
+            contributions *= size
+    total = most = 0
+    for rank in range(len(mesh.members)):
+        here = mesh.coordinates(rank)
+        wanted = box_at(shape, after, mesh, here)
+        kept = intersect(box_at(shape, before, mesh, here), wanted)
+        # each element arrives once a contribution; what the rank holds itself need not travel
+        mine = contributions * math.prod(extent(wanted)) - (0 if kept is None else math.prod(extent(kept)))
+        total += mine
+        most = max(most, mine)
+    return total * itemsize, most * itemsize

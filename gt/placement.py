@@ -1,0 +1,118 @@
+"""Meshes and placements, in the field's terms: along each axis of a mesh a tensor is sharded, replicated or partial.
+
+A `Layout` is one placement per mesh axis. A tensor dimension may be sharded over several mesh axes; then the earlier
+axis cuts first and the later one cuts each piece again (`gt/partition.py` does the arithmetic).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from .errors import ProtocolError
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """Each worker along the axis holds its range of tensor dimension `dim`, sized by `weights` (None: the mesh's)."""
+
+    dim: int
+    weights: tuple[int, ...] | None = None
+
+    def __str__(self) -> str:
+        return f"S{self.dim}" if self.weights is None else f"S{self.dim}({','.join(map(str, self.weights))})"
+
+
+@dataclass(frozen=True, slots=True)
+class Replicate:
+    """Every worker along the axis holds the same whole."""
+
+    def __str__(self) -> str:
+        return "R"
+
+
+@dataclass(frozen=True, slots=True)
+class Partial:
+    """Every worker along the axis holds a contribution of full extent; `op`, of `PARTIAL_OPS`, makes them the value."""
+
+    op: str = "sum"
+
+    def __str__(self) -> str:
+        return f"P({self.op})"
+
+
+Placement = Shard | Replicate | Partial
+Layout = tuple[Placement, ...]
+
+REPLICATE: Final = Replicate()
+PARTIAL_OPS: Final = ("sum", "max", "min", "prod")
+_WEIGHT: Final = r"(?:0|[1-9][0-9]{0,5})"
+_FORM: Final = re.compile(rf"R|S(0|[1-9][0-9]?)(?:\(({_WEIGHT}(?:,{_WEIGHT}){{0,4095}})\))?|P\((sum|max|min|prod)\)")
+
+
+def format_layout(layout: Layout) -> str:
+    """`S0` or, for several mesh axes, `S0|R`."""
+    return "|".join(map(str, layout))
+
+
+def parse_layout(text: str) -> Layout:
+    """The inverse of `format_layout`. Raises `ProtocolError`."""
+    return tuple(_parse_placement(part) for part in text.split("|"))
+
+
+def _parse_placement(text: str) -> Placement:
+    match = _FORM.fullmatch(text)
+    if match is None:
+        raise ProtocolError(f"{text!r} is not a placement")
+    dim, weights, op = match.groups()
+    if dim is not None:
+        return Shard(int(dim), tuple(map(int, weights.split(","))) if weights else None)
+    return Partial(op) if op else REPLICATE
+
+
+@dataclass(frozen=True, slots=True)
+class Mesh:
+    """Workers in a grid with named axes. Rank r stands at the row-major coordinates of r and is worker `members[r]`.
+
+    `weights[axis]` are the relative speeds of the positions along an axis, by which shards are sized. `number` is the
+    mesh's version: it changes whenever anything here does.
+    """
+
+    number: int
+    axes: tuple[str, ...]
+    sizes: tuple[int, ...]
+    members: tuple[int, ...]
+    weights: tuple[tuple[int, ...], ...]
+
+    def __post_init__(self) -> None:
+        if math.prod(self.sizes) != len(self.members) or not self.members:
+            wanted = math.prod(self.sizes)
+            raise ValueError(f"a mesh of sizes {self.sizes} has {wanted} members, not {len(self.members)}")
+        if tuple(map(len, self.weights)) != self.sizes or len(self.axes) != len(self.sizes):
+            raise ValueError("a mesh has a name, a size and that many weights for each axis")
+
+    def coordinates(self, rank: int) -> tuple[int, ...]:
+        """Where `rank` stands on each axis."""
+        out = []
+        for size in reversed(self.sizes):
+            out.append(rank % size)
+            rank //= size
+        return tuple(reversed(out))
+
+    def rank(self, coordinates: tuple[int, ...]) -> int:
+        """The rank at these coordinates."""
+        rank = 0
+        for size, at in zip(self.sizes, coordinates, strict=True):
+            rank = rank * size + at
+        return rank
+
+    @property
+    def replicated(self) -> Layout:
+        return (REPLICATE,) * len(self.sizes)
+
+
+def uniform_mesh(number: int, axes: dict[str, int], members: tuple[int, ...]) -> Mesh:
+    """A mesh of equal workers."""
+    return Mesh(number, tuple(axes), tuple(axes.values()), members, tuple((1,) * size for size in axes.values()))
