@@ -95,17 +95,20 @@ class Rule(_Strict):
     model_config = ConfigDict(json_schema_extra={"minProperties": 1, "not": {"required": ["strategy", "shard"]}})
 
     strategy: Literal["data_parallel", "tensor_parallel", "replicate"] | None = Field(
-        None, description="A named way to shard; shard: is the explicit form."
+        default=None, description="A named way to shard; shard: is the explicit form."
     )
-    batch_split: Count | None = Field(None, description="data_parallel: into how many parts a batch is cut.")
+    batch_split: Count | None = Field(default=None, description="data_parallel: into how many parts a batch is cut.")
     dimension: Index | None = Field(
-        None, description="tensor_parallel: the dimension of a weight (out, in) that is cut; without it the cheapest."
+        default=None,
+        description="tensor_parallel: the dimension of a weight (out, in) that is cut; without it the cheapest.",
     )
-    replicas: Count | None = Field(None, description="tensor_parallel: how many copies of the group there are.")
-    shard: ExplicitShard | None = Field(None, description="The explicit form: a tensor dimension and the workers.")
-    mesh_axis: Axis | None = Field(None, description="The mesh axis to use in place of the strategy's own.")
-    backward: Signal | None = Field(None, description="The rule that holds for the gradients.")
-    compile: bool | None = Field(None, description="Whether to compile what runs in this signal.")
+    replicas: Count | None = Field(default=None, description="tensor_parallel: how many copies of the group there are.")
+    shard: ExplicitShard | None = Field(
+        default=None, description="The explicit form: a tensor dimension and the workers."
+    )
+    mesh_axis: Axis | None = Field(default=None, description="The mesh axis to use in place of the strategy's own.")
+    backward: Signal | None = Field(default=None, description="The rule that holds for the gradients.")
+    compile: bool | None = Field(default=None, description="Whether to compile what runs in this signal.")
 
     _where: str = PrivateAttr("<config>")
 
@@ -124,7 +127,7 @@ class Config(_Strict):
     """A mesh and the rules by signal. `Config()` is the empty one: everything on one worker."""
 
     mesh: Annotated[dict[Axis, Count], Field(min_length=1, max_length=8)] | None = Field(
-        None, description="The named axes over which workers are laid out, the last one the closest."
+        default=None, description="The named axes over which workers are laid out, the last one the closest."
     )
     rules: Annotated[dict[Signal, Rule], Field(max_length=10_000)] = Field(
         default_factory=dict, alias="sharding_config", description="A rule for each signal."
