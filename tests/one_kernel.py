@@ -1,0 +1,113 @@
+"""One instruction on one worker, and drawn operands for it: what the tests of kernels share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from gt import dtypes
+from gt.infer import infer
+from gt.spec import Spec, spec
+from gt.worker.kernels import KERNELS, Call
+
+Array = np.ndarray[Any, Any]
+
+FLOATS = ("float16", "float32", "float64")
+INTS = ("uint8", "int8", "int16", "int32", "int64")
+NUMBERS = FLOATS + INTS
+ANY = ("bool", *NUMBERS)
+KINDS = {"any": ANY, "number": NUMBERS, "float": FLOATS, "bool": ("bool",)}
+
+few = settings(max_examples=30, deadline=None)
+
+
+class Other:
+    """NumPy under another identity: what kernels do for any array module that is not NumPy itself."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(np, name)
+
+
+OTHER = Other()
+
+
+def operand_of(value: Any) -> Spec | str:
+    if isinstance(value, (np.ndarray, np.generic)):
+        return spec(dtypes.as_dtype(value.dtype), value.shape)
+    return dtypes.scalar_kind(value)
+
+
+def frozen(value: Any) -> Any:
+    """The same array, which nobody may write to."""
+    if isinstance(value, np.ndarray):
+        value = value.view()
+        value.flags.writeable = False
+    return value
+
+
+def compute(xp: Any, name: str, operands: tuple[Any, ...], attributes: dict[str, Any]) -> Any:
+    specs = tuple(map(operand_of, operands))
+    (result,) = infer(name, specs, attributes)
+    call = Call(xp, name, attributes, specs, result, result.shape, tuple((0, size) for size in result.shape))
+    with np.errstate(all="ignore"):
+        out = KERNELS[name](call)(*map(frozen, operands))
+    assert (out.dtype, out.shape) == (result.dtype.numpy, result.shape)
+    return out
+
+
+def run(name: str, *operands: Any, **attributes: Any) -> Any:
+    """One instruction on one worker: right dtype and shape, untouched operands, the same over another array module."""
+    out = compute(np, name, operands, attributes)
+    check(compute(OTHER, name, operands, attributes), out)
+    return out
+
+
+def check(out: Any, expected: Any) -> None:
+    """Equal to a few units of the last place, once `expected` is rounded to the result's dtype."""
+    with np.errstate(all="ignore"):
+        rounded = np.asarray(expected).astype(out.dtype)
+    assert out.shape == rounded.shape
+    if out.dtype.kind != "f":
+        np.testing.assert_array_equal(out, rounded)
+    else:
+        unit = 16 * float(np.finfo(out.dtype).eps)
+        np.testing.assert_allclose(out.astype(float), rounded.astype(float), rtol=unit, atol=unit)
+
+
+def wide(x: Any) -> Any:
+    """The same numbers in the widest dtype of their kind, as an array or a Python scalar."""
+    if not isinstance(x, (np.ndarray, np.generic)):
+        return x
+    return x.astype({"f": np.float64, "i": np.int64, "u": np.int64, "b": np.bool_}[x.dtype.kind])
+
+
+def elements(dtype: str) -> st.SearchStrategy[Any]:
+    kind = np.dtype(dtype)
+    if kind.kind == "f":
+        special = st.sampled_from([0.0, -0.0, 1.0, -1.0, 0.5, np.nan, np.inf, -np.inf])
+        return st.floats(-8, 8, width=kind.itemsize * 8, allow_subnormal=False) | special
+    return hnp.from_dtype(kind)
+
+
+def filled(dtype: str, shape: Any) -> st.SearchStrategy[Any]:
+    """An array however it lies in memory: in either order, backwards, with gaps; without dimensions a NumPy scalar."""
+    lie: list[Callable[[Array], Any]] = [
+        lambda x: x,
+        lambda x: x.copy("F"),
+        lambda x: np.ascontiguousarray(x[..., ::-1])[..., ::-1] if x.ndim else x[()],
+        lambda x: np.repeat(x, 2, axis=0)[::2] if x.ndim else x[()],
+    ]
+    array = hnp.arrays(dtype, shape, elements=elements(dtype))
+    return st.builds(lambda x, change: change(x), array, st.sampled_from(lie))
+
+
+shapes = hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=4)
+
+
+def scalar(dtype: str) -> st.SearchStrategy[Any]:
+    return elements(dtype).map(lambda value: np.dtype(dtype).type(value).item())

@@ -1,0 +1,126 @@
+"""Which device a worker gets, and what it is told when it cannot have the one it asked for."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gt.errors import SessionError
+from gt.worker import backend as module
+from gt.worker.backend import backend, count_devices, special
+
+
+class FakeDevice:
+    """A GPU that remembers what was asked of it."""
+
+    current: int | None = None
+    waits = 0
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+
+    def use(self) -> None:
+        FakeDevice.current = self.index
+
+    def synchronize(self) -> None:
+        FakeDevice.waits += 1
+
+    def __enter__(self) -> FakeDevice:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+def fake_cupy(count: int | Exception) -> ModuleType:
+    """CuPy on a machine with `count` GPUs, or whose driver raises."""
+
+    def get_device_count() -> int:
+        if isinstance(count, Exception):
+            raise count
+        return count
+
+    cupy: Any = ModuleType("cupy")
+    cupy.cuda = SimpleNamespace(runtime=SimpleNamespace(getDeviceCount=get_device_count), Device=FakeDevice)
+    cupy.asarray, cupy.asnumpy = np.array, np.array
+    return cupy  # type: ignore[no-any-return]  # a module with attributes of its own
+
+
+@pytest.fixture(autouse=True)
+def _fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing was said yet, and no GPU is in use."""
+    module._say_fallback.cache_clear()
+    monkeypatch.setattr(FakeDevice, "current", None)
+
+
+def install(monkeypatch: pytest.MonkeyPatch, cupy: ModuleType | None) -> None:
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
+
+
+def test_numpy_on_request() -> None:
+    cpu = backend("cpu")
+    assert (cpu.xp, cpu.kind, cpu.name) == (np, "cpu", "cpu")
+    x = np.arange(3.0)
+    assert cpu.from_host(x) is x
+    assert cpu.to_host(x) is x
+    assert cpu.to_host(np.float32(2)).shape == ()
+    cpu.synchronize()
+
+
+@pytest.mark.parametrize(
+    ("cupy", "reason"),
+    [
+        (None, "CuPy does not import (import of cupy halted; None in sys.modules)"),
+        (
+            fake_cupy(RuntimeError("cudaErrorNoDevice: no device\nand more")),
+            "no CUDA driver answers (cudaErrorNoDevice: no device)",
+        ),
+        (fake_cupy(0), "the CUDA driver finds no GPU"),
+    ],
+)
+def test_without_a_gpu_numpy_computes_and_says_why_once(
+    cupy: ModuleType | None, reason: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    install(monkeypatch, cupy)
+    with caplog.at_level(logging.WARNING):
+        assert [backend(None).kind for _ in range(3)] == ["cpu"] * 3
+    assert [record.getMessage() for record in caplog.records] == [f"computing on the CPU with NumPy: {reason}"]
+    assert count_devices() == 0
+    with pytest.raises(SessionError) as caught:
+        backend("cuda:0")
+    assert str(caught.value) == f"device 'cuda:0' cannot be had, {reason}: install gt-tensor[cuda12] or say 'cpu'"
+
+
+def test_the_first_gpu_unless_another_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch, fake_cupy(2))
+    assert count_devices() == 2
+    for device, name, index in ((None, "cuda:0", 0), ("cuda", "cuda:0", 0), ("cuda:1", "cuda:1", 1)):
+        gpu = backend(device)
+        assert (gpu.xp, gpu.kind, gpu.name) == (sys.modules["cupy"], "cuda", name)
+        assert FakeDevice.current == index
+        x = np.arange(3.0)
+        np.testing.assert_array_equal(gpu.to_host(gpu.from_host(x)), x)
+        before = FakeDevice.waits
+        gpu.synchronize()
+        assert FakeDevice.waits == before + 1
+
+
+def test_a_gpu_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch, fake_cupy(2))
+    with pytest.raises(SessionError, match="'cuda:2' cannot be had, the last one here is 'cuda:1'"):
+        backend("cuda:2")
+
+
+@pytest.mark.parametrize("device", ["gpu", "cuda:", "cuda:-1", "cuda:x", "CPU", ""])
+def test_a_name_that_is_no_device(device: str) -> None:
+    with pytest.raises(SessionError, match="say 'cpu', 'cuda:0'"):
+        backend(device)
+
+
+def test_special_functions_of_numpy_are_scipys() -> None:
+    assert special(np).ndtri(0.5) == 0

@@ -1,0 +1,267 @@
+"""Every kernel that computes: against plain arithmetic in wider dtypes, over drawn shapes, dtypes and layouts."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.special
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from one_kernel import ANY, FLOATS, INTS, KINDS, Array, check, few, filled, run, scalar, shapes, wide
+
+from gt import dtypes
+from gt.ops import OPS
+from gt.spec import spec
+from gt.worker.kernels import KERNELS, Call
+
+# element-wise
+
+UNARY: dict[str, Callable[[Any], Any]] = {
+    "neg": lambda x: 0 - x,
+    "abs": lambda x: np.where(x < 0, -x, x),
+    "sign": lambda x: np.where(x > 0, 1, np.where(x < 0, -1, x)),
+    "exp": np.exp,
+    "expm1": np.expm1,
+    "log": np.log,
+    "log1p": np.log1p,
+    "sqrt": np.sqrt,
+    "rsqrt": lambda x: 1 / np.sqrt(x),
+    "square": lambda x: x * x,
+    "reciprocal": lambda x: 1 / x,
+    "sin": np.sin,
+    "cos": np.cos,
+    "tanh": np.tanh,
+    "sigmoid": scipy.special.expit,
+    "relu": lambda x: np.where(x < 0, 0, x),
+    "floor": np.floor,
+    "ceil": np.ceil,
+    "round": np.round,
+    "isnan": lambda x: x != x,
+    "isfinite": lambda x: np.abs(x) < np.inf,
+    "logical_not": lambda x: x == False,  # noqa: E712  # of arrays
+}
+
+BINARY: dict[str, Callable[[Any, Any], Any]] = {
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "div": operator.truediv,
+    "pow": operator.pow,
+    "maximum": lambda a, b: np.where((a != a) | (a >= b), a, b),
+    "minimum": lambda a, b: np.where((a != a) | (a <= b), a, b),
+    "floor_divide": operator.floordiv,
+    "remainder": operator.mod,
+    "eq": operator.eq,
+    "ne": operator.ne,
+    "lt": operator.lt,
+    "le": operator.le,
+    "gt": operator.gt,
+    "ge": operator.ge,
+    "logical_and": operator.and_,
+    "logical_or": operator.or_,
+    "logical_xor": operator.xor,
+}
+
+
+def test_every_op_has_a_kernel() -> None:
+    """A missing facet is named."""
+    assert set(KERNELS) == set(OPS)
+
+
+def test_every_elementwise_op_is_checked() -> None:
+    for family, table in (("unary", UNARY), ("binary", BINARY)):
+        assert set(table) == {name for name, op in OPS.items() if op.family == family}
+
+
+def test_nothing_stands_between_the_program_and_a_ufunc() -> None:
+    x = spec(dtypes.float32, (2,))
+    assert KERNELS["add"](Call(np, "add", {}, (x, x), x, (2,), ((0, 2),))) is np.add
+
+
+@pytest.mark.parametrize("name", UNARY)
+@few
+@given(data=st.data())
+def test_unary(name: str, data: st.DataObject) -> None:
+    x = data.draw(filled(data.draw(st.sampled_from(KINDS[OPS[name].domain])), shapes))
+    with np.errstate(all="ignore"):
+        expected = UNARY[name](wide(x))
+    check(run(name, x), expected)
+
+
+@pytest.mark.parametrize("name", BINARY)
+@few
+@given(data=st.data())
+def test_binary(name: str, data: st.DataObject) -> None:
+    """Two tensors that broadcast, or a tensor and a Python scalar on either side, which leaves the dtype as it is."""
+    dtype = data.draw(st.sampled_from(KINDS[OPS[name].domain]))
+    both = data.draw(hnp.mutually_broadcastable_shapes(num_shapes=2, max_dims=3, max_side=4)).input_shapes
+    a, b = (data.draw(filled(dtype, shape)) for shape in both)
+    side = data.draw(st.sampled_from(["tensors", "left", "right"]))
+    if side == "left":
+        a = data.draw(scalar(dtype))
+    elif side == "right":
+        b = data.draw(scalar(dtype))
+    if dtype in INTS and name in ("floor_divide", "remainder"):
+        b = (
+            b
+            if not isinstance(b, int) and np.all(b)
+            else 3
+            if isinstance(b, int)
+            else np.where(b == 0, 1, b).astype(dtype)
+        )
+    if dtype in INTS and name == "pow":
+        b = b % 5
+    with np.errstate(all="ignore"):
+        expected = BINARY[name](*np.broadcast_arrays(wide(a), wide(b)))
+    check(run(name, a, b), expected)
+
+
+@few
+@given(data=st.data())
+def test_where(data: st.DataObject) -> None:
+    dtype = data.draw(st.sampled_from(ANY))
+    three = data.draw(hnp.mutually_broadcastable_shapes(num_shapes=3, max_dims=3, max_side=4)).input_shapes
+    condition, a, b = (data.draw(filled(d, s)) for d, s in zip(("bool", dtype, dtype), three, strict=True))
+    side = data.draw(st.sampled_from(["tensors", "left", "right"]))
+    if side == "left":
+        a = data.draw(scalar(dtype))
+    elif side == "right":
+        b = data.draw(scalar(dtype))
+    np.testing.assert_array_equal(run("where", condition, a, b), np.where(condition, a, b))
+
+
+@few
+@given(data=st.data())
+def test_cast(data: st.DataObject) -> None:
+    x = data.draw(filled(data.draw(st.sampled_from(("bool", "uint8", "int8"))), shapes))
+    to = data.draw(st.sampled_from(dtypes.ALL))
+    np.testing.assert_array_equal(run("cast", x, dtype=to), x.astype(to.numpy))
+    back = run("cast", run("cast", x, dtype=dtypes.float32), dtype=dtypes.as_dtype(x.dtype))
+    np.testing.assert_array_equal(back, x)
+
+
+def test_casts_of_fractions_truncate_and_nan_is_true() -> None:
+    x = np.array([-1.7, 0.0, 1.7], np.float32)
+    assert run("cast", x, dtype=dtypes.int32).tolist() == [-1, 0, 1]
+    assert run("cast", np.array([np.nan, 0, 0.3]), dtype=dtypes.bool_).tolist() == [True, False, True]
+
+
+def test_integers_without_an_answer_raise() -> None:
+    """Python's errors, whether the right operand is a number or one bad element of a tensor."""
+    for x in (np.array([4, 5], np.int32), np.int64(4)):
+        for bad in (0, (x * 0)):
+            with pytest.raises(ZeroDivisionError, match="floor_divide"):
+                run("floor_divide", x, bad)
+            with pytest.raises(ZeroDivisionError, match="remainder"):
+                run("remainder", x, bad)
+        for bad in (-1, -x):
+            with pytest.raises(ValueError, match="negative power"):
+                run("pow", x, bad)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_extremes_neither_overflow_nor_lose_nan(dtype: str) -> None:
+    x = np.array([-60000, -100, 0, 100, 60000, np.nan], dtype)
+    np.testing.assert_allclose(run("sigmoid", x), [0, 0, 0.5, 1, 1, np.nan], atol=1e-40)
+    assert np.isnan(run("relu", x)[-1])
+    np.testing.assert_allclose(run("softmax", x[:5], axis=0), [0, 0, 0, 0, 1], atol=1e-40)
+    assert run("log_softmax", x[2:4], axis=0).tolist() == [-100, 0]
+    for name in ("max", "min"):
+        assert np.isnan(run(name, x, axes=(0,), keepdims=False))
+
+
+# reductions
+
+REDUCTIONS: dict[str, Callable[..., Any]] = {
+    "sum": np.sum, "prod": np.prod, "max": np.max, "min": np.min, "any": np.any, "all": np.all,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REDUCTIONS)
+@few
+@given(data=st.data())
+def test_reductions(name: str, data: st.DataObject) -> None:
+    dtype = data.draw(st.sampled_from(KINDS[OPS[name].domain]))
+    shape = data.draw(hnp.array_shapes(min_dims=0, max_dims=3, min_side=int(name in ("max", "min")), max_side=4))
+    x = data.draw(filled(dtype, shape))
+    axes = tuple(sorted(data.draw(st.sets(st.sampled_from(range(len(shape))))))) if shape else ()
+    keepdims = data.draw(st.booleans())
+    if dtype in FLOATS and name in ("sum", "prod"):
+        x = np.round(np.nan_to_num(x, posinf=1, neginf=-1) / 4).astype(dtype)
+    with np.errstate(all="ignore"):
+        expected = REDUCTIONS[name](wide(x), axis=axes, keepdims=keepdims)
+    check(run(name, x, axes=axes, keepdims=keepdims), expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "nothing"),
+    [
+        ("sum", "float16", 0), ("sum", "int32", 0), ("prod", "float32", 1), ("any", "bool", False),
+        ("all", "bool", True),
+        ("max", "float16", -np.inf), ("max", "int8", -128), ("max", "uint8", 0), ("max", "bool", False),
+        ("min", "float64", np.inf), ("min", "int64", 2**63 - 1), ("min", "bool", True),
+    ],
+)  # fmt: skip
+def test_an_empty_shard_reduces_to_the_identity(name: str, dtype: str, nothing: Any) -> None:
+    """The whole has 5 × 3 elements, this worker none of its rows."""
+    kind = dtypes.as_dtype(dtype)
+    for keepdims, shape in ((False, (3,)), (True, (1, 3))):
+        box = tuple((0, size) for size in shape)
+        attributes = {"axes": (0,), "keepdims": keepdims}
+        call = Call(np, name, attributes, (spec(kind, (0, 3)),), spec(kind, shape), shape, box)
+        out = KERNELS[name](call)(np.empty((0, 3), dtype))
+        assert (out.dtype, out.shape, out.ravel().tolist()) == (kind.numpy, shape, [nothing] * 3)
+
+
+def test_float16_is_summed_and_multiplied_in_float32() -> None:
+    """In float16 itself 2048 + 1 is 2048."""
+    ones = np.ones((1, 5000), np.float16)
+    assert run("sum", ones, axes=(1,), keepdims=False).tolist() == [5000]
+    assert run("prod", np.array([300, 300, 0.001], np.float16), axes=(0,), keepdims=False) == pytest.approx(
+        90, rel=1e-2
+    )
+    assert run("matmul", ones, ones.T).tolist() == [[5000]]
+    index = np.zeros((1, 5000), np.int64)
+    assert run("scatter_add", np.zeros((1, 1), np.float16), index, ones, axis=1).tolist() == [[5000]]
+
+
+@pytest.mark.parametrize("name", ["argmax", "argmin"])
+@few
+@given(data=st.data())
+def test_arg(name: str, data: st.DataObject) -> None:
+    x = data.draw(filled(data.draw(st.sampled_from(ANY)), hnp.array_shapes(max_dims=3, max_side=4)))
+    axis, keepdims = data.draw(st.integers(0, x.ndim - 1)), data.draw(st.booleans())
+    first = np.apply_along_axis(_first_best, axis, x, operator.gt if name == "argmax" else operator.lt)
+    expected = np.expand_dims(first, axis) if keepdims else first
+    np.testing.assert_array_equal(run(name, x, axis=axis, keepdims=keepdims), expected)
+
+
+def _first_best(row: Array, better: Callable[[Any, Any], bool]) -> int:
+    best = 0
+    for at, value in enumerate(row):
+        if value != value:
+            return at
+        if better(value, row[best]):
+            best = at
+    return best
+
+
+@pytest.mark.parametrize("name", ["softmax", "log_softmax"])
+@few
+@given(data=st.data())
+def test_softmax(name: str, data: st.DataObject) -> None:
+    x = data.draw(filled(data.draw(st.sampled_from(FLOATS)), hnp.array_shapes(max_dims=3, min_side=0, max_side=4)))
+    axis = data.draw(st.integers(0, x.ndim - 1))
+    out = run(name, x, axis=axis)
+    if x.size:
+        with np.errstate(all="ignore"):
+            expected = getattr(scipy.special, name)(wide(x), axis=axis)
+        if name == "log_softmax":  # SciPy treats −∞ and NaN in ways of its own
+            bad = ~np.isfinite(x).all(axis=axis, keepdims=True) & np.ones(x.shape, bool)
+            out, expected = np.where(bad, x.dtype.type(0), out), np.where(bad, 0, expected)
+        check(out, expected)

@@ -1,0 +1,114 @@
+"""The one place that names CuPy: which array module a worker computes with, and how arrays leave and enter it.
+
+Kernels are written once over `xp` and never ask which one it is, unless the two differ. No kernel may be in here.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from gt.errors import SessionError
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """An array module on one device. `xp` is NumPy or CuPy, `kind` 'cpu' or 'cuda', `name` as in 'cpu' or 'cuda:0'."""
+
+    xp: Any
+    kind: str
+    name: str
+    to_host: Callable[[Any], np.ndarray[Any, Any]]
+    """A NumPy array of the same values; on a CPU the same array, without a copy."""
+    from_host: Callable[[np.ndarray[Any, Any]], Any]
+    """An array of this backend with the same values; on a CPU the same array, without a copy."""
+    synchronize: Callable[[], None]
+    """Wait until everything that was started on the device is done."""
+
+
+def backend(device: str | None) -> Backend:
+    """The backend of `device`: 'cpu', 'cuda', 'cuda:N', or None for the first GPU, or NumPy when there is none.
+
+    Makes the GPU current for the calling thread. Raises `SessionError` for a device that cannot be had.
+    """
+    if device == "cpu":
+        return _cpu()
+    if device is None:
+        reason = _why_no_gpu()
+        if reason:
+            _say_fallback(reason)
+            return _cpu()
+        return _cuda(0)
+    match = re.fullmatch(r"cuda(?::(\d{1,4}))?", device)
+    if match is None:
+        raise SessionError(f"no device is called {device!r}: say 'cpu', 'cuda:0', 'cuda:1', …")
+    reason = _why_no_gpu()
+    if reason:
+        raise SessionError(f"device {device!r} cannot be had, {reason}: install gt-tensor[cuda12] or say 'cpu'")
+    index, count = int(match[1] or 0), count_devices()
+    if index >= count:
+        raise SessionError(f"device {device!r} cannot be had, the last one here is 'cuda:{count - 1}'")
+    return _cuda(index)
+
+
+def count_devices() -> int:
+    """How many GPUs CuPy can use here: 0 without CuPy or without a driver."""
+    return 0 if _why_no_gpu() else int(_cupy().cuda.runtime.getDeviceCount())
+
+
+def special(xp: Any) -> Any:
+    """The special functions over arrays of `xp`, as `scipy.special` names them."""
+    return importlib.import_module("scipy.special" if xp is np else "cupyx.scipy.special")
+
+
+def _cupy() -> Any:
+    return importlib.import_module("cupy")
+
+
+def _why_no_gpu() -> str:
+    """Why no GPU can be used; empty when one can."""
+    try:
+        cupy = _cupy()
+    except ImportError as error:
+        return f"CuPy does not import ({_first_line(error)})"
+    try:
+        count = cupy.cuda.runtime.getDeviceCount()
+    except RuntimeError as error:  # what CuPy's CUDA errors derive from
+        return f"no CUDA driver answers ({_first_line(error)})"
+    return "" if count else "the CUDA driver finds no GPU"
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
+@lru_cache(maxsize=1)
+def _say_fallback(reason: str) -> None:
+    """Cached, so that a process with many workers says it once."""
+    log.warning("computing on the CPU with NumPy: %s", reason)
+
+
+def _cpu() -> Backend:
+    return Backend(np, "cpu", "cpu", np.asarray, np.asarray, lambda: None)
+
+
+def _cuda(index: int) -> Backend:
+    cupy = _cupy()
+    device = cupy.cuda.Device(index)
+    device.use()
+
+    def from_host(array: np.ndarray[Any, Any]) -> Any:
+        with device:
+            return cupy.asarray(array)
+
+    return Backend(cupy, "cuda", f"cuda:{index}", cupy.asnumpy, from_host, device.synchronize)

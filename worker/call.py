@@ -1,0 +1,42 @@
+"""What a kernel's factory is told. It may hold nothing but facts that are known when a plan is made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from gt.infer import Attributes, Operand
+from gt.partition import Box
+from gt.spec import Spec
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One instruction as one worker sees it.
+
+    `operands` and `result` are local: what this worker holds. `attributes` and `shape` (the result's) are global, and
+    `box` says which part of the global result is the local one. An operand that is a `str` is the kind of a run-time
+    scalar.
+    """
+
+    xp: Any
+    op: str
+    attributes: Attributes
+    operands: tuple[Operand, ...]
+    result: Spec
+    shape: tuple[int, ...]
+    box: Box
+
+    def tensor(self, position: int) -> Spec:
+        """The local spec of an operand that is a tensor."""
+        operand = self.operands[position]
+        assert isinstance(operand, Spec), f"{self.op}: operand {position} is a tensor"
+        return operand
+
+
+Kernel = Callable[..., Any]
+"""Called on the hot path with the operands in order: local arrays, and Python scalars for run-time scalars."""
+
+KernelFactory = Callable[[Call], Kernel]
+"""Called once, when a plan is compiled."""

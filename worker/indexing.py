@@ -1,0 +1,182 @@
+"""Factories of kernels that read or write at places: slices at run-time starts, and indices along one axis.
+
+Indices are as NumPy's: −1 is the last. One out of range is `IndexOutOfRange` on every backend,
+also where CuPy would wrap it around.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from gt.errors import IndexOutOfRange
+
+from .call import Call, Kernel
+from .elementwise import wide
+
+
+def slice_(call: Call) -> Kernel:
+    """A view. Where the result is cut along a sliced axis, its part of the slice."""
+    axes, steps = call.attributes["axes"], call.attributes["steps"]
+    window = _window(call, call.result.shape)
+    moves = [call.box[axis][0] * step for axis, step in zip(axes, steps, strict=True)]
+    if not any(moves):
+        return lambda x, *starts: x[window(starts)]
+    return lambda x, *starts: x[window([start + move for start, move in zip(starts, moves, strict=True)])]
+
+
+def update_slice(call: Call) -> Kernel:
+    if not call.attributes["axes"]:
+        return lambda _x, value: value
+    xp, window = call.xp, _window(call, call.tensor(1).shape)
+
+    def kernel(x: Any, value: Any, *starts: int) -> Any:
+        out = xp.array(x, order="C")
+        out[window(starts)] = value
+        return out
+
+    return kernel
+
+
+def _window(call: Call, shape: tuple[int, ...]) -> Callable[[Any], tuple[slice, ...]]:
+    """From the starts, the subscript of a window of `shape` into the first operand."""
+    extents = call.tensor(0).shape
+    axes, steps = call.attributes["axes"], call.attributes["steps"]
+    whole = [slice(None)] * (axes[-1] + 1 if axes else 0)
+    rows = [(axis, step, (shape[axis] - 1) * step, extents[axis]) for axis, step in zip(axes, steps, strict=True)]
+
+    def window(starts: Any) -> tuple[slice, ...]:
+        index = whole.copy()
+        for (axis, step, reach, extent), start in zip(rows, starts, strict=True):
+            if shape[axis] == 0:
+                index[axis] = slice(0, 0)
+                continue
+            last = start + reach
+            if not (0 <= start < extent and 0 <= last < extent):
+                raise IndexOutOfRange(
+                    f"{call.op}: {shape[axis]} elements {step} apart from index {start} on "
+                    f"do not fit axis {axis} of size {extent}"
+                )
+            stop = last + (1 if step > 0 else -1)
+            index[axis] = slice(start, stop if stop >= 0 else None, step)
+        return tuple(index)
+
+    return window
+
+
+def _refuse(call: Call, index: Any, size: int) -> None:
+    """Raise `IndexOutOfRange` with the first index that is out of range, if one is."""
+    wrong = index[(index >= size) | (index < -size)]
+    if wrong.size:
+        axis = call.attributes["axis"]
+        raise IndexOutOfRange(f"{call.op}: index {int(wrong[0])} is out of range for axis {axis} of size {size}")
+
+
+def _grid(call: Call) -> Callable[[Any], tuple[Any, ...]]:
+    """From an index, the subscript that names its places: along each other axis a place is its own number."""
+    shape, axis = call.tensor(1).shape, call.attributes["axis"]
+    ndim = len(shape)
+    own = [call.xp.arange(size).reshape(-1, *(1,) * (ndim - 1 - at)) for at, size in enumerate(shape)]
+    before, after = tuple(own[:axis]), tuple(own[axis + 1 :])
+    return lambda index: (*before, index, *after)
+
+
+def gather(call: Call) -> Kernel:
+    xp, axis, result = call.xp, call.attributes["axis"], call.result
+    x_shape = call.tensor(0).shape
+    size = x_shape[axis]
+    if result.size == 0:
+        return lambda _x, _index: xp.empty(result.shape, result.dtype.numpy)
+    grid = _grid(call)
+    others = [at for at in range(result.ndim) if at != axis and x_shape[at] != 1]
+    whole = all(x_shape[at] == result.shape[at] for at in range(result.ndim) if at != axis)
+    line = tuple(slice(None) if at == axis else 0 for at in range(result.ndim))
+
+    def read(x: Any, index: Any) -> Any:
+        # An index that was expanded along all other axes takes whole rows: an embedding, at the speed of a copy.
+        if whole and not any(index.strides[at] for at in others):
+            return x.take(index[line], axis)
+        return x[grid(index)]
+
+    if xp is np:
+        return _checked_by_numpy(call, size, read)
+
+    def kernel(x: Any, index: Any) -> Any:
+        index = index.astype(np.int64, copy=False)
+        _refuse(call, index, size)
+        return read(x, index)
+
+    return kernel
+
+
+def _checked_by_numpy(call: Call, size: int, kernel: Kernel) -> Kernel:
+    """NumPy checks while it reads, so looking for the wrong index can wait until there is one."""
+
+    def checked(x: Any, index: Any, *rest: Any) -> Any:
+        try:
+            return kernel(x, index, *rest)
+        except IndexError:
+            _refuse(call, index, size)
+            raise
+
+    return checked
+
+
+def scatter_add(call: Call) -> Kernel:
+    """Values are added in the order of their places, so that the same call gives the same bits; float16 in float32."""
+    xp, axis, dtype, x_shape = call.xp, call.attributes["axis"], call.result.dtype, call.tensor(0).shape
+    index_shape, size, work = call.tensor(1).shape, x_shape[axis], wide(dtype).numpy
+    if 0 in index_shape:
+        return lambda x, _index, _value: x
+    grid = _grid(call)
+    if index_shape[axis] == 1:  # as the gradient of a cross-entropy: no place can come twice
+
+        def once(x: Any, index: Any, value: Any) -> Any:
+            if xp is not np:
+                _refuse(call, index, size)
+            out = xp.array(x, order="C")
+            places = grid(index)
+            out[places] = out[places] + value
+            return out
+
+        return _checked_by_numpy(call, size, once) if xp is np else once
+
+    strides = [math.prod(x_shape[at + 1 :]) for at in range(len(x_shape))]
+    add = np.add.at if xp is np else segment_add(xp, index_shape[axis])
+
+    def kernel(x: Any, index: Any, value: Any) -> Any:
+        index = index.astype(np.int64, copy=False)
+        _refuse(call, index, size)
+        places = sum(
+            part * stride for part, stride in zip(grid(xp.where(index < 0, index + size, index)), strides, strict=True)
+        )
+        out = xp.array(x, dtype=work, order="C")
+        add(out.reshape(-1), places.reshape(-1), value.astype(work, copy=False).reshape(-1))
+        return out.astype(dtype.numpy, copy=False)
+
+    return kernel
+
+
+def segment_add(xp: Any, most: int) -> Kernel:
+    """`add.at` for one dimension without atomics, whose order would change the bits from run to run.
+
+    Sorts by place, then sums runs of equal places by doubling (Hillis, Steele: "Data parallel algorithms", 1986). No
+    place comes more than `most` times.
+    """
+
+    def add(out: Any, places: Any, values: Any) -> None:
+        order = xp.argsort(places, kind="stable")
+        places, values = places[order], values[order]
+        step = 1
+        while step < most:
+            joined = values.copy()
+            joined[step:] += xp.where(places[step:] == places[:-step], values[:-step], 0)
+            values, step = joined, 2 * step
+        last = xp.ones(places.shape, bool)
+        last[:-1] = places[1:] != places[:-1]
+        out[places[last]] += values[last]
+
+    return add

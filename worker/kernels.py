@@ -1,0 +1,148 @@
+"""The worker's facet of the op table: for each op, the factory of the kernel that computes it over NumPy or CuPy.
+
+A factory is called once, when a plan is compiled, and looks at everything that is known then; the kernel that it
+returns is all that is left on the hot path. Kernels never change their operands. They return arrays of exactly the
+local result's shape and dtype (or, without dimensions, NumPy's scalars), perhaps views of an operand. Scalars of Python
+are weakly typed, as in NumPy 2. Anything that is more than a few lines has a room of its own: `elementwise.py`,
+`reductions.py`, `indexing.py`, `philox.py`.
+"""
+
+from __future__ import annotations
+
+from operator import methodcaller
+from typing import Final
+
+import numpy as np
+
+from gt.dtypes import float16, float32
+
+from .call import Call, Kernel, KernelFactory
+from .elementwise import cast, divide_integers, power, relu, rsqrt, same, sigmoid, ufunc, where
+from .indexing import gather, scatter_add, slice_, update_slice
+from .philox import normal, uniform
+from .reductions import arg, reduction, softmax
+
+__all__ = ["KERNELS", "Call", "Kernel", "KernelFactory"]
+
+
+def _full(call: Call) -> Kernel:
+    full, shape, dtype = call.xp.full, call.result.shape, call.result.dtype.numpy
+    return lambda value: full(shape, value, dtype)
+
+
+def _arange(call: Call) -> Kernel:
+    xp, dtype = call.xp, call.result.dtype
+    ((first, last),) = call.box
+    work = np.float64 if dtype.kind == "f" or "f" in call.operands else np.int64
+    return lambda start, step: (start + step * xp.arange(first, last, dtype=work)).astype(dtype.numpy, copy=False)
+
+
+def _reshape(call: Call) -> Kernel:
+    return methodcaller("reshape", call.result.shape)
+
+
+def _permute(call: Call) -> Kernel:
+    return methodcaller("transpose", call.attributes["axes"])
+
+
+def _expand(call: Call) -> Kernel:
+    if call.tensor(0).shape == call.result.shape:
+        return same(call)
+    broadcast_to, shape = call.xp.broadcast_to, call.result.shape
+    return lambda x: broadcast_to(x, shape)
+
+
+def _cat(call: Call) -> Kernel:
+    concatenate, axis = call.xp.concatenate, call.attributes["axis"]
+    return lambda *parts: concatenate(parts, axis)
+
+
+def _matmul(call: Call) -> Kernel:
+    xp, result = call.xp, call.result
+    if result.size == 0 or call.tensor(0).size == 0:
+        return lambda _a, _b: xp.zeros(result.shape, result.dtype.numpy)
+    if result.dtype is float16 and xp is np:  # cuBLAS accumulates in float32 by itself; NumPy has no BLAS for float16
+        wide, narrow = methodcaller("astype", float32.numpy), methodcaller("astype", float16.numpy)
+        return lambda a, b: narrow(np.matmul(wide(a), wide(b)))
+    return xp.matmul  # type: ignore[no-any-return]  # xp is Any
+
+
+KERNELS: Final[dict[str, KernelFactory]] = {
+    # creation
+    "full": _full,
+    "arange": _arange,
+    "uniform": uniform,
+    "normal": normal,
+    # element-wise, one operand
+    "neg": ufunc("negative"),
+    "abs": ufunc("absolute"),
+    "sign": ufunc("sign"),
+    "exp": ufunc("exp"),
+    "expm1": ufunc("expm1"),
+    "log": ufunc("log"),
+    "log1p": ufunc("log1p"),
+    "sqrt": ufunc("sqrt"),
+    "rsqrt": rsqrt,
+    "square": ufunc("square"),
+    "reciprocal": ufunc("reciprocal"),
+    "sin": ufunc("sin"),
+    "cos": ufunc("cos"),
+    "tanh": ufunc("tanh"),
+    "sigmoid": sigmoid,
+    "relu": relu,
+    "floor": ufunc("floor"),
+    "ceil": ufunc("ceil"),
+    "round": ufunc("rint"),
+    "isnan": ufunc("isnan"),
+    "isfinite": ufunc("isfinite"),
+    "logical_not": ufunc("logical_not"),
+    "cast": cast,
+    # element-wise, two operands that broadcast
+    "add": ufunc("add"),
+    "sub": ufunc("subtract"),
+    "mul": ufunc("multiply"),
+    "div": ufunc("true_divide"),
+    "pow": power,
+    "maximum": ufunc("maximum"),
+    "minimum": ufunc("minimum"),
+    "floor_divide": divide_integers("floor_divide"),
+    "remainder": divide_integers("remainder"),
+    "eq": ufunc("equal"),
+    "ne": ufunc("not_equal"),
+    "lt": ufunc("less"),
+    "le": ufunc("less_equal"),
+    "gt": ufunc("greater"),
+    "ge": ufunc("greater_equal"),
+    "logical_and": ufunc("logical_and"),
+    "logical_or": ufunc("logical_or"),
+    "logical_xor": ufunc("logical_xor"),
+    # element-wise, three operands that broadcast
+    "where": where,
+    # reductions
+    "sum": reduction,
+    "prod": reduction,
+    "max": reduction,
+    "min": reduction,
+    "any": reduction,
+    "all": reduction,
+    "argmax": arg,
+    "argmin": arg,
+    # shape
+    "reshape": _reshape,
+    "permute": _permute,
+    "expand": _expand,
+    "cat": _cat,
+    "slice": slice_,
+    "update_slice": update_slice,
+    # indexing along one axis
+    "gather": gather,
+    "scatter_add": scatter_add,
+    # linear algebra
+    "matmul": _matmul,
+    # composite
+    "softmax": softmax,
+    "log_softmax": softmax,
+    # identities that carry meaning for the planner
+    "tag": same,
+    "follow": same,
+}
