@@ -65,7 +65,7 @@ def _kernel(call: Call, transform: Transform) -> Kernel:
 
 @dataclass(frozen=True, slots=True)
 class _Region:
-    """A box of the flattened tensor in the fewest dimensions, but at least two: (start, stop, size) and stride of each."""
+    """A box of the flattened tensor in the fewest dimensions, but at least two: (start, stop, size), and strides."""
 
     local: tuple[int, ...]
     dims: list[tuple[int, int, int]]
