@@ -1,0 +1,353 @@
+"""Which placements are legal, along one mesh axis, for the operands and the result of each op.
+
+In the spirit of DTensor's op strategies: a rule says how the dimensions of operands and result correspond, as the
+letters of an einsum do, and from that alone every legal row follows. Take a letter and cut it: a tensor that has it is
+sharded there, an operand that lacks it is replicated, and a result that lacks it is partial. What partial operands may
+pass through an op is the second table. Rows are pure functions of specs, attributes and cut points; which of them is
+cheapest, and anything else about costs, signals or links, is the planner's business and may not be in this file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
+from itertools import chain
+from typing import Final, NamedTuple
+
+from gt.infer import Attributes
+from gt.ops import OPS
+from gt.partition import Box, bounds, box
+from gt.placement import PARTIAL_OPS, REPLICATE, Layout, Mesh, Partial, Placement, Shard
+from gt.spec import MAX_DIMENSIONS, Spec
+
+
+class Row(NamedTuple):
+    """One legal combination; None stands for a run-time scalar.
+
+    Shards have no weights here: all of a row are cut with one and the same weights, which the planner fills in.
+    """
+
+    outputs: tuple[Placement, ...]
+    inputs: tuple[Placement | None, ...]
+
+
+class Cut(NamedTuple):
+    """What rules may know about the axis: where it cuts a dimension of some size."""
+
+    weights: tuple[int, ...]
+
+    def __call__(self, size: int) -> tuple[int, ...]:
+        return bounds(size, self.weights)
+
+
+class Case(NamedTuple):
+    """What a rule sees of an instruction; `operands` holds the kind of each run-time scalar."""
+
+    op: str
+    attributes: Attributes
+    operands: tuple[Spec | str, ...]
+    result: Spec
+    cut: Cut
+
+    def tensor(self, position: int) -> Spec:
+        operand = self.operands[position]
+        assert isinstance(operand, Spec), f"{self.op}: operand {position} is a tensor"
+        return operand
+
+
+def rows(
+    op: str, attributes: Attributes, operands: tuple[Spec | str, ...], results: tuple[Spec, ...], cut: Cut
+) -> tuple[Row, ...]:
+    """Every legal row of an instruction along one mesh axis; first the one that replicates everything."""
+    (result,) = results
+    case = Case(op, attributes, operands, result, cut)
+    floor = Row((REPLICATE,), tuple(None if isinstance(operand, str) else REPLICATE for operand in operands))
+    return (floor, *RULES[OPS[op].family](case), *_partial_rows(case))
+
+
+def reshape_aligned(
+    shape_in: tuple[int, ...], layout_in: Layout, shape_out: tuple[int, ...], layout_out: Layout, mesh: Mesh
+) -> bool:
+    """Whether on every rank a reshape of its part of the input is its part of the output.
+
+    True when both boxes hold the same elements: each enumerates its own in ascending row-major order. Rows know one
+    mesh axis; this is the check for all of them together, when several cut one dimension.
+    """
+    return _aligned_boxes(shape_in, _shards(layout_in), shape_out, _shards(layout_out), mesh)
+
+
+# from letters to rows
+
+Letters = tuple[int | None, ...]
+"""For each dimension of a tensor its letter; None where it cannot be cut. Scalars have no letters at all."""
+
+_SHARDS: Final = tuple(Shard(dim) for dim in range(MAX_DIMENSIONS))
+_SUM: Final = Partial("sum")
+
+
+def _lettered(result: Letters, operands: Iterable[Letters | None], lost: Partial | None = None) -> Iterator[Row]:
+    """A row for each letter; `lost` is what becomes of a result without it (None: no such row)."""
+    terms = tuple(operands)
+    for letter in dict.fromkeys(chain(result, *filter(None, terms))):
+        output = _SHARDS[result.index(letter)] if letter in result else lost
+        if letter is not None and output is not None:
+            yield Row((output,), tuple(None if term is None else _cut_at(letter, term) for term in terms))
+
+
+def _cut_at(letter: int, term: Letters) -> Placement:
+    return _SHARDS[term.index(letter)] if letter in term else REPLICATE
+
+
+def _all(tensor: Spec) -> Letters:
+    return tuple(range(tensor.ndim))
+
+
+def _all_but(axes: Iterable[int], tensor: Spec) -> Letters:
+    return tuple(None if dim in axes else dim for dim in range(tensor.ndim))
+
+
+def _stretched(shape: tuple[int, ...], to: tuple[int, ...]) -> Letters:
+    """The letters of `to`, aligned at the right; none where `shape` is stretched, for there it must be whole."""
+    return tuple(dim if size == to[dim] else None for dim, size in enumerate(shape, len(to) - len(shape)))
+
+
+# rules by family
+
+
+def _creation(case: Case) -> Iterable[Row]:
+    """Each worker makes its own part: kernels know their box."""
+    return _lettered(_all(case.result), [None] * len(case.operands))
+
+
+def _elementwise(case: Case) -> Iterable[Row]:
+    """abc = abc, bc, 1c, scalar ...; `expand` too: along a dimension that it makes, each worker makes its own part."""
+    shape = case.result.shape
+    terms = [None if isinstance(operand, str) else _stretched(operand.shape, shape) for operand in case.operands]
+    return _lettered(_all(case.result), terms)
+
+
+_LOST: Final = {
+    "sum": Partial("sum"),
+    "prod": Partial("prod"),
+    "max": Partial("max"),
+    "min": Partial("min"),
+    "any": Partial("max"),  # of booleans the larger is `or`
+    "all": Partial("min"),
+}
+
+
+def _reduction(case: Case) -> Iterable[Row]:
+    """ac = abc: a cut through what is reduced leaves a partial result, or nothing to join for an arg-reduction."""
+    x = case.tensor(0)
+    axes = case.attributes["axes"] if "axes" in case.attributes else (case.attributes["axis"],)
+    kept = _all_but(axes, x)
+    if not case.attributes["keepdims"]:
+        kept = tuple(letter for letter in kept if letter is not None)
+    return _lettered(kept, [_all(x)], _LOST.get(case.op))
+
+
+def _permute(case: Case) -> Iterable[Row]:
+    """cab = abc."""
+    return _lettered(case.attributes["axes"], [_all(case.tensor(0))])
+
+
+def _along(case: Case) -> Iterable[Row]:
+    """Ops that need their axes whole, in every tensor, and treat all other dimensions as a batch."""
+    axes = case.attributes["axes"] if "axes" in case.attributes else (case.attributes["axis"],)
+    terms = [None if isinstance(operand, str) else _all_but(axes, operand) for operand in case.operands]
+    return _lettered(_all_but(axes, case.result), terms)
+
+
+def _slice(case: Case) -> Iterable[Row]:
+    """As `_along`; and of an axis that is whole each worker takes its own part of the slice: kernels know their box."""
+    return _lettered(
+        _all(case.result), [_all_but(case.attributes["axes"], case.tensor(0)), *[None] * (len(case.operands) - 1)]
+    )
+
+
+def _gather(case: Case) -> Iterable[Row]:
+    """Beside the axis positions in x and index correspond, so both are cut there, and only at equal sizes."""
+    axis, x, index = case.attributes["axis"], case.tensor(0), case.tensor(1)
+    batch = _batch(axis, x, index)
+    along = tuple(dim if dim == axis else letter for dim, letter in enumerate(batch))
+    return _lettered(along, [batch, along])
+
+
+def _scatter_add(case: Case) -> Iterable[Row]:
+    """As `gather`; along the axis each worker adds its share of the values to a partial x."""
+    axis, x, index = case.attributes["axis"], case.tensor(0), case.tensor(1)
+    batch = _batch(axis, x, index)
+    yield from _lettered(batch, [batch, batch, batch])
+    yield Row((_SUM,), (_SUM, _SHARDS[axis], _SHARDS[axis]))
+
+
+def _batch(axis: int, x: Spec, index: Spec) -> Letters:
+    sizes = zip(x.shape, index.shape, strict=True)
+    return tuple(dim if a == b and dim != axis else None for dim, (a, b) in enumerate(sizes))
+
+
+def _matmul(case: Case) -> Iterable[Row]:
+    """zmn = zmk, zkn; a cut through k leaves a partial sum."""
+    a, b = case.tensor(0), case.tensor(1)
+    batch, m = case.result.shape[:-2], case.result.ndim - 2
+    n, k = m + 1, m + 2
+    lead_a, lead_b = (_stretched(tensor.shape[:-2], batch) for tensor in (a, b))
+    return _lettered(_all(case.result), [(*lead_a, m, k), (*lead_b, k, n)], _SUM)
+
+
+def _reshape(case: Case) -> Iterable[Row]:
+    """From dimension d to dimension e wherever cutting either delimits the same elements for every part."""
+    x = case.tensor(0)
+    targets = [_delimited(case.result.shape, dim, case.cut) for dim in range(case.result.ndim)]
+    for dim in range(x.ndim):
+        source = _delimited(x.shape, dim, case.cut)
+        for other, target in enumerate(targets):
+            if source == target:
+                yield Row((_SHARDS[other],), (_SHARDS[dim],))
+
+
+def _delimited(shape: tuple[int, ...], dim: int, cut: Cut) -> tuple[int, ...]:
+    """What cutting `dim` delimits, in a form that is equal exactly when the parts hold the same elements.
+
+    The elements of a part are runs between scaled cut points, once a period. A part that holds everything has no
+    period, and of no elements nothing can be told apart.
+    """
+    inner = 1
+    for size in shape[dim + 1 :]:
+        inner *= size
+    size = shape[dim]
+    if 0 in shape:
+        return ()
+    points = cut(size)
+    last = points.index(size) - 1
+    if points[last] == 0:
+        return (last,)
+    return (size * inner, *(point * inner for point in points))
+
+
+Rule = Callable[[Case], Iterable[Row]]
+
+#: By family, so that a new element-wise op needs no new rule.
+RULES: Final[dict[str, Rule]] = {
+    "creation": _creation,
+    "random": _creation,
+    "unary": _elementwise,
+    "cast": _elementwise,
+    "binary": _elementwise,
+    "where": _elementwise,
+    "reduction": _reduction,
+    "arg": _reduction,
+    "reshape": _reshape,
+    "permute": _permute,
+    "expand": _elementwise,
+    "cat": _along,
+    "slice": _slice,
+    "update_slice": _along,
+    "gather": _gather,
+    "scatter_add": _scatter_add,
+    "matmul": _matmul,
+    "softmax": _along,
+    "tag": _elementwise,
+    "follow": _elementwise,
+}
+
+
+# partial operands
+
+Passing = tuple[tuple[str, ...], tuple[str, ...]]
+"""Which partial ops pass, and past what operands: P partial, R replicated, the last letter for all that follow."""
+
+#: By op, else by family, else P(sum) where the op is linear. Values are only moved: any Partial passes. A scalar or a
+#: replicated value beside a partial sum in `add` would be counted once a worker, so it is not here.
+PASSING: Final[dict[str, Passing]] = {
+    "add": (("sum",), ("PP",)),
+    "sub": (("sum",), ("PP",)),
+    "mul": (("sum",), ("PR", "RP")),
+    "div": (("sum",), ("PR",)),
+    "matmul": (("sum",), ("PR", "RP")),
+    "scatter_add": (("sum",), ("PRP",)),
+    "sum": (("sum",), ("P",)),
+    "prod": (("prod",), ("P",)),
+    "max": (("max",), ("P",)),
+    "min": (("min",), ("P",)),
+    "any": (("max",), ("P",)),
+    "all": (("min",), ("P",)),
+    "where": (PARTIAL_OPS, ("RPP",)),
+    "reshape": (PARTIAL_OPS, ("P",)),
+    "permute": (PARTIAL_OPS, ("P",)),
+    "expand": (PARTIAL_OPS, ("P",)),
+    "cat": (PARTIAL_OPS, ("P",)),
+    "slice": (PARTIAL_OPS, ("P",)),
+    "update_slice": (PARTIAL_OPS, ("PP",)),
+    "gather": (PARTIAL_OPS, ("PR",)),
+    "tag": (PARTIAL_OPS, ("P",)),
+    "follow": (PARTIAL_OPS, ("PP",)),
+}
+_LINEAR: Final[Passing] = (("sum",), ("P",))
+_NOTHING: Final[Passing] = ((), ())
+_PARTIALS: Final = {name: Partial(name) for name in PARTIAL_OPS}
+
+
+def _partial_rows(case: Case) -> Iterator[Row]:
+    op = OPS[case.op]
+    names, patterns = PASSING.get(case.op) or PASSING.get(op.family) or (_LINEAR if op.linear else _NOTHING)
+    for name in names:
+        if case.result.dtype.kind == "b" and name not in ("max", "min"):
+            continue  # booleans have no sum and no product
+        for pattern in patterns:
+            inputs = _passed(_PARTIALS[name], pattern, case.operands)
+            if inputs is not None:
+                yield Row((_PARTIALS[name],), inputs)
+
+
+def _passed(partial: Partial, pattern: str, operands: tuple[Spec | str, ...]) -> tuple[Placement | None, ...] | None:
+    """The placements that `pattern` means; None when a scalar stands where a partial tensor is needed."""
+    inputs: list[Placement | None] = []
+    for position, operand in enumerate(operands):
+        if not isinstance(operand, str):
+            inputs.append(partial if pattern[min(position, len(pattern) - 1)] == "P" else REPLICATE)
+        elif position < len(pattern) and pattern[position] == "P":
+            return None
+        else:
+            inputs.append(None)
+    return tuple(inputs)
+
+
+# several mesh axes at once
+
+
+def _shards(layout: Layout) -> Layout:
+    return tuple(placement if isinstance(placement, Shard) else REPLICATE for placement in layout)
+
+
+@lru_cache(maxsize=4096)
+def _aligned_boxes(
+    shape_in: tuple[int, ...], layout_in: Layout, shape_out: tuple[int, ...], layout_out: Layout, mesh: Mesh
+) -> bool:
+    return all(
+        _elements(shape_in, box(shape_in, layout_in, mesh, rank))
+        == _elements(shape_out, box(shape_out, layout_out, mesh, rank))
+        for rank in range(len(mesh.members))
+    )
+
+
+def _elements(shape: tuple[int, ...], part: Box) -> tuple[tuple[int, int, int], ...]:
+    """The elements of `part` in a form that is equal exactly when the sets of row-major indices are.
+
+    Levels (size, start, stop), outermost first. Two merge while the outer has one index or the inner is whole; then the
+    innermost level is one maximal run and its period, which the set determines, and so are by induction all others.
+    """
+    if any(start == stop for start, stop in part):
+        return ()
+    levels = [(1, 0, 1)]
+    for size, (start, stop) in zip(shape, part, strict=True):
+        levels.append((size, start, stop))
+        while len(levels) > 1:
+            (outer, first, last), (inner, low, high) = levels[-2:]
+            if last - first == 1:
+                levels[-2:] = [(outer * inner, first * inner + low, first * inner + high)]
+            elif high - low == inner:
+                levels[-2:] = [(outer * inner, first * inner, last * inner)]
+            else:
+                break
+    return tuple(levels)

@@ -1,0 +1,334 @@
+"""The sharding rows, brute-forced: every combination of placements is split, run part by part, joined and compared.
+
+A row of the table that fails is wrong. A combination that works and is in neither the table nor the list of deliberate
+omissions is missing. Nothing here repeats a rule: what is right is found out with the workers' kernels.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rule_samples import FAMILIES, Array, Sample, drawn, floats, spec_of
+
+from gt.dispatcher.rules import PASSING, RULES, Cut, Row, reshape_aligned, rows
+from gt.dtypes import bool_, scalar_kind
+from gt.ops import OPS
+from gt.partition import box
+from gt.placement import PARTIAL_OPS, REPLICATE, Mesh, Partial, Placement, Replicate, Shard
+from gt.spec import Spec, spec
+from gt.worker.kernels import KERNELS, Call
+
+CUTS = (Cut((1, 1)), Cut((2, 1, 0)), Cut((1, 2, 2)))
+REDUCE = {"sum": np.add, "max": np.maximum, "min": np.minimum, "prod": np.multiply}
+SUM, MAX, MIN = Partial("sum"), Partial("max"), Partial("min")
+
+
+# the experiment
+
+
+@cache
+def expected(sample: Sample) -> Array:
+    """The whole result, computed at once."""
+    return run(sample, sample.operands, tuple((0, size) for size in sample.result.shape))
+
+
+def table(sample: Sample, cut: Cut) -> tuple[Row, ...]:
+    return rows(sample.op, sample.attributes, sample.specs, (sample.result,), cut)
+
+
+def run(sample: Sample, operands: tuple[Any, ...], part: tuple[tuple[int, int], ...]) -> Array:
+    """The worker's kernel on local operands, for one part of the result."""
+    local = tuple(spec_of(x) if isinstance(x, np.ndarray) else scalar_kind(x) for x in operands)
+    result = spec(sample.result.dtype, tuple(stop - start for start, stop in part))
+    call = Call(np, sample.op, sample.attributes, local, result, sample.result.shape, part)
+    with np.errstate(all="ignore"):
+        return np.asarray(KERNELS[sample.op](call)(*operands))
+
+
+def box_of(shape: tuple[int, ...], placement: Placement | None, cut: Cut, rank: int) -> tuple[tuple[int, int], ...]:
+    ranges = [(0, size) for size in shape]
+    if isinstance(placement, Shard):
+        points = cut(shape[placement.dim])
+        ranges[placement.dim] = (points[rank], points[rank + 1])
+    return tuple(ranges)
+
+
+def split(x: Any, placement: Placement | None, cut: Cut, seed: int) -> list[Any]:
+    """What each worker holds; the contributions to a partial value are random and make the value."""
+    count = len(cut.weights)
+    if isinstance(placement, Partial):
+        return [np.asarray(part) for part in contributions(x, placement.op, count, np.random.default_rng(seed))]
+    if isinstance(placement, Shard):
+        parts = (box_of(x.shape, placement, cut, rank) for rank in range(count))
+        return [x[tuple(slice(*ends) for ends in part)] for part in parts]
+    return [x] * count
+
+
+def contributions(x: Array, op: str, count: int, source: np.random.Generator) -> list[Array]:
+    """`count` arrays that `op` reduces to `x`. Which of them holds what matters differs by element."""
+    holder = source.integers(0, count, x.shape)
+    held = [holder == rank for rank in range(count)]
+    if x.dtype.kind == "b":
+        others = [source.random(x.shape) < 0.5 for _ in held]
+        return [np.where(h, x, o & x if op == "max" else o | x) for h, o in zip(held, others, strict=True)]
+    if op in ("max", "min"):
+        away = [source.integers(0, 4, x.shape).astype(x.dtype) for _ in held]
+        sign = -1 if op == "max" else 1
+        return [np.where(h, x, x + sign * a).astype(x.dtype) for h, a in zip(held, away, strict=True)]
+    if op == "prod":  # of powers of two in floats and of signs in integers, so that it is exact
+        base = 2 if x.dtype.kind == "f" else -1
+        exponents = source.integers(0, 3, (count - 1, *x.shape))
+        factors = [np.power(float(base), e).astype(x.dtype) for e in exponents]
+        return [*factors, (x / np.multiply.reduce(factors)).astype(x.dtype)]
+    parts = [(source.standard_normal(x.shape) * 3).astype(x.dtype) for _ in range(count - 1)]
+    parts.append((x - np.add.reduce(parts)).astype(x.dtype))
+    if x.dtype.kind == "f":  # a NaN may come of contributions none of which is one
+        parts = [np.where(np.isnan(x), end, part) for part, end in zip(parts, (np.inf, -np.inf, 1, 1, 1), strict=False)]
+    return parts
+
+
+def joined(parts: list[Array], placement: Placement, expected: Array, cut: Cut) -> list[Array]:
+    """The results that must each equal the whole: one, or when it is replicated one of every worker."""
+    if isinstance(placement, Replicate):
+        return parts
+    if isinstance(placement, Partial):
+        return [REDUCE[placement.op].reduce(parts)]
+    whole = np.empty_like(expected)
+    for rank, part in enumerate(parts):
+        whole[tuple(slice(*ends) for ends in box_of(expected.shape, placement, cut, rank))] = part
+    return [whole]
+
+
+def works(sample: Sample, row: Row, cut: Cut) -> bool:
+    """Whether running each part and joining the results gives the whole result."""
+    placed = zip(sample.operands, row.inputs, strict=True)
+    held = [split(x, placement, cut, seed) for seed, (x, placement) in enumerate(placed)]
+    (placement,) = row.outputs
+    parts = []
+    for rank, operands in enumerate(zip(*held, strict=True)):
+        part = box_of(sample.result.shape, placement, cut, rank)
+        try:
+            out = run(sample, operands, part)
+        except Exception:  # noqa: BLE001 - whatever a kernel finds wrong with parts that do not fit
+            return False
+        if out.shape != tuple(stop - start for start, stop in part):
+            return False
+        parts.append(out)
+    with np.errstate(all="ignore"):
+        return all(equal(whole, expected(sample)) for whole in joined(parts, placement, expected(sample), cut))
+
+
+def equal(a: Array, b: Array) -> bool:
+    if b.dtype.kind != "f":
+        return bool((a == b).all())
+    return np.allclose(a, b, rtol=1e-5 if b.dtype.itemsize < 8 else 1e-9, atol=1e-9, equal_nan=True)
+
+
+def placements(of: Spec | str) -> list[Placement | None]:
+    """All that one operand or result may be; booleans have no sum and no product."""
+    if isinstance(of, str):
+        return [None]
+    partials = ("max", "min") if of.dtype is bool_ else PARTIAL_OPS
+    return [REPLICATE, *map(Shard, range(of.ndim)), *map(Partial, partials)]
+
+
+def combinations(sample: Sample) -> Iterator[Row]:
+    for output, *inputs in itertools.product(placements(sample.result), *map(placements, sample.specs)):
+        assert output is not None
+        yield Row((output,), tuple(inputs))
+
+
+# what is left out on purpose
+
+
+def omitted(row: Row, sample: Sample, known: tuple[Row, ...]) -> bool:
+    """Whether a row that works is not in the table for a reason."""
+    return any(reason(row, sample, known) for reason in (idempotent, beyond_sums, rounded, stretched, unread))
+
+
+def idempotent(row: Row, sample: Sample, known: tuple[Row, ...]) -> bool:
+    """The largest of equals is each of them: what is replicated passes for P(max) and P(min), whose row is known.
+
+    So does a scalar that `where` may choose beside them.
+    """
+
+    def passes(placement: Placement | None, needed: Placement | None) -> bool:
+        return placement == needed or (placement == REPLICATE and needed in (MAX, MIN))
+
+    if sample.op == "where" and None in row.inputs and row.outputs[0] in (MAX, MIN):
+        return True
+    return any(
+        all(map(passes, row.inputs, other.inputs)) and passes(other.outputs[0], row.outputs[0]) for other in known
+    )
+
+
+def beyond_sums(row: Row, sample: Sample, known: tuple[Row, ...]) -> bool:
+    """Largest, smallest and product go through functions that are monotone, or turn products into products or sums.
+
+    Partial results of that kind end a computation, they do not go on; and what overflows in one worker's contribution
+    need not overflow in the whole.
+    """
+    special = {Partial(name) for name in PARTIAL_OPS if name != "sum"}
+    family = OPS[sample.op].family
+    return family in ("unary", "cast", "binary", "scatter_add") and not special.isdisjoint((*row.outputs, *row.inputs))
+
+
+def rounded(row: Row, sample: Sample, known: tuple[Row, ...]) -> bool:
+    """A sum of contributions that were cast is not the sum cast: each is rounded, and may overflow."""
+    return sample.op == "cast" and row == Row((SUM,), (SUM,))
+
+
+def stretched(row: Row, sample: Sample, known: tuple[Row, ...]) -> bool:
+    """A dimension of one element is "cut" by giving it to one worker, who then does all the work."""
+    return any(
+        isinstance(placement, Shard) and isinstance(operand, Spec) and operand.shape[placement.dim] == 1
+        for placement, operand in zip(row.inputs, sample.specs, strict=True)
+    )
+
+
+def unread(row: Row, sample: Sample, known: tuple[Row, ...]) -> bool:
+    """The second operand of `follow` says where the result should be; its own value may be anywhere."""
+    if sample.op != "follow":
+        return False
+    placement = row.inputs[0]
+    return row.outputs[0] == placement or (placement == REPLICATE and row.outputs[0] in (MAX, MIN))
+
+
+# the tests
+
+
+def printed(row: Row) -> str:
+    return f"{row.outputs[0]} = {', '.join('#' if placement is None else str(placement) for placement in row.inputs)}"
+
+
+def wrong_rows(sample: Sample, cut: Cut, offered: tuple[Row, ...]) -> list[str]:
+    return [f"{sample}: {printed(row)} over {cut.weights}" for row in offered if not works(sample, row, cut)]
+
+
+def missing_rows(draws: tuple[Sample, ...], offered: dict[Cut, tuple[Row, ...]]) -> list[str]:
+    """The rows that work for each draw, wherever they are not offered, and are not omitted."""
+    found = []
+    for row in combinations(draws[0]):
+        cuts = [cut for cut in CUTS if row not in offered[cut]]
+        works_everywhere = all(works(sample, row, cut) for sample, cut in itertools.product(draws, cuts))
+        if cuts and works_everywhere and not omitted(row, draws[0], offered[cuts[0]]):
+            found.append(f"{draws[0]}: {printed(row)}")
+    return found
+
+
+def test_every_op_has_a_rule_and_samples():
+    """By name or family; and no rule is left of an op that is gone."""
+    families = {declared.family for declared in OPS.values()}
+    assert set(RULES) == families
+    assert set(FAMILIES) == families
+    assert set(PASSING) <= families | set(OPS)
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_no_row_is_wrong(op):
+    """Splitting the operands, running each part and joining the results as the row says gives the whole result."""
+    wrong = [line for draws in drawn(op) for cut in CUTS for line in wrong_rows(draws[0], cut, table(draws[0], cut))]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_no_row_is_missing(op):
+    """Every combination of placements that works is in the table, or left out for a reason that is written down."""
+    missing = []
+    for draws in drawn(op):
+        if not draws[0].edge:
+            missing += missing_rows(draws, {cut: table(draws[0], cut) for cut in CUTS})
+    assert not missing, "\n".join(missing)
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_rows_are_well_formed(op):
+    """The first replicates; none comes twice; scalars alone have no placement; shards name dimensions that exist."""
+    for draws in drawn(op):
+        for cut in CUTS:
+            offered = table(draws[0], cut)
+            assert all(placement in (REPLICATE, None) for placement in (*offered[0].outputs, *offered[0].inputs))
+            assert len(set(offered)) == len(offered)
+            for row in offered:
+                placed = [(draws[0].result, row.outputs[0]), *zip(draws[0].specs, row.inputs, strict=True)]
+                assert all(placement in placements(of) for of, placement in placed)
+
+
+def test_a_replicated_value_beside_a_partial_sum_is_found_to_be_wrong():
+    """It would be counted once a worker: the classic mistake, which the experiment must see."""
+    sample = Sample("add", (floats(5, 4), floats(5, 4)))
+    assert wrong_rows(sample, CUTS[0], (Row((SUM,), (SUM, SUM)),)) == []
+    assert wrong_rows(sample, CUTS[0], (Row((SUM,), (SUM, REPLICATE)),)) == [
+        "add(f64[5,4], f64[5,4]) {}: P(sum) = P(sum), R over (1, 1)"
+    ]
+
+
+def test_a_row_that_is_not_offered_is_found_to_be_missing():
+    draws = tuple(Sample("matmul", (floats(5, 4), floats(4, 3))) for _ in range(2))
+    inner = Row((SUM,), (Shard(1), Shard(0)))
+    offered = {cut: tuple(row for row in table(draws[0], cut) if row != inner) for cut in CUTS}
+    assert missing_rows(draws, offered) == ["matmul(f64[5,4], f64[4,3]) {}: P(sum) = S1, S0"]
+
+
+# reshapes, exactly
+
+
+@st.composite
+def reshapes(draw: st.DrawFn) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Two shapes of as many elements: the same factors, grouped in two ways."""
+    factors = draw(st.lists(st.sampled_from([1, 2, 2, 3, 4, 6, 0]), max_size=4))
+
+    def grouped() -> tuple[int, ...]:
+        ends = sorted(draw(st.lists(st.integers(0, len(factors)), max_size=3)))
+        return tuple(math.prod(factors[a:b]) for a, b in itertools.pairwise([0, *ends, len(factors)]))
+
+    return grouped(), grouped()
+
+
+def elements(shape: tuple[int, ...], part: tuple[tuple[int, int], ...]) -> list[int]:
+    numbered = np.arange(math.prod(shape)).reshape(shape)
+    return np.ravel(numbered[tuple(slice(*ends) for ends in part)]).tolist()
+
+
+@given(reshapes(), st.lists(st.integers(0, 3), min_size=1, max_size=4).map(tuple))
+@settings(max_examples=300)
+def test_a_reshape_is_offered_exactly_when_all_parts_hold_the_same_elements(shapes, weights):
+    before, after = shapes
+    cut, dtype = Cut(weights), floats().dtype
+    x, result = (spec(spec_of(np.empty(0, dtype)).dtype, shape) for shape in shapes)
+    offered = rows("reshape", {"shape": after}, (x,), (result,), cut)
+    for source, target in itertools.product(range(len(before)), range(len(after))):
+        same = all(
+            elements(before, box_of(before, Shard(source), cut, rank))
+            == elements(after, box_of(after, Shard(target), cut, rank))
+            for rank in range(len(weights))
+        )
+        assert (Row((Shard(target),), (Shard(source),)) in offered) == same
+
+
+@given(reshapes(), st.data())
+@settings(max_examples=300)
+def test_reshape_aligned_is_exact_on_two_mesh_axes(shapes, data):
+    """It says yes exactly when every rank's part of the input, in order, is its part of the output."""
+    sizes = (2, 3)
+    weights = tuple(tuple(data.draw(st.lists(st.integers(0, 3), min_size=n, max_size=n))) for n in sizes)
+    mesh = Mesh(1, ("a", "b"), sizes, tuple(range(6)), weights)
+
+    def layout(shape: tuple[int, ...]) -> tuple[Placement, ...]:
+        return tuple(data.draw(st.sampled_from([REPLICATE, SUM, *map(Shard, range(len(shape)))])) for _ in sizes)
+
+    before, after = map(layout, shapes)
+    same = all(
+        elements(shapes[0], box(shapes[0], before, mesh, rank))
+        == elements(shapes[1], box(shapes[1], after, mesh, rank))
+        for rank in range(6)
+    )
+    assert reshape_aligned(shapes[0], before, shapes[1], after, mesh) == same

@@ -1,0 +1,247 @@
+"""One instruction of every kind, with operands: on these the sharding rows are tried out.
+
+Sizes are such that cuts are uneven; broadcasting, empty and one-element dimensions all occur. No rule may be in here.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+from typing import Any
+
+import numpy as np
+
+from gt.dtypes import as_dtype, float64, scalar_kind
+from gt.infer import Attributes, infer
+from gt.ops import OPS
+from gt.spec import Spec, spec
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """One instruction with its operands. At an `edge` shapes or attributes are such that much works by accident."""
+
+    op: str
+    operands: tuple[Any, ...]
+    attributes: Attributes = field(default_factory=dict)
+    edge: bool = False
+
+    @cached_property
+    def specs(self) -> tuple[Spec | str, ...]:
+        return tuple(spec_of(x) if isinstance(x, np.ndarray) else scalar_kind(x) for x in self.operands)
+
+    @cached_property
+    def result(self) -> Spec:
+        return infer(self.op, self.specs, self.attributes)[0]
+
+    def __str__(self) -> str:
+        shown = ", ".join(map(str, self.specs))
+        return f"{self.op}({shown}) {self.attributes}"
+
+
+def spec_of(array: Array) -> Spec:
+    return spec(as_dtype(array.dtype), array.shape)
+
+
+random = np.random.default_rng()
+"""One source for all samples of an op, so that no two operands are alike; `drawn` seeds it."""
+
+
+def floats(*shape: int) -> Array:
+    return np.asarray(random.standard_normal(shape))
+
+
+def halves(*shape: int) -> Array:
+    """Floats of which some are equal."""
+    return np.asarray(np.round(random.standard_normal(shape) * 2) / 2)
+
+
+def ints(*shape: int) -> Array:
+    """Small, so that comparisons are true now and then; never zero, by which integers cannot be divided."""
+    return np.asarray(random.integers(1, 4, shape) * random.choice([-1, 1], shape))
+
+
+def bools(*shape: int) -> Array:
+    return np.asarray(random.random(shape) < 0.5)
+
+
+def index(below: int, *shape: int) -> Array:
+    return np.asarray(random.integers(0, below, shape))
+
+
+Maker = Callable[..., Array]
+MAKERS: dict[str, tuple[Maker, ...]] = {
+    "any": (halves, ints, bools),
+    "number": (floats, ints),
+    "float": (floats,),
+    "bool": (bools,),
+}
+
+
+def creations(op: str) -> Iterator[Sample]:
+    scalars = {"full": (2.5,), "arange": (3, 2)}.get(op, (7, 11))
+    for shape, edge in (((11,), False), ((5, 4), False), ((1, 3), True), ((0,), True), ((), True)):
+        if op != "arange" or len(shape) == 1:
+            yield Sample(op, scalars, {"shape": shape, "dtype": float64}, edge)
+
+
+def unaries(op: str) -> Iterator[Sample]:
+    for make in MAKERS[OPS[op].domain]:
+        x = make(5, 4)
+        if x.dtype.kind == "f":
+            x[0] = np.nan, np.inf, -np.inf, 0.7
+        yield Sample(op, (x,))
+        for shape in ((1, 4), (0, 3), ()):
+            yield Sample(op, (make(*shape),), edge=True)
+
+
+def casts(op: str) -> Iterator[Sample]:
+    for make, to in itertools.product(MAKERS["any"], ("float32", "int32", "bool")):
+        x = make(5, 4) * make(5, 4)
+        x[0] = 0
+        yield Sample(op, (x,), {"dtype": as_dtype(to)})
+
+
+def binaries(op: str) -> Iterator[Sample]:
+    for make in MAKERS[OPS[op].domain]:
+
+        def tensor(shape: tuple[int, ...], make: Maker = make) -> Array:
+            x = make(*shape)
+            return np.asarray(np.abs(x)) if op == "pow" else x
+
+        for a, b in (((5, 4), (5, 4)), ((5, 4), (4,)), ((5, 1), (3, 1, 4)), ((4,), (5, 1))):
+            yield Sample(op, (tensor(a), tensor(b)))
+        scalar = {"f": 1.5, "i": 2, "b": True}[make().dtype.kind]
+        yield Sample(op, (tensor((5, 4)), scalar))
+        yield Sample(op, (scalar, tensor((5, 4))))
+        for a, b in (((1, 4), (4,)), ((0, 4), (1, 4)), ((1, 1), (1,)), ((), ()), ((3,), ())):
+            yield Sample(op, (tensor(a), tensor(b)), edge=True)
+
+
+def wheres(op: str) -> Iterator[Sample]:
+    for make in MAKERS["any"]:
+        yield Sample(op, (bools(5, 4), make(5, 4), make(5, 4)))
+    yield Sample(op, (bools(5, 1), floats(4), floats(5, 4)))
+    yield Sample(op, (bools(4), floats(5, 4), 1.5))
+    yield Sample(op, (bools(5, 4), 2.5, floats(5, 1)))
+    yield Sample(op, (bools(1, 4), floats(4), floats(1, 1)), edge=True)
+    yield Sample(op, (bools(0, 4), floats(1, 4), 0.5), edge=True)
+
+
+def reductions(op: str) -> Iterator[Sample]:
+    for make, keepdims in itertools.product(MAKERS[OPS[op].domain], (False, True)):
+        for axes in ((2,), (0, 2)):
+            yield Sample(op, (make(2, 40, 2),), {"axes": axes, "keepdims": keepdims})
+        yield Sample(op, (make(5, 4),), {"axes": (), "keepdims": keepdims}, edge=True)
+        yield Sample(op, (make(1, 4),), {"axes": (0,), "keepdims": keepdims}, edge=True)
+        yield Sample(op, (make(2, 0),), {"axes": (0,), "keepdims": keepdims}, edge=True)
+        if op not in ("max", "min"):
+            yield Sample(op, (make(2, 0),), {"axes": (1,), "keepdims": keepdims}, edge=True)
+
+
+def args(op: str) -> Iterator[Sample]:
+    for axis, keepdims in itertools.product((0, 1), (False, True)):
+        yield Sample(op, (floats(5, 4),), {"axis": axis, "keepdims": keepdims})
+        yield Sample(op, (ints(4, 1),), {"axis": axis, "keepdims": keepdims}, edge=True)
+    yield Sample(op, (floats(0, 4),), {"axis": 1, "keepdims": False}, edge=True)
+
+
+def reshapes(op: str) -> Iterator[Sample]:
+    for old, new in (
+        ((4, 6), (24,)), ((24,), (4, 6)), ((4, 6), (2, 2, 6)), ((4, 6), (4, 2, 3)), ((4, 6), (8, 3)),
+        ((2, 3, 4), (6, 4)), ((5, 4), (4, 5)), ((12, 5), (3, 4, 5)),
+    ):  # fmt: skip
+        yield Sample(op, (floats(*old),), {"shape": new})
+    for old, new in (((6, 1, 4), (6, 4)), ((6, 4), (1, 6, 4)), ((0, 3), (3, 0)), ((), (1,)), ((1, 1), ())):
+        yield Sample(op, (ints(*old),), {"shape": new}, edge=True)
+
+
+def permutes(op: str) -> Iterator[Sample]:
+    yield Sample(op, (floats(3, 4, 5),), {"axes": (2, 0, 1)})
+    yield Sample(op, (bools(5, 4),), {"axes": (1, 0)})
+    yield Sample(op, (floats(1, 0),), {"axes": (1, 0)}, edge=True)
+
+
+def expands(op: str) -> Iterator[Sample]:
+    for old, new in (((4,), (5, 4)), ((5, 1), (5, 4)), ((5, 1, 3), (2, 5, 4, 3)), ((), (5,))):
+        yield Sample(op, (floats(*old),), {"shape": new})
+    for old, new in (((1, 4), (1, 4)), ((1, 4), (0, 4)), ((1,), (3, 1))):
+        yield Sample(op, (floats(*old),), {"shape": new}, edge=True)
+
+
+def cats(op: str) -> Iterator[Sample]:
+    yield Sample(op, (floats(5, 4), floats(5, 3)), {"axis": 1})
+    yield Sample(op, (floats(3, 4), floats(2, 4), floats(4, 4)), {"axis": 0})
+    yield Sample(op, (bools(5, 4),), {"axis": 0}, edge=True)
+    yield Sample(op, (floats(0, 4), floats(1, 4)), {"axis": 0}, edge=True)
+
+
+def slices(op: str) -> Iterator[Sample]:
+    def window(axes: tuple[int, ...], sizes: tuple[int, ...], steps: tuple[int, ...]) -> Attributes:
+        return {"axes": axes, "sizes": sizes, "steps": steps}
+
+    def value(*shape: int) -> tuple[Array, ...]:
+        return (floats(*shape),) if op == "update_slice" else ()
+
+    yield Sample(op, (floats(6, 5), *value(3, 5), 2), window((0,), (3,), (1,)))
+    yield Sample(op, (floats(6, 5), *value(3, 2), 5, 1), window((0, 1), (3, 2), (-2, 2)))
+    yield Sample(op, (floats(4, 5, 3), *value(4, 2, 3), 3), window((1,), (2,), (1,)))
+    yield Sample(op, (floats(6, 5), *value(6, 5)), window((), (), ()), edge=True)
+    yield Sample(op, (floats(6, 1), *value(0, 1), 2), window((0,), (0,), (1,)), edge=True)
+
+
+def gathers(op: str) -> Iterator[Sample]:
+    def values(*shape: int) -> tuple[Array, ...]:
+        return (floats(*shape),) if op == "scatter_add" else ()
+
+    for x, at, axis, edge in (
+        ((5, 4), (5, 7), 1, False), ((5, 4), (3, 4), 0, False), ((5, 4), (4, 4), 1, False),
+        ((5, 4, 3), (5, 2, 3), 1, False),
+        ((1, 4), (1, 2), 1, True), ((5, 4), (5, 0), 1, True), ((0, 4), (0, 2), 1, True),
+    ):  # fmt: skip
+        yield Sample(op, (floats(*x), index(x[axis], *at), *values(*at)), {"axis": axis}, edge)
+
+
+def matmuls(op: str) -> Iterator[Sample]:
+    for a, b in (
+        ((5, 4), (4, 3)), ((3, 5, 4), (4, 6)), ((3, 5, 4), (3, 4, 6)), ((2, 1, 5, 4), (3, 4, 6)), ((5, 4), (3, 4, 6)),
+    ):  # fmt: skip
+        yield Sample(op, (floats(*a), floats(*b)))
+    yield Sample(op, (ints(5, 4), ints(4, 3)))
+    for a, b in (((1, 4), (4, 1)), ((3, 0), (0, 2)), ((1, 5, 1), (1, 1, 2)), ((0, 5), (5, 2))):
+        yield Sample(op, (floats(*a), floats(*b)), edge=True)
+
+
+def softmaxes(op: str) -> Iterator[Sample]:
+    for axis in (0, 1):
+        yield Sample(op, (floats(5, 4),), {"axis": axis})
+        yield Sample(op, (floats(1, 4),), {"axis": axis}, edge=True)
+
+
+def tags(op: str) -> Iterator[Sample]:
+    yield Sample(op, (floats(5, 4),), {"param": True})
+
+
+def follows(op: str) -> Iterator[Sample]:
+    yield Sample(op, (floats(5, 4), floats(5, 4)))
+
+
+FAMILIES = {
+    "creation": creations, "random": creations, "unary": unaries, "cast": casts, "binary": binaries, "where": wheres,
+    "reduction": reductions, "arg": args, "reshape": reshapes, "permute": permutes, "expand": expands, "cat": cats,
+    "slice": slices, "update_slice": slices, "gather": gathers, "scatter_add": gathers, "matmul": matmuls,
+    "softmax": softmaxes, "tag": tags, "follow": follows,
+}  # fmt: skip
+DRAWS = 6
+
+
+@cache
+def drawn(op: str) -> list[tuple[Sample, ...]]:
+    """The samples of an op, each drawn several times: by accident a combination may work for one draw, not for all."""
+    random.bit_generator.state = np.random.default_rng(list(op.encode())).bit_generator.state
+    family = OPS[op].family
+    return list(zip(*(FAMILIES[family](op) for _ in range(DRAWS)), strict=True))
