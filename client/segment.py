@@ -7,9 +7,9 @@ thread may flush it. The per-op path is a plain call, `emit`. Ids: output n of t
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any, Final
 
 from gt.dtypes import Scalar
@@ -92,11 +92,12 @@ Sink = Callable[[list[Any]], None]
 
 
 class Builder:
-    """Gathers one thread's instructions. `sink` sends what a flush makes; `definitions` is shared by the session's threads."""
+    """Gathers one thread's instructions. `sink` sends what a flush makes; `definitions` is shared by the session's threads;
+    `lock` is re-entrant."""
 
     __slots__ = ("base", "count", "dead", "definitions", "foreign", "inputs", "lock", "record", "scalars", "session", "sink")
 
-    def __init__(self, session: object, number: int, definitions: Definitions, sink: Sink) -> None:
+    def __init__(self, session: object, number: int, definitions: Definitions, sink: Sink, lock: AbstractContextManager[Any]) -> None:
         self.session = session
         self.definitions = definitions
         self.sink = sink
@@ -108,7 +109,7 @@ class Builder:
         self.foreign: list[Value] = []
         """Inputs that other threads own, kept alive until the run that reads them is on its way."""
         self.scalars: list[Scalar] = []
-        self.lock = threading.RLock()
+        self.lock = lock
 
     def emit(self, signature: Signature, operands: tuple[Any, ...]) -> Value:
         """Append one instruction; `operands` are `Value`s and Python scalars. The result's value (ops have one result)."""

@@ -126,6 +126,8 @@ class Core:
         self.held: dict[int, None] = {}
         """Clients whose next message waits for a worker's credit."""
         self.confused: set[bytes] = set()
+        self.pulses: dict[bytes, str] = {}
+        """Connections that only say that the worker at some address lives."""
 
     def handle(self, event: Event, now: float) -> list[Send]:
         """Act on one event; the messages to send, in order."""
@@ -188,6 +190,11 @@ class Core:
             return
         client, worker = self.clients.get(peer), self.workers.get(peer)
         known = client or worker
+        if known is None and peer in self.pulses:
+            for other in self.workers.values():
+                if other.address == self.pulses[peer]:
+                    other.heard = now
+            return
         if known is None:
             if not isinstance(message, m.Goodbye):
                 self._refuse(peer, f"{type(message).__name__} before Hello")
@@ -219,6 +226,9 @@ class Core:
             self.log("info", f"client {number} joined")
         elif hello.role == "worker":
             self._worker_joins(peer, hello, now)
+        elif hello.role == "pulse":
+            self._send(peer, m.Welcome(0, {}))
+            self.pulses[peer] = str(hello.facts.get("address"))
         else:
             self._refuse(peer, f"no role {hello.role[:20]!r}")
 
@@ -241,6 +251,7 @@ class Core:
             self.log("info", f"client {client.number} left: {reason}")
         worker = self.workers.pop(peer, None)
         if worker is not None:
+            self.pulses = {pulse: address for pulse, address in self.pulses.items() if address != worker.address}
             self.log("warning", f"worker {worker.number} was lost: {reason}")
             self._worker_lost(worker, reason)
 
@@ -584,7 +595,7 @@ class Core:
                 part = box(spec.shape, home.layout, mesh, rank)
                 if all(extent(part)):
                     entry.landing.add(member)
-                    parts.append([numbers[member].bulk, [list(pair) for pair in part]])
+                    parts.append([member, numbers[member].bulk, [list(pair) for pair in part]])
             self._send(client.identity, m.Cut(message.tensor, parts))
         self.counters.puts += 1
         return True
@@ -596,20 +607,25 @@ class Core:
         if entry.landing:
             return False
         mesh = self.meshes[entry.mesh].mesh
-        holders, silent = [], []
+        holders, silent, boxes = [], [], {}
         known = {worker.number: worker.identity for worker in self.workers.values()}
         for rank, member in enumerate(mesh.members):
             at = mesh.coordinates(rank)
             first = all(at[axis] == 0 for axis, p in enumerate(entry.home.layout) if isinstance(p, Replicate))
-            held = all(extent(box(entry.spec.shape, entry.home.layout, mesh, rank)))
-            (holders if first and (held or entry.spec.size == 0) else silent).append(known[member])
+            part = box(entry.spec.shape, entry.home.layout, mesh, rank)
+            if first and (all(extent(part)) or entry.spec.size == 0):
+                holders.append(known[member])
+                boxes[member] = [list(pair) for pair in part]
+            else:
+                silent.append(known[member])
         number = next(self.request_numbers)
         self.collections[number] = Collection(
-            client.number, message.request, entry.spec, len(mesh.members), set(mesh.members)
+            client.number, message.request, entry.spec, len(mesh.members), set(mesh.members), boxes
         )
         for group, quiet in ((holders, False), (silent, True)):
             if group:
-                self.out.append(Send(tuple(group), m.Collect(number, client.number, message.tensor, client.bulk, quiet)))
+                collect = m.Collect(number, message.request, client.number, message.tensor, quiet)
+                self.out.append(Send(tuple(group), collect))
         self.counters.fetches += 1
         return True
 
@@ -687,10 +703,15 @@ class Core:
         client = self.by_number[collection.client]
         if not collection.waiting:
             del self.collections[part.request]
+        part_box = collection.boxes.get(worker.number)
+        quiet = part_box is None
         self._send(
             client.identity,
-            m.Value(collection.request, pack_spec(collection.spec), collection.parts, part.box, part.bulk, part.data),
-        )
+            m.Value(
+                collection.request, pack_spec(collection.spec), collection.parts, [["silent"]] if quiet else part_box,
+                worker.number, worker.bulk, part.bulk, part.data,
+            ),
+        )  # fmt: skip
 
     def _fail_collection(self, number: int, fault: Fault) -> None:
         collection = self.collections.pop(number)

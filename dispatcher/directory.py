@@ -85,6 +85,8 @@ class Collection:
     spec: Spec
     parts: int
     waiting: set[int]
+    boxes: dict[int, list[list[int]]]
+    """What each worker that sends data holds; the others only say that they are sound."""
 
 
 @dataclass(slots=True)

@@ -30,7 +30,8 @@ Fault = tuple[str, str]
 
 
 class Hello(NamedTuple):
-    """The first message on every connection. `role` is 'client', 'worker' or 'monitor'; `facts` says who (host, pid, device, …)."""
+    """The first message on every connection: `role` is 'client', 'worker', or 'pulse' (the sign of life of a worker that
+    is deep in a kernel); `facts` says who (host, pid, device, …)."""
 
     version: int
     role: str
@@ -128,19 +129,22 @@ class Credit(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """Where a bulk put goes: for each worker its bulk identity and the box it stores."""
+    """Where a bulk put goes: for each worker its number, its bulk identity and the box it stores."""
 
     tensor: int
     parts: list[Any]
 
 
 class Value(NamedTuple):
-    """One part of a fetched tensor: the box and its bytes; `parts` of them make it whole."""
+    """One worker's answer to a fetch; `parts` of them make it whole. `box` is what `data` holds, [] when it only says
+    that it is sound. With `bulk`, the bytes wait at the worker whose bulk identity is `sender`."""
 
     request: int
     spec: list[Any]
     parts: int
     box: list[Any]
+    worker: int
+    sender: bytes
     bulk: bool
     data: bytes
 
@@ -233,12 +237,12 @@ class Forget(NamedTuple):
 
 
 class Collect(NamedTuple):
-    """Send the own part of a tensor to the client, or (`silent`) only say whether it is sound."""
+    """Send the own part of a tensor, or (`silent`) only say whether it is sound. `reply` is the client's own request number."""
 
     request: int
+    reply: int
     client: int
     tensor: int
-    receiver: bytes
     silent: bool
 
 
@@ -275,10 +279,9 @@ class Landed(NamedTuple):
 
 
 class Part(NamedTuple):
-    """The own part of a collected tensor: `fault` is [] or [kind, text]; `bulk` when the bytes go by the bulk socket."""
+    """The own part of a collected tensor: `fault` is [] or [kind, text]; with `bulk` the bytes wait for a grant."""
 
     request: int
-    box: list[Any]
     fault: list[str]
     bulk: bool
     data: bytes

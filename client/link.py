@@ -1,0 +1,111 @@
+"""The client's sockets: control, and bulk beside it. Nothing here knows what messages mean, but for the bulk streams."""
+
+from __future__ import annotations
+
+import select
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from gt import messages as m
+from gt import transport
+from gt.bulk import GET, INLINE, PUT, Inbox, Key, Outbox, read_header
+from gt.partition import extent
+
+
+class SocketLink:
+    """A connection to the dispatcher at `address`. `local` is the set of daemons started for this process, if any."""
+
+    def __init__(self, address: str, local: Any = None) -> None:
+        self.local = local
+        self.control = transport.dealer(address, transport.new_identity())
+        self.bulk: transport.Socket | None = None
+        self.bulk_identity = transport.new_identity()
+        self.number = 0
+        self.client = 0
+        self.outbox = Outbox()
+        self.inbox = Inbox()
+        self.waiting_puts: dict[int, np.ndarray[Any, Any]] = {}
+        self.arriving: dict[Key, Callable[[], None]] = {}
+        self.gone = False
+
+    def joined(self, facts: dict[str, Any]) -> None:
+        """Connect the bulk socket that the dispatcher named in its welcome."""
+        self.client = int(facts["number"])
+        self.bulk = transport.dealer(str(facts["bulk_address"]), self.bulk_identity)
+
+    def send(self, message: m.Message) -> None:
+        """Send one message. Never waits, never loses."""
+        self.number += 1
+        if not transport.send(self.control, m.encode(message, self.number)):
+            self.gone = True
+
+    def receive(self) -> list[m.Message]:
+        """All messages that have arrived; bulk chunks are put in place on the way."""
+        found: list[m.Message] = []
+        while (frames := transport.receive(self.control)) is not None:
+            found.append(m.decode(frames)[1])
+        if self.bulk is not None:
+            while (frames := transport.receive(self.bulk)) is not None:
+                self._bulk(self.bulk, frames)
+        return found
+
+    def wait(self, timeout: float) -> None:
+        """Wait until something may have arrived, at most `timeout` seconds (ZeroMQ's descriptors signal edges, so never long)."""
+        poll = select.poll()
+        poll.register(self.control.fileno(), select.POLLIN)
+        if self.bulk is not None:
+            poll.register(self.bulk.fileno(), select.POLLIN)
+        poll.poll(min(timeout, 0.02) * 1000)
+
+    def put_bulk(self, array: np.ndarray[Any, Any], tensor: int) -> bool:
+        """Whether `array` goes by the bulk socket; if so it is kept until `cut` says where its parts go."""
+        if array.nbytes <= INLINE or self.bulk is None:
+            return False
+        self.waiting_puts[tensor] = array
+        return True
+
+    def cut(self, message: m.Cut) -> None:
+        """Offer each worker its part of a bulk put; the worker grants when it is ready."""
+        array = self.waiting_puts.pop(message.tensor)
+        for worker, _, box in message.parts:
+            part = np.ascontiguousarray(array[tuple(slice(*pair) for pair in box)])
+            assert part.shape == extent(tuple((a, b) for a, b in box)), "the dispatcher cuts within the tensor"
+            self.outbox.add((PUT, self.client, message.tensor, worker), part.reshape(-1).view(np.uint8).data)
+
+    def sending(self) -> bool:
+        """Whether bulk data of this process is still on its way out."""
+        return bool(self.waiting_puts or self.outbox.streams)
+
+    def fetch_bulk(self, message: m.Value, buffer: Any, done: Callable[[], None]) -> None:
+        """Receive a part into `buffer`; `done` when it is whole."""
+        assert self.bulk is not None, "bulk data comes after the welcome"
+        key = (GET, self.client, message.request, message.worker)
+        self.arriving[key] = done
+        transport.send(self.bulk, list(self.inbox.open(bytes(message.sender), key, buffer)))
+
+    def _bulk(self, socket: transport.Socket, frames: list[Any]) -> None:
+        peer, header, payload = frames
+        is_data, key, number = read_header(header)
+        if not is_data:
+            for chunk in self.outbox.granted(peer, key, number):
+                transport.send(socket, list(chunk))
+            return
+        whole, grant = self.inbox.chunk(peer, key, number, payload)
+        if grant is not None:
+            transport.send(socket, list(grant))
+        if whole:
+            self.arriving.pop(key)()
+
+    def alive(self) -> str | None:
+        """None, or why the service cannot answer any more."""
+        if self.gone:
+            return "it closed the connection"
+        return None if self.local is None else self.local.failure()  # type: ignore[no-any-return]
+
+    def close(self) -> None:
+        """Close the sockets; what was sent still leaves."""
+        self.control.close(linger=500)
+        if self.bulk is not None:
+            self.bulk.close(linger=0)

@@ -1,0 +1,477 @@
+"""The session: one connection to a service, the builders of this process' threads, and what they wait for.
+
+The default session is the one piece of global state. There is no I/O thread: whoever waits drives the connection, and a
+small keeper thread flushes what has lain idle and gives a sign of life. Every wait has an end: it stops when the answer
+is there, when the session fails, or when the service has been silent for too long, and says what it waited for.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+import numpy as np
+
+from gt import messages as m
+from gt.errors import GTError, SessionError
+from gt.spec import Spec, pack_spec, spec, unpack_spec
+
+from .segment import Builder, Definitions, Value
+
+IDLE_FLUSH: Final = 0.05
+"""Seconds after which the keeper flushes what a thread has gathered and left."""
+KEEPER_PERIOD: Final = 0.5
+"""Seconds between two rounds of the keeper when nothing happens."""
+SILENCE: Final = 15.0
+"""Seconds without a sign of life from the service after which a wait gives up."""
+
+_builder_numbers: Final = itertools.count(1)
+"""Ranges of ids are never handed out twice in one process, so a tensor of an ended session is known as such."""
+
+
+class Link(Protocol):
+    """A connection to a dispatcher: sockets (`link.py`) or cores in this very thread (`gt/inproc.py`)."""
+
+    def send(self, message: m.Message) -> None:
+        """Send one message. Never waits, never loses."""
+
+    def receive(self) -> list[m.Message]:
+        """All messages that have arrived."""
+
+    def wait(self, timeout: float) -> None:
+        """Wait until something may have arrived, at most `timeout` seconds. Called without the session's lock."""
+
+    def put_bulk(self, array: np.ndarray[Any, Any], tensor: int) -> bool:
+        """Whether `array` goes by the bulk socket; if so it is kept until `cut` says where its parts go."""
+
+    def cut(self, message: m.Cut) -> None:
+        """Start sending the parts of a bulk put."""
+
+    def sending(self) -> bool:
+        """Whether bulk data of this process is still on its way out."""
+
+    def fetch_bulk(self, message: m.Value, buffer: Any, done: Callable[[], None]) -> None:
+        """Receive a part into `buffer`; `done` when it is whole."""
+
+    def alive(self) -> str | None:
+        """None, or why the service cannot answer any more."""
+
+    def close(self) -> None:
+        """End the connection."""
+
+
+class Future:
+    """A value on its way to the client. `result()` waits; the stream never does."""
+
+    __slots__ = ("_array", "_callbacks", "_error", "_missing", "_session", "_spec", "what")
+
+    def __init__(self, session: Session, what: str) -> None:
+        self._session = session
+        self._array: Any = None
+        self._error: GTError | None = None
+        self._missing: int | None = None
+        self._spec: Spec | None = None
+        self._callbacks: list[Callable[[Future], Any]] = []
+        self.what = what
+
+    def done(self) -> bool:
+        """Whether the value, or an error, is there."""
+        if not self._ready():
+            self._session.pump()
+        return self._ready()
+
+    def _ready(self) -> bool:
+        return self._error is not None or self._missing == 0
+
+    def result(self, timeout: float | None = None) -> Any:
+        """The value, a NumPy array (writable, owned by the caller). Raises its error, or `TimeoutError` after `timeout` seconds."""
+        self._session.wait_for(self._ready, self.what, timeout)
+        if self._error is not None:
+            raise type(self._error)(*self._error.args)
+        return self._array
+
+    def exception(self, timeout: float | None = None) -> GTError | None:
+        """The error, or None when there is a value."""
+        self._session.wait_for(self._ready, self.what, timeout)
+        return self._error
+
+    def add_done_callback(self, callback: Callable[[Future], Any]) -> None:
+        """Call `callback(self)` once the value or an error is there, in the thread that notices."""
+        if self._ready():
+            callback(self)
+        else:
+            self._callbacks.append(callback)
+
+    # what the session does
+
+    def _part(self, message: m.Value, link: Link) -> None:
+        if self._missing is None:
+            self._spec = unpack_spec(message.spec)
+            self._missing = message.parts
+            self._array = np.empty(self._spec.shape, self._spec.dtype.numpy)
+        assert self._spec is not None
+        if message.box == [["silent"]]:
+            self._arrived()
+            return
+        window = tuple(slice(start, stop) for start, stop in message.box)
+        whole = all(stop - start == size for (start, stop), size in zip(message.box, self._spec.shape, strict=True))
+        if not message.bulk:
+            part = np.frombuffer(message.data, self._spec.dtype.numpy)
+            self._array[window] = part.reshape(self._array[window].shape)
+            self._arrived()
+        elif whole:
+            link.fetch_bulk(message, self._array.reshape(-1).view(np.uint8).data, self._arrived)
+        else:
+            part = np.empty(self._array[window].shape, self._spec.dtype.numpy)
+
+            def place() -> None:
+                self._array[window] = part
+                self._arrived()
+
+            link.fetch_bulk(message, part.reshape(-1).view(np.uint8).data, place)
+
+    def _arrived(self) -> None:
+        assert self._missing is not None
+        self._missing -= 1
+        if self._missing == 0:
+            self._finish()
+
+    def _answer(self, value: Any) -> None:
+        self._array, self._missing = value, 0
+        self._finish()
+
+    def _fail(self, error: GTError) -> None:
+        self._error = error
+        self._finish()
+
+    def _finish(self) -> None:
+        callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            callback(self)
+
+
+class Session:
+    """A connection and everything that hangs on it. Made by `gt.connect`, `gt.init` or the first operation."""
+
+    def __init__(self, link: Link, name: str, *, keeper: bool, close: Callable[[], None] | None = None) -> None:
+        self.link = link
+        self.name = name
+        self.pid = os.getpid()
+        self.lock = threading.RLock()
+        self.definitions = Definitions()
+        self.builders: list[Builder] = []
+        self.requests: dict[int, Future] = {}
+        self.request_numbers = itertools.count(1)
+        self.sent = 0
+        self.credited = 0
+        self.credits = 64
+        self.facts: dict[str, Any] = {}
+        self.failure: GTError | None = None
+        self.pending_error: GTError | None = None
+        self.heard = time.monotonic()
+        self.welcomed = False
+        self.configured: Future | None = None
+        self._close = close
+        self._stop = threading.Event()
+        self._keeper: threading.Thread | None = None
+        if keeper:
+            self._keeper = threading.Thread(target=_keep, args=(self, self._stop), name="gt-keeper", daemon=True)
+
+    def open(self, facts: dict[str, Any], timeout: float) -> None:
+        """Say hello and wait for the answer. Raises `SessionError` when none comes."""
+        self.link.send(m.Hello(m.VERSION, "client", facts))
+        self.wait_for(lambda: self.welcomed, f"the dispatcher at {self.name}", timeout)
+        if self._keeper is not None:
+            self._keeper.start()
+
+    def builder(self) -> Builder:
+        """A builder for the calling thread."""
+        made = Builder(self, next(_builder_numbers), self.definitions, self.sink, threading.RLock())
+        with self.lock:
+            self.builders.append(made)
+        return made
+
+    # out
+
+    def sink(self, messages: list[Any]) -> None:
+        """Send what a flush made; then wait while too much is under way. An interrupted wait loses nothing."""
+        self.usable()
+        with self.lock:
+            for message in messages:
+                if type(message) is m.Run:
+                    self.sent += 1
+                self.link.send(message)
+        if self.sent - self.credited >= self.credits:
+            self.pump()
+            self.wait_for(lambda: self.sent - self.credited < self.credits, "the workers to catch up", None)
+
+    def put(self, array: np.ndarray[Any, Any], signal: tuple[str, ...]) -> Value:
+        """A tensor with the values of `array`, which the caller may change as soon as this returns."""
+        from gt.dtypes import as_dtype  # not at the top: this is the only use
+
+        self.usable()
+        array = np.ascontiguousarray(array).reshape(array.shape)
+        known = spec(as_dtype(array.dtype), array.shape)
+        value = builder().allocate(known)
+        with self.lock:
+            self.sent += 1
+            bulk = self.link.put_bulk(array, value.id)
+            data = b"" if bulk else array.tobytes()
+            self.link.send(m.Put(value.id, pack_spec(known), list(signal), bulk, data))
+        if bulk:
+            self.wait_for(lambda: not self.link.sending(), f"a put of {known} to reach the workers", None)
+        elif self.sent - self.credited >= self.credits:
+            self.wait_for(lambda: self.sent - self.credited < self.credits, "the workers to catch up", None)
+        return value
+
+    def fetch(self, value: Value) -> Future:
+        """The value, as a future. Flushes first."""
+        owner = value.owner
+        if owner.session is not self:
+            raise SessionError("this tensor belongs to a session that has ended: fetch what you need before gt.disconnect()")
+        owner.flush()
+        self.usable()
+        future = Future(self, f"the value of a tensor of {value.spec}")
+        with self.lock:
+            number = next(self.request_numbers)
+            self.requests[number] = future
+            self.link.send(m.Fetch(number, value.id))
+        return future
+
+    def ask(self, topic: str) -> dict[str, Any]:
+        """The service's answer to a question."""
+        self.usable()
+        self.flush()
+        future = Future(self, f"the service's {topic}")
+        with self.lock:
+            number = next(self.request_numbers)
+            self.requests[number] = future
+            self.link.send(m.Ask(number, topic))
+        answer: dict[str, Any] = future.result()
+        return answer
+
+    def configure(self, config: dict[str, Any]) -> None:
+        """Load a sharding config (its wire form) into the service. Raises `ConfigError` when it does not fit."""
+        self.usable()
+        self.flush()
+        future = self.configured = Future(self, "the service to take the config")
+        with self.lock:
+            self.link.send(m.Configure(config))
+        try:
+            self.facts.update(future.result())
+        finally:
+            self.configured = None
+
+    def flush(self) -> None:
+        """Send what all threads of this session have gathered."""
+        for each in list(self.builders):
+            each.flush()
+
+    def stats(self) -> dict[str, Any]:
+        """Counters of this session's caches and of the service."""
+        answer = self.ask("statistics")
+        session = answer.pop("session", {})
+        definitions = {"definitions_made": self.definitions.made, "definition_hits": self.definitions.hits}
+        return {**definitions, **session, "service": answer}
+
+    # in
+
+    def usable(self) -> None:
+        """Raise the error that ended this session, or that of a message which nothing else will report."""
+        if self.pid != os.getpid():
+            raise SessionError("this process was forked: a session does not survive that; call gt.connect() in the child")
+        if self.failure is not None:
+            raise type(self.failure)(*self.failure.args)
+        if self.pending_error is not None:
+            error, self.pending_error = self.pending_error, None
+            raise error
+
+    def pump(self) -> None:
+        """Act on all messages that have arrived."""
+        with self.lock:
+            for message in self.link.receive():
+                self.heard = time.monotonic()
+                self._handle(message)
+
+    def wait_for(self, ready: Callable[[], bool], what: str, timeout: float | None) -> None:
+        """Drive the connection until `ready()`. Raises `TimeoutError`, or `SessionError` when no answer can come."""
+        start = time.monotonic()
+        self.pump()
+        self.heard = max(self.heard, start)
+        while not ready():
+            if self.failure is not None:
+                raise type(self.failure)(*self.failure.args)
+            now = time.monotonic()
+            if timeout is not None and now - start >= timeout:
+                raise TimeoutError(f"waited {timeout:g} s for {what}")
+            reason = self.link.alive()
+            if reason is None and now - self.heard > SILENCE:
+                reason = f"no sign of life for {SILENCE:.0f} s"
+            if reason is not None:
+                self._end(SessionError(f"the service at {self.name} is gone ({reason}) while waiting for {what}"))
+                continue
+            left = 0.5 if timeout is None else min(0.5, timeout - (now - start))
+            self.link.wait(left)
+            self.pump()
+
+    def _handle(self, message: m.Message) -> None:
+        if isinstance(message, m.Value):
+            future = self.requests.get(message.request)
+            if future is not None:
+                future._part(message, self.link)
+                if future._ready():
+                    self.requests.pop(message.request, None)
+                elif message.bulk:
+                    future.add_done_callback(lambda _: self.requests.pop(message.request, None))
+        elif isinstance(message, m.Credit):
+            self.credited = max(self.credited, message.done)
+        elif isinstance(message, m.Answer):
+            future = self.requests.pop(message.request, None) if message.request else self.configured
+            if future is not None:
+                future._answer(message.facts)
+        elif isinstance(message, m.Failed):
+            self._failed(message)
+        elif isinstance(message, m.Cut):
+            self.link.cut(message)
+        elif isinstance(message, m.Welcome):
+            self.welcomed = True
+            self.facts.update(message.facts, number=message.number)
+            self.credits = int(message.facts.get("credits", self.credits))
+        elif isinstance(message, m.Goodbye):
+            self._end(m.error_of(message.kind or "SessionError", f"the service ended the session: {message.text or 'it stops'}"))
+
+    def _failed(self, message: m.Failed) -> None:
+        error = m.error_of(message.kind, message.text)
+        future = self.requests.pop(message.request, None) if message.request else self.configured
+        if future is not None:
+            future._fail(error)
+        else:
+            self.pending_error = error
+
+    def _end(self, error: GTError) -> None:
+        self.failure = error
+        requests, self.requests = self.requests, {}
+        for future in requests.values():
+            future._fail(error)
+        if self.configured is not None:
+            self.configured._fail(error)
+
+    def close(self) -> None:
+        """End the session: what is under way is finished first, tensors are freed, local daemons stop."""
+        self._stop.set()
+        if self.failure is None and self.pid == os.getpid():
+            try:
+                self.flush()
+                with self.lock:
+                    self.link.send(m.Goodbye("", ""))
+            except GTError:
+                pass  # the service is gone already: there is nobody left to say goodbye to
+        self.failure = self.failure or SessionError("the session has ended: gt.disconnect() was called")
+        if self._keeper is not None and self._keeper.is_alive() and self._keeper is not threading.current_thread():
+            self._keeper.join(5)
+        if self.pid == os.getpid():
+            with self.lock:
+                self.link.close()
+            if self._close is not None:
+                self._close()
+
+
+def _keep(session: Session, stop: threading.Event) -> None:
+    """The keeper: flush what has lain idle for a round, hear what has arrived, give a sign of life."""
+    seen: dict[Builder, tuple[int, int]] = {}
+    idle = 0.0
+    while not stop.wait(IDLE_FLUSH if idle < KEEPER_PERIOD else KEEPER_PERIOD):
+        idle += IDLE_FLUSH
+        try:
+            for each in list(session.builders):
+                state = (each.base, each.count)
+                if each.count and seen.get(each) == state and each.lock.acquire(blocking=False):  # type: ignore[attr-defined]
+                    try:
+                        each.flush()
+                    finally:
+                        each.lock.release()  # type: ignore[attr-defined]
+                if seen.get(each) != state:
+                    idle = 0.0
+                seen[each] = state
+            with session.lock:
+                session.pump()
+                if session.failure is None:
+                    session.link.send(m.Ping())
+        except GTError:
+            return  # the session has failed; whoever uses it next is told
+
+
+# the default session
+
+Starter = Callable[[], Session]
+
+
+class _Threads(threading.local):
+    """Each thread's builder for the default session."""
+
+    builder: Builder
+
+
+_default: list[Session] = []
+_threads = _Threads()
+_start_lock = threading.Lock()
+
+
+def builder() -> Builder:
+    """This thread's builder of the default session, which starts with the first use."""
+    try:
+        return _threads.builder
+    except AttributeError:
+        _threads.builder = made = current().builder()
+        return made
+
+
+def current() -> Session:
+    """The default session; starts local daemons when there is none."""
+    if not _default:
+        from gt.session import init  # the public face, which may reach into rooms; started only when it is needed
+
+        with _start_lock:
+            if not _default:
+                init()
+    session = _default[0]
+    if session.pid != os.getpid():
+        session.usable()
+    return session
+
+
+def active() -> Session | None:
+    """The default session if one was started, else None."""
+    return _default[0] if _default else None
+
+
+def adopt(session: Session) -> Session:
+    """Make `session` the default one."""
+    global _threads
+    _default[:] = [session]
+    _threads = _Threads()
+    return session
+
+
+def disconnect() -> None:
+    """End the default session; another can follow. Tensors of it cannot be used any more."""
+    global _threads
+    if _default:
+        session = _default.pop()
+        _threads = _Threads()
+        if session.pid == os.getpid():
+            session.close()
+
+
+def _after_fork() -> None:
+    """A child has no session: what it inherited belongs to its parent."""
+    global _threads, _start_lock
+    _threads = _Threads()
+    _start_lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,191 @@
+"""The dispatcher's shell: sockets, clock and processes around `core.py`. It polls, decodes, handles, encodes and sends."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import shutil
+import signal
+import threading
+import time
+from typing import Any, Final
+
+from gt import messages as m
+from gt import transport
+from gt.errors import GTError, ProtocolError
+from gt.session import host_facts
+
+from .core import Core, Event, Lost, Malformed, Received, Tick
+
+log = logging.getLogger("gt.dispatcher")
+TICK: Final = 1.0
+"""Seconds between two looks at the time, and between two signs of life to every peer."""
+
+
+class Shell:
+    """One running dispatcher."""
+
+    def __init__(self, address: str, *, config: Any = None, workers: int = 1, watch: int | None = None) -> None:
+        self.control = transport.router(address)
+        self.address = transport.endpoint(self.control)
+        self.bulk = transport.router(_bulk_address(self.address))
+        self.core = Core(
+            config=config,
+            workers_expected=workers,
+            facts={"bulk_address": transport.endpoint(self.bulk)},
+            log=lambda level, text: getattr(log, level)(text),
+        )
+        self.watch = watch
+        self.processes: dict[int, bytes] = {}
+        self.stopping = False
+        self.wake_read, self.wake_write = os.pipe()
+        os.set_blocking(self.wake_write, False)
+        self.here = host_facts()
+
+    def run(self) -> None:
+        """Serve until told to stop."""
+        relay = threading.Thread(target=_relay, args=(self.bulk,), name="gt-relay", daemon=True)
+        relay.start()
+        poller = transport.poller()
+        poller.register(self.control, transport.READABLE)
+        poller.register(self.wake_read, transport.READABLE)
+        if self.watch is not None:
+            poller.register(self.watch, transport.READABLE)
+        due = time.monotonic() + TICK
+        log.info("listening at %s", self.address)
+        while not self.stopping:
+            ready = dict(poller.poll(max(0.0, due - time.monotonic()) * 1000))
+            if self.watch is not None and self.watch in ready:
+                break  # the process that started this one is gone
+            if self.control in ready:
+                self._drain()
+            for descriptor in [d for d in ready if d in self.processes]:
+                poller.unregister(descriptor)
+                self._gone(descriptor)  # type: ignore[arg-type]
+            for descriptor in self.processes:
+                if descriptor not in poller:
+                    poller.register(descriptor, transport.READABLE)
+            if time.monotonic() >= due:
+                due = time.monotonic() + TICK
+                self._handle(Tick())
+                self._pulse()
+        self._farewell()
+
+    def stop(self, *_: Any) -> None:
+        """Stop at the next turn; safe in a signal handler."""
+        self.stopping = True
+        os.write(self.wake_write, b"x")
+
+    def _drain(self) -> None:
+        """Handle what has arrived, at most a batch, so that the time is looked at too."""
+        for _ in range(256):
+            frames = transport.receive(self.control)
+            if frames is None:
+                return
+            peer, *rest = frames
+            try:
+                number, message = m.decode(rest)
+            except ProtocolError as error:
+                self._handle(Malformed(peer, str(error)))
+                continue
+            if isinstance(message, m.Hello):
+                self._watch_process(peer, message)
+            self._handle(Received(peer, number, message))
+
+    def _handle(self, event: Event) -> None:
+        for to, message in self.core.handle(event, time.monotonic()):
+            frames = m.encode(message)
+            for peer in to:
+                transport.send(self.control, [peer, *frames])
+
+    def _pulse(self) -> None:
+        for peer in (*self.core.clients, *self.core.workers):
+            transport.send(self.control, [peer, *m.encode(m.Ping())])
+
+    def _watch_process(self, peer: bytes, hello: m.Hello) -> None:
+        """Notice at once when a process on this machine ends."""
+        pid = hello.facts.get("pid")
+        same = all(hello.facts.get(key) == self.here[key] for key in ("host", "namespace"))
+        if hello.role in ("client", "worker") and same and type(pid) is int and pid > 0 and len(self.processes) < 4096:
+            try:
+                self.processes[os.pidfd_open(pid)] = peer
+            except OSError:
+                log.debug("process %d cannot be watched", pid)
+
+    def _gone(self, descriptor: int) -> None:
+        peer = self.processes.pop(descriptor)
+        os.close(descriptor)
+        self._handle(Lost(peer, "its process ended"))
+
+    def _farewell(self) -> None:
+        """Tell everybody, and close."""
+        for peer in (*self.core.clients, *self.core.workers):
+            transport.send(self.control, [peer, *m.encode(m.Goodbye("", "the dispatcher was stopped"))])
+        log.info("stopped")
+        self.control.close(linger=200)
+
+
+def _bulk_address(address: str) -> str:
+    """Where the bulk socket listens: beside the control socket, or on a port of the system's choice on the same host."""
+    if address.startswith("ipc://"):
+        return address + "-bulk"
+    return address.rpartition(":")[0] + ":*"
+
+
+def _relay(socket: transport.Socket) -> None:
+    """Pass bulk frames from peer to peer, off the main loop: [sender, receiver, header, payload] with the two swapped."""
+    poller = transport.poller()
+    poller.register(socket, transport.READABLE)
+    while True:
+        poller.poll()
+        while (frames := transport.receive(socket)) is not None:
+            if len(frames) == 4:
+                sender, receiver, header, payload = frames
+                transport.send(socket, [receiver, sender, header, payload])
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run a dispatcher until SIGINT, SIGTERM, or the end of the process that started it. Returns the exit status."""
+    parser = argparse.ArgumentParser(prog="gt dispatcher", description="Run a dispatcher.")
+    parser.add_argument("--address", default="tcp://127.0.0.1:7000")
+    parser.add_argument("--config")
+    parser.add_argument("--workers", type=int, default=1, help="how many must join before the first tensor is placed")
+    parser.add_argument("--log-level", default="info")
+    parser.add_argument("--watch", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--folder", help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    return serve(
+        options.address, config=options.config, workers=options.workers, log_level=options.log_level,
+        watch=options.watch, folder=options.folder,
+    )  # fmt: skip
+
+
+def serve(
+    address: str, *, config: str | None = None, workers: int = 1, log_level: str = "info", watch: int | None = None,
+    folder: str | None = None,
+) -> int:  # fmt: skip
+    """Run a dispatcher at `address`; the exit status. `watch` is a descriptor whose end of file means: stop."""
+    logging.basicConfig(level=log_level.upper(), format="%(asctime)s gt dispatcher %(levelname)s: %(message)s")
+    try:
+        read = None
+        if config is not None:
+            from gt.config import load
+
+            read = load(config)
+        shell = Shell(address, config=read, workers=workers, watch=watch)
+    except GTError as error:
+        log.error("%s", error)
+        return 1
+    signal.signal(signal.SIGTERM, shell.stop)
+    signal.signal(signal.SIGINT, shell.stop)
+    try:
+        shell.run()
+    finally:
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

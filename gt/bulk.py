@@ -1,0 +1,113 @@
+"""Large data in chunks, under credits of the receiver: the protocol of the bulk socket, without the socket.
+
+The receiver opens a stream by granting bytes to the sender; the sender sends at most what was granted; the receiver
+grants more as chunks arrive. So nobody buffers more than a window, however fast the other side is. Frames are
+[peer, header, payload]; the dispatcher's relay only swaps the peer for the sender.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgpack
+
+from .errors import ProtocolError
+
+INLINE: Final = 64 << 10
+"""Bytes up to which data travels inside its control message."""
+CHUNK: Final = 1 << 20
+"""Bytes of one chunk."""
+WINDOW: Final = 16 << 20
+"""Bytes that a sender may have under way."""
+
+PUT: Final = 0
+GET: Final = 1
+Key = tuple[int, int, int, int]
+"""A stream: PUT or GET, the client's number, the tensor (PUT) or the client's request (GET), the worker's number."""
+
+_DATA: Final = 0
+_GRANT: Final = 1
+Frames = tuple[bytes, bytes, Any]
+
+
+def _header(kind: int, key: Key, number: int) -> bytes:
+    header: bytes = msgpack.packb((kind, *key, number))
+    return header
+
+
+class Outbox:
+    """The streams that this side sends. A buffer stays alive until its last chunk is on its way or it is dropped."""
+
+    def __init__(self) -> None:
+        self.streams: dict[Key, tuple[memoryview, int]] = {}
+
+    def add(self, key: Key, buffer: Any) -> None:
+        """Offer a buffer (any contiguous bytes-like object, not empty) under `key`; it leaves when the receiver grants."""
+        self.streams[key] = (memoryview(buffer).cast("B"), 0)
+
+    def drop_client(self, client: int) -> None:
+        """Forget all streams of a client."""
+        for key in [key for key in self.streams if key[1] == client]:
+            del self.streams[key]
+
+    def granted(self, peer: bytes, key: Key, end: int) -> Iterator[Frames]:
+        """The chunks that `peer` may have now that it granted everything up to byte `end`."""
+        stream = self.streams.get(key)
+        if stream is None:
+            return
+        view, at = stream
+        while at < min(end, len(view)):
+            stop = min(at + CHUNK, len(view))
+            yield peer, _header(_DATA, key, at), view[at:stop]
+            at = stop
+        if at == len(view):
+            del self.streams[key]
+        else:
+            self.streams[key] = (view, at)
+
+
+class Inbox:
+    """The streams that this side receives, each into its own buffer."""
+
+    def __init__(self) -> None:
+        self.streams: dict[Key, tuple[bytes, memoryview, int]] = {}
+
+    def open(self, peer: bytes, key: Key, buffer: Any) -> Frames:
+        """Begin to receive into `buffer` (writable, contiguous, not empty); the first grant."""
+        self.streams[key] = (peer, memoryview(buffer).cast("B"), 0)
+        return peer, _header(_GRANT, key, WINDOW), b""
+
+    def close(self, key: Key) -> None:
+        """Receive no more of a stream."""
+        self.streams.pop(key, None)
+
+    def chunk(self, peer: bytes, key: Key, offset: int, payload: Any) -> tuple[bool, Frames | None]:
+        """(whether the stream is whole now, a further grant). Chunks come in order. Raises `ProtocolError`."""
+        stream = self.streams.get(key)
+        if stream is None:
+            return False, None
+        sender, view, at = stream
+        if peer != sender or offset != at or not 0 < len(payload) <= min(CHUNK, len(view) - at):
+            raise ProtocolError(f"a chunk at {offset} of {len(payload)} bytes where {at} was due")
+        end = at + len(payload)
+        view[at:end] = payload
+        if end == len(view):
+            del self.streams[key]
+            return True, None
+        self.streams[key] = (sender, view, end)
+        return False, (sender, _header(_GRANT, key, end + WINDOW), b"")
+
+
+def read_header(frame: Any) -> tuple[bool, Key, int]:
+    """(whether it is data, the stream, offset or grant) of a header frame. Raises `ProtocolError`."""
+    try:
+        raw = msgpack.unpackb(frame) if len(frame) <= 64 else None
+    except Exception as error:  # msgpack raises many kinds for malformed bytes
+        raise ProtocolError(f"a bulk header is not msgpack: {type(error).__name__}") from None
+    if not (isinstance(raw, list) and len(raw) == 6 and all(type(item) is int and item >= 0 for item in raw)):
+        raise ProtocolError("a bulk header is six numbers")
+    kind, a, b, c, d, number = raw
+    if kind not in (_DATA, _GRANT):
+        raise ProtocolError(f"there is no bulk message {kind}")
+    return kind == _DATA, (a, b, c, d), number

@@ -1,0 +1,141 @@
+"""A whole service in the caller's thread: the dispatcher's core and N workers' cores, joined by queues in memory.
+
+`gt.connect("inproc", workers=N, config=…)` uses it, and so do tests: there is no process, socket, clock or thread, and
+every run is the same. Part of the public face, so it may reach into rooms, when it is first used.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from . import messages as m
+
+if TYPE_CHECKING:
+    from .config import Config
+
+CLIENT = b"client"
+
+
+class Fabric:
+    """One dispatcher core, `workers` worker cores, and the messages between them in order of sending.
+
+    `codec` True sends every message through its bytes, as sockets would.
+    """
+
+    def __init__(self, workers: int, config: Config | None, *, codec: bool = False) -> None:
+        from .dispatcher.core import Core as Dispatcher
+        from .dispatcher.core import Lost, Received
+        from .worker.backend import backend
+        from .worker.core import BulkOut, ToDispatcher
+        from .worker.core import Core as Worker
+
+        self.received, self.lost = Received, Lost
+        self.bulk_out, self.to_dispatcher = BulkOut, ToDispatcher
+        self.codec = codec
+        self.dispatcher = Dispatcher(config=config, workers_expected=workers)
+        self.workers = {self._identity(n): Worker(backend("cpu")) for n in range(workers)}
+        self.numbers: dict[bytes, int] = {}
+        self.inboxes: dict[bytes, deque[m.Message]] = {}
+        self.queue: deque[tuple[bytes, bytes, m.Message]] = deque()
+        for identity in self.workers:
+            self.say(identity, m.Hello(m.VERSION, "worker", {"address": identity.decode(), "bulk": identity, "device": "cpu"}))
+        self.run()
+
+    def _identity(self, number: int) -> bytes:
+        return b"worker-%d" % number
+
+    def say(self, peer: bytes, message: m.Message) -> None:
+        """`peer` sends a message to the dispatcher."""
+        self.numbers[peer] = self.numbers.get(peer, 0) + 1
+        number = self.numbers[peer]
+        if self.codec:
+            number, message = m.decode(m.encode(message, number))
+        for send in self.dispatcher.handle(self.received(peer, number, message), 0.0):
+            for target in send.to:
+                self.queue.append((b"", target, send.message))
+
+    def kill(self, number: int) -> None:
+        """Worker `number` is gone, as if its process had been killed."""
+        identity = self._identity(number)
+        del self.workers[identity]
+        for send in self.dispatcher.handle(self.lost(identity, "killed"), 0.0):
+            for target in send.to:
+                self.queue.append((b"", target, send.message))
+        self.run()
+
+    def run(self) -> None:
+        """Deliver messages until there are none."""
+        queue = self.queue
+        while queue:
+            _, target, message = queue.popleft()
+            worker = self.workers.get(target)
+            if worker is None:
+                self.inboxes.setdefault(target, deque()).append(message)
+                continue
+            if self.codec:
+                _, message = m.decode(m.encode(message))
+            for send in worker.handle(message, 0.0):
+                if isinstance(send, self.bulk_out):
+                    data: Any = send.array.tobytes()
+                    self.say(target, send.message._replace(data=data))
+                elif isinstance(send, self.to_dispatcher):
+                    self.say(target, send.message)
+                else:
+                    queue.append((target, send.address.encode(), send.message))
+
+    def check(self) -> None:
+        """The invariants of all cores."""
+        self.dispatcher.check()
+        for worker in self.workers.values():
+            worker.check()
+
+
+class InprocLink:
+    """The client's end of a `Fabric`."""
+
+    def __init__(self, fabric: Fabric, identity: bytes = CLIENT) -> None:
+        self.fabric = fabric
+        self.identity = identity
+
+    def send(self, message: m.Message) -> None:
+        """Deliver a message, and everything that follows from it."""
+        if not isinstance(message, m.Ping):
+            self.fabric.say(self.identity, message)
+            self.fabric.run()
+
+    def receive(self) -> list[m.Message]:
+        """What the dispatcher has answered."""
+        inbox = self.fabric.inboxes.get(self.identity)
+        if not inbox:
+            return []
+        found = list(inbox)
+        inbox.clear()
+        return found
+
+    def wait(self, timeout: float) -> None:
+        """Nothing to wait for: everything happened when it was sent."""
+
+    def put_bulk(self, array: np.ndarray[Any, Any], tensor: int) -> bool:
+        """Memory needs no bulk socket."""
+        return False
+
+    def cut(self, message: m.Cut) -> None:
+        """Never comes."""
+
+    def sending(self) -> bool:
+        """Never."""
+        return False
+
+    def fetch_bulk(self, message: m.Value, buffer: Any, done: Callable[[], None]) -> None:
+        """Never comes."""
+
+    def alive(self) -> str | None:
+        """Whoever waits here waits for something that will not come by itself."""
+        return "every message was delivered and none answers this"
+
+    def close(self) -> None:
+        """Nothing to close."""

@@ -1,0 +1,126 @@
+"""Daemons as child processes of this one: how they are started, how they notice its end, how they are ended.
+
+Children run in a session of their own, so Ctrl-C reaches only the parent; they watch a pipe whose write end only the
+parent holds, so they end with it however it ends. Their sockets lie in a private folder that whoever ends removes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .errors import SessionError
+
+if TYPE_CHECKING:
+    from .config import Config
+
+STOP_TIMEOUT = 5.0
+"""Seconds that a daemon has to end by itself before it is killed."""
+
+
+def default_workers(config: Config | None) -> int:
+    """How many workers to start when nobody says: one for each GPU, or as many as the config needs, at least one."""
+    from .session import _needed
+    from .worker.backend import count_devices
+
+    return max(count_devices(), _needed(config) if config is not None else 1)
+
+
+def cores() -> int:
+    """Processor cores that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def worker_environment(workers: int) -> dict[str, str]:
+    """The environment of a worker that shares this machine's cores with `workers` − 1 others: threads = cores / workers."""
+    threads = str(max(1, cores() // max(1, workers)))
+    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+    return {**os.environ, **{name: os.environ.get(f"GT_{name}", threads) for name in names}}
+
+
+class Local:
+    """A dispatcher and workers on this machine. `devices[i]` is worker i's, None: its own choice."""
+
+    def __init__(
+        self, workers: int, *, address: str | None = None, config: str | None = None, devices: list[str] | None = None,
+        quiet: bool = True,
+    ) -> None:  # fmt: skip
+        self.pid = os.getpid()
+        self.folder = Path(tempfile.mkdtemp(prefix="gt-"))
+        self.address = address or f"ipc://{self.folder}/dispatcher"
+        self.children: list[tuple[str, subprocess.Popen[bytes]]] = []
+        from .worker.backend import count_devices
+
+        gpus = count_devices()
+        given = devices or [f"cuda:{n % gpus}" if gpus else "cpu" for n in range(workers)]
+        read, self.write = os.pipe()
+        common = ["--watch", str(read), "--folder", str(self.folder)]
+        level = ["--log-level", os.environ.get("GT_LOG_LEVEL", "error" if quiet else "info")]
+        try:
+            self._start(
+                "the dispatcher",
+                ["gt.dispatcher", "--address", self.address, "--workers", str(workers)]
+                + (["--config", config] if config else []) + common + level,
+                dict(os.environ), read,
+            )  # fmt: skip
+            environment = worker_environment(workers)
+            for number, device in enumerate(given):
+                self._start(
+                    f"worker {number}",
+                    ["gt.worker", "--address", self.address, "--device", device] + common + level,
+                    environment, read,
+                )  # fmt: skip
+        except BaseException:
+            self.close()
+            raise
+        finally:
+            os.close(read)
+
+    def _start(self, name: str, arguments: list[str], environment: dict[str, str], watched: int) -> None:
+        process = subprocess.Popen(
+            [sys.executable, "-m", *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            env=environment,
+            pass_fds=(watched,),
+            start_new_session=True,
+        )
+        self.children.append((name, process))
+
+    def failure(self) -> str | None:
+        """Why the daemons cannot serve any more, or None. A lost worker is the dispatcher's to report."""
+        if os.getpid() != self.pid:
+            return None
+        name, process = self.children[0]
+        status = process.poll()
+        return None if status is None else f"{name} ended with status {status}"
+
+    def wait(self) -> None:
+        """Wait until one of the daemons ends, which is an error of it."""
+        while True:
+            for name, process in self.children:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    status = process.wait(timeout=0.2)
+                    raise SessionError(f"{name} ended with status {status}")
+
+    def close(self) -> None:
+        """End the daemons: their pipe closes; who does not follow in time is killed."""
+        if os.getpid() != self.pid:
+            return
+        with contextlib.suppress(OSError):
+            os.close(self.write)
+        deadline = time.monotonic() + STOP_TIMEOUT
+        for _, process in self.children:
+            try:
+                process.wait(timeout=max(0.01, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        shutil.rmtree(self.folder, ignore_errors=True)

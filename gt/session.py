@@ -1,0 +1,178 @@
+"""Starting and ending sessions: the part of the public face that may reach into rooms."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .errors import ConfigError, ConnectionFailed
+
+if TYPE_CHECKING:
+    from .client.session import Session
+    from .config import Config
+
+CONNECT_TIMEOUT = 5.0
+"""Seconds that a service has to answer."""
+START_TIMEOUT = 30.0
+"""Seconds that daemons started here have to answer."""
+
+
+def _read(config: Any) -> Config | None:
+    """A config from a path, a mapping or a `Config`; None means the file that GT_CONFIG names, if any."""
+    if config is None:
+        config = os.environ.get("GT_CONFIG") or None
+    if config is None:
+        return None
+    from . import config as schema
+
+    if isinstance(config, schema.Config):
+        return config
+    if isinstance(config, (str, Path)):
+        return schema.load(config)
+    if isinstance(config, dict):
+        return schema.Config.from_plain(config)
+    raise ConfigError(f"a config is a path or a mapping, not {type(config).__name__}")
+
+
+def host_facts() -> dict[str, Any]:
+    """Who this process is, so that a dispatcher on the same machine can notice its end."""
+    namespace = ""
+    try:
+        namespace = os.readlink("/proc/self/ns/pid")
+    except OSError:
+        pass  # without /proc the dispatcher goes by heartbeats alone
+    return {"pid": os.getpid(), "host": socket.gethostname(), "namespace": namespace}
+
+
+def connect(address: str, *, workers: int | None = None, config: Any = None) -> Session:
+    """Join the service at `address` ('tcp://127.0.0.1:7000'), or run one in this very thread ('inproc').
+
+    `workers` is for 'inproc' alone: how many in-memory workers (default: as many as the config's mesh needs, else 1).
+    `config` is the session's sharding config: a path, a mapping or a `gt.Config`; default the file named by GT_CONFIG.
+    Ends the current session. Raises `ConnectionFailed` within 5 s when nothing answers, `ConfigError` for a wrong config.
+    """
+    from .client import session as sessions
+
+    read = _read(config)
+    sessions.disconnect()
+    if address == "inproc":
+        from .inproc import Fabric, InprocLink
+
+        count = workers or (_needed(read) if read is not None else 1)
+        if read is not None:
+            read.mesh_for(count)
+        session = sessions.Session(InprocLink(Fabric(count, read)), "inproc", keeper=False)
+        session.open({**host_facts(), "bulk": b""}, CONNECT_TIMEOUT)
+        return sessions.adopt(session)
+    if workers is not None:
+        raise ConnectionFailed("workers= goes with 'inproc' or gt.init(); a running service has the workers that joined it")
+    return _join(address, read, CONNECT_TIMEOUT, None)
+
+
+def _needed(config: Config) -> int:
+    """The number of workers that a config speaks of."""
+    size = 1
+    for length in (config.mesh or {}).values():
+        size *= length
+    named = [index + 1 for rule in config.rules.values() if rule.shard for index in rule.shard.workers]
+    split = [rule.batch_split for rule in config.rules.values() if rule.batch_split]
+    return max([size, *named, *split])
+
+
+def _join(address: str, config: Config | None, timeout: float, local: Any) -> Session:
+    from .client import session as sessions
+    from .client.link import SocketLink
+
+    link = SocketLink(address, local)
+    session = sessions.Session(link, address, keeper=True, close=local.close if local else None)
+    try:
+        session.open({**host_facts(), "bulk": link.bulk_identity}, timeout)
+    except TimeoutError:
+        session.close()
+        raise ConnectionFailed(
+            f"no dispatcher answered at {address} within {timeout:g} s; start one with `gt up --address {address}`"
+        ) from None
+    link.joined(session.facts)
+    sessions.adopt(session)
+    if config is not None:
+        try:
+            session.configure(config.to_wire())
+        except BaseException:
+            sessions.disconnect()
+            raise
+    return session
+
+
+def init(*, workers: int | None = None, config: Any = None) -> Session:
+    """Start a dispatcher and workers on this machine, as child processes that end with this one, and join them.
+
+    `workers`: how many; default one for each GPU, or else as many as the config needs, at least one. `config` as in `connect`.
+    The first operation of a program calls this when nobody has. Raises `ConfigError` before anything is started.
+    """
+    from .client import session as sessions
+    from .launch import Local, default_workers
+
+    read = _read(config)
+    count = workers or default_workers(read)
+    if read is not None:
+        read.mesh_for(count)
+    sessions.disconnect()
+    local = Local(count)
+    try:
+        return _join(local.address, read, START_TIMEOUT, local)
+    except BaseException:
+        local.close()
+        raise
+
+
+def disconnect() -> None:
+    """End the session. Its tensors cannot be used any more; another session can follow."""
+    from .client import session as sessions
+
+    sessions.disconnect()
+
+
+def load_config(config: Any) -> None:
+    """Shard from now on by this config (a path, a mapping or a `gt.Config`). Before the session's first tensor.
+
+    Raises `ConfigError` naming file, line, key and what is allowed.
+    """
+    from .client import session as sessions
+
+    read = _read(config)
+    assert read is not None
+    if sessions.active() is None:
+        init(config=read)
+    else:
+        sessions.current().configure(read.to_wire())
+
+
+def flush() -> None:
+    """Send everything that was gathered; wait for nothing."""
+    from .client import session as sessions
+
+    if sessions.active() is not None:
+        sessions.current().flush()
+
+
+def synchronize() -> None:
+    """Wait until the workers have done everything that was asked of them so far."""
+    from .client import session as sessions
+
+    if sessions.active() is not None:
+        session = sessions.current()
+        session.flush()
+        session.wait_for(lambda: session.credited >= session.sent, "the workers to finish", None)
+
+
+def stats() -> dict[str, Any]:
+    """Counters: definitions and plans made and found again in this session, and what the service has done."""
+    from .client import session as sessions
+
+    return sessions.current().stats()
+
+
+atexit.register(disconnect)

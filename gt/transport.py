@@ -1,0 +1,158 @@
+"""ZeroMQ sockets for all rooms: the only module that imports zmq.
+
+Every socket has unlimited queues: what may be under way is bounded by GT's own credits, and nothing is dropped silently.
+Sending to a peer that is gone says so. Control, bulk and worker-to-worker traffic each have sockets of their own.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+from typing import Any, Final
+
+import zmq
+
+from .errors import ConnectionFailed, GTError
+
+MAX_FRAME: Final = (1 << 31) + (1 << 20)
+"""Bytes of the largest frame that a socket takes in; a peer that sends a larger one is cut off."""
+
+_contexts: dict[int, zmq.Context[Any]] = {}
+
+
+class AddressInUse(GTError, OSError):
+    """Another process listens at the address already."""
+
+
+class Refused(GTError, ValueError):
+    """An address that GT does not bind or does not understand."""
+
+
+def context() -> zmq.Context[Any]:
+    """The process' ZeroMQ context; a forked child gets its own."""
+    pid = os.getpid()
+    if pid not in _contexts:
+        _contexts.clear()
+        _contexts[pid] = zmq.Context()
+    return _contexts[pid]
+
+
+def _socket(kind: int) -> zmq.Socket[bytes]:
+    socket: zmq.Socket[bytes] = context().socket(kind)
+    socket.setsockopt(zmq.LINGER, 0)
+    socket.setsockopt(zmq.SNDHWM, 0)
+    socket.setsockopt(zmq.RCVHWM, 0)
+    socket.setsockopt(zmq.MAXMSGSIZE, MAX_FRAME)
+    return socket
+
+
+def check_bind(address: str) -> None:
+    """Raise `Refused` unless `address` is `ipc://…` or a TCP address on loopback: without keys anybody could send instructions."""
+    if address.startswith("ipc://"):
+        return
+    if not address.startswith("tcp://"):
+        raise Refused(f"{address!r} is no address: say tcp://127.0.0.1:7000 or ipc:///path")
+    host = address[len("tcp://") :].rpartition(":")[0].strip("[]")
+    try:
+        loopback = host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        loopback = False
+    if not loopback:
+        raise Refused(
+            f"refusing to bind {address}: anybody who reaches it could use this machine, and there are no keys yet; "
+            "bind a loopback address such as tcp://127.0.0.1:7000 and tunnel to it"
+        )
+
+
+def bind(kind: int, address: str) -> zmq.Socket[bytes]:
+    """A socket listening at `address` (checked). Raises `AddressInUse` or `Refused`."""
+    check_bind(address)
+    socket = _socket(kind)
+    try:
+        socket.bind(address)
+    except zmq.ZMQError as error:
+        socket.close()
+        if error.errno == zmq.EADDRINUSE:
+            raise AddressInUse(f"{address} is in use by another process; choose another --address") from None
+        raise Refused(f"cannot listen at {address}: {error.strerror or error}") from None
+    return socket
+
+
+def router(address: str) -> zmq.Socket[bytes]:
+    """A listening ROUTER that says when a peer is gone."""
+    socket = bind(zmq.ROUTER, address)
+    socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
+    return socket
+
+
+def pull(address: str) -> zmq.Socket[bytes]:
+    """A listening PULL, for pieces from other workers."""
+    return bind(zmq.PULL, address)
+
+
+def _connect(kind: int, address: str, identity: bytes = b"") -> zmq.Socket[bytes]:
+    socket = _socket(kind)
+    if identity:
+        socket.setsockopt(zmq.IDENTITY, identity)
+    try:
+        socket.connect(address)
+    except zmq.ZMQError as error:
+        socket.close()
+        raise ConnectionFailed(f"cannot connect to {address!r}: {error}; an address is tcp://host:port or ipc:///path") from None
+    return socket
+
+
+def dealer(address: str, identity: bytes) -> zmq.Socket[bytes]:
+    """A DEALER connected to a dispatcher."""
+    return _connect(zmq.DEALER, address, identity)
+
+
+def push(address: str) -> zmq.Socket[bytes]:
+    """A PUSH connected to another worker."""
+    return _connect(zmq.PUSH, address)
+
+
+def new_identity() -> bytes:
+    """A name for a connection that nobody can guess; never begins with a zero byte, which ZeroMQ keeps for itself."""
+    return b"g" + os.urandom(15)
+
+
+def endpoint(socket: zmq.Socket[bytes]) -> str:
+    """Where a socket listens, with the port that was chosen for it."""
+    return str(socket.getsockopt(zmq.LAST_ENDPOINT).decode())  # type: ignore[union-attr]
+
+
+def send(socket: zmq.Socket[bytes], frames: list[Any]) -> bool:
+    """Send without waiting; False when the peer is gone. Large frames are not copied."""
+    try:
+        for frame in frames[:-1]:
+            socket.send(frame, zmq.SNDMORE | zmq.DONTWAIT)
+        last = frames[-1]
+        socket.send(last, zmq.DONTWAIT, copy=len(last) < 65536)
+    except zmq.ZMQError as error:
+        if error.errno in (zmq.EHOSTUNREACH, zmq.EAGAIN):
+            return False
+        raise
+    return True
+
+
+def receive(socket: zmq.Socket[bytes]) -> list[Any] | None:
+    """The frames of one message (large ones as memory of ZeroMQ, uncopied), or None when there is none."""
+    try:
+        first = socket.recv(zmq.DONTWAIT)
+        frames: list[Any] = [first]
+        while socket.getsockopt(zmq.RCVMORE):
+            frame = socket.recv(copy=False)
+            frames.append(frame.bytes if len(frame) < 65536 else frame.buffer)
+    except zmq.Again:
+        return None
+    return frames
+
+
+def poller() -> zmq.Poller:
+    """A poller for sockets and file descriptors."""
+    return zmq.Poller()
+
+
+READABLE: Final = zmq.POLLIN
+Socket = zmq.Socket[bytes]

@@ -1,0 +1,264 @@
+"""The worker's shell: sockets and clock around `core.py`. Control from the dispatcher, bulk beside it, pieces from peers."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import shutil
+import signal
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from gt import messages as m
+from gt import transport
+from gt.bulk import INLINE, PUT, Inbox, Key, Outbox, read_header
+from gt.errors import GTError, ProtocolError
+from gt.session import CONNECT_TIMEOUT, host_facts
+
+from .backend import backend
+from .core import BulkIn, BulkOut, Core, ToDispatcher
+
+log = logging.getLogger("gt.worker")
+TICK: Final = 1.0
+"""Seconds between two looks at the time."""
+SILENCE: Final = 20.0
+"""Seconds without a word from the dispatcher after which a worker ends: it serves nobody any more."""
+
+
+class Shell:
+    """One running worker."""
+
+    def __init__(self, address: str, device: str | None, *, watch: int | None = None, folder: str | None = None) -> None:
+        self.address = address
+        self.watch = watch
+        self.core = Core(backend(device))
+        self.own_folder = None if folder else tempfile.mkdtemp(prefix="gt-worker-")
+        path = Path(folder or self.own_folder or "") / f"worker-{os.getpid()}"
+        self.peers_in = transport.pull(f"ipc://{path}")
+        self.peer_address = f"ipc://{path}"
+        self.peers_out: dict[str, transport.Socket] = {}
+        self.control = transport.dealer(address, transport.new_identity())
+        self.bulk: transport.Socket | None = None
+        self.bulk_identity = transport.new_identity()
+        self.number = 0
+        self.inbox = Inbox()
+        self.outbox = Outbox()
+        self.landing: dict[Key, tuple[int, int, np.ndarray[Any, Any]]] = {}
+        self.stopping = False
+        self.orphaned = False
+        """Whether the process that started this one is gone."""
+        self.reason = ""
+        self.refused = 0
+        self.wake_read, self.wake_write = os.pipe()
+        os.set_blocking(self.wake_write, False)
+
+    def run(self) -> int:
+        """Serve until told to stop; the exit status."""
+        facts = {
+            **host_facts(), "address": self.peer_address, "bulk": self.bulk_identity,
+            "device": self.core.backend.name, "kind": self.core.backend.kind, "cores": len(os.sched_getaffinity(0)),
+        }  # fmt: skip
+        self._say(m.Hello(m.VERSION, "worker", facts))
+        poller = transport.poller()
+        for source in (self.control, self.peers_in, self.wake_read):
+            poller.register(source, transport.READABLE)
+        if self.watch is not None:
+            poller.register(self.watch, transport.READABLE)
+        heard = started = time.monotonic()
+        while not self.stopping:
+            ready = dict(poller.poll(TICK * 1000))
+            now = time.monotonic()
+            if self.watch is not None and self.watch in ready:
+                self.orphaned = True
+                return 0
+            if self.control in ready:
+                heard = now
+                if self._hear():
+                    poller.register(self.bulk, transport.READABLE)
+            if self.peers_in in ready:
+                self._hear_peers()
+            if self.bulk is not None and self.bulk in ready:
+                self._hear_bulk(self.bulk)
+            if self.bulk is None and now - started > CONNECT_TIMEOUT:
+                log.error("no dispatcher answered at %s within %g s; start one with `gt dispatcher --address %s`",
+                          self.address, CONNECT_TIMEOUT, self.address)  # fmt: skip
+                return 1
+            if now - heard > SILENCE:
+                log.error("the dispatcher at %s has been silent for %g s", self.address, SILENCE)
+                return 1
+            if not ready:
+                self._handle(None)
+        if self.reason:
+            log.info("%s", self.reason)
+        else:
+            self._say(m.Goodbye("", "it was stopped"))
+        return 0
+
+    def stop(self, *_: Any) -> None:
+        """Stop at the next turn; safe in a signal handler."""
+        self.stopping = True
+        os.write(self.wake_write, b"x")
+
+    def close(self) -> None:
+        """Close the sockets and remove what is left of them."""
+        self.control.close(linger=200)
+        Path(self.peer_address.removeprefix("ipc://")).unlink(missing_ok=True)
+        if self.own_folder:
+            shutil.rmtree(self.own_folder, ignore_errors=True)
+
+    def _say(self, message: m.Message) -> None:
+        self.number += 1
+        transport.send(self.control, m.encode(message, self.number))
+
+    def _hear(self) -> bool:
+        """Handle what the dispatcher says; whether it was the welcome."""
+        welcomed = False
+        while (frames := transport.receive(self.control)) is not None:
+            _, message = m.decode(frames)
+            if isinstance(message, m.Goodbye):
+                self.reason = f"the dispatcher ended it: {message.text}"
+                self.stopping = True
+                return False
+            if isinstance(message, m.Welcome):
+                welcomed = True
+                self.bulk = transport.dealer(str(message.facts["bulk_address"]), self.bulk_identity)
+                threading.Thread(target=_pulse, args=(self.address, self.peer_address), daemon=True).start()
+                log.info("worker %d on %s at your service", message.number, self.core.backend.name)
+            elif isinstance(message, m.Forget):
+                self.outbox.drop_client(message.client)
+            self._handle(message)
+            if isinstance(message, (m.Store, m.Forget)):
+                self._open_puts()
+        return welcomed
+
+    def _handle(self, event: Any) -> None:
+        for send in self.core.handle(event, time.monotonic()):
+            if isinstance(send, ToDispatcher):
+                self._say(send.message)
+            elif isinstance(send, BulkOut):
+                self._part(send)
+            else:
+                self._to_peer(send.address, send.message)
+
+    def _to_peer(self, address: str, piece: m.Piece) -> None:
+        socket = self.peers_out.get(address)
+        if socket is None:
+            socket = self.peers_out[address] = transport.push(address)
+        transport.send(socket, m.encode(piece))
+
+    def _part(self, send: BulkOut) -> None:
+        """Small parts go with their message, large ones wait for the client's grant."""
+        if send.array.nbytes <= INLINE:
+            self._say(send.message._replace(data=send.array.tobytes()))
+        else:
+            self.outbox.add(send.key, send.array.reshape(-1).view(np.uint8).data)
+            self._say(send.message._replace(bulk=True))
+
+    def _open_puts(self) -> None:
+        """Grant the senders of bulk puts that were announced; forget those that were called off."""
+        assert self.bulk is not None
+        known = {(client, tensor) for client, tensor, _ in self.landing.values()}
+        for (client, tensor), (sender, spec, part) in self.core.expecting.items():
+            if (client, tensor) not in known:
+                key = (PUT, client, tensor, self.core.number)
+                shape = tuple(stop - start for start, stop in part)
+                array = np.empty(shape, spec.dtype.numpy)
+                self.landing[key] = (client, tensor, array)
+                transport.send(self.bulk, list(self.inbox.open(sender, key, array.reshape(-1).view(np.uint8).data)))
+        for key, (client, tensor, _) in list(self.landing.items()):
+            if (client, tensor) not in self.core.expecting:
+                del self.landing[key]
+                self.inbox.close(key)
+
+    def _hear_bulk(self, socket: transport.Socket) -> None:
+        for _ in range(64):
+            frames = transport.receive(socket)
+            if frames is None:
+                return
+            try:
+                peer, header, payload = frames
+                is_data, key, number = read_header(header)
+                if is_data:
+                    whole, grant = self.inbox.chunk(peer, key, number, payload)
+                    if grant is not None:
+                        transport.send(socket, list(grant))
+                    if whole:
+                        client, tensor, array = self.landing.pop(key)
+                        self._handle(BulkIn(client, tensor, array))
+                else:
+                    for chunk in self.outbox.granted(peer, key, number):
+                        transport.send(socket, list(chunk))
+            except (ProtocolError, ValueError) as error:
+                self._refuse(error)
+
+    def _hear_peers(self) -> None:
+        while (frames := transport.receive(self.peers_in)) is not None:
+            try:
+                _, piece = m.decode(frames)
+                if not isinstance(piece, m.Piece):
+                    raise ProtocolError(f"{type(piece).__name__} from a peer")
+            except ProtocolError as error:
+                self._refuse(error)
+                continue
+            self._handle(piece)
+
+    def _refuse(self, error: Exception) -> None:
+        self.refused += 1
+        if self.refused == 1:
+            log.warning("refused a message on a data socket: %s", error)
+
+
+def _pulse(address: str, peer_address: str) -> None:
+    """Tell the dispatcher that this process lives, also while a long kernel runs. Ends with the process."""
+    socket = transport.dealer(address, transport.new_identity())
+    transport.send(socket, m.encode(m.Hello(m.VERSION, "pulse", {"address": peer_address}), 1))
+    while True:
+        time.sleep(2.0)
+        if not transport.send(socket, m.encode(m.Ping(), 0)):
+            return
+        while transport.receive(socket) is not None:
+            pass
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run a worker until SIGINT, SIGTERM, or the end of its dispatcher or starter. Returns the exit status."""
+    parser = argparse.ArgumentParser(prog="gt worker", description="Run a worker.")
+    parser.add_argument("--address", default="tcp://127.0.0.1:7000")
+    parser.add_argument("--device", help="cpu, cuda:0, … (default: the first GPU, or the CPU)")
+    parser.add_argument("--log-level", default="info")
+    parser.add_argument("--watch", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--folder", help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    return serve(
+        options.address, device=options.device, log_level=options.log_level, watch=options.watch, folder=options.folder
+    )
+
+
+def serve(
+    address: str, *, device: str | None = None, log_level: str = "info", watch: int | None = None, folder: str | None = None
+) -> int:
+    """Run a worker of the dispatcher at `address`; the exit status. `watch` is a descriptor whose end of file means: stop."""
+    logging.basicConfig(level=log_level.upper(), format="%(asctime)s gt worker %(levelname)s: %(message)s")
+    try:
+        shell = Shell(address, device, watch=watch, folder=folder)
+    except GTError as error:
+        log.error("%s", error)
+        return 1
+    signal.signal(signal.SIGTERM, shell.stop)
+    signal.signal(signal.SIGINT, shell.stop)
+    try:
+        return shell.run()
+    finally:
+        shell.close()
+        if folder is not None and shell.orphaned:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
