@@ -29,11 +29,14 @@ class SocketLink:
         self.waiting_puts: dict[int, np.ndarray[Any, Any]] = {}
         self.arriving: dict[Key, Callable[[], None]] = {}
         self.gone = False
+        self.poll = select.poll()
+        self.poll.register(self.control.fileno(), select.POLLIN)
 
     def joined(self, facts: dict[str, Any]) -> None:
         """Connect the bulk socket that the dispatcher named in its welcome."""
         self.client = int(facts["number"])
         self.bulk = transport.dealer(str(facts["bulk_address"]), self.bulk_identity)
+        self.poll.register(self.bulk.fileno(), select.POLLIN)
 
     def send(self, message: m.Message) -> None:
         """Send one message. Never waits, never loses."""
@@ -53,11 +56,7 @@ class SocketLink:
 
     def wait(self, timeout: float) -> None:
         """Wait until something may have arrived, at most `timeout` seconds (ZeroMQ's descriptors signal edges, so never long)."""
-        poll = select.poll()
-        poll.register(self.control.fileno(), select.POLLIN)
-        if self.bulk is not None:
-            poll.register(self.bulk.fileno(), select.POLLIN)
-        poll.poll(min(timeout, 0.02) * 1000)
+        self.poll.poll(min(timeout, 0.02) * 1000)
 
     def put_bulk(self, array: np.ndarray[Any, Any], tensor: int) -> bool:
         """Whether `array` goes by the bulk socket; if so it is kept until `cut` says where its parts go."""

@@ -7,6 +7,7 @@ is there, when the session fails, or when the service has been silent for too lo
 
 from __future__ import annotations
 
+import atexit
 import itertools
 import os
 import threading
@@ -475,3 +476,4 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)
+atexit.register(disconnect)

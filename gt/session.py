@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import os
 import socket
 from pathlib import Path
@@ -174,5 +173,3 @@ def stats() -> dict[str, Any]:
 
     return sessions.current().stats()
 
-
-atexit.register(disconnect)

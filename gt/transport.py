@@ -138,14 +138,12 @@ def send(socket: zmq.Socket[bytes], frames: list[Any]) -> bool:
 
 def receive(socket: zmq.Socket[bytes]) -> list[Any] | None:
     """The frames of one message (large ones as memory of ZeroMQ, uncopied), or None when there is none."""
-    try:
-        first = socket.recv(zmq.DONTWAIT)
-        frames: list[Any] = [first]
-        while socket.getsockopt(zmq.RCVMORE):
-            frame = socket.recv(copy=False)
-            frames.append(frame.bytes if len(frame) < 65536 else frame.buffer)
-    except zmq.Again:
+    if not socket.get(zmq.EVENTS) & zmq.POLLIN:  # cheaper than asking and being told no by an exception
         return None
+    frames: list[Any] = [socket.recv()]
+    while socket.get(zmq.RCVMORE):
+        frame = socket.recv(copy=False)
+        frames.append(frame.bytes if len(frame) < 65536 else frame.buffer)
     return frames
 
 

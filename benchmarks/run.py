@@ -1,0 +1,296 @@
+"""GT beside its peers, in one run, as ratios: `make bench`.
+
+    python benchmarks/run.py [--rounds 7] [--only chain,step,...] [--json FILE]
+
+Every figure is the median of several rounds in which GT and its peers take turns, so that a machine whose speed drifts
+drifts for all of them. Nothing here passes or fails: goals are in the table beside what was measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import zmq
+
+import gt
+
+try:
+    import torch
+except ImportError:
+    torch = None  # type: ignore[assignment]
+
+Rows = list[tuple[str, str, str, str]]
+
+
+def threads() -> int:
+    """What a single local worker's BLAS is given: all cores of this process."""
+    return len(os.sched_getaffinity(0))
+
+
+def medians(contenders: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
+    """Median seconds of each contender, taking turns; one round of warm-up is not counted."""
+    times: dict[str, list[float]] = {name: [] for name in contenders}
+    for turn in range(rounds + 1):
+        for name, run in contenders.items():
+            start = time.perf_counter()
+            run()
+            if turn:
+                times[name].append(time.perf_counter() - start)
+    return {name: statistics.median(values) for name, values in times.items()}
+
+
+def ratios(what: str, goal: str, seconds: dict[str, float], peer: str, scale: float, unit: str) -> Rows:
+    """A row for each contender: its time, and GT's ratio to it."""
+    rows: Rows = []
+    for name, value in seconds.items():
+        ratio = "" if name == "GT" else f"GT / {name} = {seconds['GT'] / value:.2f}"
+        rows.append((what if name == "GT" else "", name, f"{value * scale:.2f} {unit}", ratio + (f"  (goal {goal})" if name == peer else "")))
+    return rows
+
+
+def chain(rounds: int) -> Rows:
+    """5,000 additions of 16×16 float32 tensors, one depending on the other, and one fetch at the end."""
+    host = np.full((16, 16), 0.5, np.float32)
+    length = 5000
+    x = gt.from_numpy(host)
+
+    def with_gt() -> None:
+        y = x
+        for _ in range(length):
+            y = y + x
+        y.numpy()
+
+    def with_numpy() -> None:
+        y = host
+        for _ in range(length):
+            y = y + host
+
+    contenders: dict[str, Callable[[], Any]] = {"GT": with_gt, "NumPy": with_numpy}
+    if torch is not None:
+        t = torch.from_numpy(host)
+
+        def with_torch() -> None:
+            y = t
+            for _ in range(length):
+                y = y + t
+            y.numpy()
+
+        contenders["PyTorch"] = with_torch
+    return ratios("chain of 5,000 adds, 16×16", "≤ 2", medians(contenders, rounds), "PyTorch", 1e6 / length, "µs an op")
+
+
+def step(rounds: int) -> Rows:
+    """One SGD step of a 784-256-128-10 network with cross-entropy at batch 128; 50 steps a round, the loss of the last fetched."""
+    generator = np.random.default_rng(0)
+    x = generator.standard_normal((128, 784), dtype=np.float32)
+    y = generator.integers(0, 10, 128)
+    sizes = (784, 256, 128, 10)
+    count = 50
+
+    model = gt.nn.Sequential(
+        gt.nn.Linear(784, 256), gt.nn.ReLU(), gt.nn.Linear(256, 128), gt.nn.ReLU(), gt.nn.Linear(128, 10)
+    )
+    optimizer = gt.optim.SGD(model.parameters(), lr=0.01)
+    criterion = gt.nn.CrossEntropyLoss()
+    gx, gy = gt.from_numpy(x), gt.from_numpy(y)
+
+    def with_gt() -> None:
+        for _ in range(count):
+            loss = criterion(model(gx), gy)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        loss.item()
+
+    weights = [generator.standard_normal((a, b), dtype=np.float32) / np.sqrt(a) for a, b in zip(sizes, sizes[1:], strict=False)]
+    biases = [np.zeros(b, np.float32) for b in sizes[1:]]
+
+    def with_numpy() -> None:
+        for _ in range(count):
+            inputs = [x]
+            for w, b in zip(weights, biases, strict=True):
+                inputs.append(np.maximum(inputs[-1] @ w + b, 0) if w is not weights[-1] else inputs[-1] @ w + b)
+            logits = inputs.pop()
+            e = np.exp(logits - logits.max(1, keepdims=True))
+            g = e / e.sum(1, keepdims=True)
+            g[np.arange(128), y] -= 1
+            g /= 128
+            for i in reversed(range(3)):
+                w, b, a = weights[i], biases[i], inputs[i]
+                back = g @ w.T if i else None
+                w -= 0.01 * (a.T @ g)
+                b -= 0.01 * g.sum(0)
+                if back is not None:
+                    g = back * (a > 0)
+
+    contenders: dict[str, Callable[[], Any]] = {"GT": with_gt, "NumPy by hand": with_numpy}
+    if torch is not None:
+        torch.set_num_threads(threads())
+        theirs = torch.nn.Sequential(
+            torch.nn.Linear(784, 256), torch.nn.ReLU(), torch.nn.Linear(256, 128), torch.nn.ReLU(), torch.nn.Linear(128, 10)
+        )
+        their_optimizer = torch.optim.SGD(theirs.parameters(), lr=0.01)
+        their_criterion = torch.nn.CrossEntropyLoss()
+        tx, ty = torch.from_numpy(x), torch.from_numpy(y)
+
+        def with_torch() -> None:
+            for _ in range(count):
+                loss = their_criterion(theirs(tx), ty)
+                their_optimizer.zero_grad()
+                loss.backward()
+                their_optimizer.step()
+            loss.item()
+
+        contenders["PyTorch"] = with_torch
+    return ratios("training step, 784-256-128-10", "≤ 2", medians(contenders, rounds), "PyTorch", 1e3 / count, "ms")
+
+
+ECHO = """
+import sys, zmq
+front, back = sys.argv[1:]
+c = zmq.Context()
+if front == "echo":
+    s = c.socket(zmq.DEALER); s.connect(back)
+    s.send(b"ready")
+    while True: s.send_multipart(s.recv_multipart())
+s = c.socket(zmq.ROUTER); s.bind(front)
+t = c.socket(zmq.ROUTER); t.bind(back)
+worker = t.recv_multipart()[0]
+poller = zmq.Poller(); poller.register(s, zmq.POLLIN); poller.register(t, zmq.POLLIN)
+while True:
+    ready = dict(poller.poll())
+    if s in ready:
+        t.send_multipart([worker, *s.recv_multipart()])
+    if t in ready:
+        s.send_multipart(t.recv_multipart()[1:])
+"""
+
+
+def round_trip(rounds: int) -> Rows:
+    """Fetching one element, beside a bare ZeroMQ echo through a middleman process (four hops, as a fetch has)."""
+    import tempfile
+
+    count = 300
+    x = gt.from_numpy(np.ones(1, np.float32))
+    with tempfile.TemporaryDirectory() as folder:
+        front, back = f"ipc://{folder}/front", f"ipc://{folder}/back"
+        processes = [subprocess.Popen([sys.executable, "-c", ECHO, a, back]) for a in (front, "echo")]
+        socket = zmq.Context.instance().socket(zmq.DEALER)
+        socket.connect(front)
+
+        def with_gt() -> None:
+            for _ in range(count):
+                x.item()
+
+        def echo() -> None:
+            for _ in range(count):
+                socket.send(b"x" * 32)
+                socket.recv()
+
+        contenders: dict[str, Callable[[], Any]] = {"GT": with_gt, "ZeroMQ echo": echo}
+        try:
+            return ratios("fetch of one element", "≤ 3", medians(contenders, rounds), "ZeroMQ echo", 1e6 / count, "µs")
+        finally:
+            socket.close(linger=0)
+            for process in processes:
+                process.kill()
+                process.wait()
+
+
+def start(rounds: int) -> Rows:
+    """A new process: `import gt`, and the first value through its own daemons."""
+
+    def process(code: str) -> Callable[[], Any]:
+        return lambda: subprocess.run([sys.executable, "-c", code], check=True)
+
+    first = process("import gt; assert (gt.ones(2) + 1).tolist() == [2.0, 2.0]; import os; os._exit(0)")
+    contenders = {"bare python": process("pass"), "import numpy": process("import numpy"), "import gt": process("import gt")}
+    seconds = medians({**contenders, "first value": first}, max(3, rounds - 2))
+    bare = seconds["bare python"]
+    rows = [("new process", name, f"{value:.3f} s", f"{value - bare:.3f} s over bare python") for name, value in seconds.items()]
+    return [row if row[1] != "import gt" else (*row[:3], row[3] + "  (goal ≤ 0.2 s)") for row in rows[:3]] + [
+        (*rows[3][:3], rows[3][3] + "  (goal ≤ 1.5 s)")
+    ]
+
+
+def _resident(pid: int) -> int:
+    """Bytes of memory that a process holds."""
+    with open(f"/proc/{pid}/statm", encoding="ascii") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def _descriptors(pid: int) -> int:
+    return len(os.listdir(f"/proc/{pid}/fd"))
+
+
+def memory(rounds: int) -> Rows:
+    """Growth of resident memory and descriptors of client, dispatcher and worker over many operations, after a warm-up."""
+    local = gt.client.session.current().link.local
+    processes = {"client": os.getpid(), **{name: child.pid for name, child in local.children}}
+    x = gt.from_numpy(np.ones((16, 16), np.float32))
+    rows: Rows = []
+
+    def operations(count: int) -> None:
+        y = x
+        for index in range(count):
+            y = y + x
+            if index % 10_000 == 9_999:
+                y.sum().item()
+
+    def shapes(count: int) -> None:
+        for index in range(count):
+            (gt.zeros(1 + index) + 1.0).sum()
+            if index % 1_000 == 999:
+                gt.synchronize()
+
+    for name, run, warm, count in (("operations", operations, 20_000, 100_000), ("steps with ever-new shapes", shapes, 5_000, 100_000)):
+        run(warm)
+        before = {who: (_resident(pid), _descriptors(pid)) for who, pid in processes.items()}
+        begin = time.perf_counter()
+        run(count)
+        gt.synchronize()
+        took = time.perf_counter() - begin
+        for who, pid in processes.items():
+            grown, more = _resident(pid) - before[who][0], _descriptors(pid) - before[who][1]
+            what = f"memory over {count:,} {name}" if who == "client" else ""
+            rows.append((what, who, f"{before[who][0] / 2**20:.1f} MiB, {grown / 2**20:+.1f} MiB", f"{more:+d} descriptors, {took:.0f} s"))
+    return rows
+
+
+BENCHMARKS = {"start": start, "chain": chain, "step": step, "round_trip": round_trip, "memory": memory}
+
+
+def main() -> None:
+    """Run the benchmarks and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--only", default=",".join(BENCHMARKS), help="a comma-separated choice of: %(default)s")
+    parser.add_argument("--json", help="also write the rows here")
+    options = parser.parse_args()
+    gt.init(workers=1)
+    rows: Rows = []
+    for name in options.only.split(","):
+        rows += BENCHMARKS[name](options.rounds)
+    if torch is not None:
+        print(f"PyTorch {torch.__version__} on {torch.get_num_threads()} threads, GT's worker on {threads()}")
+    print(f"Python {platform.python_version()}, NumPy {np.__version__}, {platform.machine()}, {threads()} cores")
+    widths = [max(len(row[column]) for row in rows) for column in range(4)]
+    for row in rows:
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    if options.json:
+        with open(options.json, "w", encoding="utf-8") as file:
+            json.dump({"machine": platform.machine(), "cores": threads(), "rows": rows}, file, indent=1, ensure_ascii=False)
+
+
+if __name__ == "__main__":
+    main()
