@@ -17,10 +17,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from gt import messages as m
-from gt.config import Config
 from gt.errors import ConfigError, DTypeError, GTError, ProtocolError, ShapeError
 from gt.instruction import pack_plan, unpack_segment
 from gt.messages import Fault, fault_of
@@ -30,7 +29,10 @@ from gt.spec import Spec, pack_spec, unpack_spec
 
 from .directory import Cached, Client, Collection, Entry, MeshRecord, Worker
 from .plan import Home, Planner
-from .policy import resolve
+from .policy import Policy, resolve
+
+if TYPE_CHECKING:
+    from gt.config import Config
 
 WORKER_CREDITS: Final = 32
 """Plans that a worker may have and not have finished."""
@@ -104,7 +106,7 @@ class Core:
         self, *, config: Config | None = None, workers_expected: int = 1, facts: dict[str, Any] | None = None,
         log: Callable[[str, str], None] = lambda level, text: None,
     ) -> None:  # fmt: skip
-        self.config = config or Config()
+        self.config = config
         self.workers_expected = workers_expected
         self.facts = facts or {}
         self.log = log
@@ -299,7 +301,7 @@ class Core:
             for entry in client.table.values():
                 entry.fault = entry.fault or fault
                 entry.landing.clear()
-            explicit = client.config.mesh is not None
+            explicit = client.config is not None and client.config.mesh is not None
             lost = client.mesh
             self._drop_plans(client)
             client.planner = None
@@ -402,7 +404,11 @@ class Core:
         if not self._ready():
             return False
         client.fault = None
-        config = self.config.overlay(Config.from_wire(message.config))
+        from gt.config import Config  # heavy, and most services never need it
+
+        config = Config.from_wire(message.config)
+        if self.config is not None:
+            config = self.config.overlay(config)
         if client.mesh is not None:
             self._drop_mesh(client.mesh)
             client.planner = None
@@ -440,16 +446,16 @@ class Core:
         if not self.workers:
             raise m.error_of("WorkerLost", "no worker has joined this service: start one with `gt worker --address …`")
         config = client.config = client.config or self.config
-        axes = config.mesh_for(len(self.workers))
+        axes = {"workers": 1} if config is None else config.mesh_for(len(self.workers))
         size = 1
         for length in axes.values():
             size *= length
         numbers = sorted(worker.number for worker in self.workers.values())
-        if config.mesh is None and size == 1:
+        if size == 1:
             used = [record.mesh.members[0] for record in self.meshes.values()]
             numbers.sort(key=lambda number: (used.count(number), number))
         mesh = uniform_mesh(next(self.mesh_numbers), axes, tuple(numbers[:size]))
-        planner = Planner(mesh, resolve(config, mesh))
+        planner = Planner(mesh, Policy(mesh, {}) if config is None else resolve(config, mesh))
         client.planner = planner
         self.meshes[mesh.number] = MeshRecord(mesh)
         addresses = {worker.number: worker.address for worker in self.workers.values()}

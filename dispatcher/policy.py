@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from gt.config import Config, Rule
 from gt.errors import ConfigError
 from gt.placement import Mesh
+
+if TYPE_CHECKING:
+    from gt.config import Config, Rule
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +36,8 @@ Wishes = tuple[Wish | None, ...]
 
 @dataclass(slots=True)
 class Policy:
-    """The wishes of a session on its mesh. `config` is what they were resolved from."""
+    """The wishes of a session's rules on its mesh."""
 
-    config: Config
     mesh: Mesh
     table: dict[str, Wishes]
     memo: dict[tuple[str, ...], Wishes] = field(default_factory=dict)
@@ -59,7 +61,7 @@ class Policy:
 def resolve(config: Config, mesh: Mesh) -> Policy:
     """The policy of a config whose mesh is `mesh`. Raises `ConfigError` naming file, line and key."""
     table = {signal: _wishes(signal, rule, mesh) for signal, rule in config.rules.items()}
-    return Policy(config, mesh, table)
+    return Policy(mesh, table)
 
 
 def _wishes(signal: str, rule: Rule, mesh: Mesh) -> Wishes:
