@@ -7,28 +7,34 @@ methods are one line each: what they do is in `functional.py`, `indexing.py` and
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import numpy as np
 
-from gt.dtypes import DType, Scalar
-from gt.errors import GTError
+from gt.dtypes import DType
+from gt.errors import DTypeError, GTError, ShapeError
 
-from . import autograd, functional, indexing, session
+from . import apply as emission
+from . import autograd, indexing, methods, printing, session, views
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from .segment import Value
+    from .session import Future
     from .views import View
 
+_KIND_ORDER = "bif"
 
-class Tensor:
-    """An n-dimensional array on the workers. Made by `gt.tensor`, `gt.zeros`, …, or by computing; never by calling this class."""
+
+class Tensor(methods.Methods):
+    """An n-dimensional array on the workers. Made by `gt.tensor`, `gt.zeros`, …, or by computing."""
 
     __slots__ = ("__weakref__", "_edge", "_value", "_version", "_view")
     __array_priority__ = 1000
+    __array_ufunc__ = None  # NumPy's operators leave the work to the tensor's reflected ones
     __hash__ = object.__hash__
+    _param: ClassVar[bool] = False
 
     def __init__(self, value: Value, edge: autograd.Edge = None) -> None:
         self._value = value
@@ -53,6 +59,47 @@ class Tensor:
         """The number of dimensions."""
         return self._value.spec.ndim
 
+    @property
+    def device(self) -> str:
+        """'gt': where a tensor lives is the service's concern."""
+        return "gt"
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element."""
+        return self._value.spec.dtype.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements."""
+        return self._value.spec.nbytes
+
+    def size(self, dim: int | None = None) -> Any:
+        """The shape, or one of its sizes."""
+        return self.shape if dim is None else self.shape[dim]
+
+    def dim(self) -> int:
+        """The number of dimensions."""
+        return self._value.spec.ndim
+
+    def numel(self) -> int:
+        """The number of elements."""
+        return self._value.spec.size
+
+    nelement = numel
+
+    def element_size(self) -> int:
+        """Bytes of one element."""
+        return self._value.spec.dtype.itemsize
+
+    def is_floating_point(self) -> bool:
+        """Whether the elements are floating-point numbers."""
+        return self._value.spec.dtype.kind == "f"
+
+    def is_contiguous(self) -> bool:
+        """Whether the elements lie in row-major order within the tensor that this one is a view of."""
+        return self._view is None or views.strides_of(self) == views.row_major(self.shape)
+
     # the value's life
 
     def _current(self) -> Value:
@@ -69,10 +116,205 @@ class Tensor:
         """Become `new` (of the same shape and dtype): what every in-place operation ends with."""
         if self._view is not None:
             self._view.write(self, new)
-            return
-        self._value = new._value
-        if isinstance(self._edge, autograd.Leaf):
-            self._edge.value = new._value
         else:
+            self._take(new)
+
+    def _take(self, new: Tensor) -> None:
+        """Hold the value of `new` and its place on the tape; a leaf stays itself; `no_grad` spares the tape."""
+        self._value = new._current()
+        if isinstance(self._edge, autograd.Leaf):
+            self._edge.value = self._value
+        elif emission.current().grad:
             self._edge = new._edge
         self._version += 1
+
+    def _write(self, name: str, new: Tensor) -> Tensor:
+        """End an in-place operation whose result is `new`."""
+        views.refuse_leaf(self, emission.current().grad)
+        if new.shape != self.shape:
+            raise ShapeError(
+                f"{name}: a result of shape {new.shape} does not fit the shape {self.shape} of what is written"
+            )
+        mine = self._value.spec.dtype
+        if new._value.spec.dtype is not mine:
+            if _KIND_ORDER.index(new.dtype.kind) > _KIND_ORDER.index(mine.kind):
+                raise DTypeError(f"{name}: a result of {new.dtype} cannot be written to a tensor of {mine}")
+            new = emission.apply("cast", (new,), mine)
+        self._rebind(self._followed(new))
+        return self
+
+    def _followed(self, new: Tensor) -> Tensor:
+        """A value to be written here: a parameter's new values are placed as the old ones are."""
+        return emission.apply("follow", (new, Tensor(self._value))) if self._param else new
+
+    # the tape
+
+    @property
+    def requires_grad(self) -> bool:
+        """Whether gradients flow to this tensor. Setting it makes the tensor a leaf."""
+        if self._view is not None:
+            self._refresh()
+        return self._edge is not None
+
+    @requires_grad.setter
+    def requires_grad(self, value: bool) -> None:
+        self.requires_grad_(value)
+
+    def requires_grad_(self, requires_grad: bool = True) -> Tensor:
+        """Have gradients accumulate in `.grad`, or not. Raises `DTypeError` unless the dtype is floating."""
+        if not requires_grad:
+            if isinstance(self._edge, autograd.Node):
+                raise GTError("only a leaf can stop requiring grad: use .detach() for a tensor that was computed")
+            self._edge = None
+        elif self._edge is None:
+            if self._value.spec.dtype.kind != "f":
+                raise DTypeError(f"only floating-point tensors can require grad, not {self.dtype}")
+            self._edge = autograd.Leaf(self._current(), param=self._param)
+        return self
+
+    @property
+    def is_leaf(self) -> bool:
+        """Whether this tensor was not computed from one that requires grad."""
+        return not isinstance(self._edge, autograd.Node)
+
+    @property
+    def grad(self) -> Tensor | None:
+        """The gradient accumulated so far; None before the first, and for all but leaves."""
+        return self._edge.grad if isinstance(self._edge, autograd.Leaf) else None
+
+    @grad.setter
+    def grad(self, value: Tensor | None) -> None:
+        if not isinstance(self._edge, autograd.Leaf):
+            if value is None:
+                return
+            raise GTError("only a leaf that requires grad has a gradient")
+        if value is not None and (value.shape != self.shape or value.dtype is not self.dtype):
+            raise ShapeError(
+                f"a gradient of {value.dtype} and shape {value.shape} for a tensor of {self.dtype} and {self.shape}"
+            )
+        self._edge.grad = value
+
+    def backward(
+        self, gradient: Tensor | None = None, retain_graph: bool | None = None, create_graph: bool = False
+    ) -> None:
+        """Add to each leaf's `.grad` the gradient of this tensor, weighted with `gradient` (1 for a single element)."""
+        retain = create_graph if retain_graph is None else retain_graph
+        autograd.backward([self], [gradient], retain_graph=retain, create_graph=create_graph)
+
+    def register_hook(self, hook: Callable[[Tensor], Tensor | None]) -> autograd.HookHandle:
+        """Call `hook(gradient)` when this tensor's gradient is known; what it returns takes its place."""
+        return autograd.register_hook(self, hook)
+
+    def detach(self) -> Tensor:
+        """The same values off the tape. A view: writing to either is seen by both."""
+        return views.detached(self)
+
+    @property
+    def data(self) -> Tensor:
+        """The same values off the tape, as `detach()`. Setting it replaces values, dtype and shape."""
+        return views.detached(self)
+
+    @data.setter
+    def data(self, value: Tensor) -> None:
+        if self._view is not None:
+            views.detached(self).copy_(value)
+            return
+        self._value = value._current()
+        self._version += 1
+        if isinstance(self._edge, autograd.Leaf):
+            self._edge.value = self._value
+
+    # the way to the program's memory
+
+    def fetch(self) -> Future:
+        """A future of the values: `.result()` waits for the NumPy array, the stream goes on meanwhile."""
+        return session.current().fetch(self._current())
+
+    def numpy(self) -> np.ndarray[Any, Any]:
+        """The values as a new NumPy array; waits."""
+        array: np.ndarray[Any, Any] = self.fetch().result()
+        return array
+
+    def item(self) -> bool | int | float:
+        """The one element as a Python number; waits."""
+        if self.numel() != 1:
+            raise ShapeError(f"item: a tensor of shape {self.shape} has {self.numel()} elements, not one")
+        number: bool | int | float = self.numpy().item()
+        return number
+
+    def tolist(self) -> Any:
+        """The values as nested lists of Python numbers; waits."""
+        return self.numpy().tolist()
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        if copy is False:
+            raise ValueError("the values of a GT tensor live on its workers: np.asarray has to copy them")
+        array = self.numpy()
+        return array if dtype is None else array.astype(dtype, copy=False)
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    def __bool__(self) -> bool:
+        if self.numel() != 1:
+            raise ShapeError(f"the truth of a tensor of shape {self.shape} is ambiguous: use .any() or .all()")
+        return bool(self.item())
+
+    def __index__(self) -> int:
+        if self.dtype.kind == "f" or self.numel() != 1:
+            raise DTypeError(f"only a single integer is an index, not a tensor of {self.dtype} and shape {self.shape}")
+        return int(self.item())
+
+    def __complex__(self) -> complex:
+        return complex(self.item())
+
+    def __repr__(self) -> str:
+        return printing.format_tensor(self)
+
+    def __format__(self, spec: str) -> str:
+        return format(self.item(), spec) if self.ndim == 0 and spec else repr(self)
+
+    # as a container
+
+    def __len__(self) -> int:
+        if not self._value.spec.shape:
+            raise TypeError("len() of a tensor without dimensions")
+        return self._value.spec.shape[0]
+
+    def __iter__(self) -> Iterator[Tensor]:
+        if not self._value.spec.shape:
+            raise TypeError("iteration over a tensor without dimensions")
+        return iter([self[index] for index in range(self._value.spec.shape[0])])
+
+    def __contains__(self, element: Any) -> bool:
+        return bool((self == element).any())
+
+    def __getitem__(self, key: Any) -> Tensor:
+        return indexing.get(self, key)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        indexing.set_(self, key, value)
+
+    # copies
+
+    def __copy__(self) -> Tensor:
+        return self.detach().requires_grad_(self.requires_grad) if self.is_leaf else self.clone()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
+        if not self.is_leaf:
+            raise GTError("only leaf tensors can be deep-copied: use .clone()")
+        known: Tensor | None = memo.get(id(self))
+        if known is None:
+            known = memo[id(self)] = object.__new__(type(self))
+            Tensor.__init__(known, self._current())
+            if self._edge is not None:
+                known._edge = autograd.Leaf(known._value, param=self._param)
+        return known
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        raise TypeError(
+            "a GT tensor is a handle on its session's workers and cannot be pickled: send tensor.numpy() instead"
+        )

@@ -1,70 +1,183 @@
 """Views: handles that remember their base and how they were cut.
 
 Reading a view whose base was written to since derives it again; writing through a view rebinds the base, for which each
-kind of view knows how to put its part back. Chains of views work link by link. Plain handles pay nothing for all this
-but the test of one slot.
+kind of view knows how to put its part back (`_RESTORE`). Chains of views work link by link. Plain handles pay nothing
+for all this but the test of one slot.
+
+The kind is the op that cuts: 'reshape', 'permute', 'expand', 'slice', or 'detach', the same values off the tape.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 from gt.errors import GTError
 
+from . import apply as emission
 from . import autograd
+from . import tensor as core
 
 if TYPE_CHECKING:
     from .tensor import Tensor
 
-Cut = Callable[["Tensor"], "Tensor"]
-Restore = Callable[["Tensor", "Tensor"], "Tensor"]
+Strides = tuple[int, ...]
 
 
 class View:
-    """`cut(base)` makes the view; `restore(base, part)` makes a base in which the view is `part` (None: it cannot be written)."""
+    """How a view was cut from `base`: by `op` with these attributes, a slice with these starts."""
 
-    __slots__ = ("base", "cut", "restore", "seen")
+    __slots__ = ("attributes", "base", "grad", "op", "seen", "starts")
 
-    def __init__(self, base: Tensor, cut: Cut, restore: Restore | None) -> None:
+    def __init__(self, base: Tensor, op: str, attributes: tuple[Any, ...], starts: tuple[int, ...]) -> None:
         self.base = base
-        self.cut = cut
-        self.restore = restore
+        self.op = op
+        self.attributes = attributes
+        self.starts = starts
+        self.grad = emission.current().grad
+        """Whether gradients were recorded when it was cut: cutting it again records them or not, likewise."""
         self.seen = base._version
+
+    def cut(self) -> Tensor:
+        """The part of the base as it now is."""
+        if self.op == "detach":
+            return core.Tensor(self.base._current())
+        return emission.apply(self.op, (self.base, *self.starts), *self.attributes)
 
     def refresh(self, view: Tensor) -> None:
         """Derive `view` again if its base was written to since."""
         base = self.base
         if base._view is not None:
             base._refresh()
-        if base._version != self.seen:
-            fresh = self.cut(base)
-            view._value, view._edge = fresh._value, fresh._edge
-            view._version += 1
-            self.seen = base._version
+        if base._version == self.seen:
+            return
+        with emission.with_changes(grad=self.grad):
+            fresh = self.cut()
+        view._value = fresh._value
+        if isinstance(view._edge, autograd.Leaf):
+            view._edge.value = fresh._value
+        else:
+            view._edge = fresh._edge
+        view._version += 1
+        self.seen = base._version
 
     def write(self, view: Tensor, new: Tensor) -> None:
         """Make `new` the view's value, in the base too."""
-        if self.restore is None:
-            raise GTError("writing to an expanded view would write several elements at once: use .clone() first")
         self.refresh(view)
-        self.base._rebind(self.restore(self.base, new))
-        view._value, view._edge = new._value, new._edge
-        view._version += 1
-        self.seen = self.base._version
+        base = self.base
+        if self.op == "detach":
+            with emission.with_changes(grad=False):
+                base._rebind(base._followed(new))
+        else:
+            base._rebind(base._followed(_RESTORE[self.op](self, new)))
+        self.seen = base._version
+        view._take(new)
+
+    def strides(self) -> Strides | None:
+        """Where the view's elements lie in its root, as strides in elements; None when strides cannot say."""
+        base = self.base
+        before = strides_of(base)
+        if before is None:
+            return None
+        if self.op == "permute":
+            return tuple(before[axis] for axis in self.attributes[0])
+        if self.op == "slice":
+            out = list(before)
+            for axis, step in zip(self.attributes[0], self.attributes[2], strict=True):
+                out[axis] *= step
+            return tuple(out)
+        if self.op == "expand":
+            shape = self.attributes[0]
+            lead = len(shape) - base.ndim
+            kept = tuple(0 if size == 1 != shape[lead + axis] else before[axis] for axis, size in enumerate(base.shape))
+            return (0,) * lead + kept
+        return reshaped(base.shape, before, self.attributes[0]) if self.op == "reshape" else before
 
 
-def view_of(base: Tensor, cut: Cut, restore: Restore | None) -> Tensor:
-    """`cut(base)` as a view of `base`."""
-    out = cut(base)
-    out._view = View(base, cut, restore)
+def _refuse(view: View, part: Tensor) -> Tensor:
+    if view.attributes[0] == view.base.shape:
+        return part
+    raise GTError("writing to an expanded view would write several elements at once: use .clone() first")
+
+
+def _restore_permute(view: View, part: Tensor) -> Tensor:
+    axes = view.attributes[0]
+    return emission.apply("permute", (part,), tuple(axes.index(axis) for axis in range(len(axes))))
+
+
+_RESTORE: Final[dict[str, Callable[[View, Tensor], Tensor]]] = {
+    "reshape": lambda view, part: emission.apply("reshape", (part,), view.base.shape),
+    "permute": _restore_permute,
+    "slice": lambda view, part: emission.apply("update_slice", (view.base, part, *view.starts), *view.attributes),
+    "expand": _refuse,
+}
+
+
+def view_of(base: Tensor, op: str, *attributes: Any, starts: tuple[int, ...] = ()) -> Tensor:
+    """The view that `op` cuts from `base`."""
+    out = emission.apply(op, (base, *starts), *attributes)
+    out._view = View(base, op, attributes, starts)
     return out
+
+
+def detached(base: Tensor) -> Tensor:
+    """The same values off the tape, as a view: writing to either is seen by both."""
+    out = core.Tensor(base._current())
+    out._view = View(base, "detach", (), ())
+    return out
+
+
+def strides_of(tensor: Tensor) -> Strides | None:
+    """Strides in elements within the root of a chain of views. A tensor that is no view is row-major."""
+    if tensor._view is not None:
+        return tensor._view.strides()
+    return row_major(tensor.shape)
+
+
+def row_major(shape: tuple[int, ...]) -> Strides:
+    """The strides of a dense array in row-major order."""
+    strides: list[int] = []
+    step = 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= size
+    return tuple(reversed(strides))
+
+
+def reshaped(shape: tuple[int, ...], strides: Strides, to: tuple[int, ...]) -> Strides | None:
+    """The strides with which an array can be seen in shape `to` without a copy; None when it cannot.
+
+    Both shapes are walked in step: a run of old dimensions that lie densely within each other may be cut anew.
+    """
+    if 0 in shape:
+        return row_major(to)
+    runs: list[tuple[int, int]] = []  # (elements, stride of the last) of each dense run
+    for size, stride in zip(shape, strides, strict=True):
+        if size == 1:
+            continue
+        if runs and runs[-1][1] == size * stride:
+            runs[-1] = (runs[-1][0] * size, stride)
+        else:
+            runs.append((size, stride))
+    out: list[int] = []
+    left, step = runs.pop() if runs else (1, 1)
+    for size in reversed(to):
+        if size != 1 and left == 1 and runs:
+            left, step = runs.pop()
+        if left % size:
+            return None
+        out.append(step)
+        left //= size
+        step *= size
+    return tuple(reversed(out))
 
 
 def refuse_leaf(tensor: Tensor, grad: bool) -> None:
     """Raise `GTError` for an in-place write, outside `no_grad`, to (a view of) a leaf that requires grad."""
     root = tensor
-    while root._view is not None:
+    while root._view is not None and not isinstance(root._edge, autograd.Leaf):
+        if root._view.op == "detach":
+            return
         root = root._view.base
     if grad and isinstance(root._edge, autograd.Leaf):
         raise GTError("a leaf tensor that requires grad cannot be written in place outside gt.no_grad()")

@@ -28,7 +28,8 @@ OWNERS = {
 }
 # The public face and the command line may reach into rooms; these two when they are asked to, never on import.
 LAZY = ("gt/__init__.py", "gt/cli.py")
-FACE = (*LAZY, "gt/__main__.py", "gt/nn.py", "gt/optim.py", "gt/session.py", "gt/signal.py")
+ALIASES = ("gt/autograd.py", "gt/nn/__init__.py", "gt/nn/functional.py", "gt/nn/init.py", "gt/optim/__init__.py")
+FACE = (*LAZY, *ALIASES, "gt/__main__.py", "gt/optim/lr_scheduler.py", "gt/session.py", "gt/signal.py")
 
 
 class Import(NamedTuple):

@@ -1,0 +1,498 @@
+"""Element-wise functions: PyTorch's names, PyTorch's promotion, one instruction each wherever one exists.
+
+Operands meet here and leave with one dtype: tensors are cast, Python scalars take the kind of the result. Whatever
+reduces, moves or joins elements is elsewhere.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from gt.dtypes import DType, as_dtype, bool_, check_scalar_fits, get_default_dtype, result_type
+from gt.errors import DTypeError
+
+from . import apply as emission
+from . import creation
+from . import tensor as core
+
+if TYPE_CHECKING:
+    from .tensor import Tensor
+
+_PYTHON: Final = (bool, int, float)
+_COERCE: Final[dict[str, type]] = {"b": bool, "i": int, "f": float}
+
+
+# how operands meet
+
+
+def plain(op: str, value: Any) -> Any:
+    """An operand as a tensor or a Python bool, int or float. Raises `DTypeError` for anything else."""
+    if isinstance(value, core.Tensor) or type(value) in _PYTHON:
+        return value
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, np.ndarray):
+        return creation.from_numpy(value)
+    for kind in _PYTHON:
+        if isinstance(value, kind):
+            return kind(value)
+    raise DTypeError(f"{op}: {value!r} ({type(value).__name__}) is neither a tensor nor a number")
+
+
+def tensor_of(op: str, value: Any) -> Tensor:
+    """A required tensor operand. Raises `DTypeError` for a number or anything else."""
+    if isinstance(value, core.Tensor):
+        return value
+    if isinstance(value, np.ndarray):
+        return creation.from_numpy(value)
+    raise DTypeError(f"{op} takes a tensor, not {value!r} ({type(value).__name__})")
+
+
+def dtype_of(op: str, operands: Sequence[Any]) -> DType:
+    """The dtype in which operands (as `plain` returns them) meet."""
+    tensors = [(o._value.spec.dtype, o._value.spec.ndim == 0) for o in operands if isinstance(o, core.Tensor)]
+    if not tensors:
+        raise DTypeError(f"{op} needs at least one tensor")
+    return result_type(tensors, [o for o in operands if not isinstance(o, core.Tensor)])
+
+
+def convert(op: str, operand: Any, dtype: DType) -> Any:
+    """A tensor cast to `dtype`; a Python scalar as a number of its kind."""
+    if isinstance(operand, core.Tensor):
+        return cast(operand, dtype)
+    check_scalar_fits(operand, dtype, op)
+    return _COERCE[dtype.kind](operand)
+
+
+def _meet(op: str, *operands: Any) -> tuple[Any, ...]:
+    known = [plain(op, operand) for operand in operands]
+    dtype = dtype_of(op, known)
+    return tuple([convert(op, operand, dtype) for operand in known])
+
+
+def _meet_float(op: str, *operands: Any) -> tuple[Any, ...]:
+    known = [plain(op, operand) for operand in operands]
+    dtype = dtype_of(op, known)
+    if dtype.kind != "f":
+        dtype = get_default_dtype()
+    return tuple([convert(op, operand, dtype) for operand in known])
+
+
+def binary(op: str, a: Any, b: Any) -> Tensor:
+    """Emit a two-operand instruction on operands that meet by the promotion rules."""
+    if isinstance(a, core.Tensor):
+        dtype = a._value.spec.dtype
+        if isinstance(b, core.Tensor):
+            if b._value.spec.dtype is dtype:
+                return emission.apply(op, (a, b))
+        elif type(b) is float and dtype.kind == "f":
+            return emission.apply(op, (a, b))
+    return emission.apply(op, _meet(op, a, b))
+
+
+def _floating(op: str, x: Any) -> Tensor:
+    x = tensor_of(op, x)
+    return x if x._value.spec.dtype.kind == "f" else cast(x, get_default_dtype())
+
+
+def _float_unary(op: str, x: Any) -> Tensor:
+    return emission.apply(op, (_floating(op, x),))
+
+
+def cast(input: Any, dtype: Any) -> Tensor:
+    """`input` in another dtype; itself when it has that dtype already."""
+    x = tensor_of("cast", input)
+    wanted = as_dtype(dtype)
+    return x if x._value.spec.dtype is wanted else emission.apply("cast", (x,), wanted)
+
+
+def clone(input: Tensor) -> Tensor:
+    """An independent tensor of the same values. Values never change, so nothing is copied."""
+    if input._edge is not None and emission.current().grad:
+        return emission.apply("reshape", (input,), input.shape)
+    return core.Tensor(input._current())
+
+
+# two operands
+
+
+def add(input: Any, other: Any, *, alpha: float = 1) -> Tensor:
+    """`input + alpha · other`."""
+    return binary("add", input, other if alpha == 1 else other * alpha)
+
+
+def sub(input: Any, other: Any, *, alpha: float = 1) -> Tensor:
+    """`input − alpha · other`; not for booleans."""
+    return binary("sub", input, other if alpha == 1 else other * alpha)
+
+
+def rsub(input: Any, other: Any) -> Tensor:
+    """`other − input`."""
+    return binary("sub", other, input)
+
+
+def mul(input: Any, other: Any) -> Tensor:
+    """`input · other`."""
+    return binary("mul", input, other)
+
+
+def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> Tensor:
+    """`input / other`. Integers give the default float dtype, unless `rounding_mode` is 'floor' or 'trunc'."""
+    if rounding_mode == "floor":
+        return floor_divide(input, other)
+    if rounding_mode == "trunc":
+        a, b = _meet("div", input, other)
+        if (a if isinstance(a, core.Tensor) else b).dtype.kind == "f":
+            return trunc(emission.apply("div", (a, b)))
+        below = floor_divide(a, b)
+        return add(below, logical_and(lt(below, 0), ne(mul(below, b), a)))
+    if rounding_mode is not None:
+        raise ValueError(f"div: rounding_mode is None, 'floor' or 'trunc', not {rounding_mode!r}")
+    if isinstance(input, core.Tensor) and input._value.spec.dtype.kind == "f":
+        return binary("div", input, other)
+    return emission.apply("div", _meet_float("div", input, other))
+
+
+def floor_divide(input: Any, other: Any) -> Tensor:
+    """`⌊input / other⌋` in the dtype in which they meet."""
+    return binary("floor_divide", input, other)
+
+
+def remainder(input: Any, other: Any) -> Tensor:
+    """`input − other · ⌊input / other⌋`: the sign of `other`, as Python's `%`."""
+    return binary("remainder", input, other)
+
+
+def maximum(input: Any, other: Any) -> Tensor:
+    """The larger of each pair; NaN wins."""
+    return binary("maximum", input, other)
+
+
+def minimum(input: Any, other: Any) -> Tensor:
+    """The smaller of each pair; NaN wins."""
+    return binary("minimum", input, other)
+
+
+def pow(input: Any, exponent: Any) -> Tensor:
+    """`input` to the power `exponent`. The literals 0, ±0.5, ±1, ±2 and 3 become instructions of their own."""
+    exponent = plain("pow", exponent)
+    if isinstance(exponent, core.Tensor) or not isinstance(input, core.Tensor):
+        return binary("pow", input, exponent)
+    dtype = dtype_of("pow", (input, exponent))
+    if dtype.kind == "i" and exponent < 0:
+        raise DTypeError(f"pow: integers to the negative power {exponent}: cast to a floating-point dtype first")
+    x = cast(input, dtype)
+    if dtype.kind != "b" and exponent in _POWERS:
+        return _POWERS[exponent](x)
+    return binary("pow", x, exponent)
+
+
+_POWERS: Final[dict[float, Any]] = {
+    0: lambda x: creation.ones_like(x) if x._edge is None else emission.apply("pow", (x, 0.0)),
+    1: lambda x: clone(x),
+    2: lambda x: emission.apply("square", (x,)),
+    3: lambda x: emission.apply("mul", (emission.apply("square", (x,)), x)),
+    0.5: lambda x: emission.apply("sqrt", (x,)),
+    -1: lambda x: emission.apply("reciprocal", (x,)),
+    -2: lambda x: emission.apply("reciprocal", (emission.apply("square", (x,)),)),
+    -0.5: lambda x: emission.apply("rsqrt", (x,)),
+}
+
+
+def eq(input: Any, other: Any) -> Tensor:
+    """Where `input = other`."""
+    return binary("eq", input, other)
+
+
+def ne(input: Any, other: Any) -> Tensor:
+    """Where `input ≠ other`."""
+    return binary("ne", input, other)
+
+
+def lt(input: Any, other: Any) -> Tensor:
+    """Where `input < other`."""
+    return binary("lt", input, other)
+
+
+def le(input: Any, other: Any) -> Tensor:
+    """Where `input ≤ other`."""
+    return binary("le", input, other)
+
+
+def gt(input: Any, other: Any) -> Tensor:
+    """Where `input > other`."""
+    return binary("gt", input, other)
+
+
+def ge(input: Any, other: Any) -> Tensor:
+    """Where `input ≥ other`."""
+    return binary("ge", input, other)
+
+
+def _truth(op: str, x: Any) -> Any:
+    x = plain(op, x)
+    return cast(x, bool_) if isinstance(x, core.Tensor) else bool(x)
+
+
+def logical_and(input: Any, other: Any) -> Tensor:
+    """Where both are non-zero."""
+    return binary("logical_and", _truth("logical_and", input), _truth("logical_and", other))
+
+
+def logical_or(input: Any, other: Any) -> Tensor:
+    """Where one is non-zero."""
+    return binary("logical_or", _truth("logical_or", input), _truth("logical_or", other))
+
+
+def logical_xor(input: Any, other: Any) -> Tensor:
+    """Where exactly one is non-zero."""
+    return binary("logical_xor", _truth("logical_xor", input), _truth("logical_xor", other))
+
+
+def logical_not(input: Any) -> Tensor:
+    """Where `input` is zero."""
+    return emission.apply("logical_not", (cast(input, bool_),))
+
+
+def _bitwise(name: str, input: Any, other: Any) -> Tensor:
+    a, b = _meet(f"bitwise_{name}", input, other)
+    dtype = (a if isinstance(a, core.Tensor) else b).dtype
+    if dtype is not bool_:
+        raise DTypeError(f"bitwise_{name} takes booleans, not {dtype}")
+    return emission.apply(f"logical_{name}", (a, b))
+
+
+def bitwise_and(input: Any, other: Any) -> Tensor:
+    """`input & other`, for booleans."""
+    return _bitwise("and", input, other)
+
+
+def bitwise_or(input: Any, other: Any) -> Tensor:
+    """`input | other`, for booleans."""
+    return _bitwise("or", input, other)
+
+
+def bitwise_xor(input: Any, other: Any) -> Tensor:
+    """`input ^ other`, for booleans."""
+    return _bitwise("xor", input, other)
+
+
+def bitwise_not(input: Any) -> Tensor:
+    """`~input`, for booleans and integers."""
+    x = tensor_of("bitwise_not", input)
+    if x.dtype.kind == "f":
+        raise DTypeError(f"bitwise_not takes booleans or integers, not {x.dtype}")
+    return emission.apply("logical_not", (x,)) if x.dtype is bool_ else sub(-1, x)
+
+
+# three operands
+
+
+def where(condition: Any, input: Any, other: Any) -> Tensor:
+    """`input` where the boolean `condition` holds, else `other`."""
+    condition = tensor_of("where", condition)
+    a, b = plain("where", input), plain("where", other)
+    if isinstance(a, core.Tensor) or isinstance(b, core.Tensor):
+        a, b = _meet("where", a, b)
+    else:
+        dtype = result_type([], [a, b])
+        a, b = creation.full((), a, dtype=dtype), convert("where", b, dtype)
+    return emission.apply("where", (condition, a, b))
+
+
+def clamp(input: Any, min: Any = None, max: Any = None) -> Tensor:
+    """`input` kept within bounds, which are numbers, tensors or None."""
+    if min is None and max is None:
+        raise ValueError("clamp: at least one of min and max is needed")
+    out = tensor_of("clamp", input)
+    if min is not None:
+        out = maximum(out, min)
+    if max is not None:
+        out = minimum(out, max)
+    return out
+
+
+def masked_fill(input: Any, mask: Any, value: Any) -> Tensor:
+    """`value` where the boolean `mask` holds, else `input`, whose dtype is kept."""
+    x = tensor_of("masked_fill", input)
+    return where(
+        mask, cast(value, x.dtype) if isinstance(value, core.Tensor) else convert("masked_fill", value, x.dtype), x
+    )
+
+
+# one operand
+
+
+def neg(input: Any) -> Tensor:
+    """`−input`; not for booleans."""
+    return emission.apply("neg", (tensor_of("neg", input),))
+
+
+def positive(input: Any) -> Tensor:
+    """`input` itself."""
+    return tensor_of("positive", input)
+
+
+def abs(input: Any) -> Tensor:
+    """`|input|`."""
+    return emission.apply("abs", (tensor_of("abs", input),))
+
+
+def sign(input: Any) -> Tensor:
+    """−1, 0 or 1."""
+    return emission.apply("sign", (tensor_of("sign", input),))
+
+
+def relu(input: Any) -> Tensor:
+    """`max(input, 0)`."""
+    return emission.apply("relu", (tensor_of("relu", input),))
+
+
+def square(input: Any) -> Tensor:
+    """`input²`."""
+    return emission.apply("square", (tensor_of("square", input),))
+
+
+def exp(input: Any) -> Tensor:
+    """`eˣ`."""
+    return _float_unary("exp", input)
+
+
+def expm1(input: Any) -> Tensor:
+    """`eˣ − 1`, exact near 0."""
+    return _float_unary("expm1", input)
+
+
+def log(input: Any) -> Tensor:
+    """The natural logarithm."""
+    return _float_unary("log", input)
+
+
+def log1p(input: Any) -> Tensor:
+    """`log(1 + x)`, exact near 0."""
+    return _float_unary("log1p", input)
+
+
+def log2(input: Any) -> Tensor:
+    """The logarithm to base 2."""
+    return div(log(input), math.log(2))
+
+
+def log10(input: Any) -> Tensor:
+    """The logarithm to base 10."""
+    return div(log(input), math.log(10))
+
+
+def sqrt(input: Any) -> Tensor:
+    """The square root."""
+    return _float_unary("sqrt", input)
+
+
+def rsqrt(input: Any) -> Tensor:
+    """`1 / √x`."""
+    return _float_unary("rsqrt", input)
+
+
+def reciprocal(input: Any) -> Tensor:
+    """`1 / x`."""
+    return _float_unary("reciprocal", input)
+
+
+def sin(input: Any) -> Tensor:
+    """The sine."""
+    return _float_unary("sin", input)
+
+
+def cos(input: Any) -> Tensor:
+    """The cosine."""
+    return _float_unary("cos", input)
+
+
+def tan(input: Any) -> Tensor:
+    """The tangent."""
+    return div(sin(input), cos(input))
+
+
+def tanh(input: Any) -> Tensor:
+    """The hyperbolic tangent."""
+    return _float_unary("tanh", input)
+
+
+def sigmoid(input: Any) -> Tensor:
+    """`1 / (1 + e⁻ˣ)`."""
+    return _float_unary("sigmoid", input)
+
+
+def _rounding(op: str, input: Any) -> Tensor:
+    x = tensor_of(op, input)
+    return emission.apply(op, (x,)) if x.dtype.kind == "f" else clone(x)
+
+
+def floor(input: Any) -> Tensor:
+    """The largest integers not above `input`."""
+    return _rounding("floor", input)
+
+
+def ceil(input: Any) -> Tensor:
+    """The smallest integers not below `input`."""
+    return _rounding("ceil", input)
+
+
+def round(input: Any) -> Tensor:
+    """The nearest integers, halves to even."""
+    return _rounding("round", input)
+
+
+def trunc(input: Any) -> Tensor:
+    """The integers next to `input` on the way to 0."""
+    x = tensor_of("trunc", input)
+    return where(lt(x, 0), ceil(x), floor(x)) if x.dtype.kind == "f" else clone(x)
+
+
+def isnan(input: Any) -> Tensor:
+    """Where `input` is NaN."""
+    x = tensor_of("isnan", input)
+    return emission.apply("isnan", (x,)) if x.dtype.kind == "f" else creation.full(x.shape, False)
+
+
+def isfinite(input: Any) -> Tensor:
+    """Where `input` is neither infinite nor NaN."""
+    x = tensor_of("isfinite", input)
+    return emission.apply("isfinite", (x,)) if x.dtype.kind == "f" else creation.full(x.shape, True)
+
+
+def isinf(input: Any) -> Tensor:
+    """Where `input` is infinite."""
+    x = tensor_of("isinf", input)
+    return eq(abs(x), math.inf) if x.dtype.kind == "f" else creation.full(x.shape, False)
+
+
+def isclose(input: Any, other: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Tensor:
+    """Where `|input − other| ≤ atol + rtol · |other|`, or the two are equal."""
+    a, b = _meet("isclose", input, tensor_of("isclose", other))
+    close = logical_or(eq(a, b), logical_and(le(abs(sub(a, b)), add(mul(abs(b), rtol), atol)), isfinite(b)))
+    return logical_or(close, logical_and(isnan(a), isnan(b))) if equal_nan else close
+
+
+subtract = sub
+multiply = mul
+divide = true_divide = div
+greater = gt
+greater_equal = ge
+less = lt
+less_equal = le
+not_equal = ne
+absolute = abs
+negative = neg
+clip = clamp
+
+
+def result_type_of(input: Any, other: Any) -> DType:
+    """The dtype in which two operands, of which one may be a number, meet: `gt.result_type`."""
+    operands = (plain("result_type", input), plain("result_type", other))
+    tensors = [(o.dtype, o.ndim == 0) for o in operands if isinstance(o, core.Tensor)]
+    return result_type(tensors, [o for o in operands if not isinstance(o, core.Tensor)])

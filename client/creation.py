@@ -1,0 +1,210 @@
+"""Functions that make tensors out of numbers, arrays and nothing. `device=` is accepted everywhere and means nothing:
+where a tensor lives is the service's concern."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from gt.dtypes import ALL, DType, as_dtype, bool_, check_scalar_fits, get_default_dtype, int64, scalar_kind
+from gt.errors import DTypeError, ShapeError
+from gt.spec import MAX_DIMENSIONS, MAX_ELEMENTS
+
+from . import apply as emission
+from . import arithmetic, session, shaping
+from . import tensor as core
+
+if TYPE_CHECKING:
+    from .tensor import Tensor
+
+_NATIVE: Final = frozenset(dtype.numpy for dtype in ALL)
+
+
+def finished(out: Tensor, requires_grad: bool) -> Tensor:
+    """`out`, marked as requiring grad when asked."""
+    return out.requires_grad_() if requires_grad else out
+
+
+def shape_of(name: str, size: tuple[Any, ...]) -> tuple[int, ...]:
+    """Sizes given one by one or as one sequence, checked."""
+    shape = shaping.ints(size)
+    if any(each < 0 for each in shape):
+        raise ShapeError(f"{name}: shape {shape} has a negative size")
+    if len(shape) > MAX_DIMENSIONS or math.prod(shape) > MAX_ELEMENTS:
+        raise ShapeError(f"{name}: shape {shape} is beyond {MAX_DIMENSIONS} dimensions or {MAX_ELEMENTS} elements")
+    return shape
+
+
+# from the program's memory
+
+
+def put(array: np.ndarray[Any, Any]) -> Tensor:
+    """A tensor with the values of `array`, which is copied."""
+    if array.dtype not in _NATIVE:
+        array = array.astype(as_dtype(array.dtype).numpy)
+    return core.Tensor(
+        session.current().put(np.ascontiguousarray(array).reshape(array.shape), emission.current().signal)
+    )
+
+
+def _is_plain(data: Any) -> bool:
+    """Whether nested lists hold Python's own numbers (which take the default dtype), judged by the first."""
+    while isinstance(data, (list, tuple)) and data:
+        data = data[0]
+    return not hasattr(data, "dtype")
+
+
+def tensor(data: Any, *, dtype: Any = None, requires_grad: bool = False, device: Any = None) -> Tensor:
+    """A copy of a number, lists, an array or a tensor. Python floats get the default dtype, arrays keep theirs."""
+    wanted = None if dtype is None else as_dtype(dtype)
+    if isinstance(data, core.Tensor):
+        return finished(arithmetic.cast(core.Tensor(data._current()), wanted or data.dtype), requires_grad)
+    if type(data) in (bool, int, float):
+        return full((), data, dtype=wanted, requires_grad=requires_grad)
+    try:
+        array = np.asarray(data)
+    except ValueError as error:
+        raise ShapeError(f"tensor: nested lists of unequal lengths: {error}") from None
+    if wanted is None and array.dtype == np.float64 and _is_plain(data):
+        wanted = get_default_dtype()
+    if wanted is not None:
+        array = array.astype(wanted.numpy, copy=False)
+    return finished(put(array), requires_grad)
+
+
+def as_tensor(data: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
+    """`data` as a tensor: itself when it is one of that dtype already, otherwise as `tensor` makes it."""
+    if isinstance(data, core.Tensor):
+        return data if dtype is None else arithmetic.cast(data, dtype)
+    return tensor(data, dtype=dtype)
+
+
+def from_numpy(array: Any) -> Tensor:
+    """A tensor with the dtype and values of a NumPy array, which is copied: later changes to it are not seen."""
+    if not isinstance(array, np.ndarray):
+        raise TypeError(f"from_numpy takes a numpy.ndarray, not {type(array).__name__}")
+    return put(array)
+
+
+# from a rule
+
+
+def _filled(name: str, shape: tuple[int, ...], value: Any, dtype: DType, requires_grad: bool) -> Tensor:
+    kind = scalar_kind(value)
+    if dtype.kind == "i" and kind == "f" and not math.isfinite(value):
+        raise DTypeError(f"{name}: {value} does not fit {dtype}")
+    number = bool(value) if dtype.kind == "b" else int(value) if dtype.kind == "i" else float(value)
+    check_scalar_fits(number, dtype, name)
+    return finished(emission.apply("full", (number,), shape, dtype), requires_grad)
+
+
+def full(size: Any, fill_value: Any, *, dtype: Any = None, requires_grad: bool = False, device: Any = None) -> Tensor:
+    """Every element is `fill_value`; its kind says the dtype when `dtype` does not."""
+    shape = shape_of("full", (size,))
+    if isinstance(fill_value, core.Tensor):
+        out = arithmetic.cast(fill_value, fill_value.dtype if dtype is None else dtype)
+        return finished(emission.apply("expand", (out,), shape), requires_grad)
+    if dtype is None:
+        chosen = {"b": bool_, "i": int64, "f": get_default_dtype()}[scalar_kind(fill_value)]
+    else:
+        chosen = as_dtype(dtype)
+    return _filled("full", shape, fill_value, chosen, requires_grad)
+
+
+def _constant(name: str, size: tuple[Any, ...], value: float, dtype: Any, requires_grad: bool) -> Tensor:
+    chosen = get_default_dtype() if dtype is None else as_dtype(dtype)
+    return _filled(name, shape_of(name, size), value, chosen, requires_grad)
+
+
+def zeros(*size: Any, dtype: Any = None, requires_grad: bool = False, device: Any = None) -> Tensor:
+    """Every element is 0."""
+    return _constant("zeros", size, 0, dtype, requires_grad)
+
+
+def ones(*size: Any, dtype: Any = None, requires_grad: bool = False, device: Any = None) -> Tensor:
+    """Every element is 1."""
+    return _constant("ones", size, 1, dtype, requires_grad)
+
+
+def empty(*size: Any, dtype: Any = None, requires_grad: bool = False, device: Any = None) -> Tensor:
+    """A tensor to be written later; its elements are 0."""
+    return _constant("empty", size, 0, dtype, requires_grad)
+
+
+def _like(name: str, input: Any, value: Any, dtype: Any, requires_grad: bool) -> Tensor:
+    like = arithmetic.tensor_of(name, input)
+    out = _filled(name, like.shape, value, like.dtype if dtype is None else as_dtype(dtype), False)
+    if like._param:
+        out = emission.apply("follow", (out, core.Tensor(like._current())))
+    return finished(out, requires_grad)
+
+
+def full_like(
+    input: Any, fill_value: Any, *, dtype: Any = None, requires_grad: bool = False, device: Any = None
+) -> Tensor:
+    """Every element is `fill_value`, in the shape and dtype of `input`; placed as it is, when it is a parameter."""
+    return _like("full_like", input, fill_value, dtype, requires_grad)
+
+
+def zeros_like(input: Any, *, dtype: Any = None, requires_grad: bool = False, device: Any = None) -> Tensor:
+    """Every element is 0, in the shape and dtype of `input`; placed as it is, when it is a parameter."""
+    return _like("zeros_like", input, 0, dtype, requires_grad)
+
+
+def ones_like(input: Any, *, dtype: Any = None, requires_grad: bool = False, device: Any = None) -> Tensor:
+    """Every element is 1, in the shape and dtype of `input`; placed as it is, when it is a parameter."""
+    return _like("ones_like", input, 1, dtype, requires_grad)
+
+
+def empty_like(input: Any, *, dtype: Any = None, requires_grad: bool = False, device: Any = None) -> Tensor:
+    """A tensor to be written later, in the shape and dtype of `input`; its elements are 0."""
+    return _like("empty_like", input, 0, dtype, requires_grad)
+
+
+def arange(
+    start: Any,
+    end: Any = None,
+    step: Any = 1,
+    *,
+    dtype: Any = None,
+    requires_grad: bool = False,
+    device: Any = None,
+) -> Tensor:
+    """`start`, `start + step`, … up to but without `end`. int64 when all three are integers, else the default dtype."""
+    if end is None:
+        start, end = 0, start
+    numbers = [int(n) if scalar_kind(n) in "bi" else float(n) for n in (start, end, step)]
+    start, end, step = numbers
+    if step == 0:
+        raise ValueError("arange: the step is not 0")
+    floating = any(isinstance(n, float) for n in numbers)
+    chosen = as_dtype(dtype) if dtype is not None else get_default_dtype() if floating else int64
+    if floating and not all(map(math.isfinite, numbers)):
+        raise ValueError(f"arange: {start}, {end} and {step} are not all finite")
+    count = math.ceil((end - start) / step) if floating else -((start - end) // step)
+    if count < 0:
+        raise ValueError(f"arange: no step of {step} leads from {start} to {end}")
+    if chosen.kind == "f":
+        start, step = float(start), float(step)
+    return finished(emission.apply("arange", (start, step), (count,), chosen), requires_grad)
+
+
+def linspace(
+    start: float, end: float, steps: int, *, dtype: Any = None, requires_grad: bool = False, device: Any = None
+) -> Tensor:
+    """`steps` numbers evenly spaced from `start` to `end`, both included."""
+    chosen = get_default_dtype() if dtype is None else as_dtype(dtype)
+    if steps < 0:
+        raise ValueError(f"linspace: {steps} steps")
+    step = (float(end) - float(start)) / (steps - 1) if steps > 1 else 0.0
+    return finished(emission.apply("arange", (float(start), step), (int(steps),), chosen), requires_grad)
+
+
+def eye(n: int, m: int | None = None, *, dtype: Any = None, requires_grad: bool = False, device: Any = None) -> Tensor:
+    """1 on the diagonal, 0 elsewhere."""
+    rows, columns = shape_of("eye", (n, n if m is None else m))
+    row = emission.apply("reshape", (arange(rows),), (rows, 1))
+    same = arithmetic.eq(row, arange(columns))
+    return finished(arithmetic.cast(same, get_default_dtype() if dtype is None else dtype), requires_grad)

@@ -1,0 +1,279 @@
+"""The client's facet of the op table: for each op its gradient rule, or its name in the explicit list of those without.
+
+A rule says what each operand's gradient reads and computes it (`autograd.Rule`). Rules are written with the same
+functions as any program, so that they have gradients themselves; shapes are moved by bare instructions, which make no
+views. Nothing here may look at values.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from . import apply as emission
+from . import arithmetic, creation
+from .autograd import Node, Rule
+
+if TYPE_CHECKING:
+    from .tensor import Tensor
+
+Parts = tuple["Tensor | None", ...]
+
+
+def unbroadcast(g: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """The gradient of an operand of `shape` that was broadcast: `g` summed over what broadcasting made."""
+    have = g.shape
+    if have == shape:
+        return g
+    lead = len(have) - len(shape)
+    axes = tuple(i for i, size in enumerate(have) if i < lead or (size != 1 and shape[i - lead] == 1))
+    if axes:
+        g = emission.apply("sum", (g,), axes, lead == 0)
+    return g if g.shape == shape else emission.apply("reshape", (g,), shape)
+
+
+def _each(node: Node, *parts: Callable[[], Tensor]) -> Parts:
+    """The gradients that are wanted, each in the shape of its operand."""
+    return tuple(
+        [unbroadcast(part(), node.shape(i)) if node.edges[i] is not None else None for i, part in enumerate(parts)]
+    )
+
+
+def _where(condition: Tensor, a: Any, b: Any) -> Tensor:
+    return emission.apply("where", (condition, a, b))
+
+
+def _zeros(g: Tensor, shape: tuple[int, ...]) -> Tensor:
+    return emission.apply("full", (0.0,), shape, g.dtype)
+
+
+def _reshape(x: Tensor, shape: tuple[int, ...]) -> Tensor:
+    return emission.apply("reshape", (x,), shape)
+
+
+# element-wise
+
+
+def _pow(n: Node, g: Tensor) -> Parts:
+    """d aᵇ = b·aᵇ⁻¹ da (0 where b = 0) + aᵇ·log a db (0 where a = 0 ≤ b)."""
+    a, b = n.operand(0), n.operand(1)
+
+    def base() -> Tensor:
+        if not n.is_tensor(1):
+            return g * (a ** (b - 1) * b) if b != 0 else g * 0.0
+        slope = b * arithmetic.pow(a, b - 1)
+        return g * _where(b == 0, 0.0, slope)
+
+    def exponent() -> Tensor:
+        o = n.result()
+        if not n.is_tensor(0):
+            return g * o * arithmetic.log(creation.full((), a, dtype=g.dtype)) if a != 0 else _where(b >= 0, 0.0, g * o)
+        vanishes = arithmetic.logical_and(a == 0, b >= 0)
+        return _where(vanishes, 0.0, g * o * arithmetic.log(_where(vanishes, 1.0, a)))
+
+    return _each(n, base, exponent)
+
+
+def _extreme(chosen: str) -> Callable[[Node, Tensor], Parts]:
+    """The larger (or smaller) operand gets it; equal tensors share it, a tensor equal to a number keeps it."""
+
+    def part(n: Node, g: Tensor, mine: int, other: int) -> Tensor:
+        a, b = n.operand(mine), n.operand(other)
+        if not n.is_tensor(other):
+            return _where(arithmetic.binary({"gt": "ge", "lt": "le"}[chosen], a, b), g, 0.0)
+        return _where(a == b, g * 0.5, _where(arithmetic.binary(chosen, a, b), g, 0.0))
+
+    return lambda n, g: _each(n, lambda: part(n, g, 0, 1), lambda: part(n, g, 1, 0))
+
+
+# reductions
+
+
+def _kept(n: Node, reduced: Tensor) -> Tensor:
+    """Something of a reduction's shape, with the reduced axes kept."""
+    if n.attribute("keepdims"):
+        return reduced
+    axes = n.attribute("axes")
+    return _reshape(reduced, tuple(1 if axis in axes else size for axis, size in enumerate(n.shape(0))))
+
+
+def _spread(n: Node, reduced: Tensor) -> Tensor:
+    """Something of a reduction's shape, in the operand's shape."""
+    kept, shape = _kept(n, reduced), n.shape(0)
+    return kept if kept.shape == shape else emission.apply("expand", (kept,), shape)
+
+
+def _prod(n: Node, g: Tensor) -> Parts:
+    """The product of the others: with one zero only that zero's is not 0, with two zeros none's is."""
+    x, axes = n.operand(0), n.attribute("axes")
+    zero = x == 0
+    others = emission.apply("prod", (_where(zero, 1.0, x),), axes, True)
+    zeros = emission.apply("sum", (arithmetic.cast(zero, g.dtype),), axes, True)
+    alone = _where(zeros == 1, others, 0.0)
+    rest = _where(zeros == 0, others, 0.0) / _where(zero, 1.0, x)
+    return (_kept(n, g) * _where(zero, alone, rest),)
+
+
+def _reduced_extreme(n: Node, g: Tensor) -> Parts:
+    equal = arithmetic.cast(n.operand(0) == _kept(n, n.result()), g.dtype)
+    return (equal * (_kept(n, g) / emission.apply("sum", (equal,), n.attribute("axes"), True)),)
+
+
+# shapes
+
+
+def _permute(n: Node, g: Tensor) -> Parts:
+    axes = n.attribute("axes")
+    return (emission.apply("permute", (g,), tuple(axes.index(axis) for axis in range(len(axes)))),)
+
+
+def _cat(n: Node, g: Tensor) -> Parts:
+    axis, start = n.attribute("axis"), 0
+    parts: list[Tensor | None] = []
+    for i in range(len(n.edges)):
+        size = n.shape(i)[axis]
+        wanted = n.needs(i)
+        parts.append(emission.apply("slice", (g, start if size else 0), (axis,), (size,), (1,)) if wanted else None)
+        start += size
+    return tuple(parts)
+
+
+def _window(n: Node) -> tuple[Any, ...]:
+    return n.attribute("axes"), n.attribute("sizes"), n.attribute("steps")
+
+
+def _slice(n: Node, g: Tensor) -> Parts:
+    starts = n.scalars(1)
+    whole = emission.apply("update_slice", (_zeros(g, n.shape(0)), g, *starts), *_window(n))
+    return (whole, *(None for _ in starts))
+
+
+def _update_slice(n: Node, g: Tensor) -> Parts:
+    starts = n.scalars(2)
+    outside = inside = None
+    if n.needs(0):
+        outside = emission.apply("update_slice", (g, _zeros(g, n.shape(1)), *starts), *_window(n))
+    if n.needs(1):
+        inside = emission.apply("slice", (g, *starts), *_window(n))
+    return (outside, inside, *(None for _ in starts))
+
+
+# indexing along an axis
+
+
+def _gather(n: Node, g: Tensor) -> Parts:
+    return emission.apply("scatter_add", (_zeros(g, n.shape(0)), n.operand(1), g), n.attribute("axis")), None
+
+
+def _scatter_add(n: Node, g: Tensor) -> Parts:
+    values = emission.apply("gather", (g, n.operand(1)), n.attribute("axis")) if n.needs(2) else None
+    return g, None, values
+
+
+# linear algebra
+
+
+def _turned(x: Tensor) -> Tensor:
+    axes = list(range(x.ndim))
+    axes[-2:] = axes[-1], axes[-2]
+    return emission.apply("permute", (x,), tuple(axes))
+
+
+def _matmul(n: Node, g: Tensor) -> Parts:
+    """da = g bᵀ, db = aᵀ g; where one matrix b met a batch, the batch becomes rows, so that no product is summed."""
+
+    def right() -> Tensor:
+        a = n.operand(0)
+        if a.ndim > 2 and len(n.shape(1)) == 2:
+            rows = math.prod(a.shape[:-1])
+            flat = _reshape(a, (rows, a.shape[-1])), _reshape(g, (rows, g.shape[-1]))
+            return emission.apply("matmul", (_turned(flat[0]), flat[1]))
+        return emission.apply("matmul", (_turned(a), g))
+
+    return _each(n, lambda: emission.apply("matmul", (g, _turned(n.operand(1)))), right)
+
+
+def _softmax(n: Node, g: Tensor) -> Parts:
+    o, axis = n.result(), n.attribute("axis")
+    weighted = g * o
+    return (weighted - o * emission.apply("sum", (weighted,), (axis,), True),)
+
+
+def _log_softmax(n: Node, g: Tensor) -> Parts:
+    total = emission.apply("sum", (g,), (n.attribute("axis"),), True)
+    return (g - arithmetic.exp(n.result()) * total,)
+
+
+GRADIENTS: Final[dict[str, Rule]] = {
+    # element-wise, one operand
+    "neg": Rule(("",), lambda n, g: (-g,)),
+    "abs": Rule(("0",), lambda n, g: (g * arithmetic.sign(n.operand(0)),)),
+    "sign": Rule(("",), lambda n, g: (g * 0.0,)),
+    "exp": Rule(("o",), lambda n, g: (g * n.result(),)),
+    "expm1": Rule(("o",), lambda n, g: (g * (n.result() + 1.0),)),
+    "log": Rule(("0",), lambda n, g: (g / n.operand(0),)),
+    "log1p": Rule(("0",), lambda n, g: (g / (n.operand(0) + 1.0),)),
+    "sqrt": Rule(("o",), lambda n, g: (g * 0.5 / n.result(),)),
+    "rsqrt": Rule(("o",), lambda n, g: (g * -0.5 * n.result() ** 3,)),
+    "square": Rule(("0",), lambda n, g: (g * (n.operand(0) * 2.0),)),
+    "reciprocal": Rule(("o",), lambda n, g: (-g * arithmetic.square(n.result()),)),
+    "sin": Rule(("0",), lambda n, g: (g * arithmetic.cos(n.operand(0)),)),
+    "cos": Rule(("0",), lambda n, g: (-g * arithmetic.sin(n.operand(0)),)),
+    "tanh": Rule(("o",), lambda n, g: (g * (1.0 - arithmetic.square(n.result())),)),
+    "sigmoid": Rule(("o",), lambda n, g: (g * (1.0 - n.result()) * n.result(),)),
+    "relu": Rule(("o",), lambda n, g: (_where(n.result() <= 0.0, 0.0, g),)),
+    "floor": Rule(("",), lambda n, g: (g * 0.0,)),
+    "ceil": Rule(("",), lambda n, g: (g * 0.0,)),
+    "round": Rule(("",), lambda n, g: (g * 0.0,)),
+    "cast": Rule(("",), lambda n, g: (arithmetic.cast(g, n.dtype(0)),)),
+    # element-wise, two operands that broadcast
+    "add": Rule(("", ""), lambda n, g: _each(n, lambda: g, lambda: g)),
+    "sub": Rule(("", ""), lambda n, g: _each(n, lambda: g, lambda: -g)),
+    "mul": Rule(("1", "0"), lambda n, g: _each(n, lambda: g * n.operand(1), lambda: g * n.operand(0))),
+    "div": Rule(("1", "1o"), lambda n, g: _each(n, lambda: g / n.operand(1), lambda: -(g / n.operand(1)) * n.result())),
+    "pow": Rule(("01", "01o"), _pow),
+    "maximum": Rule(("01", "01"), _extreme("gt")),
+    "minimum": Rule(("01", "01"), _extreme("lt")),
+    "remainder": Rule(
+        ("", "01"), lambda n, g: _each(n, lambda: g, lambda: -g * arithmetic.floor_divide(n.operand(0), n.operand(1)))
+    ),
+    # element-wise, three operands that broadcast
+    "where": Rule(
+        ("", "0", "0"),
+        lambda n, g: _each(n, lambda: g, lambda: _where(n.operand(0), g, 0.0), lambda: _where(n.operand(0), 0.0, g)),
+    ),
+    # reductions
+    "sum": Rule(("",), lambda n, g: (_spread(n, g),)),
+    "prod": Rule(("0",), _prod),
+    "max": Rule(("0o",), _reduced_extreme),
+    "min": Rule(("0o",), _reduced_extreme),
+    # shape
+    "reshape": Rule(("",), lambda n, g: (_reshape(g, n.shape(0)),)),
+    "permute": Rule(("",), _permute),
+    "expand": Rule(("",), lambda n, g: (unbroadcast(g, n.shape(0)),)),
+    "cat": Rule((), _cat),
+    "slice": Rule((), _slice),
+    "update_slice": Rule((), _update_slice),
+    # indexing along one axis
+    "gather": Rule(("1",), _gather),
+    "scatter_add": Rule(("", "", "1"), _scatter_add),
+    # linear algebra
+    "matmul": Rule(("1", "0"), _matmul),
+    # composite
+    "softmax": Rule(("o",), _softmax),
+    "log_softmax": Rule(("o",), _log_softmax),
+    # identities
+    "tag": Rule(("",), lambda n, g: (g,)),
+    "follow": Rule(("",), lambda n, g: (g, None)),
+}
+
+NO_GRADIENT: Final[frozenset[str]] = frozenset(
+    {
+        *("full", "arange", "uniform", "normal"),
+        *("isnan", "isfinite", "logical_not", "logical_and", "logical_or", "logical_xor", "any", "all"),
+        *("eq", "ne", "lt", "le", "gt", "ge"),
+        *("floor_divide", "argmax", "argmin"),
+    }
+)
+"""What makes tensors from nothing, answers true or false, or counts: nothing flows back through it."""

@@ -1,0 +1,247 @@
+"""The tensor's methods: the functions of the same names, whose first argument is the tensor.
+
+Those of `functional.py` itself, which is the last module to be complete, are called when they are needed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from gt import dtypes
+
+from . import arithmetic, creation, functional, reductions, shaping
+from . import tensor as core
+from .operators import Operators
+
+if TYPE_CHECKING:
+    from .tensor import Tensor
+
+
+class Methods(Operators):
+    """What a tensor can do."""
+
+    __slots__ = ()
+
+    # element-wise
+
+    abs = arithmetic.abs
+    absolute = arithmetic.absolute
+    add = arithmetic.add
+    bitwise_and = arithmetic.bitwise_and
+    bitwise_not = arithmetic.bitwise_not
+    bitwise_or = arithmetic.bitwise_or
+    bitwise_xor = arithmetic.bitwise_xor
+    ceil = arithmetic.ceil
+    clamp = arithmetic.clamp
+    clip = arithmetic.clip
+    clone = arithmetic.clone
+    cos = arithmetic.cos
+    div = arithmetic.div
+    divide = arithmetic.divide
+    eq = arithmetic.eq
+    exp = arithmetic.exp
+    expm1 = arithmetic.expm1
+    floor = arithmetic.floor
+    floor_divide = arithmetic.floor_divide
+    ge = arithmetic.ge
+    greater = arithmetic.greater
+    greater_equal = arithmetic.greater_equal
+    gt = arithmetic.gt
+    isclose = arithmetic.isclose
+    isfinite = arithmetic.isfinite
+    isinf = arithmetic.isinf
+    isnan = arithmetic.isnan
+    le = arithmetic.le
+    less = arithmetic.less
+    less_equal = arithmetic.less_equal
+    log = arithmetic.log
+    log10 = arithmetic.log10
+    log1p = arithmetic.log1p
+    log2 = arithmetic.log2
+    logical_and = arithmetic.logical_and
+    logical_not = arithmetic.logical_not
+    logical_or = arithmetic.logical_or
+    logical_xor = arithmetic.logical_xor
+    lt = arithmetic.lt
+    masked_fill = arithmetic.masked_fill
+    maximum = arithmetic.maximum
+    minimum = arithmetic.minimum
+    mul = arithmetic.mul
+    multiply = arithmetic.multiply
+    ne = arithmetic.ne
+    neg = arithmetic.neg
+    negative = arithmetic.negative
+    not_equal = arithmetic.not_equal
+    positive = arithmetic.positive
+    pow = arithmetic.pow
+    reciprocal = arithmetic.reciprocal
+    relu = arithmetic.relu
+    remainder = arithmetic.remainder
+    round = arithmetic.round
+    rsqrt = arithmetic.rsqrt
+    sigmoid = arithmetic.sigmoid
+    sign = arithmetic.sign
+    sin = arithmetic.sin
+    sqrt = arithmetic.sqrt
+    square = arithmetic.square
+    sub = arithmetic.sub
+    subtract = arithmetic.subtract
+    tan = arithmetic.tan
+    tanh = arithmetic.tanh
+    true_divide = arithmetic.true_divide
+    trunc = arithmetic.trunc
+
+    # reductions
+
+    all = reductions.all
+    amax = reductions.amax
+    amin = reductions.amin
+    any = reductions.any
+    argmax = reductions.argmax
+    argmin = reductions.argmin
+    log_softmax = reductions.log_softmax
+    logsumexp = reductions.logsumexp
+    max = reductions.max
+    mean = reductions.mean
+    min = reductions.min
+    prod = reductions.prod
+    softmax = reductions.softmax
+    std = reductions.std
+    sum = reductions.sum
+    var = reductions.var
+
+    # shapes and places
+
+    broadcast_to = shaping.broadcast_to
+    chunk = shaping.chunk
+    expand = shaping.expand
+    expand_as = shaping.expand_as
+    flatten = shaping.flatten
+    gather = shaping.gather
+    index_select = shaping.index_select
+    moveaxis = shaping.moveaxis
+    movedim = shaping.movedim
+    narrow = shaping.narrow
+    permute = shaping.permute
+    ravel = shaping.ravel
+    repeat = shaping.repeat
+    reshape = shaping.reshape
+    reshape_as = shaping.reshape_as
+    scatter_add = shaping.scatter_add
+    select = shaping.select
+    split = shaping.split
+    squeeze = shaping.squeeze
+    swapaxes = shaping.swapaxes
+    swapdims = shaping.swapdims
+    t = shaping.t
+    tile = shaping.tile
+    transpose = shaping.transpose
+    tril = shaping.tril
+    triu = shaping.triu
+    unbind = shaping.unbind
+    unflatten = shaping.unflatten
+    unsqueeze = shaping.unsqueeze
+    view = shaping.view
+
+    # products and comparisons
+
+    def allclose(self, other: Any, **options: Any) -> Any:
+        return functional.allclose(self, other, **options)
+
+    def bmm(self, other: Any) -> Tensor:
+        return functional.bmm(self, other)
+
+    def dot(self, other: Any) -> Tensor:
+        return functional.dot(self, other)
+
+    def equal(self, other: Any) -> Any:
+        return functional.equal(self, other)  # type: ignore[arg-type]  # only Tensor derives from this class
+
+    def matmul(self, other: Any) -> Tensor:
+        return functional.matmul(self, other)
+
+    def mm(self, other: Any) -> Tensor:
+        return functional.mm(self, other)
+
+    def where(self, condition: Any, other: Any) -> Tensor:
+        """This tensor where `condition` holds, else `other`."""
+        return arithmetic.where(condition, self, other)
+
+    def view_as(self, other: Tensor) -> Tensor:
+        return shaping.view(self, other.shape)
+
+    def contiguous(self) -> Tensor:
+        """The same values in row-major order: the tensor itself, unless it is a view that lies otherwise."""
+        return shaping.contiguous(self)
+
+    @property
+    def T(self) -> Tensor:  # noqa: N802  # PyTorch's name
+        """The dimensions in reverse order."""
+        return shaping.transpose(self)
+
+    @property
+    def mT(self) -> Tensor:  # noqa: N802
+        """The last two dimensions swapped."""
+        return shaping.transpose(self, -2, -1)
+
+    # dtypes
+
+    def to(self, *args: Any, **options: Any) -> Tensor:
+        """In the dtype among the arguments (or that of a tensor among them). Devices are accepted and mean nothing."""
+        dtype = options.get("dtype")
+        for argument in args:
+            if isinstance(argument, core.Tensor):
+                dtype = argument.dtype
+            elif not isinstance(argument, (str, bool)) or argument in dtypes.BY_NAME:
+                dtype = argument
+        return self if dtype is None else arithmetic.cast(self, dtype)  # type: ignore[return-value]
+
+    def type_as(self, other: Tensor) -> Tensor:
+        return arithmetic.cast(self, other.dtype)
+
+    def type(self, dtype: Any) -> Tensor:
+        return arithmetic.cast(self, dtype)
+
+    def astype(self, dtype: Any) -> Tensor:
+        return arithmetic.cast(self, dtype)
+
+    def float(self) -> Tensor:
+        return arithmetic.cast(self, dtypes.float32)
+
+    def double(self) -> Tensor:
+        return arithmetic.cast(self, dtypes.float64)
+
+    def half(self) -> Tensor:
+        return arithmetic.cast(self, dtypes.float16)
+
+    def long(self) -> Tensor:
+        return arithmetic.cast(self, dtypes.int64)
+
+    def int(self) -> Tensor:
+        return arithmetic.cast(self, dtypes.int32)
+
+    def short(self) -> Tensor:
+        return arithmetic.cast(self, dtypes.int16)
+
+    def bool(self) -> Tensor:
+        return arithmetic.cast(self, dtypes.bool_)
+
+    def cpu(self) -> Tensor:
+        return self  # type: ignore[return-value]  # only Tensor derives from this class
+
+    def cuda(self, device: Any = None) -> Tensor:
+        return self  # type: ignore[return-value]
+
+    # new tensors of this dtype
+
+    def new_tensor(self, data: Any, *, dtype: Any = None, requires_grad: Any = False) -> Tensor:
+        return creation.tensor(data, dtype=dtype or self.dtype, requires_grad=requires_grad)
+
+    def new_zeros(self, *size: Any, dtype: Any = None) -> Tensor:
+        return creation.zeros(*size, dtype=dtype or self.dtype)
+
+    def new_ones(self, *size: Any, dtype: Any = None) -> Tensor:
+        return creation.ones(*size, dtype=dtype or self.dtype)
+
+    def new_full(self, size: Any, fill_value: Any, *, dtype: Any = None) -> Tensor:
+        return creation.full(size, fill_value, dtype=dtype or self.dtype)

@@ -1,0 +1,34 @@
+"""Modules: parameters and the functions that use them, as in PyTorch."""
+
+from __future__ import annotations
+
+from gt.client import functional
+
+from . import init
+from .containers import ModuleDict, ModuleList, Sequential
+from .layers import (
+    GELU,
+    Dropout,
+    Flatten,
+    Identity,
+    LeakyReLU,
+    Linear,
+    LogSoftmax,
+    ReLU,
+    Sigmoid,
+    SiLU,
+    Softmax,
+    Softplus,
+    Tanh,
+)
+from .losses import CrossEntropyLoss, L1Loss, MSELoss, NLLLoss
+from .module import Module
+from .parameter import Buffer, Parameter
+
+__all__ = [
+    "Module", "Parameter", "Buffer", "Sequential", "ModuleList", "ModuleDict",
+    "Linear", "Flatten", "Identity", "Dropout",
+    "ReLU", "LeakyReLU", "Tanh", "Sigmoid", "GELU", "SiLU", "Softplus", "Softmax", "LogSoftmax",
+    "CrossEntropyLoss", "MSELoss", "L1Loss", "NLLLoss",
+    "functional", "init",
+]  # fmt: skip

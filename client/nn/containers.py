@@ -1,0 +1,142 @@
+"""Modules that hold modules."""
+
+from __future__ import annotations
+
+import operator
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from .module import Module
+
+
+class ModuleList(Module):
+    """A list of modules, registered under their places."""
+
+    def __init__(self, modules: Iterable[Module] = ()) -> None:
+        super().__init__()
+        self.extend(modules)
+
+    def _items(self) -> list[Module]:
+        return [module for module in self._modules.values() if module is not None]
+
+    def _fill(self, modules: Iterable[Module]) -> None:
+        listed = list(modules)
+        self._modules.clear()
+        for place, module in enumerate(listed):
+            self.add_module(str(place), module)
+
+    def _name(self, index: int) -> str:
+        place = operator.index(index)
+        if not -len(self) <= place < len(self):
+            raise IndexError(f"{type(self).__name__} of {len(self)} modules has no place {place}")
+        return list(self._modules)[place]
+
+    def __len__(self) -> int:
+        return len(self._modules)
+
+    def __iter__(self) -> Iterator[Module]:
+        return iter(self._items())
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return type(self)._of(OrderedDict(list(self._modules.items())[index]))
+        return self._modules[self._name(index)]
+
+    @classmethod
+    def _of(cls, modules: Mapping[str, Any]) -> ModuleList:
+        return cls(modules.values())
+
+    def __setitem__(self, index: int, module: Module) -> None:
+        self.add_module_at(self._name(index), module)
+
+    def add_module_at(self, name: str, module: Module) -> None:
+        """Replace the module of that name, in its place."""
+        self._modules[name] = module
+
+    def __delitem__(self, index: int) -> None:
+        name = self._name(index)
+        self._fill(module for key, module in self._modules.items() if key != name and module is not None)
+
+    def append(self, module: Module) -> ModuleList:
+        """Add a module at the end."""
+        self.add_module(str(len(self)), module)
+        return self
+
+    def extend(self, modules: Iterable[Module]) -> ModuleList:
+        """Add modules at the end."""
+        for module in modules:
+            self.append(module)
+        return self
+
+    def insert(self, index: int, module: Module) -> None:
+        """Add a module before a place."""
+        items = self._items()
+        items.insert(index, module)
+        self._fill(items)
+
+
+class Sequential(ModuleList):
+    """Modules that are called one after the other, each with what the one before returned."""
+
+    def __init__(self, *modules: Any) -> None:
+        if len(modules) == 1 and isinstance(modules[0], Mapping):
+            super().__init__()
+            for name, module in modules[0].items():
+                self.add_module(name, module)
+        else:
+            super().__init__(modules)
+
+    @classmethod
+    def _of(cls, modules: Mapping[str, Any]) -> Sequential:
+        return cls(modules)
+
+    def forward(self, input: Any) -> Any:
+        for module in self._modules.values():
+            input = module(input)  # type: ignore[misc]  # None is never among them
+        return input
+
+
+class ModuleDict(Module):
+    """Modules by names."""
+
+    def __init__(self, modules: Mapping[str, Module] | None = None) -> None:
+        super().__init__()
+        self.update(modules or {})
+
+    def update(self, modules: Mapping[str, Module]) -> None:
+        """Add or replace modules."""
+        for name, module in modules.items():
+            self[name] = module
+
+    def __getitem__(self, name: str) -> Module:
+        module = self._modules[name]
+        assert module is not None
+        return module
+
+    def __setitem__(self, name: str, module: Module) -> None:
+        self.add_module(name, module)
+
+    def __delitem__(self, name: str) -> None:
+        del self._modules[name]
+
+    def __len__(self) -> int:
+        return len(self._modules)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._modules)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._modules
+
+    def keys(self) -> Iterable[str]:
+        """The names."""
+        return self._modules.keys()
+
+    def values(self) -> Iterable[Module]:
+        """The modules."""
+        return [self[name] for name in self]
+
+    def items(self) -> Iterable[tuple[str, Module]]:
+        """Names and modules."""
+        return [(name, self[name]) for name in self]

@@ -1,0 +1,105 @@
+"""First values of parameters: each function fills a tensor in place, outside the tape, and returns it."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from gt.client import modes
+from gt.client.tensor import Tensor
+
+from gt.errors import ShapeError
+
+from .parameter import Parameter, marked
+
+__all__ = [
+    "calculate_gain", "constant_", "kaiming_normal_", "kaiming_uniform_", "normal_", "ones_", "uniform_",
+    "xavier_normal_", "xavier_uniform_", "zeros_",
+]  # fmt: skip
+
+_GAINS: Final = {
+    "linear": 1.0,
+    "sigmoid": 1.0,
+    "tanh": 5 / 3,
+    "relu": math.sqrt(2),
+    "leaky_relu": math.sqrt(2 / (1 + 0.01**2)),
+    "selu": 0.75,
+}
+
+
+def _filled(tensor: Tensor, fresh: Tensor) -> Tensor:
+    """`tensor` with fresh values, which are a parameter's if the old ones were."""
+    with modes.no_grad():
+        tensor._rebind(marked(fresh) if isinstance(tensor, Parameter) else fresh)
+    return tensor
+
+
+def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0) -> Tensor:
+    """Uniform from `a` up to `b`."""
+    return _filled(tensor, tensor.detach().clone().uniform_(a, b))
+
+
+def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0) -> Tensor:
+    """Normal, with this mean and standard deviation."""
+    return _filled(tensor, tensor.detach().clone().normal_(mean, std))
+
+
+def constant_(tensor: Tensor, val: float) -> Tensor:
+    """Every element is `val`."""
+    return _filled(tensor, tensor.detach().clone().fill_(val))
+
+
+def zeros_(tensor: Tensor) -> Tensor:
+    """Every element is 0."""
+    return constant_(tensor, 0.0)
+
+
+def ones_(tensor: Tensor) -> Tensor:
+    """Every element is 1."""
+    return constant_(tensor, 1.0)
+
+
+def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
+    """By how much first weights are larger before a non-linearity than before none."""
+    if nonlinearity == "leaky_relu" and param is not None:
+        return math.sqrt(2 / (1 + param**2))
+    if nonlinearity not in _GAINS:
+        raise ValueError(f"calculate_gain: {nonlinearity!r} is none of {sorted(_GAINS)}")
+    return _GAINS[nonlinearity]
+
+
+def _fans(tensor: Tensor) -> tuple[int, int]:
+    """(inputs, outputs) that meet in one unit, for a weight of shape (out, in, …)."""
+    if tensor.ndim < 2:
+        raise ShapeError(f"fan in and fan out need at least two dimensions, not shape {tensor.shape}")
+    field = math.prod(tensor.shape[2:])
+    return tensor.shape[1] * field, tensor.shape[0] * field
+
+
+def xavier_uniform_(tensor: Tensor, gain: float = 1.0) -> Tensor:
+    """Uniform, of variance 2·gain² / (in + out) (Glorot and Bengio, 2010)."""
+    bound = gain * math.sqrt(6 / sum(_fans(tensor)))
+    return uniform_(tensor, -bound, bound)
+
+
+def xavier_normal_(tensor: Tensor, gain: float = 1.0) -> Tensor:
+    """Normal, of variance 2·gain² / (in + out) (Glorot and Bengio, 2010)."""
+    return normal_(tensor, 0.0, gain * math.sqrt(2 / sum(_fans(tensor))))
+
+
+def _kaiming(tensor: Tensor, a: float, mode: str, nonlinearity: str) -> float:
+    if mode not in ("fan_in", "fan_out"):
+        raise ValueError(f"mode is 'fan_in' or 'fan_out', not {mode!r}")
+    fan = _fans(tensor)[mode == "fan_out"]
+    return calculate_gain(nonlinearity, a) / math.sqrt(fan)
+
+
+def kaiming_uniform_(tensor: Tensor, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu") -> Tensor:
+    """Uniform, of variance gain² / fan (He et al., 2015)."""
+    bound = math.sqrt(3) * _kaiming(tensor, a, mode, nonlinearity)
+    return uniform_(tensor, -bound, bound)
+
+
+def kaiming_normal_(tensor: Tensor, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu") -> Tensor:
+    """Normal, of variance gain² / fan (He et al., 2015)."""
+    return normal_(tensor, 0.0, _kaiming(tensor, a, mode, nonlinearity))

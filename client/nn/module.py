@@ -1,0 +1,333 @@
+"""The module: a tree of parameters, buffers and other modules, which is called like a function."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple, TypeVar
+
+from gt.client import autograd, creation, modes
+from gt.client.tensor import Tensor
+
+from gt.dtypes import as_dtype
+from gt.errors import GTError, ShapeError
+
+from .parameter import Buffer, Parameter, marked
+
+Self = TypeVar("Self", bound="Module")
+
+
+class LoadResult(NamedTuple):
+    """What `load_state_dict` could not match."""
+
+    missing_keys: list[str]
+    unexpected_keys: list[str]
+
+
+class Module:
+    """Base class of everything that has parameters. Assigning a parameter or a module to an attribute registers it."""
+
+    training: bool
+    _parameters: dict[str, Parameter | None]
+    _buffers: dict[str, Tensor | None]
+    _transient: set[str]
+    _modules: dict[str, Module | None]
+    _forward_hooks: list[Callable[..., Any]]
+    _forward_pre_hooks: list[Callable[..., Any]]
+
+    def __init__(self) -> None:
+        state = self.__dict__
+        state["training"] = True
+        state["_parameters"] = {}
+        state["_buffers"] = {}
+        state["_transient"] = set()
+        state["_modules"] = {}
+        state["_forward_hooks"] = []
+        state["_forward_pre_hooks"] = []
+
+    def forward(self, *args: Any, **options: Any) -> Any:
+        """What calling the module computes; each class has its own."""
+        raise NotImplementedError(f"{type(self).__name__} has no forward()")
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        if not self._forward_hooks and not self._forward_pre_hooks:
+            return self.forward(*args, **options)
+        for hook in list(self._forward_pre_hooks):
+            changed = hook(self, args)
+            if changed is not None:
+                args = changed if isinstance(changed, tuple) else (changed,)
+        result = self.forward(*args, **options)
+        for hook in list(self._forward_hooks):
+            changed = hook(self, args, result)
+            result = result if changed is None else changed
+        return result
+
+    # registration
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        state = self.__dict__
+        if isinstance(value, (Parameter, Module, Buffer)) and "_modules" not in state:
+            raise GTError(f"call super().__init__() before assigning {name} to a {type(self).__name__}")
+        if isinstance(value, Parameter):
+            self._drop(name)
+            self._parameters[name] = value
+        elif isinstance(value, Module):
+            self._drop(name)
+            self._modules[name] = value
+        elif isinstance(value, Buffer) or (isinstance(value, Tensor) and name in state.get("_buffers", ())):
+            if name not in self._buffers:
+                self._drop(name)
+            self._buffers[name] = value
+        elif value is None and "_modules" in state:
+            for table in (self._parameters, self._buffers, self._modules):
+                if name in table:
+                    table[name] = None
+                    return
+            state[name] = None
+        elif name in state.get("_parameters", ()):
+            raise TypeError(f"{name} is a parameter: assign a gt.nn.Parameter or None, not {type(value).__name__}")
+        else:
+            if name in state.get("_modules", ()):
+                del self._modules[name]
+            object.__setattr__(self, name, value)
+
+    def _drop(self, name: str) -> None:
+        for table in (self.__dict__, self._parameters, self._buffers, self._modules):
+            table.pop(name, None)
+
+    def __getattr__(self, name: str) -> Any:
+        for table in ("_parameters", "_modules", "_buffers"):
+            found = self.__dict__.get(table, {})
+            if name in found:
+                return found[name]
+        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+
+    def __delattr__(self, name: str) -> None:
+        for table in (self._parameters, self._buffers, self._modules):
+            if name in table:
+                del table[name]
+                return
+        object.__delattr__(self, name)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*object.__dir__(self), *self._parameters, *self._buffers, *self._modules})
+
+    def register_parameter(self, name: str, param: Parameter | None) -> None:
+        """Register a parameter, or None in the place of one."""
+        self._drop(name)
+        self._parameters[name] = param
+
+    def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
+        """Register a tensor that is part of the state but not learnt; `persistent=False` keeps it from `state_dict()`."""
+        self._drop(name)
+        self._buffers[name] = tensor
+        if persistent:
+            self._transient.discard(name)
+        else:
+            self._transient.add(name)
+
+    def register_module(self, name: str, module: Module | None) -> None:
+        """Register a module under a name."""
+        self.add_module(name, module)
+
+    def add_module(self, name: str, module: Module | None) -> None:
+        """Register a module under a name."""
+        if not name or "." in name:
+            raise ValueError(f"a module's name is not empty and has no dot: {name!r}")
+        self._drop(name)
+        self._modules[name] = module
+
+    def register_forward_hook(self, hook: Callable[..., Any]) -> autograd.HookHandle:
+        """Call `hook(module, args, result)` after each forward; what it returns, unless None, replaces the result."""
+        self._forward_hooks.append(hook)
+        return autograd.HookHandle(self._forward_hooks, hook)
+
+    def register_forward_pre_hook(self, hook: Callable[..., Any]) -> autograd.HookHandle:
+        """Call `hook(module, args)` before each forward; what it returns, unless None, replaces the arguments."""
+        self._forward_pre_hooks.append(hook)
+        return autograd.HookHandle(self._forward_pre_hooks, hook)
+
+    # the tree
+
+    def named_modules(self, memo: set[Module] | None = None, prefix: str = "") -> Iterator[tuple[str, Module]]:
+        """This module and all below it, each once, with their dotted names."""
+        seen = set() if memo is None else memo
+        if self in seen:
+            return
+        seen.add(self)
+        yield prefix, self
+        for name, module in self._modules.items():
+            if module is not None:
+                yield from module.named_modules(seen, f"{prefix}.{name}" if prefix else name)
+
+    def modules(self) -> Iterator[Module]:
+        """This module and all below it, each once."""
+        return (module for _, module in self.named_modules())
+
+    def named_children(self) -> Iterator[tuple[str, Module]]:
+        """The modules right below, with their names."""
+        return ((name, module) for name, module in self._modules.items() if module is not None)
+
+    def children(self) -> Iterator[Module]:
+        """The modules right below."""
+        return (module for _, module in self.named_children())
+
+    def get_submodule(self, target: str) -> Module:
+        """The module with a dotted name."""
+        module: Module = self
+        for name in target.split(".") if target else ():
+            found = module._modules.get(name)
+            if found is None:
+                raise AttributeError(f"{type(module).__name__} has no module {name!r}")
+            module = found
+        return module
+
+    def _named(self, table: str, prefix: str, recurse: bool) -> Iterator[tuple[str, Tensor]]:
+        seen: set[int] = set()
+        for path, module in self.named_modules(prefix=prefix) if recurse else [(prefix, self)]:
+            for name, tensor in getattr(module, table).items():
+                if tensor is not None and id(tensor) not in seen:
+                    seen.add(id(tensor))
+                    yield (f"{path}.{name}" if path else name), tensor
+
+    def named_parameters(self, prefix: str = "", recurse: bool = True) -> Iterator[tuple[str, Parameter]]:
+        """All parameters, each once, with their dotted names."""
+        return self._named("_parameters", prefix, recurse)  # type: ignore[return-value]  # that table holds parameters
+
+    def parameters(self, recurse: bool = True) -> Iterator[Parameter]:
+        """All parameters, each once."""
+        return (parameter for _, parameter in self.named_parameters(recurse=recurse))
+
+    def named_buffers(self, prefix: str = "", recurse: bool = True) -> Iterator[tuple[str, Tensor]]:
+        """All buffers, each once, with their dotted names."""
+        return self._named("_buffers", prefix, recurse)
+
+    def buffers(self, recurse: bool = True) -> Iterator[Tensor]:
+        """All buffers, each once."""
+        return (buffer for _, buffer in self.named_buffers(recurse=recurse))
+
+    # state
+
+    def _state(self) -> Iterator[tuple[str, Tensor]]:
+        for path, module in _paths(self, ""):
+            for name, tensor in (*module._parameters.items(), *module._buffers.items()):
+                if tensor is not None and name not in module._transient:
+                    yield (f"{path}.{name}" if path else name), tensor
+
+    def state_dict(self) -> OrderedDict[str, Tensor]:
+        """Every parameter and persistent buffer by its dotted name: detached views, which see later updates."""
+        return OrderedDict((name, tensor.detach()) for name, tensor in self._state())
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> LoadResult:
+        """Write tensors or arrays into the parameters and buffers of the same names.
+
+        Raises `ShapeError` for a wrong shape and, when `strict`, `GTError` for names that do not match.
+        """
+        own = dict(self._state())
+        result = LoadResult([name for name in own if name not in state_dict], [n for n in state_dict if n not in own])
+        if strict and (result.missing_keys or result.unexpected_keys):
+            raise GTError(
+                f"load_state_dict for {type(self).__name__}: "
+                f"missing {result.missing_keys}, unexpected {result.unexpected_keys}"
+            )
+        loaded = {name: creation.as_tensor(value) for name, value in state_dict.items() if name in own}
+        for name, value in loaded.items():
+            if value.shape != own[name].shape:
+                raise ShapeError(f"load_state_dict: {name} has shape {own[name].shape}, not {value.shape}")
+        with modes.no_grad():
+            for name, value in loaded.items():
+                own[name].copy_(value)
+        return result
+
+    # all at once
+
+    def train(self: Self, mode: bool = True) -> Self:
+        """Set training mode, here and below."""
+        for module in self.modules():
+            module.__dict__["training"] = mode
+        return self
+
+    def eval(self: Self) -> Self:
+        """Leave training mode, here and below."""
+        return self.train(False)
+
+    def requires_grad_(self: Self, requires_grad: bool = True) -> Self:
+        """Have all parameters learn, or not."""
+        for parameter in self.parameters():
+            parameter.requires_grad_(requires_grad)
+        return self
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget all gradients, or set them to zero."""
+        for parameter in self.parameters():
+            if parameter.grad is not None:
+                parameter.grad = None if set_to_none else creation.zeros_like(parameter)
+
+    def apply(self: Self, function: Callable[[Module], Any]) -> Self:
+        """Call `function` with every module, those below first."""
+        for module in self.children():
+            module.apply(function)
+        function(self)
+        return self
+
+    def to(self: Self, *args: Any, **options: Any) -> Self:
+        """All floating-point parameters and buffers in another dtype. Devices are accepted and mean nothing."""
+        dtype = options.get("dtype")
+        for argument in args:
+            if isinstance(argument, Tensor):
+                dtype = argument.dtype
+            elif not isinstance(argument, (str, bool)):
+                dtype = argument
+        if dtype is None:
+            return self
+        wanted = as_dtype(dtype)
+        for tensor in (*self.parameters(), *self.buffers()):
+            if tensor.dtype.kind == "f" and tensor.dtype is not wanted:
+                cast = tensor.detach().to(wanted)
+                tensor.data = marked(cast) if isinstance(tensor, Parameter) else cast
+                if tensor.grad is not None:
+                    tensor.grad = tensor.grad.to(wanted)
+        return self
+
+    def double(self: Self) -> Self:
+        """All floating-point parameters and buffers as float64."""
+        return self.to(dtype="float64")
+
+    def float(self: Self) -> Self:
+        """All floating-point parameters and buffers as float32."""
+        return self.to(dtype="float32")
+
+    def half(self: Self) -> Self:
+        """All floating-point parameters and buffers as float16."""
+        return self.to(dtype="float16")
+
+    def cuda(self: Self, device: Any = None) -> Self:
+        """The module itself: where tensors live is the service's concern."""
+        return self
+
+    def cpu(self: Self) -> Self:
+        """The module itself: where tensors live is the service's concern."""
+        return self
+
+    # printing
+
+    def extra_repr(self) -> str:
+        """What a printed module says in its parentheses."""
+        return ""
+
+    def __repr__(self) -> str:
+        extra = self.extra_repr()
+        lines = extra.splitlines() if extra else []
+        for name, module in self._modules.items():
+            lines.append(f"({name}): " + repr(module).replace("\n", "\n  "))
+        if not self._modules:
+            return f"{type(self).__name__}({extra})"
+        return "\n  ".join([f"{type(self).__name__}(", *lines]) + "\n)"
+
+
+def _paths(module: Module, prefix: str) -> Iterator[tuple[str, Module]]:
+    """Every path to every module: one that is shared has several, all of which are part of the state."""
+    yield prefix, module
+    for name, child in module._modules.items():
+        if child is not None:
+            yield from _paths(child, f"{prefix}.{name}" if prefix else name)

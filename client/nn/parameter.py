@@ -1,0 +1,39 @@
+"""Parameters: the leaves that a module learns. Their creation says `param`, to which sharding rules bind."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from gt.client import apply as emission
+from gt.client import autograd, creation
+from gt.client.tensor import Tensor
+
+from gt.errors import DTypeError
+
+
+class Parameter(Tensor):
+    """A tensor that a module registers among its parameters. Copies nothing: values never change."""
+
+    __slots__ = ()
+    _param: ClassVar[bool] = True
+
+    def __init__(self, data: Any, requires_grad: bool = True) -> None:
+        source = creation.as_tensor(data)
+        if requires_grad and source.dtype.kind != "f":
+            raise DTypeError(f"a parameter of {source.dtype} cannot require grad: pass requires_grad=False")
+        value = marked(source)._value
+        super().__init__(value, autograd.Leaf(value, param=True) if requires_grad else None)
+
+
+class Buffer(Tensor):
+    """A tensor that a module registers among its buffers: part of its state, not learnt."""
+
+    __slots__ = ()
+
+    def __init__(self, data: Any) -> None:
+        super().__init__(creation.as_tensor(data)._current())
+
+
+def marked(source: Tensor) -> Tensor:
+    """The values of `source` as a parameter's, in the signal that the program is inside."""
+    return emission.apply("tag", (Tensor(source._current()),), True)

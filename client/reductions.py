@@ -1,0 +1,265 @@
+"""Functions that reduce along axes: sums, extremes, moments, and what normalises by them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from gt.dtypes import as_dtype, bool_, int64
+from gt.errors import DTypeError, ShapeError
+
+from . import apply as emission
+from . import arithmetic, creation, shaping
+from . import tensor as core
+
+if TYPE_CHECKING:
+    from .tensor import Tensor
+
+_UNSET: Final[Any] = object()
+
+
+class Extremes(NamedTuple):
+    """What `max` and `min` along one axis return: the extreme values and the indices where they were found."""
+
+    values: Tensor
+    indices: Tensor
+
+
+def spelled(name: str, torch: Any, numpy: Any, default: Any) -> Any:
+    """The one argument of two spellings (`dim`/`axis`, `keepdim`/`keepdims`). `TypeError` when both are given."""
+    if numpy is _UNSET or numpy is None:
+        return torch
+    if torch is not default:
+        raise TypeError(f"{name}: give either dim and keepdim or axis and keepdims, not both")
+    return numpy
+
+
+def axes_of(name: str, axis: Any, x: Tensor) -> tuple[int, ...]:
+    """Axes as instructions carry them: non-negative, sorted, distinct. None means all of them."""
+    if axis is None:
+        return tuple(range(x.ndim))
+    if not isinstance(axis, Sequence):
+        return (shaping.axis_of(name, axis, x.shape),)
+    axes = sorted(shaping.axis_of(name, each, x.shape) for each in axis)
+    if len(set(axes)) != len(axes):
+        raise ShapeError(f"{name}: axes {tuple(axis)} of shape {x.shape} repeat each other")
+    return tuple(axes) if axes else tuple(range(x.ndim))
+
+
+def _without_dimensions(x: Tensor, axis: Any) -> bool:
+    """PyTorch lets a tensor without dimensions be reduced along axis 0 or −1, which changes nothing."""
+    return x.ndim == 0 and (axis in (0, -1) or axis in ((0,), (-1,)))
+
+
+def _reduce(name: str, x: Tensor, axis: Any, keepdims: Any) -> Tensor:
+    axes = () if _without_dimensions(x, axis) else axes_of(name, axis, x)
+    return emission.apply(name, (x,), axes, bool(keepdims))
+
+
+def _total(name: str, input: Any, axis: Any, keepdims: Any, dtype: Any) -> Tensor:
+    x = arithmetic.tensor_of(name, input)
+    if dtype is not None:
+        x = arithmetic.cast(x, dtype)
+    elif x._value.spec.dtype.kind != "f":
+        x = arithmetic.cast(x, int64)
+    return _reduce(name, x, axis, keepdims)
+
+
+def sum(
+    input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None, axis: Any = None, keepdims: Any = _UNSET
+) -> Tensor:
+    """The sum over axes. Booleans and integers give int64, unless `dtype` says otherwise."""
+    return _total("sum", input, spelled("sum", dim, axis, None), spelled("sum", keepdim, keepdims, False), dtype)
+
+
+def prod(
+    input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None, axis: Any = None, keepdims: Any = _UNSET
+) -> Tensor:
+    """The product over axes. Booleans and integers give int64, unless `dtype` says otherwise."""
+    return _total("prod", input, spelled("prod", dim, axis, None), spelled("prod", keepdim, keepdims, False), dtype)
+
+
+def _floating(name: str, input: Any, dtype: Any) -> Tensor:
+    x = arithmetic.tensor_of(name, input)
+    if dtype is not None:
+        x = arithmetic.cast(x, dtype)
+    if x._value.spec.dtype.kind != "f":
+        raise DTypeError(f"{name} takes floating-point numbers, not {x.dtype}: cast first, or pass dtype=")
+    return x
+
+
+def _count(x: Tensor, axes: tuple[int, ...]) -> int:
+    return math.prod(x.shape[axis] for axis in axes)
+
+
+def mean(
+    input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None, axis: Any = None, keepdims: Any = _UNSET
+) -> Tensor:
+    """The mean over axes, of floating-point numbers."""
+    x = _floating("mean", input, dtype)
+    axis = spelled("mean", dim, axis, None)
+    axes = () if _without_dimensions(x, axis) else axes_of("mean", axis, x)
+    total = emission.apply("sum", (x,), axes, bool(spelled("mean", keepdim, keepdims, False)))
+    return emission.apply("div", (total, float(_count(x, axes))))
+
+
+def var(
+    input: Any,
+    dim: Any = None,
+    unbiased: bool | None = None,
+    keepdim: bool = False,
+    *,
+    correction: float = 1,
+    axis: Any = None,
+    keepdims: Any = _UNSET,
+) -> Tensor:
+    """The variance over axes: the sum of squares about the mean over (number − `correction`), never below 0."""
+    if isinstance(dim, bool):
+        dim, unbiased = None, dim
+    if unbiased is not None:
+        correction = 1 if unbiased else 0
+    x = _floating("var", input, None)
+    axis = spelled("var", dim, axis, None)
+    axes = () if _without_dimensions(x, axis) else axes_of("var", axis, x)
+    count = _count(x, axes)
+    center = emission.apply("div", (emission.apply("sum", (x,), axes, True), float(count)))
+    squares = emission.apply("square", (emission.apply("sub", (x, center)),))
+    total = emission.apply("sum", (squares,), axes, bool(spelled("var", keepdim, keepdims, False)))
+    return emission.apply("div", (total, float(count - correction) if count > correction else 0.0))
+
+
+def std(
+    input: Any,
+    dim: Any = None,
+    unbiased: bool | None = None,
+    keepdim: bool = False,
+    *,
+    correction: float = 1,
+    axis: Any = None,
+    keepdims: Any = _UNSET,
+) -> Tensor:
+    """The square root of `var`."""
+    spread = var(input, dim, unbiased, keepdim, correction=correction, axis=axis, keepdims=keepdims)
+    return emission.apply("sqrt", (spread,))
+
+
+def amax(input: Any, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: Any = _UNSET) -> Tensor:
+    """The largest over axes; a gradient is shared by equals."""
+    return _reduce(
+        "max",
+        arithmetic.tensor_of("amax", input),
+        spelled("amax", dim, axis, None),
+        spelled("amax", keepdim, keepdims, False),
+    )
+
+
+def amin(input: Any, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: Any = _UNSET) -> Tensor:
+    """The smallest over axes; a gradient is shared by equals."""
+    return _reduce(
+        "min",
+        arithmetic.tensor_of("amin", input),
+        spelled("amin", dim, axis, None),
+        spelled("amin", keepdim, keepdims, False),
+    )
+
+
+def _extreme(name: str, input: Any, dim: Any, keepdim: Any, axis: Any, keepdims: Any) -> Any:
+    x = arithmetic.tensor_of(name, input)
+    if isinstance(dim, core.Tensor):
+        return arithmetic.binary(f"{name}imum", x, dim)
+    axis = spelled(name, dim, axis, None)
+    keep = spelled(name, keepdim, keepdims, False)
+    if axis is None:
+        return _reduce(name, x, None, keep)
+    if isinstance(axis, Sequence):
+        raise TypeError(f"{name} with several axes has no indices: use a{name}")
+    if _without_dimensions(x, axis):
+        return Extremes(arithmetic.clone(x), creation.zeros((), dtype=int64))
+    at = shaping.axis_of(name, axis, x.shape)
+    indices = emission.apply(f"arg{name}", (x,), at, True)
+    values = emission.apply("gather", (x, indices), at)
+    if keep:
+        return Extremes(values, indices)
+    shape = x.shape[:at] + x.shape[at + 1 :]
+    return Extremes(emission.apply("reshape", (values,), shape), emission.apply("reshape", (indices,), shape))
+
+
+def max(input: Any, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: Any = _UNSET) -> Any:
+    """Over everything: the largest, a tensor. Along one axis: `(values, indices)`. With a second tensor: `maximum`."""
+    return _extreme("max", input, dim, keepdim, axis, keepdims)
+
+
+def min(input: Any, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: Any = _UNSET) -> Any:
+    """Over everything: the smallest, a tensor. Along one axis: `(values, indices)`. With a second tensor: `minimum`."""
+    return _extreme("min", input, dim, keepdim, axis, keepdims)
+
+
+def _arg(name: str, input: Any, axis: Any, keepdims: bool) -> Tensor:
+    x = arithmetic.tensor_of(name, input)
+    if axis is None or x.ndim == 0:
+        if axis is not None and not _without_dimensions(x, axis):
+            shaping.axis_of(name, axis, x.shape)
+        flat = emission.apply("reshape", (x,), (x._value.spec.size,))
+        index = emission.apply(name, (flat,), 0, False)
+        return emission.apply("reshape", (index,), (1,) * x.ndim) if keepdims else index
+    return emission.apply(name, (x,), shaping.axis_of(name, axis, x.shape), bool(keepdims))
+
+
+def argmax(input: Any, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: Any = _UNSET) -> Tensor:
+    """The index of the first largest along an axis, or in the flattened tensor; int64."""
+    return _arg("argmax", input, spelled("argmax", dim, axis, None), spelled("argmax", keepdim, keepdims, False))
+
+
+def argmin(input: Any, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: Any = _UNSET) -> Tensor:
+    """The index of the first smallest along an axis, or in the flattened tensor; int64."""
+    return _arg("argmin", input, spelled("argmin", dim, axis, None), spelled("argmin", keepdim, keepdims, False))
+
+
+def any(input: Any, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: Any = _UNSET) -> Tensor:
+    """Whether one element is non-zero, over axes."""
+    x = arithmetic.cast(input, bool_)
+    return _reduce("any", x, spelled("any", dim, axis, None), spelled("any", keepdim, keepdims, False))
+
+
+def all(input: Any, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: Any = _UNSET) -> Tensor:
+    """Whether every element is non-zero, over axes."""
+    x = arithmetic.cast(input, bool_)
+    return _reduce("all", x, spelled("all", dim, axis, None), spelled("all", keepdim, keepdims, False))
+
+
+def _along(name: str, input: Any, dim: Any, dtype: Any, axis: Any) -> Tensor:
+    dim = spelled(name, dim, axis, None)
+    if dim is None:
+        raise TypeError(f"{name} needs the axis along which to normalise: pass dim=")
+    x = arithmetic.tensor_of(name, input)
+    if dtype is not None:
+        x = arithmetic.cast(x, as_dtype(dtype))
+    if _without_dimensions(x, dim):
+        return arithmetic.exp(arithmetic.sub(x, x)) if name == "softmax" else arithmetic.sub(x, x)
+    return emission.apply(name, (x,), shaping.axis_of(name, dim, x.shape))
+
+
+def softmax(input: Any, dim: int | None = None, dtype: Any = None, *, axis: int | None = None) -> Tensor:
+    """`eˣ` over its sum along an axis."""
+    return _along("softmax", input, dim, dtype, axis)
+
+
+def log_softmax(input: Any, dim: int | None = None, dtype: Any = None, *, axis: int | None = None) -> Tensor:
+    """The logarithm of `softmax`, without the overflow."""
+    return _along("log_softmax", input, dim, dtype, axis)
+
+
+def logsumexp(
+    input: Any, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: Any = _UNSET
+) -> Tensor:
+    """`log Σ eˣ` over axes, shifted by the largest so that nothing overflows."""
+    x = arithmetic.tensor_of("logsumexp", input)
+    x = x if x.dtype.kind == "f" else arithmetic.div(x, 1)
+    axis = spelled("logsumexp", dim, axis, None)
+    keep = spelled("logsumexp", keepdim, keepdims, False)
+    with emission.with_changes(grad=False):
+        top = amax(x, axis, True)
+        top = arithmetic.where(arithmetic.isfinite(top), top, 0.0)
+    total = arithmetic.log(sum(arithmetic.exp(arithmetic.sub(x, top)), axis, keep))
+    return arithmetic.add(total, top if keep else emission.apply("reshape", (top,), total.shape))

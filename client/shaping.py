@@ -1,0 +1,381 @@
+"""Functions that keep the elements and change where they are: shapes, orders, joins, parts, and indexing along an axis.
+
+Reshapes that would not copy, permutations, expansions and parts are views (`views.py`).
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from gt.dtypes import result_type
+from gt.errors import DTypeError, ShapeError
+
+from . import apply as emission
+from . import arithmetic, creation, views
+
+if TYPE_CHECKING:
+    from .tensor import Tensor
+
+
+def axis_of(name: str, axis: Any, shape: tuple[int, ...], extra: int = 0) -> int:
+    """A non-negative axis of `shape` (with `extra` dimensions more). Raises `ShapeError` when there is none such."""
+    ndim = len(shape) + extra
+    try:
+        at = operator.index(axis)
+    except TypeError:
+        raise TypeError(f"{name}: an axis is an integer, not {axis!r}") from None
+    if not -ndim <= at < ndim:
+        raise ShapeError(f"{name}: axis {at} is out of range for shape {shape}")
+    return at + ndim if at < 0 else at
+
+
+def ints(sizes: tuple[Any, ...]) -> tuple[int, ...]:
+    """Integers given one by one or as one sequence."""
+    if len(sizes) == 1 and isinstance(sizes[0], Sequence):
+        sizes = tuple(sizes[0])
+    return tuple(map(operator.index, sizes))
+
+
+def _whole(x: Tensor, sizes: tuple[int, ...]) -> tuple[int, ...]:
+    """`sizes` with −1 worked out."""
+    if -1 in sizes:
+        rest = -math.prod(sizes)
+        if rest <= 0 or sizes.count(-1) > 1 or x._value.spec.size % rest:
+            raise ShapeError(f"reshape: shape {x.shape} of {x._value.spec.size} elements cannot become {sizes}")
+        at = sizes.index(-1)
+        return (*sizes[:at], x._value.spec.size // rest, *sizes[at + 1 :])
+    if sizes and min(sizes) < 0:
+        raise ShapeError(f"reshape: {sizes} has a negative size")
+    return sizes
+
+
+def _dense(x: Tensor, shape: tuple[int, ...]) -> bool:
+    """Whether `x` can be seen in `shape` without a copy."""
+    if x._view is None:
+        return True
+    strides = views.strides_of(x)
+    return strides is not None and views.reshaped(x.shape, strides, shape) is not None
+
+
+def _reshape(input: Any, sizes: tuple[int, ...]) -> Tensor:
+    x = arithmetic.tensor_of("reshape", input)
+    shape = _whole(x, sizes)
+    if math.prod(shape) == x._value.spec.size and not _dense(x, shape):
+        return emission.apply("reshape", (x,), shape)
+    return views.view_of(x, "reshape", shape)
+
+
+def reshape(input: Any, *shape: Any) -> Tensor:
+    """The same elements in another shape, one size of which may be −1; a view unless it would have to copy."""
+    return _reshape(input, ints(shape))
+
+
+def view(input: Any, *shape: Any) -> Tensor:
+    """As `reshape`, but refuses where that would have to copy."""
+    x = arithmetic.tensor_of("view", input)
+    sizes = _whole(x, ints(shape))
+    if math.prod(sizes) == x._value.spec.size and not _dense(x, sizes):
+        raise ShapeError(f"view: shape {x.shape} cannot be seen as {sizes} without a copy: use reshape")
+    return views.view_of(x, "reshape", sizes)
+
+
+def reshape_as(input: Any, other: Tensor) -> Tensor:
+    """`input` in the shape of `other`."""
+    return _reshape(input, other.shape)
+
+
+def flatten(input: Any, start_dim: int = 0, end_dim: int = -1) -> Tensor:
+    """Dimensions from `start_dim` to `end_dim` as one."""
+    x = arithmetic.tensor_of("flatten", input)
+    if x.ndim == 0:
+        return _reshape(x, (1,))
+    first, last = axis_of("flatten", start_dim, x.shape), axis_of("flatten", end_dim, x.shape)
+    if first > last:
+        raise ShapeError(f"flatten: start_dim {start_dim} comes after end_dim {end_dim} in shape {x.shape}")
+    return _reshape(x, (*x.shape[:first], math.prod(x.shape[first : last + 1]), *x.shape[last + 1 :]))
+
+
+def ravel(input: Any) -> Tensor:
+    """All elements in one dimension."""
+    return flatten(input)
+
+
+def contiguous(input: Any) -> Tensor:
+    """The same values in row-major order: the tensor itself, unless it is a view that lies otherwise."""
+    x = arithmetic.tensor_of("contiguous", input)
+    return x if x.is_contiguous() else arithmetic.clone(x)
+
+
+def unflatten(input: Any, dim: int, sizes: Sequence[int]) -> Tensor:
+    """One dimension as several, one of whose sizes may be −1."""
+    x = arithmetic.tensor_of("unflatten", input)
+    at = axis_of("unflatten", dim, x.shape)
+    known = -math.prod(sizes) if -1 in sizes else 0
+    parts = [x.shape[at] // known if size == -1 and known > 0 else size for size in sizes]
+    return _reshape(x, (*x.shape[:at], *parts, *x.shape[at + 1 :]))
+
+
+def permute(input: Any, *dims: Any) -> Tensor:
+    """Dimensions in another order: dimension i of the result is dimension dims[i]."""
+    x = arithmetic.tensor_of("permute", input)
+    axes = tuple([axis_of("permute", axis, x.shape) for axis in ints(dims)])
+    return views.view_of(x, "permute", axes)
+
+
+def transpose(input: Any, dim0: Any = None, dim1: Any = None, *, axes: Any = None) -> Tensor:
+    """Two dimensions swapped; or, in NumPy's way, all in the order `axes`, which is reversed when absent."""
+    x = arithmetic.tensor_of("transpose", input)
+    if dim1 is None:
+        order = axes if dim0 is None else dim0
+        return permute(x, tuple(reversed(range(x.ndim))) if order is None else order)
+    if x.ndim == 0 and dim0 in (0, -1) and dim1 in (0, -1):
+        return permute(x, ())
+    a, b = axis_of("transpose", dim0, x.shape), axis_of("transpose", dim1, x.shape)
+    swapped = list(range(x.ndim))
+    swapped[a], swapped[b] = b, a
+    return views.view_of(x, "permute", tuple(swapped))
+
+
+def t(input: Any) -> Tensor:
+    """A matrix with its dimensions swapped; fewer dimensions stay."""
+    x = arithmetic.tensor_of("t", input)
+    if x.ndim > 2:
+        raise ShapeError(f"t takes at most two dimensions, not shape {x.shape}: use .mT or transpose")
+    return views.view_of(x, "permute", tuple(reversed(range(x.ndim))))
+
+
+def movedim(input: Any, source: Any, destination: Any) -> Tensor:
+    """Dimensions moved to other places, the rest in order."""
+    x = arithmetic.tensor_of("movedim", input)
+    start = [axis_of("movedim", axis, x.shape) for axis in (source if isinstance(source, Sequence) else (source,))]
+    end = [
+        axis_of("movedim", a, x.shape) for a in (destination if isinstance(destination, Sequence) else (destination,))
+    ]
+    if len(start) != len(end) or len(set(start)) != len(start) or len(set(end)) != len(end):
+        raise ShapeError(f"movedim: {source} and {destination} do not pair distinct dimensions of shape {x.shape}")
+    placed = dict(zip(end, start, strict=True))
+    rest = iter([axis for axis in range(x.ndim) if axis not in start])
+    return permute(x, tuple(placed[axis] if axis in placed else next(rest) for axis in range(x.ndim)))
+
+
+def unsqueeze(input: Any, dim: int | None = None, *, axis: int | None = None) -> Tensor:
+    """A new dimension of size 1 before `dim`."""
+    x = arithmetic.tensor_of("unsqueeze", input)
+    at = axis_of("unsqueeze", dim if axis is None else axis, x.shape, 1)
+    return views.view_of(x, "reshape", (*x.shape[:at], 1, *x.shape[at:]))
+
+
+def squeeze(input: Any, dim: Any = None, *, axis: Any = None) -> Tensor:
+    """Without the dimensions of size 1, or without those of them that `dim` names."""
+    x = arithmetic.tensor_of("squeeze", input)
+    dim = dim if axis is None else axis
+    if dim is None:
+        drop = set(range(x.ndim))
+    elif x.ndim == 0:
+        drop = set()
+    else:
+        drop = {axis_of("squeeze", each, x.shape) for each in (dim if isinstance(dim, Sequence) else (dim,))}
+    return views.view_of(x, "reshape", tuple(s for i, s in enumerate(x.shape) if not (s == 1 and i in drop)))
+
+
+def expand(input: Any, *sizes: Any) -> Tensor:
+    """Broadcast to `sizes` (−1 keeps one): a view that cannot be written."""
+    x = arithmetic.tensor_of("expand", input)
+    shape = ints(sizes)
+    lead = len(shape) - x.ndim
+    kept = tuple(x.shape[i - lead] if size == -1 and i >= lead else size for i, size in enumerate(shape))
+    if kept and min(kept) < 0:
+        raise ShapeError(f"expand: shape {x.shape} does not broadcast to {shape}")
+    return views.view_of(x, "expand", kept)
+
+
+def expand_as(input: Any, other: Tensor) -> Tensor:
+    """Broadcast to the shape of `other`."""
+    return expand(input, other.shape)
+
+
+def broadcast_to(input: Any, shape: Sequence[int]) -> Tensor:
+    """Broadcast to `shape`."""
+    return expand(input, tuple(shape))
+
+
+def repeat(input: Any, *sizes: Any) -> Tensor:
+    """The tensor laid side by side, `sizes` times along each dimension."""
+    x = arithmetic.tensor_of("repeat", input)
+    times = ints(sizes)
+    lead = len(times) - x.ndim
+    if lead < 0:
+        raise ShapeError(f"repeat: {times} names fewer dimensions than shape {x.shape} has")
+    shape = (1,) * lead + x.shape
+    apart = emission.apply("reshape", (x,), tuple(n for size in shape for n in (1, size)))
+    spread = emission.apply("expand", (apart,), tuple(n for pair in zip(times, shape, strict=True) for n in pair))
+    return emission.apply("reshape", (spread,), tuple(n * size for n, size in zip(times, shape, strict=True)))
+
+
+def tile(input: Any, *dims: Any) -> Tensor:
+    """As `repeat`, where `dims` may be shorter than the shape."""
+    x, times = arithmetic.tensor_of("tile", input), ints(dims)
+    return repeat(x, (1,) * (x.ndim - len(times)) + times)
+
+
+# joins and parts
+
+
+def cat(tensors: Sequence[Any], dim: int = 0, *, axis: int | None = None) -> Tensor:
+    """Tensors joined along an axis, in the dtype in which they meet."""
+    parts = [arithmetic.tensor_of("cat", tensor) for tensor in tensors]
+    if not parts:
+        raise ShapeError("cat needs at least one tensor")
+    if parts[0].ndim == 0:
+        raise ShapeError("cat: tensors without dimensions cannot be joined: use stack")
+    dtype = result_type([(part.dtype, False) for part in parts], [])
+    at = axis_of("cat", dim if axis is None else axis, parts[0].shape)
+    return emission.apply("cat", tuple([arithmetic.cast(part, dtype) for part in parts]), at)
+
+
+def stack(tensors: Sequence[Any], dim: int = 0, *, axis: int | None = None) -> Tensor:
+    """Tensors of one shape joined along a new axis."""
+    parts = [arithmetic.tensor_of("stack", tensor) for tensor in tensors]
+    if not parts:
+        raise ShapeError("stack needs at least one tensor")
+    shape = parts[0].shape
+    for part in parts:
+        if part.shape != shape:
+            raise ShapeError(f"stack: shapes {shape} and {part.shape} differ")
+    at = axis_of("stack", dim if axis is None else axis, shape, 1)
+    return cat([emission.apply("reshape", (part,), (*shape[:at], 1, *shape[at:])) for part in parts], at)
+
+
+def narrow(input: Any, dim: int, start: int, length: int) -> Tensor:
+    """`length` elements from `start` on along one axis: a view."""
+    x = arithmetic.tensor_of("narrow", input)
+    at = axis_of("narrow", dim, x.shape)
+    size = x.shape[at]
+    first = start + size if start < 0 else start
+    if length < 0 or not 0 <= first <= size - length:
+        raise ShapeError(f"narrow: {length} elements from {start} on do not fit dimension {at} of shape {x.shape}")
+    return views.view_of(x, "slice", (at,), (length,), (1,), starts=(first if length else 0,))
+
+
+def split(
+    input: Any, split_size_or_sections: int | Sequence[int], dim: int = 0, *, axis: int | None = None
+) -> tuple[Tensor, ...]:
+    """Parts of a given size (the last may be smaller) or of given sizes along an axis: views."""
+    x = arithmetic.tensor_of("split", input)
+    at = axis_of("split", dim if axis is None else axis, x.shape)
+    size = x.shape[at]
+    if isinstance(split_size_or_sections, int):
+        step = split_size_or_sections
+        if step < 0 or (step == 0 and size):
+            raise ShapeError(f"split: parts of {step} do not make up dimension {at} of shape {x.shape}")
+        sections = [min(step, size - start) for start in range(0, size, step or 1)] or [0]
+    else:
+        sections = list(split_size_or_sections)
+        if sum(sections) != size or min(sections, default=0) < 0:
+            raise ShapeError(f"split: sizes {sections} do not add up to dimension {at} of shape {x.shape}")
+    starts = [sum(sections[:i]) for i in range(len(sections))]
+    return tuple([narrow(x, at, start, length) for start, length in zip(starts, sections, strict=True)])
+
+
+def chunk(input: Any, chunks: int, dim: int = 0, *, axis: int | None = None) -> tuple[Tensor, ...]:
+    """At most `chunks` parts of equal size (the last may be smaller) along an axis: views."""
+    x = arithmetic.tensor_of("chunk", input)
+    if chunks < 1:
+        raise ShapeError(f"chunk: {chunks} parts of shape {x.shape}")
+    at = axis_of("chunk", dim if axis is None else axis, x.shape)
+    size = -(-x.shape[at] // chunks)
+    return split(x, size, at) if size else tuple(narrow(x, at, 0, 0) for _ in range(chunks))
+
+
+def select(input: Any, dim: int, index: int) -> Tensor:
+    """One place along an axis, which is dropped: a view."""
+    x = arithmetic.tensor_of("select", input)
+    at = axis_of("select", dim, x.shape)
+    return x[(slice(None),) * at + (index,)]
+
+
+def unbind(input: Any, dim: int = 0) -> tuple[Tensor, ...]:
+    """All places along an axis, which is dropped: views."""
+    x = arithmetic.tensor_of("unbind", input)
+    at = axis_of("unbind", dim, x.shape)
+    return tuple([select(x, at, index) for index in range(x.shape[at])])
+
+
+# indexing along an axis
+
+
+def _index(name: str, index: Any) -> Tensor:
+    index = arithmetic.tensor_of(name, index)
+    if index.dtype.kind != "i":
+        raise DTypeError(f"{name}: an index tensor holds integers, not {index.dtype}")
+    return index
+
+
+def gather(input: Any, dim: int, index: Any) -> Tensor:
+    """`input[..., index[i], ...]` along `dim`; an index out of range is an error at the fetch."""
+    x = arithmetic.tensor_of("gather", input)
+    at = axis_of("gather", dim, x.shape)
+    return emission.apply("gather", (x, _index("gather", index)), at)
+
+
+def scatter_add(input: Any, dim: int, index: Any, src: Any) -> Tensor:
+    """`input` with the elements of `src` added at `index` along `dim`."""
+    x, values, index = (
+        arithmetic.tensor_of("scatter_add", input),
+        arithmetic.tensor_of("scatter_add", src),
+        _index("scatter_add", index),
+    )
+    at = axis_of("scatter_add", dim, x.shape)
+    if values.ndim == index.ndim and values.shape != index.shape:
+        for axis, size in enumerate(index.shape):
+            values = narrow(values, axis, 0, size)
+    return emission.apply("scatter_add", (x, index, values), at)
+
+
+def index_select(input: Any, dim: int, index: Any) -> Tensor:
+    """The places along `dim` that a one-dimensional integer tensor lists."""
+    x, index = arithmetic.tensor_of("index_select", input), _index("index_select", index)
+    at = axis_of("index_select", dim, x.shape)
+    if index.ndim > 1:
+        raise ShapeError(f"index_select: an index of at most one dimension, not of shape {index.shape}")
+    count = index._value.spec.size
+    column = emission.apply("reshape", (index,), tuple(count if i == at else 1 for i in range(x.ndim)))
+    shape = (*x.shape[:at], count, *x.shape[at + 1 :])
+    return emission.apply("gather", (x, emission.apply("expand", (column,), shape)), at)
+
+
+def one_hot(input: Any, num_classes: int = -1) -> Tensor:
+    """int64 of one more dimension: 1 at each class, else 0. Without `num_classes` the largest class is fetched."""
+    x = _index("one_hot", input)
+    if num_classes < 0:
+        num_classes = int(x.max().item()) + 1
+    shape = (*x.shape, num_classes)
+    index = emission.apply("reshape", (arithmetic.cast(x, "int64"),), (*x.shape, 1))
+    ones = creation.ones(index.shape, dtype="int64")
+    return emission.apply("scatter_add", (creation.zeros(shape, dtype="int64"), index, ones), x.ndim)
+
+
+def tril(input: Any, diagonal: int = 0) -> Tensor:
+    """The lower triangle of the last two dimensions, up to a diagonal; zeros above."""
+    return _triangle("tril", input, lambda row, column: arithmetic.le(column, arithmetic.add(row, diagonal)))
+
+
+def triu(input: Any, diagonal: int = 0) -> Tensor:
+    """The upper triangle of the last two dimensions, from a diagonal on; zeros below."""
+    return _triangle("triu", input, lambda row, column: arithmetic.ge(column, arithmetic.add(row, diagonal)))
+
+
+def _triangle(name: str, input: Any, keep: Any) -> Tensor:
+    x = arithmetic.tensor_of(name, input)
+    if x.ndim < 2:
+        raise ShapeError(f"{name} takes at least two dimensions, not shape {x.shape}")
+    rows, columns = x.shape[-2:]
+    return arithmetic.where(keep(unsqueeze(creation.arange(rows), 1), creation.arange(columns)), x, 0)
+
+
+swapaxes = swapdims = transpose
+concat = concatenate = cat
+moveaxis = movedim

@@ -1,0 +1,98 @@
+"""Signals: names in the program to which the YAML binds rules. They never change values.
+
+`context(name)` nests; a name with slashes is several nested ones. Hints are logged and otherwise ignored.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import ContextDecorator
+from typing import TYPE_CHECKING, Any
+
+from gt.errors import GTError
+
+from . import apply as emission
+from . import arithmetic
+
+if TYPE_CHECKING:
+    from .tensor import Tensor
+
+__all__ = ["context", "current", "enter", "exit", "tensor"]
+
+_log = logging.getLogger("gt")
+
+
+def _components(name: str) -> tuple[str, ...]:
+    parts = tuple(name.split("/")) if isinstance(name, str) else ()
+    if not parts or not all(parts):
+        raise ValueError(f"a signal is a name, or several joined by '/', not {name!r}")
+    return parts
+
+
+def _push(parts: tuple[str, ...], backward: tuple[str, ...] | None) -> emission.Context:
+    """Enter the signal `parts` within the current one; returns the context before."""
+    now = emission.current()
+    outer = now.signal if now.backward is None else now.backward
+    if backward is not None:
+        path: tuple[str, ...] | None = outer + parts[:-1] + backward
+    else:
+        path = None if now.backward is None else now.backward + parts
+    return emission.enter(emission.interned(now.signal + parts, now.phase, now.site, now.grad, path))
+
+
+def _restore(before: emission.Context) -> None:
+    """Back to the signal of `before`; a grad mode or phase changed in between stays."""
+    now = emission.current()
+    emission.enter(emission.interned(before.signal, now.phase, now.site, now.grad, before.backward))
+
+
+class context(ContextDecorator):  # noqa: N801  # read as gt.signal.context(...)
+    """What is computed inside carries this signal. `backward` names that of the gradients, in place of the last component."""
+
+    def __init__(self, name: str, backward: str | None = None, **hints: Any) -> None:
+        self._parts = _components(name)
+        self._backward = None if backward is None else _components(backward)
+        self._before: list[emission.Context] = []
+        for hint, value in hints.items():
+            _log.info("signal %s: hint %s=%r is noted; it changes no value", name, hint, value)
+
+    def _recreate_cm(self) -> context:
+        fresh = object.__new__(context)
+        fresh._parts, fresh._backward, fresh._before = self._parts, self._backward, []
+        return fresh
+
+    def __enter__(self) -> None:
+        self._before.append(_push(self._parts, self._backward))
+
+    def __exit__(self, *_: object) -> None:
+        _restore(self._before.pop())
+
+
+def enter(name: str) -> None:
+    """Enter a signal until `exit(name)`."""
+    _push(_components(name), None)
+
+
+def exit(name: str) -> None:
+    """Leave the signal that was entered last. Raises `GTError` when its name is another one."""
+    now = emission.current()
+    parts = _components(name)
+    if now.signal[-len(parts) :] != parts:
+        inside = "/".join(now.signal) or "no signal"
+        raise GTError(f"signal.exit({name!r}): the program is inside {inside}")
+    backward = None if now.backward is None else now.backward[: -len(parts)]
+    signal = now.signal[: -len(parts)]
+    if backward == signal:
+        backward = None
+    emission.enter(emission.interned(signal, now.phase, now.site, now.grad, backward))
+
+
+def current() -> tuple[str, ...]:
+    """The path of signals that the program is inside, outermost first."""
+    return emission.current().signal
+
+
+def tensor(x: Any, name: str) -> Tensor:
+    """`x`, placed as the signal `name` says."""
+    with context(name):
+        return emission.apply("tag", (arithmetic.tensor_of("signal.tensor", x),), False)

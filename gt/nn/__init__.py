@@ -1,0 +1,6 @@
+"""Modules, as in PyTorch: the client's, under the name by which programs import them."""
+
+from __future__ import annotations
+
+from gt.client.nn import *  # noqa: F403  # all of its public names
+from gt.client.nn import __all__ as __all__  # noqa: PLC0414  # and their list

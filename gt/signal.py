@@ -1,0 +1,6 @@
+"""Signals, to which the YAML binds rules: the client's, under the name by which programs import them."""
+
+from __future__ import annotations
+
+from gt.client.signal import *  # noqa: F403  # all of its public names
+from gt.client.signal import __all__ as __all__  # noqa: PLC0414  # and their list
