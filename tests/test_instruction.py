@@ -308,7 +308,7 @@ def test_random_structures_never_do_more_than_be_refused(raw: list[Any]) -> None
 @given(st.data())
 @settings(max_examples=150, deadline=None)
 def test_mutated_definitions_never_do_more_than_be_refused(data: st.DataObject) -> None:
-    """A definition that was right until something in it was changed is refused by an error of GT, or means something."""
+    """A definition that was right until something in it changed is refused by an error of GT, or means something."""
     whole = data.draw(st.sampled_from([pack_segment(network()), pack_segment(several()), body()]))
     survives(msgpack.packb(data.draw(mutated(msgpack.unpackb(whole)))))
 

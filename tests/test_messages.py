@@ -1,0 +1,229 @@
+"""Messages: every one comes back from its frames as it was, and whatever is not exactly one message is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgpack
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gt import messages as m
+from gt.errors import KINDS, GTError, IndexOutOfRange, OutOfMemory, ProtocolError, ShapeError, WorkerError
+
+SAMPLES: tuple[Any, ...] = (
+    m.Hello(m.VERSION, "client", {"pid": 7, "bulk": b"g1", "host": "here"}),
+    m.Welcome(3, {"workers": 2, "credits": 64}),
+    m.Ping(),
+    m.Goodbye("ProtocolError", "start afresh"),
+    m.Configure({"config": {"mesh": {"data": 2}}, "where": ["a.yaml:1"]}),
+    m.Define(1, b"\x95\x90"),
+    m.Drop(1),
+    m.Run(1, 1 << 40, [5, 6], [1, 2.5, True, float("inf")], [0], [9]),
+    m.Put(1 << 40, ["f32", [2]], ["net", "first"], False, b"12345678"),
+    m.Free([1, 2]),
+    m.Fetch(4, 1 << 40),
+    m.Ask(5, "statistics"),
+    m.Credit(12),
+    m.Cut(7, [[0, b"g2", [[0, 4]]]]),
+    m.Value(4, ["f32", [2]], 1, [[0, 2]], 0, b"g3", True, b""),
+    m.Failed(4, "WorkerLost", "worker 0 was lost"),
+    m.Answer(5, {"workers": 1}),
+    m.DefineMesh(1, [["data"], [2], [0, 1], [[1, 1]]], ["ipc:///a", "ipc:///b"]),
+    m.DropMesh(1),
+    m.DefinePlan(2, b"\x98"),
+    m.DropPlan(2),
+    m.Execute(9, 2, 3, 1 << 40, [5], [0.5], [], []),
+    m.Store(10, 3, 7, ["f32", [2]], 1, "S0|R", b"g1", b""),
+    m.Release(3, [7]),
+    m.Forget(3),
+    m.Collect(6, 4, 3, 7, True),
+    m.PeerLost(1, "killed"),
+    m.Done(9),
+    m.Poisoned(9, 3, "WorkerError", "no memory"),
+    m.Landed(3, 7),
+    m.Part(6, ["WorkerError", "no memory"], False, b""),
+    m.Piece(9, 1, 0, [], b"abcd"),
+)
+BY_KIND = {type(sample): sample for sample in SAMPLES}
+
+WRONG: dict[str, tuple[Any, ...]] = {
+    "int": ("1", 1.5, True, None, [1], b"1"),
+    "str": (1, b"text", None, ["text"]),
+    "bool": (0, 1, "true", None),
+    "bytes": ("text", 1, None, [1]),
+    "dict[str, Any]": ([], "text", None, {b"key": 1}),
+    "list[int]": ([-1], ["1"], [True], [1.0], [[1]], 1, None, {"1": 1}),
+    "list[str]": ([1], [b"text"], "text", None),
+    "list[Any]": ("text", 1, None, {"0": 1}),
+    "scalars": (["1"], [None], [b"1"], [[1]], 1, None),
+}
+"""For the form of each field, values that it must not have."""
+
+
+def form_of(kind: type[Any], field: str) -> str:
+    return "scalars" if field == "scalars" else kind.__annotations__[field].__forward_arg__
+
+
+FIELDS = [(kind, field) for kind in m.CODES for field in kind._fields if field != "data"]
+
+
+def raw(message: Any, number: int = 1) -> list[Any]:
+    """A message's first frame as plain values: code, number, fields."""
+    plain: list[Any] = msgpack.unpackb(m.encode(message, number)[0])
+    return plain
+
+
+def frames(plain: list[Any], like: Any) -> list[Any]:
+    return [msgpack.packb(plain), *m.encode(like)[1:]]
+
+
+def test_there_is_a_sample_of_every_message() -> None:
+    """No message is left out of these tests, and every code means one message."""
+    assert [type(sample) for sample in SAMPLES] == list(m.CODES)
+    assert set(m.CODES) == set(m.Message.__args__)
+
+
+@pytest.mark.parametrize("message", SAMPLES, ids=lambda sample: type(sample).__name__)
+def test_messages_come_back_as_they_were(message: Any) -> None:
+    """A message and its number survive the wire; decoding gives the same kind with the same fields."""
+    number, back = m.decode(m.encode(message, 17))
+    assert (number, back, type(back)) == (17, message, type(message))
+
+
+@pytest.mark.parametrize("message", SAMPLES, ids=lambda sample: type(sample).__name__)
+def test_data_travels_uncopied_in_a_frame_of_its_own(message: Any) -> None:
+    """A message has two frames exactly when it has data, and the data frame is the very object that was given."""
+    encoded = m.encode(message)
+    assert len(encoded) == (2 if "data" in message._fields else 1)
+    if len(encoded) == 2:
+        assert encoded[1] is message.data
+        assert m.decode([encoded[0], memoryview(b"large")])[1].data == b"large"
+
+
+@pytest.mark.parametrize(("kind", "field"), FIELDS, ids=lambda value: getattr(value, "__name__", value))
+def test_every_field_is_checked(kind: type[Any], field: str) -> None:
+    """A field of the wrong form is refused by an error that names message and field."""
+    sample = BY_KIND[kind]
+    at = 2 + kind._fields.index(field)
+    for value in WRONG[form_of(kind, field)]:
+        plain = raw(sample)
+        plain[at] = value
+        with pytest.raises(ProtocolError, match=rf"{kind.__name__}\.{field}"):
+            m.decode(frames(plain, sample))
+
+
+@pytest.mark.parametrize("message", SAMPLES, ids=lambda sample: type(sample).__name__)
+def test_the_number_of_fields_and_frames_is_checked(message: Any) -> None:
+    """A field or a frame too many or too few is refused."""
+    encoded = m.encode(message)
+    refused = [frames([*raw(message), 0], message), [*encoded, b""]]
+    if raw(message)[2:]:
+        refused.append(frames(raw(message)[:-1], message))
+    if len(encoded) == 2:
+        refused.append(encoded[:1])
+    for each in refused:
+        with pytest.raises(ProtocolError):
+            m.decode(each)
+
+
+@pytest.mark.parametrize(
+    "encoded",
+    [
+        [],
+        [b""],
+        [b"", b"", b""],
+        [b"\xc1"],
+        [b"\x00" * (m.MAX_CONTROL + 1)],
+        [msgpack.packb(None)],
+        [msgpack.packb("Hello")],
+        [msgpack.packb([2])],
+        [msgpack.packb({0: 1})],
+        [msgpack.packb([4, 1, {0: 1}])],
+        [msgpack.packb([2, 1]) + b"\x00"],
+        [msgpack.packb(["2", 1])],
+        [msgpack.packb([True, 1])],
+        [msgpack.packb([2, True])],
+        [msgpack.packb([2, -1])],
+        [msgpack.packb([-1, 1])],
+        [msgpack.packb([len(m.CODES), 1])],
+        [msgpack.packb([1 << 63, 1])],
+        [msgpack.packb([2, 1, msgpack.ExtType(1, b"x")])],
+        [msgpack.packb([2, 1, msgpack.Timestamp(1)])],
+        [b"\x91" * 5000],
+        [b"\xdd\xff\xff\xff\xff"],
+        [b"\xc6\xff\xff\xff\xff"],
+        [b"\x93\x02\x01\xa1\xff"],
+    ],
+    ids=repr,
+)
+def test_what_is_no_message_is_refused(encoded: list[bytes]) -> None:
+    """Frames that are not one message of this protocol are refused, whatever is wrong with them."""
+    with pytest.raises(ProtocolError):
+        m.decode(encoded)
+
+
+def test_data_beyond_the_bound_is_refused() -> None:
+    """A data frame that says it is larger than the limit is refused by its length alone."""
+
+    class Huge(bytes):
+        def __len__(self) -> int:
+            return m.MAX_DATA + 1
+
+    head, _ = m.encode(BY_KIND[m.Part])
+    with pytest.raises(ProtocolError, match="bounded size"):
+        m.decode([head, Huge()])
+
+
+@given(st.lists(st.binary(max_size=64), max_size=3))
+@settings(max_examples=200, deadline=None)
+def test_random_frames_never_do_more_than_be_refused(encoded: list[bytes]) -> None:
+    """Whatever frames arrive, nothing but `ProtocolError` is raised."""
+    try:
+        m.decode(encoded)
+    except ProtocolError:
+        pass
+
+
+json = st.recursive(
+    st.none() | st.booleans() | st.integers(-(1 << 63), (1 << 64) - 1) | st.floats() | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=2), inner, max_size=2),
+    max_leaves=6,
+)
+
+
+@given(st.sampled_from(SAMPLES), st.data())
+@settings(max_examples=300, deadline=None)
+def test_random_fields_are_refused_or_mean_a_message(sample: Any, data: st.DataObject) -> None:
+    """A message with some fields replaced is refused by `ProtocolError`, or is a message that encodes again."""
+    plain = raw(sample)
+    for at in data.draw(st.sets(st.integers(0, len(plain) - 1), max_size=2)):
+        plain[at] = data.draw(json)
+    try:
+        number, message = m.decode(frames(plain, sample))
+    except ProtocolError:
+        return
+    again, back = m.decode(m.encode(message, number))
+    assert (again, repr(back)) == (number, repr(message))
+
+
+# errors across the wire
+
+
+@pytest.mark.parametrize("kind", KINDS.values())
+def test_errors_keep_their_class_across_the_wire(kind: type[GTError]) -> None:
+    """Every error of GT that may cross the wire arrives as the class it left as, with its text."""
+    back = m.error_of(*m.fault_of(kind("the text")))
+    assert (type(back), str(back)) == (kind, "the text")
+
+
+def test_foreign_errors_arrive_as_worker_errors() -> None:
+    """What is not an error of GT becomes one: memory runs out as `OutOfMemory`, all else names its own class."""
+    assert m.fault_of(MemoryError()) == ("OutOfMemory", "out of memory")
+    assert m.fault_of(MemoryError("9 GiB")) == ("OutOfMemory", "9 GiB")
+    assert m.fault_of(ZeroDivisionError("by zero")) == ("WorkerError", "ZeroDivisionError: by zero")
+    assert isinstance(m.error_of("OutOfMemory", ""), OutOfMemory)
+    assert type(m.error_of("Exit", "text")) is WorkerError, "an unknown kind names no class of ours"
+    assert isinstance(m.error_of("IndexOutOfRange", ""), IndexOutOfRange)
+    assert isinstance(m.error_of("ShapeError", ""), ShapeError)
