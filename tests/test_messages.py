@@ -156,7 +156,7 @@ def test_the_number_of_fields_and_frames_is_checked(message: Any) -> None:
         [b"\xc6\xff\xff\xff\xff"],
         [b"\x93\x02\x01\xa1\xff"],
     ],
-    ids=repr,
+    ids=lambda encoded: repr(encoded)[:40],
 )
 def test_what_is_no_message_is_refused(encoded: list[bytes]) -> None:
     """Frames that are not one message of this protocol are refused, whatever is wrong with them."""
