@@ -305,6 +305,8 @@ def pack_plan(plan: Plan) -> bytes:
 def unpack_plan(data: bytes) -> Plan:
     """A plan from the dispatcher. Raises `ProtocolError`."""
     mesh, specs, input_layouts, kinds, tags, instructions, survivors, rehomed = _unpack(data, 8, "a plan")
+    if type(mesh) is not int:
+        raise ProtocolError("a plan's mesh is a number")
     reader = _unpack_head(specs, kinds, tags)
     layouts: list[Layout] = []
     try:
@@ -327,6 +329,6 @@ def unpack_plan(data: bytes) -> Plan:
     except Exception as error:  # anything else malformed
         raise ProtocolError(f"a plan does not read: {error}") from None
     return Plan(
-        int(mesh), reader.inputs, placed_inputs, reader.kinds, reader.tags,
+        mesh, reader.inputs, placed_inputs, reader.kinds, reader.tags,
         tuple(reader.instructions), tuple(reader.values), tuple(layouts), pairs[0], pairs[1],
     )  # fmt: skip

@@ -324,6 +324,14 @@ def test_mutated_plans_never_do_more_than_be_refused(data: st.DataObject) -> Non
         pass
 
 
+@pytest.mark.parametrize("mesh", ["", "1", [], True, None])
+def test_a_plan_names_its_mesh_by_a_number(mesh: Any) -> None:
+    """A plan whose mesh is anything but a number is refused."""
+    raw = msgpack.unpackb(pack_plan(plan_of(network())), strict_map_key=False)
+    with pytest.raises(ProtocolError):
+        unpack_plan(msgpack.packb([mesh, *raw[1:]]))
+
+
 @given(st.data())
 @settings(max_examples=100, deadline=None)
 def test_random_segments_survive_the_wire(data: st.DataObject) -> None:
