@@ -7,7 +7,7 @@ reduces, moves or joins elements is elsewhere.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -191,7 +191,7 @@ def pow(input: Any, exponent: Any) -> Tensor:
     return binary("pow", x, exponent)
 
 
-_POWERS: Final[dict[float, Any]] = {
+_POWERS: Final[dict[float, Callable[[Tensor], Tensor]]] = {
     0: lambda x: creation.ones_like(x) if x._edge is None else emission.apply("pow", (x, 0.0)),
     1: lambda x: clone(x),
     2: lambda x: emission.apply("square", (x,)),

@@ -16,7 +16,7 @@ class _Mode(ContextDecorator):
     def __init__(self) -> None:
         self._before: list[bool] = []
 
-    def _recreate_cm(self) -> _Mode:
+    def _recreate_cm(self) -> Any:
         return type(self)()
 
     def __enter__(self) -> None:
@@ -52,7 +52,7 @@ class set_grad_enabled(_Mode):  # noqa: N801
         self._grad = bool(mode)
         self._before.append(set_recording(self._grad))
 
-    def _recreate_cm(self) -> _Mode:
+    def _recreate_cm(self) -> Any:
         return enable_grad() if self._grad else no_grad()
 
     def __enter__(self) -> None:

@@ -17,6 +17,7 @@ from . import tensor as core
 if TYPE_CHECKING:
     from gt.dtypes import DType
 
+    from .segment import Value
     from .tensor import Tensor
 
 _NUMBERS = (bool, int, float, np.generic, np.ndarray)
@@ -34,9 +35,9 @@ class Operators:
     __hash__ = object.__hash__
 
     if TYPE_CHECKING:
-        _value: Any
-        _write: Any
+        _value: Value
 
+        def _write(self, name: str, new: Tensor) -> Tensor: ...
         @property
         def shape(self) -> tuple[int, ...]: ...
         @property

@@ -67,7 +67,7 @@ class Optimizer:
                     p.grad = None if set_to_none else creation.zeros_like(p)
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Update every parameter that has a gradient. Returns what `closure` returned, which goes first, with a tape."""
+        """Update every parameter that has a gradient. Returns what `closure`, which goes first, returned."""
         loss = None
         if closure is not None:
             with modes.enable_grad():
@@ -99,7 +99,7 @@ class Optimizer:
         sizes = [len(group["params"]) for group in groups]
         if sizes != [len(group["params"]) for group in self.param_groups]:
             raise GTError(f"load_state_dict: the groups have {sizes} parameters, which is not what this optimizer has")
-        params = {}
+        params: dict[Any, Tensor] = {}
         for saved, group in zip(groups, self.param_groups, strict=True):
             params.update(zip(saved["params"], group["params"], strict=True))
             group.update({key: value for key, value in saved.items() if key != "params"})

@@ -1,16 +1,15 @@
 """The segment builder: gathers instructions between two flushes and turns them into definitions and runs.
 
-No socket, clock or thread here. A builder belongs to one client thread; `lock` is held while it changes, because another
-thread may flush it. The per-op path is a plain call, `emit`. Ids: output n of the segment being gathered is tensor
+No socket, clock or thread here. A builder belongs to one client thread; another thread may flush it. The per-op path is a plain call, `emit`. Ids: output n of the segment being gathered is tensor
 `base + n`, so nothing needs to be renamed at a flush; a value born and dead in between is never heard of elsewhere.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from gt.dtypes import Scalar
 from gt.errors import SessionError
@@ -89,52 +88,87 @@ class Definitions:
         return self.made, dropped
 
 
-Sink = Callable[[list[Any]], None]
-"""Takes the messages of one flush, in order."""
+class Owner(Protocol):
+    """What a builder needs of its session."""
+
+    definitions: Definitions
+
+    def exclusive(self) -> AbstractContextManager[Any]:
+        """While it lasts no other thread sends, and Ctrl-C is put off: what is sent and what is remembered agree."""
+
+    def sink(self, messages: list[Any]) -> None:
+        """Take the messages of one flush, in order. Never waits."""
+
+    def pace(self) -> None:
+        """Wait while too much is under way. Called when nothing is half done, so it may be interrupted."""
+
+
+class Lock(Protocol):
+    """A re-entrant lock."""
+
+    def acquire(self, blocking: bool = True) -> bool:
+        """Take the lock."""
+
+    def release(self) -> None:
+        """Give it back."""
+
+    def __enter__(self) -> Any: ...
+    def __exit__(self, *details: Any) -> Any: ...
 
 
 class Builder:
-    """Gathers one thread's instructions. `sink` sends what a flush makes; `definitions` is shared by the session's threads;
-    `lock` is re-entrant."""
+    """Gathers one thread's instructions for `session`.
 
-    __slots__ = ("base", "count", "dead", "definitions", "foreign", "inputs", "lock", "record", "scalars", "session", "sink")
+    The owning thread emits without a lock. It raises `busy` while an instruction is half in; another thread that wants to
+    flush takes `lock`, raises `claimed`, and goes away again when it finds `busy` raised; the owner, finding `claimed`
+    raised, lowers `busy` and waits for the lock. As each side raises its own flag before it looks at the other's, at most
+    one goes on. An emission that is interrupted half way is undone.
+    """
 
-    def __init__(self, session: object, number: int, definitions: Definitions, sink: Sink, lock: AbstractContextManager[Any]) -> None:
+    __slots__ = ("base", "busy", "claimed", "dead", "foreign", "inputs", "lock", "record", "scalars", "session")
+
+    def __init__(self, session: Owner, number: int, lock: Lock) -> None:
         self.session = session
-        self.definitions = definitions
-        self.sink = sink
         self.base = number << ID_BITS
-        self.count = 0
         self.dead: list[int] = []
-        self.record: list[Any] = []
+        self.record: list[tuple[Any, ...]] = []
+        """For each instruction its signature and, for each tensor operand, the output that it is (or ~slot of an input)."""
         self.inputs: dict[int, int] = {}
         self.foreign: list[Value] = []
         """Inputs that other threads own, kept alive until the run that reads them is on its way."""
         self.scalars: list[Scalar] = []
         self.lock = lock
+        self.busy = False
+        self.claimed = False
 
-    def emit(self, signature: Signature, operands: tuple[Any, ...]) -> Value:
+    def emit(self, signature: Signature, operands: Sequence[Any]) -> Value:
         """Append one instruction; `operands` are `Value`s and Python scalars. The result's value (ops have one result)."""
         for operand in operands:
             if type(operand) is Value and operand.owner is not self:
                 self._adopt(operand)
-        with self.lock:
-            record = self.record
+        self.busy = True
+        try:
+            if self.claimed:
+                self._yield()
             base = self.base
-            refs: list[Any] = [signature]
+            entry: list[Any] = [signature]
             for operand in operands:
                 if type(operand) is Value:
                     at = operand.id - base
                     if at < 0 or operand.owner is not self:
                         at = ~self.inputs.setdefault(operand.id, len(self.inputs))
-                    refs.append(at)
+                    entry.append(at)
                 else:
                     self.scalars.append(operand)
-            record += refs
-            count = self.count
-            self.count = count + 1
-            value = Value(self, base + count, signature.results[0])
-        if count + 1 >= FLUSH_LENGTH:
+            record = self.record
+            value = Value(self, base + len(record), signature.results[0])
+            record.append(tuple(entry))
+        except BaseException:
+            self._undo()
+            raise
+        finally:
+            self.busy = False
+        if len(record) >= FLUSH_LENGTH:
             self.flush()
         return value
 
@@ -142,29 +176,61 @@ class Builder:
         """`emit` for the commonest case, two tensors: the same steps without the loops."""
         if a.owner is not self or b.owner is not self:
             return self.emit(signature, (a, b))
-        with self.lock:
+        self.busy = True
+        try:
+            if self.claimed:
+                self._yield()
             base = self.base
             first, second = a.id - base, b.id - base
             if first < 0:
                 first = ~self.inputs.setdefault(a.id, len(self.inputs))
             if second < 0:
                 second = ~self.inputs.setdefault(b.id, len(self.inputs))
-            self.record += (signature, first, second)
-            count = self.count
-            self.count = count + 1
-            value = Value(self, base + count, signature.results[0])
-        if count + 1 >= FLUSH_LENGTH:
+            record = self.record
+            value = Value(self, base + len(record), signature.results[0])
+            record.append((signature, first, second))
+        except BaseException:
+            self._undo()
+            raise
+        finally:
+            self.busy = False
+        if len(record) >= FLUSH_LENGTH:
             self.flush()
         return value
+
+    def _yield(self) -> None:
+        """Let another thread's flush end."""
+        self.busy = False
+        with self.lock:
+            self.busy = True
+
+    def _undo(self) -> None:
+        """Forget what an interrupted emission left: scalars and input slots that no instruction reads."""
+        wanted = sum(isinstance(operand, str) for entry in self.record for operand in entry[0].operands)
+        del self.scalars[wanted:]
+        used = {at for entry in self.record for at in entry[1:]}
+        self.inputs = {number: slot for number, slot in self.inputs.items() if ~slot in used}
 
     def _adopt(self, value: Value) -> None:
         """Make sure that another thread's value is on its way to the dispatcher, and stays while this segment reads it."""
         owner = value.owner
         if owner.session is not self.session:
             raise SessionError("this tensor belongs to a session that has ended: fetch what you need before gt.disconnect()")
-        if value.id >= owner.base:
-            owner.flush()
+        while value.id >= owner.base and not owner.flush_from_outside():
+            pass  # its thread is in the middle of one instruction
         self.foreign.append(value)
+
+    def flush_from_outside(self) -> bool:
+        """`flush`, called by another thread; False when this builder's thread is in the middle of an instruction."""
+        with self.lock:
+            self.claimed = True
+            try:
+                if self.busy:
+                    return False
+                self.flush()
+            finally:
+                self.claimed = False
+        return True
 
     def allocate(self, spec: Spec) -> Value:
         """The value of a tensor that comes from outside (a put). Flushes first, so that ids and the stream stay in order."""
@@ -176,60 +242,63 @@ class Builder:
 
     def flush(self) -> None:
         """Send what was gathered: at most one definition, one run, and the deaths since the last flush."""
-        with self.lock:
-            if not self.count and not self.dead:
-                return
-            dead = self.dead[:]
-            del self.dead[: len(dead)]
-            base, count = self.base, self.count
-            alive = bytearray(b"\1") * count
-            dying: list[int] = []
-            freed: list[int] = []
-            inputs = self.inputs
-            for number in dead:
-                if number >= base:
-                    alive[number - base] = 0
-                elif number in inputs:
-                    dying.append(inputs[number])
-                else:
-                    freed.append(number)
-            if not count:
-                self.sink([Free(freed)])
-                return
-            record, scalars = self.record, self.scalars
-            self.record, self.scalars, self.inputs = [], [], {}
-            foreign, self.foreign = self.foreign, []
-            self.base, self.count = base + count, 0
-            key = (tuple(record), bytes(alive))
-            messages: list[Any] = []
-            number = self.definitions.find(key)
-            if number is None:
-                number, dropped = self.definitions.add(key)
-                if dropped is not None:
-                    messages.append(Drop(dropped))
-                messages.append(Define(number, pack_segment(segment_of(record, alive, len(inputs)))))
-            messages.append(Run(number, base, list(inputs), scalars, dying, freed))
-            self.sink(messages)
-            foreign.clear()
+        if not self.record and not self.dead:
+            return
+        with self.lock, self.session.exclusive():
+            messages = self._messages()
+            if messages:
+                self.session.sink(messages)
+        self.session.pace()
+
+    def _messages(self) -> list[Any]:
+        dead = self.dead[:]
+        del self.dead[: len(dead)]
+        record, base = self.record, self.base
+        alive = bytearray(b"\1") * len(record)
+        inputs = self.inputs
+        dying: list[int] = []
+        freed: list[int] = []
+        for number in dead:
+            if number >= base:
+                alive[number - base] = 0
+            elif number in inputs:
+                dying.append(inputs[number])
+            else:
+                freed.append(number)
+        if not record:
+            return [Free(freed)] if freed else []
+        scalars = self.scalars
+        self.record, self.scalars, self.inputs, self.foreign = [], [], {}, []
+        self.base = base + len(record)
+        key = (tuple(record), bytes(alive))
+        messages: list[Any] = []
+        definitions = self.session.definitions
+        known = definitions.find(key)
+        if known is None:
+            known, dropped = definitions.add(key)
+            if dropped is not None:
+                messages.append(Drop(dropped))
+            messages.append(Define(known, pack_segment(segment_of(record, alive, len(inputs)))))
+        messages.append(Run(known, base, list(inputs), scalars, dying, freed))
+        return messages
 
     def check(self) -> None:
         """The invariants of a builder between calls."""
-        signatures = [item for item in self.record if type(item) is Signature]
-        assert len(signatures) == self.count, "one signature an instruction"
-        scalars = sum(isinstance(operand, str) for signature in signatures for operand in signature.operands)
+        scalars = sum(isinstance(operand, str) for entry in self.record for operand in entry[0].operands)
         assert scalars == len(self.scalars), "one scalar for each scalar operand"
         assert sorted(self.inputs.values()) == list(range(len(self.inputs))), "input slots are dense"
+        assert not self.busy, "nothing is half in"
 
 
-def segment_of(record: list[Any], alive: bytes | bytearray, inputs: int) -> Segment:
+def segment_of(record: list[tuple[Any, ...]], alive: bytes | bytearray, inputs: int) -> Segment:
     """The segment that a builder's record stands for."""
     tags: dict[Tag, int] = {}
     instructions: list[Instruction] = []
     values: list[Spec] = []
     specs: list[Spec | None] = [None] * inputs
     kinds: list[str] = []
-    cursor = iter(record)
-    for signature in cursor:
+    for signature, *tensors in record:
+        cursor = iter(tensors)
         references = []
         for operand in signature.operands:
             if isinstance(operand, str):

@@ -308,10 +308,10 @@ def unbind(input: Any, dim: int = 0) -> tuple[Tensor, ...]:
 
 
 def _index(name: str, index: Any) -> Tensor:
-    index = arithmetic.tensor_of(name, index)
-    if index.dtype.kind != "i":
-        raise DTypeError(f"{name}: an index tensor holds integers, not {index.dtype}")
-    return index
+    places = arithmetic.tensor_of(name, index)
+    if places.dtype.kind != "i":
+        raise DTypeError(f"{name}: an index tensor holds integers, not {places.dtype}")
+    return places
 
 
 def gather(input: Any, dim: int, index: Any) -> Tensor:

@@ -23,8 +23,8 @@ _log = logging.getLogger("gt")
 
 
 def _components(name: str) -> tuple[str, ...]:
-    parts = tuple(name.split("/")) if isinstance(name, str) else ()
-    if not parts or not all(parts):
+    parts = tuple(str(name).split("/"))
+    if not all(parts):
         raise ValueError(f"a signal is a name, or several joined by '/', not {name!r}")
     return parts
 
@@ -47,7 +47,7 @@ def _restore(before: emission.Context) -> None:
 
 
 class context(ContextDecorator):  # noqa: N801  # read as gt.signal.context(...)
-    """What is computed inside carries this signal. `backward` names that of the gradients, in place of the last component."""
+    """What is computed inside carries this signal. `backward` names the gradients', in place of the last component."""
 
     def __init__(self, name: str, backward: str | None = None, **hints: Any) -> None:
         self._parts = _components(name)

@@ -37,7 +37,7 @@ class Tensor(methods.Methods):
     _param: ClassVar[bool] = False
 
     def __init__(self, value: Value, edge: autograd.Edge = None) -> None:
-        self._value = value
+        self._value: Value = value
         self._edge = edge
         self._view: View | None = None
         self._version = 0

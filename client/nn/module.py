@@ -118,7 +118,7 @@ class Module:
         self._parameters[name] = param
 
     def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
-        """Register a tensor that is part of the state but not learnt; `persistent=False` keeps it from `state_dict()`."""
+        """Register a tensor that is state but not learnt; `persistent=False` keeps it from `state_dict()`."""
         self._drop(name)
         self._buffers[name] = tensor
         if persistent:

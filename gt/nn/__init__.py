@@ -3,4 +3,4 @@
 from __future__ import annotations
 
 from gt.client.nn import *  # noqa: F403  # all of its public names
-from gt.client.nn import __all__ as __all__  # noqa: PLC0414  # and their list
+from gt.client.nn import __all__ as __all__
