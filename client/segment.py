@@ -233,12 +233,11 @@ class Builder:
         return True
 
     def allocate(self, spec: Spec) -> Value:
-        """The value of a tensor that comes from outside (a put). Flushes first, so that ids and the stream stay in order."""
-        with self.lock:
-            self.flush()
-            value = Value(self, self.base, spec)
-            self.base += 1
-            return value
+        """The value of a tensor that comes from outside (a put). The caller has flushed, so ids and the stream stay in order."""
+        assert not self.record, "a put comes between segments"
+        value = Value(self, self.base, spec)
+        self.base += 1
+        return value
 
     def flush(self) -> None:
         """Send what was gathered: at most one definition, one run, and the deaths since the last flush."""

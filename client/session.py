@@ -10,9 +10,11 @@ from __future__ import annotations
 import atexit
 import itertools
 import os
+import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -191,42 +193,52 @@ class Session:
 
     def builder(self) -> Builder:
         """A builder for the calling thread."""
-        made = Builder(self, next(_builder_numbers), self.definitions, self.sink, threading.RLock())
+        made = Builder(self, next(_builder_numbers), threading.RLock())
         with self.lock:
             self.builders.append(made)
         return made
 
     # out
 
+    @contextmanager
+    def exclusive(self) -> Iterator[None]:
+        """While it lasts no other thread sends, and Ctrl-C is put off: what is sent and what is remembered agree."""
+        with self.lock, _interrupts_put_off():
+            yield
+
     def sink(self, messages: list[Any]) -> None:
-        """Send what a flush made; then wait while too much is under way. An interrupted wait loses nothing."""
-        self.usable()
-        with self.lock:
-            for message in messages:
-                if type(message) is m.Run:
-                    self.sent += 1
-                self.link.send(message)
+        """Send what a flush made. Never waits."""
+        for message in messages:
+            if type(message) is m.Run:
+                self.sent += 1
+            self.link.send(message)
+
+    def pace(self) -> None:
+        """Wait while the workers are too far behind. Interrupting this wait loses nothing."""
         if self.sent - self.credited >= self.credits:
             self.pump()
             self.wait_for(lambda: self.sent - self.credited < self.credits, "the workers to catch up", None)
+        if self.failure is not None or self.pending_error is not None:
+            self.usable()
 
-    def put(self, array: np.ndarray[Any, Any], signal: tuple[str, ...]) -> Value:
+    def put(self, array: np.ndarray[Any, Any], path: tuple[str, ...]) -> Value:
         """A tensor with the values of `array`, which the caller may change as soon as this returns."""
         from gt.dtypes import as_dtype  # not at the top: this is the only use
 
         self.usable()
         array = np.ascontiguousarray(array).reshape(array.shape)
         known = spec(as_dtype(array.dtype), array.shape)
-        value = builder().allocate(known)
-        with self.lock:
+        mine = builder()
+        mine.flush()
+        with self.exclusive():
+            value = mine.allocate(known)
             self.sent += 1
             bulk = self.link.put_bulk(array, value.id)
             data = b"" if bulk else array.tobytes()
-            self.link.send(m.Put(value.id, pack_spec(known), list(signal), bulk, data))
+            self.link.send(m.Put(value.id, pack_spec(known), list(path), bulk, data))
         if bulk:
             self.wait_for(lambda: not self.link.sending(), f"a put of {known} to reach the workers", None)
-        elif self.sent - self.credited >= self.credits:
-            self.wait_for(lambda: self.sent - self.credited < self.credits, "the workers to catch up", None)
+        self.pace()
         return value
 
     def fetch(self, value: Value) -> Future:
@@ -237,7 +249,7 @@ class Session:
         owner.flush()
         self.usable()
         future = Future(self, f"the value of a tensor of {value.spec}")
-        with self.lock:
+        with self.exclusive():
             number = next(self.request_numbers)
             self.requests[number] = future
             self.link.send(m.Fetch(number, value.id))
@@ -248,7 +260,7 @@ class Session:
         self.usable()
         self.flush()
         future = Future(self, f"the service's {topic}")
-        with self.lock:
+        with self.exclusive():
             number = next(self.request_numbers)
             self.requests[number] = future
             self.link.send(m.Ask(number, topic))
@@ -269,8 +281,12 @@ class Session:
 
     def flush(self) -> None:
         """Send what all threads of this session have gathered."""
+        mine = getattr(_threads, "builder", None)
         for each in list(self.builders):
-            each.flush()
+            if each is mine:
+                each.flush()
+            else:
+                each.flush_from_outside()
 
     def stats(self) -> dict[str, Any]:
         """Counters of this session's caches and of the service."""
@@ -389,12 +405,12 @@ def _keep(session: Session, stop: threading.Event) -> None:
         idle += IDLE_FLUSH
         try:
             for each in list(session.builders):
-                state = (each.base, each.count)
-                if each.count and seen.get(each) == state and each.lock.acquire(blocking=False):  # type: ignore[attr-defined]
+                state = (each.base, len(each.record) + len(each.dead))
+                if state[1] and seen.get(each) == state and each.lock.acquire(blocking=False):
                     try:
-                        each.flush()
+                        each.flush_from_outside()
                     finally:
-                        each.lock.release()  # type: ignore[attr-defined]
+                        each.lock.release()
                 if seen.get(each) != state:
                     idle = 0.0
                 seen[each] = state
@@ -406,9 +422,23 @@ def _keep(session: Session, stop: threading.Event) -> None:
             return  # the session has failed; whoever uses it next is told
 
 
-# the default session
+@contextmanager
+def _interrupts_put_off() -> Iterator[None]:
+    """In the main thread, Ctrl-C inside the `with` takes effect at its end."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    pressed: list[Any] = []
+    handler = signal.signal(signal.SIGINT, lambda *details: pressed.append(details))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    if pressed and callable(handler):
+        handler(*pressed[0])
 
-Starter = Callable[[], Session]
+
+# the default session
 
 
 class _Threads(threading.local):
