@@ -422,6 +422,10 @@ def _keep(session: Session, stop: threading.Event) -> None:
             return  # the session has failed; whoever uses it next is told
 
 
+_set_handler: Final[Callable[..., Any]] = getattr(signal.signal, "__wrapped__", signal.signal)
+"""`signal.signal` without its conversion of numbers to enumerations, which takes ten times as long as the rest."""
+
+
 @contextmanager
 def _interrupts_put_off() -> Iterator[None]:
     """In the main thread, Ctrl-C inside the `with` takes effect at its end."""
@@ -429,11 +433,11 @@ def _interrupts_put_off() -> Iterator[None]:
         yield
         return
     pressed: list[Any] = []
-    handler = signal.signal(signal.SIGINT, lambda *details: pressed.append(details))
+    handler = _set_handler(signal.SIGINT, lambda *details: pressed.append(details))
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, handler)
+        _set_handler(signal.SIGINT, handler)
     if pressed and callable(handler):
         handler(*pressed[0])
 

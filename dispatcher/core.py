@@ -612,18 +612,9 @@ class Core:
             raise m.error_of(*entry.fault)
         if entry.landing:
             return False
-        mesh = self.meshes[entry.mesh].mesh
-        holders, silent, boxes = [], [], {}
-        known = {worker.number: worker.identity for worker in self.workers.values()}
-        for rank, member in enumerate(mesh.members):
-            at = mesh.coordinates(rank)
-            first = all(at[axis] == 0 for axis, p in enumerate(entry.home.layout) if isinstance(p, Replicate))
-            part = box(entry.spec.shape, entry.home.layout, mesh, rank)
-            if first and (all(extent(part)) or entry.spec.size == 0):
-                holders.append(known[member])
-                boxes[member] = [list(pair) for pair in part]
-            else:
-                silent.append(known[member])
+        record = self.meshes[entry.mesh]
+        mesh = record.mesh
+        holders, silent, boxes = self._sources(record, entry)
         number = next(self.request_numbers)
         self.collections[number] = Collection(
             client.number, message.request, entry.spec, len(mesh.members), set(mesh.members), boxes
@@ -631,9 +622,31 @@ class Core:
         for group, quiet in ((holders, False), (silent, True)):
             if group:
                 collect = m.Collect(number, message.request, client.number, message.tensor, quiet)
-                self.out.append(Send(tuple(group), collect))
+                self.out.append(Send(group, collect))
         self.counters.fetches += 1
         return True
+
+    def _sources(self, record: MeshRecord, entry: Entry) -> tuple[tuple[bytes, ...], tuple[bytes, ...], dict[int, Any]]:
+        """Who sends a part of a fetched tensor, who only says that its copy is sound, and the box that each sender holds."""
+        key = (entry.spec, entry.home.layout)
+        found = record.sources.get(key)
+        if found is None:
+            mesh = record.mesh
+            holders, silent, boxes = [], [], {}
+            known = {worker.number: worker.identity for worker in self.workers.values()}
+            for rank, member in enumerate(mesh.members):
+                at = mesh.coordinates(rank)
+                first = all(at[axis] == 0 for axis, p in enumerate(entry.home.layout) if isinstance(p, Replicate))
+                part = box(entry.spec.shape, entry.home.layout, mesh, rank)
+                if first and (all(extent(part)) or entry.spec.size == 0):
+                    holders.append(known[member])
+                    boxes[member] = [list(pair) for pair in part]
+                else:
+                    silent.append(known[member])
+            if len(record.sources) >= MAX_PLANS:
+                record.sources.clear()
+            found = record.sources[key] = (tuple(holders), tuple(silent), boxes)
+        return found
 
     # workers
 

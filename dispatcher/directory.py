@@ -96,3 +96,5 @@ class MeshRecord:
     mesh: Mesh
     fault: Fault | None = None
     plans: set[int] = field(default_factory=set)
+    sources: dict[Any, tuple[tuple[bytes, ...], tuple[bytes, ...], dict[int, Any]]] = field(default_factory=dict)
+    """Who answers a fetch of some spec and layout, remembered."""
