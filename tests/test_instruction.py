@@ -7,13 +7,13 @@ from typing import Any
 import msgpack
 import pytest
 from builders import Lines
-from gt.dispatcher.plan import Home, Planner
-from gt.dispatcher.policy import resolve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rule_samples import FAMILIES, drawn
 
 from gt.config import Config
+from gt.dispatcher.plan import Home, Planner
+from gt.dispatcher.policy import resolve
 from gt.dtypes import float32, int64
 from gt.errors import DTypeError, ProtocolError, ShapeError
 from gt.instruction import (

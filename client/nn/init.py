@@ -7,7 +7,6 @@ from typing import Final
 
 from gt.client import modes
 from gt.client.tensor import Tensor
-
 from gt.errors import ShapeError
 
 from .parameter import Parameter, marked

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple, TypeVar
 
 from gt.client import autograd, creation, modes
 from gt.client.tensor import Tensor
-
 from gt.dtypes import as_dtype
 from gt.errors import GTError, ShapeError
 

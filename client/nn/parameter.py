@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 from gt.client import apply as emission
 from gt.client import autograd, creation
 from gt.client.tensor import Tensor
-
 from gt.errors import DTypeError
 
 
