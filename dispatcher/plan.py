@@ -210,7 +210,7 @@ class _Pass:
             owner = self.owners.get(r)
             if owner is None or owner.claimed:
                 continue
-            asked = list(self.current[r])
+            asked: list[Placement] = list(self.current[r])
             for axis, wish in enumerate(wishes):
                 placement = self.parameter_placement(instruction, owner.spec, axis, wish)
                 if placement is not None:
@@ -364,7 +364,8 @@ class _Pass:
     ) -> float:
         """What a result's placement will cost later: the way to where it must be, or an unasked-for shard undone."""
         if forced is not None and _fits(forced, result):
-            return move_cost(placement, forced, result.nbytes, parts)
+            # of two ways that move as much the one that computes in place does less
+            return move_cost(placement, forced, result.nbytes, parts) + (placement != forced)
         cut = any(isinstance(p, (Shard, Partial)) for p in now)
         if isinstance(placement, Partial):
             return 0.0 if cut else LATENCY + 2.0 * result.nbytes
