@@ -25,7 +25,7 @@ from .segment import Signature
 if TYPE_CHECKING:
     from .tensor import Tensor
 
-MAX_SIGNATURES: Final = 1 << 16
+MAX_SIGNATURES: Final = 1 << 14
 """Signatures kept; beyond that all are forgotten and found again, so ever-new shapes cannot fill the memory."""
 
 _KINDS: Final[dict[type, str]] = {bool: "b", int: "i", float: "f"}
@@ -47,7 +47,7 @@ class Context:
         """The signal path of the gradients, when it is not that of the forward instruction."""
 
 
-_CONTEXT: Final[ContextVar[Context]] = ContextVar("gt_context", default=Context((), "forward", None, True))
+_CONTEXT: Final[ContextVar[Context]] = ContextVar("gt_context", default=Context((), "forward", None, True))  # noqa: B039 — nobody changes it
 _contexts: dict[tuple[Any, ...], Context] = {}
 _signatures: dict[tuple[Any, ...], Signature] = {}
 _direct: dict[tuple[Any, ...], Signature] = {}

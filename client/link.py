@@ -101,7 +101,7 @@ class SocketLink:
         """None, or why the service cannot answer any more."""
         if self.gone:
             return "it closed the connection"
-        return None if self.local is None else self.local.failure()  # type: ignore[no-any-return]
+        return None if self.local is None else self.local.failure()
 
     def close(self) -> None:
         """Close the sockets; what was sent still leaves."""

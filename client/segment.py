@@ -1,6 +1,7 @@
 """The segment builder: gathers instructions between two flushes and turns them into definitions and runs.
 
-No socket, clock or thread here. A builder belongs to one client thread; another thread may flush it. The per-op path is a plain call, `emit`. Ids: output n of the segment being gathered is tensor
+No socket, clock or thread here. A builder belongs to one client thread; another thread may flush it. The per-op
+path is a plain call, `emit`. Ids: output n of the segment being gathered is tensor
 `base + n`, so nothing needs to be renamed at a flush; a value born and dead in between is never heard of elsewhere.
 """
 
@@ -22,6 +23,8 @@ FLUSH_LENGTH: Final = 512
 """Instructions after which a segment is flushed by itself."""
 MAX_DEFINITIONS: Final = 1024
 """Definitions that a client keeps alive at the dispatcher; the least recently used goes first."""
+MAX_DEFINED: Final = 1 << 16
+"""Instructions of all those definitions together."""
 ID_BITS: Final = 40
 """Each builder hands out ids from a range of its own, 2**40 long."""
 
@@ -46,7 +49,13 @@ class Signature:
     __slots__ = ("attributes", "backward", "code", "differentiable", "op", "operands", "results", "saves", "tag")
 
     def __init__(
-        self, op: str, attributes: Attributes, operands: tuple[Spec | str, ...], results: tuple[Spec, ...], tag: Tag, code: Any
+        self,
+        op: str,
+        attributes: Attributes,
+        operands: tuple[Spec | str, ...],
+        results: tuple[Spec, ...],
+        tag: Tag,
+        code: Any,
     ) -> None:
         self.op = op
         self.attributes = attributes
@@ -64,27 +73,36 @@ class Signature:
 
 
 class Definitions:
-    """The sender's side of the dispatcher's cache: bounded, least recently used out first, never evicted elsewhere."""
+    """The sender's side of the dispatcher's cache: bounded in segments and instructions, least recently used out first."""
 
-    def __init__(self, capacity: int = MAX_DEFINITIONS) -> None:
-        self.capacity = capacity
-        self.numbers: OrderedDict[Any, int] = OrderedDict()
+    def __init__(self, segments: int = MAX_DEFINITIONS, instructions: int = MAX_DEFINED) -> None:
+        self.segments = segments
+        self.instructions = instructions
+        self.numbers: OrderedDict[Any, tuple[int, int]] = OrderedDict()
+        """Key -> (number, instructions)."""
+        self.defined = 0
         self.made = 0
         self.hits = 0
 
     def find(self, key: Any) -> int | None:
         """The number under which the dispatcher knows this segment."""
-        number = self.numbers.get(key)
-        if number is not None:
-            self.hits += 1
-            self.numbers.move_to_end(key)
-        return number
+        found = self.numbers.get(key)
+        if found is None:
+            return None
+        self.hits += 1
+        self.numbers.move_to_end(key)
+        return found[0]
 
-    def add(self, key: Any) -> tuple[int, int | None]:
-        """(a new number, the number to drop for it)."""
-        dropped = self.numbers.popitem(last=False)[1] if len(self.numbers) >= self.capacity else None
+    def add(self, key: Any, length: int) -> tuple[int, list[int]]:
+        """(a new number for a segment of `length` instructions, the numbers to drop for it)."""
+        dropped = []
+        while self.numbers and (len(self.numbers) >= self.segments or self.defined + length > self.instructions):
+            number, other = self.numbers.popitem(last=False)[1]
+            self.defined -= other
+            dropped.append(number)
         self.made += 1
-        self.numbers[key] = self.made
+        self.defined += length
+        self.numbers[key] = (self.made, length)
         return self.made, dropped
 
 
@@ -215,7 +233,9 @@ class Builder:
         """Make sure that another thread's value is on its way to the dispatcher, and stays while this segment reads it."""
         owner = value.owner
         if owner.session is not self.session:
-            raise SessionError("this tensor belongs to a session that has ended: fetch what you need before gt.disconnect()")
+            raise SessionError(
+                "this tensor belongs to a session that has ended: fetch what you need before gt.disconnect()"
+            )
         while value.id >= owner.base and not owner.flush_from_outside():
             pass  # its thread is in the middle of one instruction
         self.foreign.append(value)
@@ -274,9 +294,8 @@ class Builder:
         definitions = self.session.definitions
         known = definitions.find(key)
         if known is None:
-            known, dropped = definitions.add(key)
-            if dropped is not None:
-                messages.append(Drop(dropped))
+            known, dropped = definitions.add(key, len(record))
+            messages += map(Drop, dropped)
             messages.append(Define(known, pack_segment(segment_of(record, alive, len(inputs)))))
         messages.append(Run(known, base, list(inputs), scalars, dying, freed))
         return messages

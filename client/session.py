@@ -91,7 +91,7 @@ class Future:
         return self._error is not None or self._missing == 0
 
     def result(self, timeout: float | None = None) -> Any:
-        """The value, a NumPy array (writable, owned by the caller). Raises its error, or `TimeoutError` after `timeout` seconds."""
+        """The value, a NumPy array that the caller owns. Raises its error, or `TimeoutError` after `timeout` seconds."""
         self._session.wait_for(self._ready, self.what, timeout)
         if self._error is not None:
             raise type(self._error)(*self._error.args)
@@ -245,7 +245,9 @@ class Session:
         """The value, as a future. Flushes first."""
         owner = value.owner
         if owner.session is not self:
-            raise SessionError("this tensor belongs to a session that has ended: fetch what you need before gt.disconnect()")
+            raise SessionError(
+                "this tensor belongs to a session that has ended: fetch what you need before gt.disconnect()"
+            )
         owner.flush()
         self.usable()
         future = Future(self, f"the value of a tensor of {value.spec}")
@@ -300,7 +302,9 @@ class Session:
     def usable(self) -> None:
         """Raise the error that ended this session, or that of a message which nothing else will report."""
         if self.pid != os.getpid():
-            raise SessionError("this process was forked: a session does not survive that; call gt.connect() in the child")
+            raise SessionError(
+                "this process was forked: a session does not survive that; call gt.connect() in the child"
+            )
         if self.failure is not None:
             raise type(self.failure)(*self.failure.args)
         if self.pending_error is not None:
@@ -359,7 +363,11 @@ class Session:
             self.facts.update(message.facts, number=message.number)
             self.credits = int(message.facts.get("credits", self.credits))
         elif isinstance(message, m.Goodbye):
-            self._end(m.error_of(message.kind or "SessionError", f"the service ended the session: {message.text or 'it stops'}"))
+            self._end(
+                m.error_of(
+                    message.kind or "SessionError", f"the service ended the session: {message.text or 'it stops'}"
+                )
+            )
 
     def _failed(self, message: m.Failed) -> None:
         error = m.error_of(message.kind, message.text)

@@ -55,14 +55,14 @@ class Shell:
         due = time.monotonic() + TICK
         log.info("listening at %s", self.address)
         while not self.stopping:
-            ready = dict(poller.poll(max(0.0, due - time.monotonic()) * 1000))
+            ready = dict(poller.poll(int(max(0.0, due - time.monotonic()) * 1000) + 1))
             if self.watch is not None and self.watch in ready:
                 break  # the process that started this one is gone
             if self.control in ready:
                 self._drain()
             for descriptor in [d for d in ready if d in self.processes]:
                 poller.unregister(descriptor)
-                self._gone(descriptor)  # type: ignore[arg-type]
+                self._gone(descriptor)
             for descriptor in self.processes:
                 if descriptor not in poller:
                     poller.register(descriptor, transport.READABLE)

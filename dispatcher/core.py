@@ -212,7 +212,9 @@ class Core:
 
     def _hello(self, peer: bytes, hello: m.Hello, now: float) -> None:
         if hello.version != m.VERSION:
-            self._send(peer, m.Goodbye("ProtocolError", f"this dispatcher speaks protocol {m.VERSION}, not {hello.version}"))
+            self._send(
+                peer, m.Goodbye("ProtocolError", f"this dispatcher speaks protocol {m.VERSION}, not {hello.version}")
+            )
         elif peer in self.clients or peer in self.workers:
             self._refuse(peer, "a second Hello")
         elif hello.role == "client":
@@ -400,7 +402,9 @@ class Core:
 
     def _configure(self, client: Client, message: m.Configure) -> bool:
         if client.table:
-            raise ConfigError("a config is loaded before the session's first tensor; start a new session with gt.disconnect()")
+            raise ConfigError(
+                "a config is loaded before the session's first tensor; start a new session with gt.disconnect()"
+            )
         if not self._ready():
             return False
         client.fault = None
@@ -480,7 +484,9 @@ class Core:
         if isinstance(segment, tuple):
             raise m.error_of(*segment)
         if len(message.inputs) != len(segment.inputs) or len(message.scalars) != len(segment.kinds):
-            raise ProtocolError(f"segment {message.segment} has {len(segment.inputs)} inputs, {len(segment.kinds)} scalars")
+            raise ProtocolError(
+                f"segment {message.segment} has {len(segment.inputs)} inputs, {len(segment.kinds)} scalars"
+            )
         _check_scalars(message.scalars, segment.kinds)
         entries = self._entries(client, message.inputs)
         for entry, spec in zip(entries, segment.inputs, strict=True):
@@ -534,9 +540,7 @@ class Core:
         order = self._order(client, mesh)
         self._multicast(
             mesh,
-            m.Execute(
-                order, cached.number, client.number, run.base, run.inputs, run.scalars, run.dying, run.freed
-            ),
+            m.Execute(order, cached.number, client.number, run.base, run.inputs, run.scalars, run.dying, run.freed),
         )
         for entry, home in zip(entries, planned.inputs, strict=True):
             entry.home = home
@@ -592,7 +596,17 @@ class Core:
         form = format_layout(home.layout)
         sender = client.bulk if message.bulk else b""
         self._multicast(
-            mesh, m.Store(self._order(client, mesh), client.number, message.tensor, message.spec, mesh.number, form, sender, message.data)
+            mesh,
+            m.Store(
+                self._order(client, mesh),
+                client.number,
+                message.tensor,
+                message.spec,
+                mesh.number,
+                form,
+                sender,
+                message.data,
+            ),
         )
         if message.bulk:
             parts = []
@@ -722,12 +736,11 @@ class Core:
         client = self.by_number[collection.client]
         if not collection.waiting:
             del self.collections[part.request]
-        part_box = collection.boxes.get(worker.number)
-        quiet = part_box is None
+        part_box: list[Any] = collection.boxes.get(worker.number, [["silent"]])
         self._send(
             client.identity,
             m.Value(
-                collection.request, pack_spec(collection.spec), collection.parts, [["silent"]] if quiet else part_box,
+                collection.request, pack_spec(collection.spec), collection.parts, part_box,
                 worker.number, worker.bulk, part.bulk, part.data,
             ),
         )  # fmt: skip

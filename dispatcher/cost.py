@@ -10,7 +10,7 @@ from typing import Final
 from gt.placement import Partial, Placement, Replicate, Shard
 
 LATENCY: Final = 16 << 10
-"""The cost of one exchange, in bytes that the link could have carried meanwhile (about 50 µs at 0.3 GB/s between local sockets)."""
+"""The cost of one exchange, in bytes that the link could have carried meanwhile ."""
 IMPOSSIBLE: Final = float("inf")
 
 

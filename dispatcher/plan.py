@@ -30,7 +30,7 @@ RELAYOUT: Final = frozenset({"reshape", "permute", "expand", "slice", "cat"})
 """Ops that move dimensions about: their results follow their operands, whatever the signal would rather have."""
 TWO_STEP: Final = 64 << 10
 """Bytes from which an all-reduce over more than two workers goes as reduce-scatter and all-gather."""
-MAX_MEMO: Final = 1 << 15
+MAX_MEMO: Final = 1 << 12
 
 
 class Home(NamedTuple):
@@ -62,7 +62,9 @@ class Planner:
         """Place every value of `segment`, whose inputs are at `homes`."""
         return _Pass(self, segment, homes).run()
 
-    def candidates(self, instruction: Instruction, operands: tuple[Spec | str, ...], results: tuple[Spec, ...], cut: Cut) -> Any:
+    def candidates(
+        self, instruction: Instruction, operands: tuple[Spec | str, ...], results: tuple[Spec, ...], cut: Cut
+    ) -> Any:
         """The legal rows, memoised."""
         key = (instruction.op, tuple(instruction.attributes.values()), operands, results, cut)
         found = self.rows_seen.get(key)
@@ -219,7 +221,9 @@ class _Pass:
             self.moved(r, tuple(asked), instruction.tag)
             self.current[r] = owner.layout = tuple(asked)
 
-    def parameter_placement(self, instruction: Instruction, spec: Spec, axis: int, wish: Wish | None) -> Placement | None:
+    def parameter_placement(
+        self, instruction: Instruction, spec: Spec, axis: int, wish: Wish | None
+    ) -> Placement | None:
         """Where a rule wants a parameter on one mesh axis."""
         if wish is None or wish.strategy == "shard":
             return None
@@ -262,7 +266,9 @@ class _Pass:
         (owner,) = found.values()
         return owner if owner.spec.shape == results[0].shape else None
 
-    def forced(self, instruction: Instruction, result: Spec, axis: int, wish: Wish | None, weight: bool) -> Placement | None:
+    def forced(
+        self, instruction: Instruction, result: Spec, axis: int, wish: Wish | None, weight: bool
+    ) -> Placement | None:
         """Where the signal says a result must be on one axis; None: anywhere."""
         if wish is None:
             return None
@@ -347,7 +353,8 @@ class _Pass:
                     cost += self.inconvenience(placement, result, forced, wish, weight, now, parts, instruction)
                 if best is None or cost < best[0]:
                     best = (cost, (outputs, inputs))
-        assert best is not None and best[0] != IMPOSSIBLE, f"{instruction.op}: no row can be reached from {now}"
+        assert best is not None, f"{instruction.op} has no row"
+        assert best[0] != IMPOSSIBLE, f"{instruction.op}: no row can be reached from {now}"
         found: tuple[tuple[Placement, ...], tuple[Placement | None, ...]] = best[1]
         return found
 
@@ -379,7 +386,13 @@ class _Pass:
     # building the plan
 
     def append(
-        self, op: str, inputs: tuple[int, ...], attributes: Attributes, tag: int, results: tuple[Spec, ...], layouts: list[Layout]
+        self,
+        op: str,
+        inputs: tuple[int, ...],
+        attributes: Attributes,
+        tag: int,
+        results: tuple[Spec, ...],
+        layouts: list[Layout],
     ) -> None:
         outputs = range(len(self.values), len(self.values) + len(results))
         self.instructions.append(Instruction(op, outputs, inputs, attributes, tag))
@@ -414,14 +427,17 @@ class _Pass:
 def path(spec: Spec, before: Layout, after: Layout, mesh: Mesh) -> list[Layout]:
     """The layouts that a value goes through: at most one between, when an all-reduce is cheaper in two steps."""
     reduced = [
-        axis for axis, (a, b) in enumerate(zip(before, after, strict=True)) if isinstance(a, Partial) and isinstance(b, Replicate)
+        axis
+        for axis, (a, b) in enumerate(zip(before, after, strict=True))
+        if isinstance(a, Partial) and isinstance(b, Replicate)
     ]
     if len(reduced) == 1 and mesh.sizes[reduced[0]] > 2 and spec.nbytes >= TWO_STEP:
         axis = reduced[0]
         free = [
             dim
             for dim in range(spec.ndim)
-            if spec.shape[dim] >= mesh.sizes[axis] and not any(isinstance(p, Shard) and p.dim == dim for p in (*before, *after))
+            if spec.shape[dim] >= mesh.sizes[axis]
+            and not any(isinstance(p, Shard) and p.dim == dim for p in (*before, *after))
         ]
         if free:
             dim = max(free, key=lambda d: spec.shape[d])

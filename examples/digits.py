@@ -40,7 +40,7 @@ class Classifier(gt.nn.Module):
 
 
 def digits() -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
-    """(images, labels) to train on and held out: images (n, 64) float32 in [0, 1], labels (n,) int64, shuffled by a fixed seed."""
+    """(images, labels) to train on and held out: (n, 64) float32 in [0, 1] and (n,) int64, shuffled by a fixed seed."""
     data = load_digits()
     order = np.random.default_rng(0).permutation(len(data.data))
     images = (data.data[order] / 16).astype(np.float32)

@@ -103,7 +103,7 @@ def read_header(frame: Any) -> tuple[bool, Key, int]:
     """(whether it is data, the stream, offset or grant) of a header frame. Raises `ProtocolError`."""
     try:
         raw = msgpack.unpackb(frame) if len(frame) <= 64 else None
-    except Exception as error:  # msgpack raises many kinds for malformed bytes
+    except Exception as error:  # noqa: BLE001 — msgpack raises many kinds for malformed bytes
         raise ProtocolError(f"a bulk header is not msgpack: {type(error).__name__}") from None
     if not (isinstance(raw, list) and len(raw) == 6 and all(type(item) is int and item >= 0 for item in raw)):
         raise ProtocolError("a bulk header is six numbers")

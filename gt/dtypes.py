@@ -141,7 +141,11 @@ def scalar_kind(value: object) -> str:
 
 def check_scalar_fits(value: Scalar, dtype: DType, op: str) -> None:
     """Raise `DTypeError` when the integer `value` does not fit `dtype`: an overflow would change the number silently."""
-    if dtype.kind == "i" and not isinstance(value, bool) and not (isinstance(value, float) and not math.isfinite(value)):
+    if (
+        dtype.kind == "i"
+        and not isinstance(value, bool)
+        and not (isinstance(value, float) and not math.isfinite(value))
+    ):
         info = np.iinfo(dtype.numpy)
         if not info.min <= value <= info.max:
             raise DTypeError(f"{op}: {value} does not fit {dtype} ({info.min} to {info.max})")

@@ -49,6 +49,13 @@ class IndexOutOfRange(WorkerError, IndexError):
 
 #: What may cross the wire as an error's kind, and the class it is raised as.
 KINDS: dict[str, type[GTError]] = {
-    kind.__name__: kind
-    for kind in (ShapeError, DTypeError, ConfigError, ProtocolError, SessionError, WorkerError, WorkerLost, OutOfMemory, IndexOutOfRange)
+    "ShapeError": ShapeError,
+    "DTypeError": DTypeError,
+    "ConfigError": ConfigError,
+    "ProtocolError": ProtocolError,
+    "SessionError": SessionError,
+    "WorkerError": WorkerError,
+    "WorkerLost": WorkerLost,
+    "OutOfMemory": OutOfMemory,
+    "IndexOutOfRange": IndexOutOfRange,
 }

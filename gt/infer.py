@@ -20,7 +20,12 @@ Operand = Spec | str
 Attributes = dict[str, Any]
 
 _DOMAINS: Final = {"any": "bif", "number": "if", "float": "f", "integer": "i", "bool": "b"}
-_DOMAIN_NAMES: Final = {"number": "numbers", "float": "floating-point numbers", "integer": "integers", "bool": "booleans"}
+_DOMAIN_NAMES: Final = {
+    "number": "numbers",
+    "float": "floating-point numbers",
+    "integer": "integers",
+    "bool": "booleans",
+}
 
 
 def infer(name: str, operands: Sequence[Operand], attributes: Attributes) -> tuple[Spec, ...]:

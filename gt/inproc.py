@@ -42,7 +42,10 @@ class Fabric:
         self.inboxes: dict[bytes, deque[m.Message]] = {}
         self.queue: deque[tuple[bytes, bytes, m.Message]] = deque()
         for identity in self.workers:
-            self.say(identity, m.Hello(m.VERSION, "worker", {"address": identity.decode(), "bulk": identity, "device": "cpu"}))
+            self.say(
+                identity,
+                m.Hello(m.VERSION, "worker", {"address": identity.decode(), "bulk": identity, "device": "cpu"}),
+            )
         self.run()
 
     def _identity(self, number: int) -> bytes:

@@ -78,7 +78,9 @@ class Segment:
     @cached_property
     def last_use(self) -> dict[int, int]:
         """For each reference to a tensor, the position of the last instruction that reads it."""
-        return {r: at for at, instruction in enumerate(self.instructions) for r in instruction.inputs if r & 3 != SCALAR}
+        return {
+            r: at for at, instruction in enumerate(self.instructions) for r in instruction.inputs if r & 3 != SCALAR
+        }
 
     def __str__(self) -> str:
         return "\n".join(print_segment(self))
@@ -132,12 +134,11 @@ def _attributes(attributes: Attributes) -> str:
     return f" {{{', '.join(shown)}}}" if shown else ""
 
 
-def print_instruction(
-    instruction: Instruction, values: tuple[Spec, ...], layout: Any = None
-) -> str:
+def print_instruction(instruction: Instruction, values: tuple[Spec, ...], layout: Any = None) -> str:
     """`%7 f32[64,10] S0 = matmul %3 S0, %5 R`; `$i` is an input and `#i` a run-time scalar. `layout` maps references."""
     results = ", ".join(
-        f"%{n} {values[n]}" + (f" {format_layout(layout(ref(OUTPUT, n)))}" if layout else "") for n in instruction.outputs
+        f"%{n} {values[n]}" + (f" {format_layout(layout(ref(OUTPUT, n)))}" if layout else "")
+        for n in instruction.outputs
     )
     operands = ", ".join(_operand(r, layout(r) if layout and r & 3 != SCALAR else None) for r in instruction.inputs)
     return f"{results} = {instruction.op} {operands}{_attributes(instruction.attributes)}"
@@ -164,7 +165,7 @@ def _pack_instruction(instruction: Instruction) -> list[object]:
 
 def pack_segment(segment: Segment) -> bytes:
     """The bytes of a definition: equal segments have equal bytes."""
-    return msgpack.packb(
+    packed: bytes = msgpack.packb(
         [
             [pack_spec(value) for value in segment.inputs],
             segment.kinds,
@@ -173,12 +174,13 @@ def pack_segment(segment: Segment) -> bytes:
             list(segment.survivors),
         ]
     )
+    return packed
 
 
 def _unpack(data: bytes, length: int, what: str) -> list[Any]:
     try:
         raw = msgpack.unpackb(data, strict_map_key=False)
-    except Exception as error:  # msgpack raises many kinds for malformed bytes
+    except Exception as error:  # noqa: BLE001 — msgpack raises many kinds for malformed bytes
         raise ProtocolError(f"{what} is not msgpack: {error}") from None
     if not (isinstance(raw, list) and len(raw) == length and all(isinstance(part, (list, str, int)) for part in raw)):
         raise ProtocolError(f"{what} is a list of {length} parts")
@@ -271,13 +273,15 @@ def unpack_segment(data: bytes) -> Segment:
             results = infer(op, [reader.operand(r) for r in _ints(inputs, "operands")], attributes)
         except (ShapeError, DTypeError, ProtocolError):
             raise
-        except Exception as error:  # whatever a hostile definition finds in a rule is its own fault alone
+        except Exception as error:  # noqa: BLE001 — whatever a hostile definition finds in a rule is its own fault alone
             raise ProtocolError(f"{op} does not derive: {error}") from None
         reader.add(op, inputs, attributes, tag, results)
     alive = _ints(survivors, "survivors")
     if sorted(set(alive)) != alive or (alive and alive[-1] >= len(reader.values)):
         raise ProtocolError("survivors are distinct outputs in order")
-    return Segment(reader.inputs, reader.kinds, reader.tags, tuple(reader.instructions), tuple(reader.values), tuple(alive))
+    return Segment(
+        reader.inputs, reader.kinds, reader.tags, tuple(reader.instructions), tuple(reader.values), tuple(alive)
+    )
 
 
 def pack_plan(plan: Plan) -> bytes:
@@ -288,7 +292,7 @@ def pack_plan(plan: Plan) -> bytes:
         else [*_pack_instruction(i), [format_layout(plan.layouts[n]) for n in i.outputs]]
         for i in plan.instructions
     ]
-    return msgpack.packb(
+    packed: bytes = msgpack.packb(
         [
             plan.mesh,
             [pack_spec(value) for value in plan.inputs],
@@ -300,6 +304,7 @@ def pack_plan(plan: Plan) -> bytes:
             [list(pair) for pair in plan.rehomed],
         ]
     )
+    return packed
 
 
 def unpack_plan(data: bytes) -> Plan:
@@ -326,7 +331,7 @@ def unpack_plan(data: bytes) -> Plan:
         placed_inputs = tuple(parse_layout(text) for text in input_layouts)
     except GTError:
         raise
-    except Exception as error:  # anything else malformed
+    except Exception as error:  # noqa: BLE001 — anything else malformed
         raise ProtocolError(f"a plan does not read: {error}") from None
     return Plan(
         mesh, reader.inputs, placed_inputs, reader.kinds, reader.tags,

@@ -66,15 +66,15 @@ class Local:
         try:
             self._start(
                 "the dispatcher",
-                ["gt.dispatcher", "--address", self.address, "--workers", str(workers)]
-                + (["--config", config] if config else []) + common + level,
+                ["gt.dispatcher", "--address", self.address, "--workers", str(workers),
+                 *(["--config", config] if config else []), *common, *level],
                 dict(os.environ), read,
             )  # fmt: skip
             environment = worker_environment(workers)
             for number, device in enumerate(given):
                 self._start(
                     f"worker {number}",
-                    ["gt.worker", "--address", self.address, "--device", device] + common + level,
+                    ["gt.worker", "--address", self.address, "--device", device, *common, *level],
                     environment, read,
                 )  # fmt: skip
         except BaseException:
@@ -84,7 +84,7 @@ class Local:
             os.close(read)
 
     def _start(self, name: str, arguments: list[str], environment: dict[str, str], watched: int) -> None:
-        process = subprocess.Popen(
+        process = subprocess.Popen(  # noqa: S603 — this very interpreter, with arguments made above
             [sys.executable, "-m", *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,

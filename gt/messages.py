@@ -350,7 +350,9 @@ _FORMS: Final[dict[str, tuple[str, Callable[[object], bool]]]] = {
 
 
 def _checks(kind: type[Any]) -> tuple[tuple[str, str, Callable[[object], bool]], ...]:
-    forms = {name: getattr(form, "__forward_arg__", form) for name, form in kind.__annotations__.items()}
+    forms: dict[str, str] = {
+        name: getattr(form, "__forward_arg__", form) for name, form in kind.__annotations__.items()
+    }
     return tuple(
         (name, "numbers", _is_scalars) if name == "scalars" else (name, *_FORMS[form]) for name, form in forms.items()
     )
@@ -364,7 +366,8 @@ def encode(message: Message, number: int = 0) -> list[Any]:
     """The frames of a message, the `number`th that its sender sends on this connection."""
     code = _CODE_OF[type(message)]
     if _HAS_DATA[code]:
-        return [msgpack.packb((code, number, *message[:-1])), message[-1]]
+        *fields, data = message
+        return [msgpack.packb((code, number, *fields)), data]
     return [msgpack.packb((code, number, *message))]
 
 
@@ -374,7 +377,7 @@ def decode(frames: Sequence[Any]) -> tuple[int, Any]:
         raise ProtocolError("a message is one control frame of bounded size and at most one data frame")
     try:
         raw = msgpack.unpackb(frames[0], strict_map_key=True, max_ext_len=0)
-    except Exception as error:  # msgpack raises many kinds for malformed bytes
+    except Exception as error:  # noqa: BLE001 — msgpack raises many kinds for malformed bytes
         raise ProtocolError(f"not msgpack: {type(error).__name__}") from None
     if type(raw) is not list or len(raw) < 2 or type(raw[0]) is not int or type(raw[1]) is not int:
         raise ProtocolError("a message is [code, number, fields …]")

@@ -48,7 +48,9 @@ _CREATED = {"shape": "shape", "dtype": "dtype"}
 
 OPS: Final[dict[str, Op]] = {
     # creation: the value depends on nothing but attributes and run-time scalars
-    "full": Op("creation", 1, result="attribute", attributes=_CREATED, scalars="only", doc="every element is the scalar"),
+    "full": Op(
+        "creation", 1, result="attribute", attributes=_CREATED, scalars="only", doc="every element is the scalar"
+    ),
     "arange": Op("creation", 2, "number", "attribute", _CREATED, "only", doc="start + step · index, one dimension"),
     "uniform": Op("random", 2, "float", "attribute", _CREATED, "only", doc="uniform in [0, 1) from (seed, counter)"),
     "normal": Op("random", 2, "float", "attribute", _CREATED, "only", doc="standard normal from (seed, counter)"),
@@ -127,14 +129,20 @@ OPS: Final[dict[str, Op]] = {
         doc="a copy of the first operand in which that slice is the second",
     ),
     # indexing along one axis; an index out of range is an error on every backend
-    "gather": Op("gather", 2, attributes={"axis": "axis"}, doc="x[..., index[i], ...] along axis, as NumPy's take_along_axis"),
-    "scatter_add": Op("scatter_add", 3, "number", attributes={"axis": "axis"}, doc="x with values added at index along axis"),
+    "gather": Op(
+        "gather", 2, attributes={"axis": "axis"}, doc="x[..., index[i], ...] along axis, as NumPy's take_along_axis"
+    ),
+    "scatter_add": Op(
+        "scatter_add", 3, "number", attributes={"axis": "axis"}, doc="x with values added at index along axis"
+    ),
     # linear algebra
     "matmul": Op("matmul", 2, "number", doc="[..., m, k] by [..., k, n], leading dimensions broadcast"),
     # composite: one instruction with a written decomposition
     "softmax": Op("softmax", 1, "float", attributes={"axis": "axis"}, doc="e^(x − max) over its sum along axis"),
     "log_softmax": Op("softmax", 1, "float", attributes={"axis": "axis"}, doc="x − max − log Σ e^(x − max) along axis"),
     # identities that carry meaning for the planner
-    "tag": Op("tag", 1, attributes={"param": "bool"}, linear=True, doc="x, named by its signal; `param` marks a parameter"),
+    "tag": Op(
+        "tag", 1, attributes={"param": "bool"}, linear=True, doc="x, named by its signal; `param` marks a parameter"
+    ),
     "follow": Op("follow", 2, doc="the first operand, placed as the second (of the same shape) is"),
 }

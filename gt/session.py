@@ -40,7 +40,7 @@ def host_facts() -> dict[str, Any]:
     """Who this process is, so that a dispatcher on the same machine can notice its end."""
     namespace = ""
     try:
-        namespace = os.readlink("/proc/self/ns/pid")
+        namespace = str(Path("/proc/self/ns/pid").readlink())
     except OSError:
         pass  # without /proc the dispatcher goes by heartbeats alone
     return {"pid": os.getpid(), "host": socket.gethostname(), "namespace": namespace}
@@ -67,7 +67,9 @@ def connect(address: str, *, workers: int | None = None, config: Any = None) -> 
         session.open({**host_facts(), "bulk": b""}, CONNECT_TIMEOUT)
         return sessions.adopt(session)
     if workers is not None:
-        raise ConnectionFailed("workers= goes with 'inproc' or gt.init(); a running service has the workers that joined it")
+        raise ConnectionFailed(
+            "workers= goes with 'inproc' or gt.init(); a running service has the workers that joined it"
+        )
     return _join(address, read, CONNECT_TIMEOUT, None)
 
 
@@ -172,4 +174,3 @@ def stats() -> dict[str, Any]:
     from .client import session as sessions
 
     return sessions.current().stats()
-

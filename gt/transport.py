@@ -47,7 +47,7 @@ def _socket(kind: int) -> zmq.Socket[bytes]:
 
 
 def check_bind(address: str) -> None:
-    """Raise `Refused` unless `address` is `ipc://…` or a TCP address on loopback: without keys anybody could send instructions."""
+    """Raise `Refused` unless `address` is `ipc://…` or TCP on loopback: without keys anybody could send instructions."""
     if address.startswith("ipc://"):
         return
     if not address.startswith("tcp://"):
@@ -98,7 +98,9 @@ def _connect(kind: int, address: str, identity: bytes = b"") -> zmq.Socket[bytes
         socket.connect(address)
     except zmq.ZMQError as error:
         socket.close()
-        raise ConnectionFailed(f"cannot connect to {address!r}: {error}; an address is tcp://host:port or ipc:///path") from None
+        raise ConnectionFailed(
+            f"cannot connect to {address!r}: {error}; an address is tcp://host:port or ipc:///path"
+        ) from None
     return socket
 
 
@@ -138,7 +140,7 @@ def send(socket: zmq.Socket[bytes], frames: list[Any]) -> bool:
 
 def receive(socket: zmq.Socket[bytes]) -> list[Any] | None:
     """The frames of one message (large ones as memory of ZeroMQ, uncopied), or None when there is none."""
-    if not socket.get(zmq.EVENTS) & zmq.POLLIN:  # cheaper than asking and being told no by an exception
+    if not int(socket.get(zmq.EVENTS)) & zmq.POLLIN:  # cheaper than asking and being told no by an exception
         return None
     frames: list[Any] = [socket.recv()]
     while socket.get(zmq.RCVMORE):

@@ -34,7 +34,9 @@ SILENCE: Final = 20.0
 class Shell:
     """One running worker."""
 
-    def __init__(self, address: str, device: str | None, *, watch: int | None = None, folder: str | None = None) -> None:
+    def __init__(
+        self, address: str, device: str | None, *, watch: int | None = None, folder: str | None = None
+    ) -> None:
         self.address = address
         self.watch = watch
         self.core = Core(backend(device))
@@ -72,7 +74,7 @@ class Shell:
             poller.register(self.watch, transport.READABLE)
         heard = started = time.monotonic()
         while not self.stopping:
-            ready = dict(poller.poll(TICK * 1000))
+            ready = dict(poller.poll(int(TICK * 1000)))
             now = time.monotonic()
             if self.watch is not None and self.watch in ready:
                 self.orphaned = True
@@ -241,7 +243,12 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def serve(
-    address: str, *, device: str | None = None, log_level: str = "info", watch: int | None = None, folder: str | None = None
+    address: str,
+    *,
+    device: str | None = None,
+    log_level: str = "info",
+    watch: int | None = None,
+    folder: str | None = None,
 ) -> int:
     """Run a worker of the dispatcher at `address`; the exit status. `watch` is a descriptor whose end of file means: stop."""
     logging.basicConfig(level=log_level.upper(), format="%(asctime)s gt worker %(levelname)s: %(message)s")

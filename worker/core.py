@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
+from operator import length_hint
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -46,7 +47,7 @@ class ToPeer(NamedTuple):
 
 
 class BulkOut(NamedTuple):
-    """A part of a fetch: `array` may wait for a grant of the bulk socket under `key`, or go with `message`, as the shell sees fit."""
+    """A part of a fetch: `array` may wait for a bulk grant under `key`, or go with `message`, as the shell sees fit."""
 
     message: m.Part
     key: Key
@@ -57,11 +58,11 @@ Send = ToDispatcher | ToPeer | BulkOut
 
 
 class BulkIn(NamedTuple):
-    """An event: a bulk put has arrived whole. `array` is the own part."""
+    """An event: a bulk put has arrived whole. `array` is the own part, None when there was no memory for it."""
 
     client: int
     tensor: int
-    array: np.ndarray[Any, Any]
+    array: np.ndarray[Any, Any] | None
 
 
 class Poison(NamedTuple):
@@ -114,6 +115,8 @@ class Core:
         self.out: list[Send] = []
         self.expecting: dict[tuple[int, int], tuple[Any, ...]] = {}
         """Bulk puts announced and not landed: (client, tensor) -> (sender, spec, box); read by the shell."""
+        self.unwanted: set[tuple[int, int]] = set()
+        """Bulk puts that were freed before they landed: their sender is heard to the end, and nothing is kept."""
         self.executed = 0
 
     def handle(self, event: Any, now: float) -> list[Send]:
@@ -152,9 +155,7 @@ class Core:
         elif isinstance(message, m.Store):
             self._store(message)
         elif isinstance(message, m.Release):
-            store = self.stores.get(message.client, {})
-            for tensor in message.tensors:
-                store.pop(tensor, None)
+            self._free(message.client, message.tensors)
         elif isinstance(message, m.Collect):
             self._collect(message)
         elif isinstance(message, m.DefinePlan):
@@ -172,6 +173,7 @@ class Core:
             self.stores.pop(message.client, None)
             for key in [key for key in self.expecting if key[0] == message.client]:
                 del self.expecting[key]
+                self.unwanted.discard(key)
         elif isinstance(message, m.Welcome):
             self.number = message.number
         elif not isinstance(message, m.Ping):
@@ -195,27 +197,58 @@ class Core:
                     whole = np.frombuffer(message.data, spec.dtype.numpy).reshape(spec.shape)
                     array = np.array(whole[tuple(slice(*pair) for pair in part)], order="C")
                 store[message.tensor] = self.backend.from_host(array)
-            except MemoryError as error:
-                store[message.tensor] = Poison(("OutOfMemory", f"a put of {spec} found no memory: {error}"))
+            except Exception as error:  # noqa: BLE001 — whatever it raises becomes a fault of what it was to make
+                store[message.tensor] = Poison(_put_fault(spec, error))
         self._done(message.order)
 
     def _landed(self, event: BulkIn) -> None:
-        if self.expecting.pop((event.client, event.tensor), None) is not None:
-            self.stores.setdefault(event.client, {})[event.tensor] = self.backend.from_host(event.array)
-            self.out.append(ToDispatcher(m.Landed(event.client, event.tensor)))
+        key = event.client, event.tensor
+        announced = self.expecting.pop(key, None)
+        if announced is None:
+            return
+        if key in self.unwanted:
+            self.unwanted.discard(key)
+            return
+        _, spec, _ = announced
+        value: Any
+        try:
+            if event.array is None:
+                raise MemoryError("out of memory")
+            value = self.backend.from_host(event.array)
+        except Exception as error:  # noqa: BLE001 — whatever it raises becomes a fault of what it was to make
+            value = Poison(_put_fault(spec, error))
+        self.stores.setdefault(event.client, {})[event.tensor] = value
+        self.out.append(ToDispatcher(m.Landed(event.client, event.tensor)))
+
+    def _free(self, client: int, tensors: list[int]) -> None:
+        store = self.stores.get(client, {})
+        for tensor in tensors:
+            store.pop(tensor, None)
+            if self.expecting and (client, tensor) in self.expecting:
+                self.unwanted.add((client, tensor))
 
     def _collect(self, message: m.Collect) -> None:
         value = self.stores.get(message.client, {}).get(message.tensor)
         if value is None:
-            value = Poison(("WorkerError", f"tensor {message.tensor} is not on worker {self.number}"))
+            value = self._missing(message.tensor)
+        array = None
+        if not message.silent and not isinstance(value, Poison):
+            try:
+                array = np.ascontiguousarray(self.backend.to_host(value)).reshape(value.shape)
+            except Exception as error:  # noqa: BLE001 — out of memory: an expanded tensor takes none until it is sent
+                kind, text = fault_of(error)
+                value = Poison((kind, f"{text}\n  in a fetch of tensor {message.tensor}"))
         if isinstance(value, Poison):
             self.out.append(ToDispatcher(m.Part(message.request, list(value.fault), False, b"")))
-        elif message.silent:
+        elif array is None:
             self.out.append(ToDispatcher(m.Part(message.request, [], False, b"")))
         else:
-            array = np.ascontiguousarray(self.backend.to_host(value)).reshape(value.shape)
             key = (GET, message.client, message.reply, self.number)
             self.out.append(BulkOut(m.Part(message.request, [], False, b""), key, array))
+
+    def _missing(self, tensor: int) -> Poison:
+        """What stands for a tensor that should be here and is not: its reader fails, and nobody else."""
+        return Poison(("WorkerError", f"tensor {tensor} is not on worker {self.number}"))
 
     # plans
 
@@ -231,14 +264,17 @@ class Core:
         count = len(message.inputs)
         poisoned = False
         for slot, tensor in enumerate(message.inputs):
-            value = slots[slot] = store[tensor]
+            value = store.get(tensor)
+            if value is None:
+                value = self._missing(tensor)
+            slots[slot] = value
             if type(value) is Poison:
                 poisoned = True
         slots[count : count + len(message.scalars)] = message.scalars
         for position in message.dying:
             store.pop(message.inputs[position], None)
-        for tensor in message.freed:
-            store.pop(tensor, None)
+        if message.freed:
+            self._free(message.client, message.freed)
         running = Running(message.order, message.client, message.base, message.inputs, program, info, slots)
         running.poisoned = poisoned
         self._run(running, now)
@@ -254,8 +290,8 @@ class Core:
                 try:
                     for action in actions:
                         action(slots)
-                except Exception as error:  # whatever a kernel raises becomes the fault of its result
-                    failed = len(program.actions[running.block]) - actions.__length_hint__() - 1
+                except Exception as error:  # noqa: BLE001 — whatever a kernel raises becomes the fault of its result
+                    failed = len(program.actions[running.block]) - length_hint(actions) - 1
                     self._fail(running, program.blocks[running.block][failed], error)
                     self._run_poisoned(running, failed + 1)
             if running.block == len(program.moves):
@@ -284,7 +320,7 @@ class Core:
             else:
                 try:
                     slots[step.writes] = step.kernel(*[slots[r] for r in step.reads])
-                except Exception as error:  # as above
+                except Exception as error:  # noqa: BLE001 — as above
                     self._fail(running, step, error)
             for dead in step.dead:
                 slots[dead] = None
@@ -324,27 +360,33 @@ class Core:
         """Send this rank's pieces, and note whose are missing."""
         held = running.slots[move.source]
         info = running.info
-        for target, piece in self._outgoing(move, held):
+        for target, piece in self._outgoing(running, move, held):
             fault = list(piece.fault) if isinstance(piece, Poison) else []
-            data: Any = b"" if fault else _bytes(self.backend.to_host(piece))
+            data: Any = b"" if fault else _bytes(piece)
             self.out.append(ToPeer(info.addresses[target], m.Piece(running.order, move.number, info.rank, fault, data)))
         here = self.arrived.get((running.order, move.number), {})
         running.waiting = {t.source for t in move.receives if t.source != info.rank and t.source not in here}
         running.since = now
         self._give_up(running, now)
 
-    def _outgoing(self, move: Move, held: Any) -> list[tuple[int, Any]]:
-        if type(held) is Poison:
-            return [(t.target, held) for t in move.sends]
-        return pieces(move, held, self.backend.xp)
+    def _outgoing(self, running: Running, move: Move, held: Any) -> list[tuple[int, Any]]:
+        if type(held) is not Poison:
+            try:
+                return pieces(move, held, self.backend)
+            except Exception as error:  # noqa: BLE001 — out of memory: the others learn why they do not get their part
+                kind, text = fault_of(error)
+                held = Poison((kind, f"{text}\n  in {describe(running.program, move.instruction)}"))
+                self.out.append(ToDispatcher(m.Poisoned(running.order, running.client, *held.fault)))
+        return [(t.target, held) for t in move.sends]
 
     def _piece(self, piece: m.Piece) -> None:
         if piece.order <= self.finished:
             return
         self.arrived.setdefault((piece.order, piece.step), {})[piece.source] = piece
         running = self.running
-        if running is not None and running.waiting is not None and piece.order == running.order:
-            if running.program.moves[running.block].number == piece.step:
+        if running is not None and running.waiting is not None:
+            move = running.program.moves[running.block]
+            if (piece.order, piece.step) == (running.order, move.number):
                 running.waiting.discard(piece.source)
 
     def _give_up(self, running: Running, now: float) -> None:
@@ -357,7 +399,9 @@ class Core:
             if member in self.lost:
                 fault = ["WorkerLost", self.lost[member]]
             elif now - running.since > PEER_TIMEOUT:
-                text = f"waited {PEER_TIMEOUT:.0f} s for worker {member} in {describe(running.program, move.instruction)}"
+                text = (
+                    f"waited {PEER_TIMEOUT:.0f} s for worker {member} in {describe(running.program, move.instruction)}"
+                )
                 fault = ["WorkerLost", text]
             if fault:
                 pending = self.arrived.setdefault((running.order, move.number), {})
@@ -386,7 +430,7 @@ class Core:
             try:
                 parts = {t.source: self._array(here[t.source], t, move) for t in move.receives if t.source in here}
                 slots[move.target] = assemble(move, held, parts, self.backend.xp)
-            except Exception as error:  # out of memory, or a piece of the wrong size
+            except Exception as error:  # noqa: BLE001 — out of memory, or a piece of the wrong size
                 kind, text = fault_of(error)
                 fault = (kind, f"{text}\n  in {describe(running.program, move.instruction)}")
                 self.out.append(ToDispatcher(m.Poisoned(running.order, running.client, *fault)))
@@ -406,9 +450,14 @@ class Core:
         return self.backend.from_host(np.frombuffer(piece.data, move.spec.dtype.numpy).reshape(shape))
 
 
+def _put_fault(spec: Any, error: Exception) -> Fault:
+    kind, text = fault_of(error)
+    return kind, f"a put of {spec}: {text}"
+
+
 def _bytes(array: np.ndarray[Any, Any]) -> Any:
     """A contiguous array's memory, without a copy."""
-    return memoryview(array).cast("B") if array.size else b""
+    return array.reshape(-1).view(np.uint8).data if array.size else b""
 
 
 __all__ = ["BulkIn", "BulkOut", "Core", "Poison", "ToDispatcher", "ToPeer"]

@@ -155,7 +155,9 @@ class _Compiler:
         whole = self.plan.values[number]
         before, after = self.plan.layout(source), self.plan.layouts[number]
         operations = {
-            old.op for old, new in zip(before, after, strict=True) if isinstance(old, Partial) and not isinstance(new, Partial)
+            old.op
+            for old, new in zip(before, after, strict=True)
+            if isinstance(old, Partial) and not isinstance(new, Partial)
         }
         assert len(operations) <= 1, "the planner reduces by one operation at a time"
         wanted = box(whole.shape, after, self.mesh, self.rank)
