@@ -166,7 +166,8 @@ class _Pass:
             self.choose(instruction, operands, results, axis, forced[axis], wishes[axis], weight)
             for axis in range(len(self.mesh.sizes))
         ]
-        targets = [tuple(column[1][i] for column in columns) for i in range(len(operands))]
+        # a run-time scalar is nowhere: its target is never asked for
+        targets = [tuple(column[1][i] or REPLICATE for column in columns) for i in range(len(operands))]
         outputs = [tuple(column[0][n] for column in columns) for n in range(len(results))]
         if instruction.op == "reshape" and not self.aligned(operands, results, targets, outputs):
             targets = [self.mesh.replicated]

@@ -146,6 +146,6 @@ def check_scalar_fits(value: Scalar, dtype: DType, op: str) -> None:
         and not isinstance(value, bool)
         and not (isinstance(value, float) and not math.isfinite(value))
     ):
-        info = np.iinfo(dtype.numpy)
+        info = np.iinfo(dtype.name)
         if not info.min <= value <= info.max:
             raise DTypeError(f"{op}: {value} does not fit {dtype} ({info.min} to {info.max})")

@@ -351,7 +351,7 @@ _FORMS: Final[dict[str, tuple[str, Callable[[object], bool]]]] = {
 
 def _checks(kind: type[Any]) -> tuple[tuple[str, str, Callable[[object], bool]], ...]:
     forms: dict[str, str] = {
-        name: getattr(form, "__forward_arg__", form) for name, form in kind.__annotations__.items()
+        name: str(getattr(form, "__forward_arg__", form)) for name, form in kind.__annotations__.items()
     }
     return tuple(
         (name, "numbers", _is_scalars) if name == "scalars" else (name, *_FORMS[form]) for name, form in forms.items()
@@ -366,8 +366,8 @@ def encode(message: Message, number: int = 0) -> list[Any]:
     """The frames of a message, the `number`th that its sender sends on this connection."""
     code = _CODE_OF[type(message)]
     if _HAS_DATA[code]:
-        *fields, data = message
-        return [msgpack.packb((code, number, *fields)), data]
+        fields: tuple[Any, ...] = message
+        return [msgpack.packb((code, number, *fields[:-1])), fields[-1]]
     return [msgpack.packb((code, number, *message))]
 
 
