@@ -1,0 +1,200 @@
+"""The command line, in this process: what commands print, what they refuse in one line, and what they load.
+
+Nothing is started here; that is done by the tests of processes.
+"""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from gt import cli
+from gt.config import Config
+from gt.errors import ConnectionFailed, SessionError
+from gt.ops import OPS
+
+CONFIGS = Path(__file__).parent.parent / "configs"
+
+
+def gt(*arguments: str) -> Result:
+    return CliRunner().invoke(cli.app, arguments)
+
+
+def refused(result: Result) -> str:
+    """The one line on stderr of a command that was refused."""
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    (line,) = result.stderr.splitlines()
+    return line
+
+
+class Daemons:
+    """Stands for `Local`: notes how it was started, and that it was closed. One of the daemons ends at once."""
+
+    started: list[dict[str, object]]
+    closed: int
+
+    def __init__(self, workers: int, **options: object) -> None:
+        self.address = options["address"]
+        self.started.append({"workers": workers, **options})
+
+    def wait(self) -> None:
+        raise SessionError("worker 1 ended with status -9")
+
+    def close(self) -> None:
+        type(self).closed += 1
+
+
+@pytest.fixture
+def daemons(monkeypatch: pytest.MonkeyPatch) -> type[Daemons]:
+    """`gt up` starts these in place of processes, and leaves this process' signal handlers alone."""
+    kind = type("Started", (Daemons,), {"started": [], "closed": 0})
+    monkeypatch.setattr("gt.launch.Local", kind)
+    monkeypatch.setattr("gt.cli._joined", lambda local, count: True)
+    monkeypatch.setattr("signal.signal", lambda number, handler: None)
+    return kind
+
+
+def test_the_version_is_told_twice_the_same() -> None:
+    told = {gt("version").stdout, gt("--version").stdout}
+    assert len(told) == 1
+    assert told.pop().startswith("gt ")
+
+
+def test_no_command_shows_what_there_is() -> None:
+    shown = gt().stdout + gt().stderr
+    assert all(name in shown for name in ("up", "dispatcher", "worker", "ops", "version"))
+
+
+def test_ops_prints_a_line_for_every_op() -> None:
+    head, *lines = gt("ops").stdout.splitlines()
+    assert head.split()[:3] == ["op", "family", "operands"]
+    assert [line.split()[0] for line in lines] == list(OPS)
+
+
+def test_ops_prints_markdown() -> None:
+    assert gt("ops", "--markdown").stdout == cli.ops_page()
+
+
+@pytest.mark.parametrize(
+    "address", ["tcp://0.0.0.0:7000", "tcp://*:7000", "tcp://192.0.2.1:7000", "tcp://gt.example:7000"]
+)
+def test_only_loopback_is_bound(address: str, daemons: type[Daemons]) -> None:
+    assert "no keys yet" in refused(gt("up", "--workers", "1", "--address", address))
+    assert daemons.started == []
+
+
+def test_what_is_no_address_is_refused(daemons: type[Daemons]) -> None:
+    assert "is no address" in refused(gt("up", "--address", "7000"))
+    assert daemons.started == []
+
+
+def test_an_address_in_use_is_refused_before_anything_starts(daemons: type[Daemons]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"tcp://127.0.0.1:{server.getsockname()[1]}"
+        assert refused(gt("up", "--address", address)) == (
+            f"gt: {address} is in use by another process; choose another --address"
+        )
+    assert daemons.started == []
+
+
+def test_a_socket_file_that_somebody_listens_at_is_in_use(tmp_path: Path, daemons: type[Daemons]) -> None:
+    path = tmp_path / "s"
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(path))
+        server.listen()
+        assert "is in use" in refused(gt("up", "--address", f"ipc://{path}"))
+    assert daemons.started == []
+
+
+def test_a_wrong_config_is_refused_before_anything_starts(tmp_path: Path, daemons: type[Daemons]) -> None:
+    wrong = tmp_path / "wrong.yaml"
+    wrong.write_text("sharding_config:\n  a: {strategy: tensor_paralel}\n")
+    line = refused(gt("up", "--address", f"ipc://{tmp_path}/s", "--config", str(wrong)))
+    assert line.startswith(f"gt: {wrong}:2: sharding_config.a.strategy: 'tensor_paralel' is not a strategy")
+    assert daemons.started == []
+
+
+def test_a_config_that_is_not_there_is_refused(tmp_path: Path, daemons: type[Daemons]) -> None:
+    line = refused(gt("up", "--address", f"ipc://{tmp_path}/s", "--config", str(tmp_path / "none.yaml")))
+    assert "cannot be read" in line
+    assert daemons.started == []
+
+
+def test_a_mesh_that_takes_more_workers_than_asked_for_is_refused(tmp_path: Path, daemons: type[Daemons]) -> None:
+    config = str(CONFIGS / "digits.yaml")
+    assert "takes 4 workers" in refused(
+        gt("up", "--workers", "2", "--address", f"ipc://{tmp_path}/s", "--config", config)
+    )
+    assert daemons.started == []
+
+
+def test_no_workers_are_too_few() -> None:
+    assert gt("up", "--workers", "0").exit_code == 2
+
+
+def test_up_starts_what_it_was_told_says_so_and_ends_all_when_one_ends(tmp_path: Path, daemons: type[Daemons]) -> None:
+    address, config = f"ipc://{tmp_path}/s", str(CONFIGS / "digits.yaml")
+    result = gt("up", "--workers", "5", "--address", address, "--config", config)
+    assert daemons.started == [{"workers": 5, "address": address, "config": config, "quiet": False}]
+    assert result.stdout == f"5 workers at {address}; Ctrl-C stops them\n"
+    assert result.stderr == "gt: worker 1 ended with status -9\n"
+    assert (result.exit_code, daemons.closed) == (1, 1)
+
+
+def test_without_a_number_there_are_as_many_workers_as_the_config_needs(
+    tmp_path: Path, daemons: type[Daemons], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Config] = []
+    monkeypatch.setattr("gt.launch.default_workers", lambda config: asked.append(config) or 4)
+    config = CONFIGS / "digits.yaml"
+    gt("up", "--address", f"ipc://{tmp_path}/s", "--config", str(config))
+    assert [given.mesh for given in asked] == [{"data": 2, "model": 2}]
+    assert [started["workers"] for started in daemons.started] == [4]
+
+
+def test_a_signal_ends_up_in_order(daemons: type[Daemons], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(daemons, "wait", lambda self: cli._stop(), raising=True)
+    result = gt("up", "--workers", "1", "--address", f"ipc://{tmp_path}/s")
+    assert (result.exit_code, result.stderr, daemons.closed) == (0, "", 1)
+
+
+def test_the_dispatcher_is_served_as_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[object] = []
+    monkeypatch.setattr("gt.dispatcher.__main__.serve", lambda *args, **options: calls.append((args, options)) or 3)
+    arguments = ["--address", "ipc:///x", "--config", "c.yaml", "--workers", "2", "--log-level", "debug"]
+    assert gt("dispatcher", *arguments).exit_code == 3
+    assert calls == [(("ipc:///x",), {"config": "c.yaml", "workers": 2, "log_level": "debug"})]
+
+
+def test_a_worker_is_served_as_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[object] = []
+    monkeypatch.setattr("gt.worker.__main__.serve", lambda *args, **options: calls.append((args, options)) or 0)
+    monkeypatch.delenv("GT_LOG_LEVEL", raising=False)
+    assert gt("worker", "--device", "cpu").exit_code == 0
+    assert calls == [((cli.ADDRESS,), {"device": "cpu", "log_level": "info"})]
+
+
+def test_a_log_level_that_does_not_exist_is_refused() -> None:
+    assert gt("worker", "--log-level", "loud").exit_code == 2
+
+
+@pytest.mark.parametrize("error", [ConnectionFailed("nobody there"), PermissionError(13, "Permission denied", "/tmp")])
+def test_errors_are_one_line(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> int:
+        raise error
+
+    monkeypatch.setattr("gt.worker.__main__.serve", fail)
+    assert refused(gt("worker")) == f"gt: {error}"
+
+
+def test_the_command_line_loads_little() -> None:
+    heavy = "{'pydantic', 'yaml', 'textual', 'scipy', 'cupy', 'gt.dispatcher', 'gt.worker', 'gt.client', 'zmq'}"
+    code = f"import sys, gt.cli; print(sorted({heavy} & set(sys.modules)))"
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert shown.strip() == "[]"

@@ -1,0 +1,122 @@
+"""The documents say what is so: tables are whole, names and paths exist, and what is printed in them is what prints."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from builders import Lines
+
+from gt import messages
+from gt.cli import ops_page, ops_rows
+from gt.config import load, parse
+from gt.dispatcher.plan import Home, Planner
+from gt.dispatcher.policy import resolve
+from gt.placement import uniform_mesh
+
+REPOSITORY = Path(__file__).parent.parent
+DOCUMENTS = ("README.md", "docs/architecture.md", "docs/ops.md")
+ROOMS = ("gt", "client", "dispatcher", "worker")
+SOURCES = "\n".join(path.read_text() for room in ROOMS for path in sorted((REPOSITORY / room).rglob("*.py")))
+WORDS = set(re.findall(r"\w+", SOURCES))
+
+# What is in backticks and is no name in the sources.
+ELSEWHERE = {"KeyboardInterrupt", "OPENBLAS_NUM_THREADS", "z"}
+
+
+def read(document: str) -> str:
+    return (REPOSITORY / document).read_text()
+
+
+def table(document: str, heading: str) -> list[tuple[str, ...]]:
+    """The cells of the first table under a heading, without its head."""
+    section = read(document).split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    rows = [line for line in section.splitlines() if line.startswith("| ")]
+    return [tuple(cell.strip() for cell in row.strip("|").split("|")) for row in rows[2:]]
+
+
+def quoted(document: str) -> list[str]:
+    """What stands in backticks, outside of code blocks."""
+    return re.findall(r"`([^`\n]+)`", re.sub(r"```.*?```", "", read(document), flags=re.DOTALL))
+
+
+def test_every_message_is_in_the_table_with_its_code_and_the_directions_that_are_allowed() -> None:
+    rows = table("docs/architecture.md", "Messages")
+    assert [(row[0], row[1]) for row in rows] == [
+        (str(code), f"`{kind.__name__}`") for code, kind in enumerate(messages.CODES)
+    ]
+    senders = {row[1].strip("`"): row[2] for row in rows}
+    for room, allowed in (("client", messages.FROM_CLIENT), ("worker", messages.FROM_WORKER)):
+        said = {name for name, who in senders.items() if (room in who or who == "all") and name != "Piece"}
+        assert said == {kind.__name__ for kind in allowed}
+
+
+def test_the_glossary_is_in_order_and_each_of_its_terms_is_a_word_of_the_sources() -> None:
+    terms = [row[0] for row in table("docs/architecture.md", "Glossary")]
+    assert terms == sorted(set(terms))
+    known = {word.lower() for word in re.findall(r"[A-Za-z]+", SOURCES)}
+    assert [term for term in terms if term not in known] == []
+
+
+def test_every_table_has_rows_of_one_length() -> None:
+    for document in DOCUMENTS:
+        width = 0
+        for line in read(document).splitlines():
+            cells = len(re.findall(r"(?<!\\)\|", re.sub(r"`[^`]*`", "", line))) if line.startswith("|") else 0
+            assert not (cells and width) or cells == width, f"{document}: {line}"
+            width = cells
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_every_path_that_is_named_exists(document: str) -> None:
+    paths = {text for text in quoted(document) if re.fullmatch(r"[\w./-]+(/|\.(py|md|yaml|toml))", text)}
+    paths |= {str(Path(document).parent / link) for link in re.findall(r"\]\(([^):]+)\)", read(document))}
+    assert [path for path in sorted(paths) if not (REPOSITORY / path).exists()] == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS[:2])
+def test_every_name_in_the_text_is_a_name_in_the_sources(document: str) -> None:
+    names = {text for text in quoted(document) if re.fullmatch(r"[A-Za-z_][\w.]*(\(\))?", text)}
+    parts = {part for name in names for part in name.removesuffix("()").split(".") if not (REPOSITORY / name).exists()}
+    assert sorted(parts - WORDS - ELSEWHERE) == []
+
+
+def test_the_page_of_ops_is_current() -> None:
+    assert read("docs/ops.md") == ops_page(), "write it anew: gt ops --markdown > docs/ops.md"
+
+
+def test_no_facet_of_an_op_is_missing() -> None:
+    assert [row for row in ops_rows() if "missing" in row] == []
+
+
+def test_the_plan_in_the_architecture_page_is_what_the_planner_prints() -> None:
+    printed = re.search(r"```\n(%0 .*?)\n```", read("docs/architecture.md"), flags=re.DOTALL)
+    assert printed is not None
+    lines = Lines()
+    x = lines.input(64, 64)
+    layers = [
+        (("batch", "hidden"), lines.input(128, 64), lines.input(128)),
+        (("batch", "hidden2"), lines.input(64, 128), lines.input(64)),
+    ]
+    for signal, weight, bias in layers:
+        turned = lines.op("permute", weight, signal=signal, axes=(1, 0))
+        product = lines.op("matmul", x, turned, signal=signal)
+        x = lines.op("relu", lines.op("add", product, bias, signal=signal), signal=signal)
+    segment = lines.segment(x)
+    config = load(REPOSITORY / "configs" / "digits.yaml")
+    mesh = uniform_mesh(1, config.mesh_for(4), (0, 1, 2, 3))
+    planner = Planner(mesh, resolve(config, mesh))
+    first = planner.plan(segment, (Home(mesh.replicated), *[Home(mesh.replicated, param=True)] * 4))
+    assert str(planner.plan(segment, first.inputs).plan) == printed[1]
+
+
+def test_the_config_in_the_readme_is_one() -> None:
+    (text,) = re.findall(r"```yaml\n(.*?)```", read("README.md"), flags=re.DOTALL)
+    assert parse(text).mesh_for(4) == {"data": 2, "model": 2}
+
+
+def test_the_program_in_the_readme_is_twenty_lines_of_python_at_most() -> None:
+    (text,) = re.findall(r"```python\n(.*?)```", read("README.md"), flags=re.DOTALL)
+    compile(text, "README.md", "exec")
+    assert len(text.splitlines()) <= 20
