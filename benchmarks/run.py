@@ -254,7 +254,7 @@ def memory(rounds: int) -> Rows:
     processes = {"client": os.getpid(), **{name: child.pid for name, child in local.children}}
     x = gt.from_numpy(np.ones((16, 16), np.float32))
     rows: Rows = []
-    sizes = itertools.count()
+    sizes = itertools.count(200_000, -1)
 
     def operations(count: int) -> None:
         y = x
@@ -265,7 +265,7 @@ def memory(rounds: int) -> Rows:
 
     def shapes(count: int) -> None:
         for index in range(count):
-            (gt.zeros(1 + next(sizes)) + 1.0).sum()
+            (gt.zeros(next(sizes)) + 1.0).sum()
             if index % 1_000 == 999:
                 gt.synchronize()
 

@@ -198,6 +198,8 @@ def _sign(
     site = context.site if frame is None else site_of(frame)
     tag = Tag(context.signal, context.phase, site or "")
     signature = Signature(op, attributes, operands, results, tag, frame and frame.f_code)
+    if context.signal:
+        session.current().mention_slips(context.signal)
     if results[0].dtype.kind == "f":
         signature.differentiable = GRADIENTS.get(op)
     if len(_signatures) >= MAX_SIGNATURES:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import itertools
+import logging
 import os
 import signal
 import threading
@@ -25,6 +26,7 @@ from gt.spec import Spec, pack_spec, spec, unpack_spec
 
 from .segment import Builder, Definitions, Value
 
+log: Final = logging.getLogger("gt")
 IDLE_FLUSH: Final = 0.05
 """Seconds after which the keeper flushes what a thread has gathered and left."""
 KEEPER_PERIOD: Final = 0.5
@@ -178,6 +180,9 @@ class Session:
         self.heard = time.monotonic()
         self.welcomed = False
         self.configured: Future | None = None
+        self.config: Any = None
+        """The session's own sharding config (a `gt.config.Config`), to notice slips in the names of signals."""
+        self.mentioned: set[str] = set()
         self._close = close
         self._stop = threading.Event()
         self._keeper: threading.Thread | None = None
@@ -280,6 +285,15 @@ class Session:
             self.facts.update(future.result())
         finally:
             self.configured = None
+
+    def mention_slips(self, path: tuple[str, ...]) -> None:
+        """Say once when a signal has nearly the name of a rule: it is ignored as any unknown signal is, but hardly meant to be."""
+        for name in path if self.config is not None else ():
+            if name not in self.mentioned and len(self.mentioned) < 10_000:
+                self.mentioned.add(name)
+                nearly = self.config.near_miss(name)
+                if nearly is not None:
+                    log.warning("signal %r has no rule in the config; did you mean %r?", name, nearly)
 
     def flush(self) -> None:
         """Send what all threads of this session have gathered."""

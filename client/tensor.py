@@ -15,7 +15,7 @@ from gt.dtypes import DType
 from gt.errors import DTypeError, GTError, ShapeError
 
 from . import apply as emission
-from . import autograd, indexing, methods, printing, session, views
+from . import arithmetic, autograd, indexing, methods, printing, session, views
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -125,7 +125,8 @@ class Tensor(methods.Methods):
         if isinstance(self._edge, autograd.Leaf):
             self._edge.value = self._value
         elif emission.current().grad:
-            self._edge = new._edge
+            # the place of a leaf is its own: a copy of it is a result
+            self._edge = arithmetic.clone(new)._edge if isinstance(new._edge, autograd.Leaf) else new._edge
         self._version += 1
 
     def _write(self, name: str, new: Tensor) -> Tensor:

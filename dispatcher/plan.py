@@ -113,7 +113,7 @@ class _Pass:
         survivors, homes = [], []
         for number in self.segment.survivors:
             r = ref(OUTPUT, number)
-            whole = tuple(REPLICATE if isinstance(p, Partial) else p for p in self.current[r])
+            whole = _whole(self.current[r])
             final = self.moved(r, whole, self.segment_tag(r))
             survivors.append((number, final >> 2))
             owner = self.owners.get(r)
@@ -190,6 +190,11 @@ class _Pass:
                 self.owners[r] = owner
             elif instruction.op == "tag" and instruction.attributes["param"]:
                 claimed = any(wish is not None for wish in wishes)
+                whole = _whole(
+                    self.current[r]
+                )  # what follows a parameter goes where it is, and nothing can go to a partial
+                self.moved(r, whole, instruction.tag)
+                self.current[r] = whole
                 self.owners[r] = _Owner(results[offset], self.current[r], claimed)
 
     def settle(self, r: int, result: Spec, forced: list[Placement | None], instruction: Instruction) -> None:
@@ -259,8 +264,7 @@ class _Pass:
             like = instruction.inputs[1]
             spec = self.segment.operand(like)
             assert isinstance(spec, Spec)
-            whole = tuple(REPLICATE if isinstance(p, Partial) else p for p in self.current[like])
-            return self.owners.get(like) or _Owner(spec, whole, False)
+            return self.owners.get(like) or _Owner(spec, _whole(self.current[like]), False)
         found = {id(owner): owner for r in tensors if (owner := self.owners.get(r)) is not None}
         if len(found) != 1:
             return None
@@ -444,6 +448,11 @@ def path(spec: Spec, before: Layout, after: Layout, mesh: Mesh) -> list[Layout]:
             dim = max(free, key=lambda d: spec.shape[d])
             return [(*after[:axis], Shard(dim), *after[axis + 1 :]), after]
     return [after]
+
+
+def _whole(layout: Layout) -> Layout:
+    """The layout with contributions reduced."""
+    return tuple(REPLICATE if isinstance(placement, Partial) else placement for placement in layout)
 
 
 def _fits(placement: Placement, result: Spec) -> bool:

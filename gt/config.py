@@ -204,6 +204,12 @@ class Config(_Strict):
         """The rule whose name is nearly `signal`, when there is none of that name: a likely slip of the pen."""
         return None if signal in self.rules else _nearest(signal, self.rules)
 
+    def workers_needed(self) -> int:
+        """The fewest workers that the config speaks of: its mesh, the parts of a batch, the largest worker index."""
+        rules = self.rules.values()
+        named = [index + 1 for rule in rules if rule.shard for index in rule.shard.workers]
+        return max([math.prod((self.mesh or {}).values()), *named, *(rule.batch_split or 1 for rule in rules)])
+
     def mesh_for(self, workers: int) -> dict[str, int]:
         """The named axes over the first workers of `workers`; the last axis is the closest. Raises ConfigError.
 

@@ -27,10 +27,9 @@ STOP_TIMEOUT = 5.0
 
 def default_workers(config: Config | None) -> int:
     """How many workers to start when nobody says: one for each GPU, or as many as the config needs, at least one."""
-    from .session import _needed
     from .worker.backend import count_devices
 
-    return max(count_devices(), _needed(config) if config is not None else 1)
+    return max(count_devices(), config.workers_needed() if config is not None else 1)
 
 
 def cores() -> int:

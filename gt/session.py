@@ -60,27 +60,18 @@ def connect(address: str, *, workers: int | None = None, config: Any = None) -> 
     if address == "inproc":
         from .inproc import Fabric, InprocLink
 
-        count = workers or (_needed(read) if read is not None else 1)
+        count = workers or (read.workers_needed() if read is not None else 1)
         if read is not None:
             read.mesh_for(count)
         session = sessions.Session(InprocLink(Fabric(count, read)), "inproc", keeper=False)
         session.open({**host_facts(), "bulk": b""}, CONNECT_TIMEOUT)
+        session.config = read
         return sessions.adopt(session)
     if workers is not None:
         raise ConnectionFailed(
             "workers= goes with 'inproc' or gt.init(); a running service has the workers that joined it"
         )
     return _join(address, read, CONNECT_TIMEOUT, None)
-
-
-def _needed(config: Config) -> int:
-    """The number of workers that a config speaks of."""
-    size = 1
-    for length in (config.mesh or {}).values():
-        size *= length
-    named = [index + 1 for rule in config.rules.values() if rule.shard for index in rule.shard.workers]
-    split = [rule.batch_split for rule in config.rules.values() if rule.batch_split]
-    return max([size, *named, *split])
 
 
 def _join(address: str, config: Config | None, timeout: float, local: Any) -> Session:
@@ -101,6 +92,7 @@ def _join(address: str, config: Config | None, timeout: float, local: Any) -> Se
     if config is not None:
         try:
             session.configure(config.to_wire())
+            session.config = config
         except BaseException:
             sessions.disconnect()
             raise
@@ -148,7 +140,9 @@ def load_config(config: Any) -> None:
     if sessions.active() is None:
         init(config=read)
     else:
-        sessions.current().configure(read.to_wire())
+        session = sessions.current()
+        session.configure(read.to_wire())
+        session.config = read
 
 
 def flush() -> None:

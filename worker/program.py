@@ -142,7 +142,11 @@ class _Compiler:
             whole.shape,
             part,
         )
-        kernel = KERNELS[instruction.op](call)
+        kernel: Callable[..., Any]
+        try:
+            kernel = KERNELS[instruction.op](call)
+        except Exception as error:  # noqa: BLE001 — it fails where it would run, and the plan still takes part in its moves
+            kernel = _failing(error)
         reads = tuple(self.slot(r) for r in instruction.inputs)
         tensors = tuple(self.slot(r) for r in instruction.inputs if r & 3 != SCALAR)
         writes = self.slot(ref(OUTPUT, number))
@@ -220,9 +224,19 @@ def _action(kernel: Callable[..., Any], reads: tuple[int, ...], writes: int, dea
     return general
 
 
-def pieces(move: Move, held: Any, xp: Any) -> list[tuple[int, Any]]:
-    """(target rank, contiguous array) for each transfer that this rank sends."""
-    return [(t.target, xp.ascontiguousarray(held[relative(t.part, move.held)])) for t in move.sends]
+def _failing(error: Exception) -> Callable[..., Any]:
+    """A kernel that could not be made."""
+
+    def kernel(*_: Any) -> Any:
+        raise error
+
+    return kernel
+
+
+def pieces(move: Move, held: Any, backend: Backend) -> list[tuple[int, Any]]:
+    """(target rank, contiguous array of NumPy) for each transfer that this rank sends."""
+    contiguous, to_host = backend.xp.ascontiguousarray, backend.to_host
+    return [(t.target, to_host(contiguous(held[relative(t.part, move.held)]))) for t in move.sends]
 
 
 def assemble(move: Move, held: Any, arrived: dict[int, Any], xp: Any) -> Any:
