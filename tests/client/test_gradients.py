@@ -1,0 +1,283 @@
+"""Every gradient against finite differences in float64, generated from the table; second derivatives; the walk itself."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import gt
+from gt.client import apply as emission
+from gt.client.gradients import GRADIENTS, NO_GRADIENT
+from gt.ops import OPS
+
+pytestmark = pytest.mark.usefixtures("session")
+
+A = np.array([[0.7, -1.3, 0.4], [1.9, -0.2, -2.1]])
+B = np.array([[1.1, 0.6, -0.8], [-1.4, 2.3, 0.9]])
+POSITIVE = np.abs(A) + 0.3
+ROW = np.array([0.53, -1.71, 2.23])
+INDEX = np.array([[0, 2], [1, 1]])
+Sample = tuple[list[np.ndarray[Any, Any]], Callable[..., gt.Tensor]]
+
+
+def emit(op: str, *attributes: Any, extra: tuple[Any, ...] = ()) -> Callable[..., gt.Tensor]:
+    return lambda *operands: emission.apply(op, (*operands, *extra), *attributes)
+
+
+def unary(op: str, x: np.ndarray[Any, Any] = A) -> list[Sample]:
+    return [([x], emit(op))]
+
+
+def binary(op: str, a: np.ndarray[Any, Any] = A, b: np.ndarray[Any, Any] = B, row: Any = ROW) -> list[Sample]:
+    """Two tensors, each of them broadcast, and a Python scalar on either side."""
+    return [
+        ([a, b], emit(op)),
+        ([a, row], emit(op)),
+        ([row.reshape(3, 1), a[:, None, :]], emit(op)),
+        ([a], lambda x: emission.apply(op, (x, 1.5))),
+        ([a], lambda x: emission.apply(op, (1.5, x))),
+    ]
+
+
+def reduction(op: str) -> list[Sample]:
+    return [([A], emit(op, axes, keep)) for axes in ((0,), (1,), (0, 1)) for keep in (False, True)]
+
+
+CONDITION = A > 0
+WINDOWS: list[tuple[Any, ...]] = [((1,), (2,), (1,)), ((0, 1), (1, 2), (1, 2)), ((1,), (3,), (-1,)), ((1,), (0,), (1,))]
+STARTS: list[tuple[int, ...]] = [(1,), (1, 0), (2,), (0,)]
+
+SAMPLES: dict[str, list[Sample]] = {
+    **{op: unary(op) for op in ("neg", "abs", "exp", "expm1", "square", "reciprocal", "sin", "cos", "tanh", "sigmoid", "relu")},
+    **{op: unary(op) for op in ("sign", "floor", "ceil", "round")},
+    **{op: unary(op, POSITIVE) for op in ("log", "log1p", "sqrt", "rsqrt")},
+    **{op: binary(op) for op in ("add", "sub", "mul", "div", "maximum", "minimum", "remainder")},
+    "pow": binary("pow", POSITIVE, B, np.abs(ROW)),
+    "cast": [([A], lambda x: x.to(gt.float32).to(gt.float64) * 3)],
+    "where": [
+        ([A, B], lambda a, b: gt.where(gt.tensor(CONDITION), a, b)),
+        ([A, ROW], lambda a, b: gt.where(gt.tensor(CONDITION), a, b)),
+        ([A], lambda a: gt.where(gt.tensor(CONDITION), a, 2.0)),
+        ([A], lambda a: gt.where(gt.tensor(CONDITION), 2.0, a)),
+    ],
+    **{op: reduction(op) for op in ("sum", "prod", "max", "min")},
+    "reshape": [([A], emit("reshape", (3, 2)))],
+    "permute": [([A], emit("permute", (1, 0))), ([np.arange(24.0).reshape(2, 3, 4)], emit("permute", (2, 0, 1)))],
+    "expand": [([ROW], emit("expand", (4, 2, 3))), ([A[:, :1]], emit("expand", (2, 3))), ([A[None]], emit("expand", (5, 2, 3)))],
+    "cat": [([A, B], emit("cat", 0)), ([A, B[:, :1], A[:, :0]], emit("cat", 1))],
+    "slice": [([A], emit("slice", *w, extra=s)) for w, s in zip(WINDOWS, STARTS, strict=True)],
+    "update_slice": [
+        ([A, B[: w[1][0] if 0 in w[0] else 2, : w[1][-1]]], emit("update_slice", *w, extra=s))
+        for w, s in zip(WINDOWS, STARTS, strict=True)
+    ],
+    "gather": [([A], lambda x: emission.apply("gather", (x, gt.tensor(INDEX)), 1))],
+    "scatter_add": [([A, B[:, :2]], lambda x, v: emission.apply("scatter_add", (x, gt.tensor(INDEX), v), 1))],
+    "matmul": [
+        ([A, B.T.copy()], emit("matmul")),
+        ([np.stack([A, B]), B.T.copy()], emit("matmul")),
+        ([A, np.stack([A.T, B.T])], emit("matmul")),
+        ([np.stack([A, B])[:, None], np.stack([A.T, B.T, A.T])[None]], emit("matmul")),
+    ],
+    "softmax": [([A], emit("softmax", 0)), ([A], emit("softmax", 1))],
+    "log_softmax": [([A], emit("log_softmax", 0)), ([A], emit("log_softmax", 1))],
+    "tag": [([A], emit("tag", False))],
+    "follow": [([A], lambda x: emission.apply("follow", (x, gt.zeros(2, 3))))],
+}  # fmt: skip
+CASES = [pytest.param(op, i, id=f"{op}-{i}") for op in SAMPLES for i in range(len(SAMPLES[op]))]
+PIECEWISE = {"sign", "floor", "ceil", "round", "relu", "abs", "max", "min", "maximum", "minimum", "where", "remainder"}
+
+
+def weights(shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+    """Different for each element, so that no mistake cancels."""
+    return np.cos(np.arange(int(np.prod(shape))) + 1.0).reshape(shape)
+
+
+def numeric(
+    function: Callable[..., float], arrays: list[np.ndarray[Any, Any]], step: float
+) -> list[np.ndarray[Any, Any]]:
+    gradients = []
+    for position, array in enumerate(arrays):
+        gradient = np.zeros(array.shape)
+        for place in np.ndindex(array.shape):
+            sides = []
+            for sign in (1, -1):
+                moved = [a.copy() for a in arrays]
+                moved[position][place] += sign * step
+                sides.append(function(*moved))
+            gradient[place] = (sides[0] - sides[1]) / (2 * step)
+        gradients.append(gradient)
+    return gradients
+
+
+def test_every_op_has_a_gradient_or_says_that_it_has_none() -> None:
+    assert set(GRADIENTS) | NO_GRADIENT == set(OPS)
+    assert not set(GRADIENTS) & NO_GRADIENT
+
+
+def test_every_gradient_has_a_sample() -> None:
+    assert set(SAMPLES) == set(GRADIENTS)
+
+
+@pytest.mark.parametrize(("op", "case"), CASES)
+def test_the_gradient_is_the_limit_of_finite_differences(op: str, case: int) -> None:
+    arrays, function = SAMPLES[op][case]
+
+    def loss(*inputs: np.ndarray[Any, Any]) -> float:
+        out = function(*[gt.tensor(a) for a in inputs])
+        return float((out.numpy() * weights(out.shape)).sum())
+
+    step, tolerance = (1e-2, 1e-4) if op == "cast" else (1e-6, 1e-7)
+    expected = numeric(loss, arrays, step)
+    inputs = [gt.tensor(a, requires_grad=True) for a in arrays]
+    out = function(*inputs)
+    out.backward(gt.tensor(weights(out.shape)))
+    for x, gradient in zip(inputs, expected, strict=True):
+        assert x.grad is not None
+        np.testing.assert_allclose(x.grad.numpy(), gradient, atol=tolerance, rtol=tolerance)
+
+
+@pytest.mark.parametrize(("op", "case"), [case for case in CASES if case.values[0] not in PIECEWISE | {"cast"}])
+def test_the_second_derivative_is_that_of_the_first(op: str, case: int) -> None:
+    arrays, function = SAMPLES[op][case]
+
+    def first(*inputs: gt.Tensor, graph: bool) -> Any:
+        out = function(*inputs)
+        weight = gt.tensor(weights(out.shape))
+        bent = (out * out * weight).sum() if out.numel() else out.sum()
+        found = gt.autograd.grad(bent, inputs, create_graph=graph)
+        return sum((g * gt.tensor(weights(g.shape) + 2)).sum() for g in found if g is not None)
+
+    def loss(*inputs: np.ndarray[Any, Any]) -> float:
+        return first(*[gt.tensor(a, requires_grad=True) for a in inputs], graph=False).item()
+
+    inputs = [gt.tensor(a, requires_grad=True) for a in arrays]
+    total = first(*inputs, graph=True)
+    if total.requires_grad:  # nothing was selected from an empty slice
+        total.backward()
+    for x, gradient in zip(inputs, numeric(loss, arrays, 1e-6), strict=True):
+        got = np.zeros(x.shape) if x.grad is None else x.grad.numpy()
+        np.testing.assert_allclose(got, gradient, atol=2e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("op", ["maximum", "minimum"])
+def test_equal_tensors_share_a_gradient_and_equal_numbers_take_none(op: str) -> None:
+    a, b = gt.ones(2, requires_grad=True), gt.ones(2, requires_grad=True)
+    getattr(gt, op)(a, b).sum().backward()
+    assert a.grad.tolist() == b.grad.tolist() == [0.5, 0.5]
+    c = gt.ones(2, requires_grad=True)
+    getattr(gt, op)(c, 1.0).sum().backward()
+    assert c.grad.tolist() == [1.0, 1.0]
+
+
+def test_a_product_with_zeros_has_the_gradient_of_the_others() -> None:
+    x = gt.tensor([[0.0, 2.0, 3.0], [0.0, 0.0, 3.0], [1.0, 2.0, 3.0]], requires_grad=True)
+    x.prod(1).sum().backward()
+    assert x.grad.tolist() == [[6, 0, 0], [0, 0, 0], [6, 3, 2]]
+
+
+def test_powers_at_zero_have_finite_gradients() -> None:
+    base = gt.tensor([0.0, 2.0], requires_grad=True)
+    exponent = gt.tensor([2.0, 0.0], requires_grad=True)
+    (base**exponent).sum().backward()
+    assert base.grad.tolist() == [0, 0]
+    np.testing.assert_allclose(exponent.grad.numpy(), [0, np.log(2)], rtol=1e-6)
+
+
+def test_gradients_accumulate_over_uses_and_over_passes() -> None:
+    x = gt.tensor([1.0, 2.0], requires_grad=True)
+    (x * x + x).sum().backward()
+    (3 * x).sum().backward()
+    assert x.grad.tolist() == [6, 8]
+    assert x.grad.requires_grad is False
+
+
+def test_what_is_saved_can_be_walked_once_unless_it_is_retained() -> None:
+    x = gt.tensor([1.0, 2.0], requires_grad=True)
+    y = (x * x).sum()
+    y.backward(retain_graph=True)
+    y.backward()
+    assert x.grad.tolist() == [4, 8]
+    with pytest.raises(gt.GTError, match="freed by an earlier"):
+        y.backward()
+
+
+def test_a_graph_that_saves_nothing_can_be_walked_again() -> None:
+    x = gt.ones(2, requires_grad=True)
+    shared = x + 1
+    shared.sum().backward()
+    shared.sum().backward()
+    assert x.grad.tolist() == [2, 2]
+
+
+def test_the_seed_must_fit() -> None:
+    x = gt.ones(2, requires_grad=True)
+    with pytest.raises(gt.ShapeError, match="only one element goes without"):
+        (x * 2).backward()
+    with pytest.raises(gt.ShapeError, match=r"shape \(3,\) for a tensor of shape \(2,\)"):
+        (x * 2).backward(gt.ones(3))
+    with pytest.raises(gt.DTypeError, match="float64"):
+        (x * 2).backward(gt.ones(2, dtype=gt.float64))
+    with pytest.raises(gt.GTError, match="does not require grad"):
+        gt.ones(1).backward()
+
+
+def test_grad_returns_gradients_and_changes_no_leaf() -> None:
+    x, y = gt.ones(2, requires_grad=True), gt.ones(2, requires_grad=True)
+    middle = x * 3
+    out = (middle * middle).sum()
+    found = gt.autograd.grad(out, [x, middle, y], allow_unused=True, retain_graph=True)
+    assert found[0].tolist() == [18, 18]
+    assert found[1].tolist() == [6, 6]
+    assert found[2] is None
+    assert x.grad is None
+    with pytest.raises(gt.GTError, match="do not depend on input 0"):
+        gt.autograd.grad(out, y)
+
+
+def test_hooks_see_and_replace_gradients_of_leaves_and_results() -> None:
+    seen = []
+    x = gt.ones(2, requires_grad=True)
+    y = x * 2
+    y.register_hook(lambda g: seen.append(g.tolist()))
+    handle = x.register_hook(lambda g: g * 10)
+    y.sum().backward(retain_graph=True)
+    assert seen == [[1, 1]]
+    assert x.grad.tolist() == [20, 20]
+    handle.remove()
+    x.grad = None
+    y.sum().backward()
+    assert x.grad.tolist() == [2, 2]
+
+
+def test_grad_modes_nest_and_decorate() -> None:
+    x = gt.ones(2, requires_grad=True)
+    with gt.no_grad():
+        assert not (x * 2).requires_grad
+        with gt.enable_grad():
+            assert (x * 2).requires_grad
+        assert not gt.is_grad_enabled()
+    assert gt.is_grad_enabled()
+
+    @gt.no_grad()
+    def quiet() -> gt.Tensor:
+        return x * 2
+
+    assert not quiet().requires_grad
+    with gt.set_grad_enabled(False):
+        assert not gt.is_grad_enabled()
+    assert gt.is_grad_enabled()
+    gt.set_grad_enabled(False)
+    assert not (x * 2).requires_grad
+    gt.set_grad_enabled(True)
+    with gt.inference_mode():
+        assert not (x * 2).requires_grad
+
+
+def test_gradients_of_integers_are_refused() -> None:
+    with pytest.raises(gt.DTypeError, match="int64"):
+        gt.tensor([1], requires_grad=True)
+    x = gt.ones(2, requires_grad=True)
+    assert not x.argmax().requires_grad
+    assert not (x > 0).requires_grad
+    assert not x.long().requires_grad
