@@ -275,6 +275,19 @@ def test_a_tagged_parameter_is_born_in_its_place() -> None:
     assert planned.survivors == (Home((Shard(0),), param=True, claimed=True),)
 
 
+def test_a_parameter_is_never_partial() -> None:
+    """A parameter made of contributions is reduced where it is tagged, so that what follows it has somewhere to go."""
+    lines = Lines()
+    x = lines.input(6, 6)
+    w = lines.op("tag", lines.op("matmul", x, x), param=True)
+    segment = lines.segment(lines.op("relu", lines.op("follow", x, w)))
+    planned = planner(PAIR, 2).plan(segment, (Home((Shard(1),)),))
+    assert planned.survivors == (Home((REPLICATE,), param=True),)
+    made = planner(BATCH, 2)
+    planned = made.plan(segment, (Home((Shard(0),)),))
+    check_legal(made, segment, planned, (Home((Shard(0),)),))
+
+
 # what is never asked for
 
 
