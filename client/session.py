@@ -287,7 +287,7 @@ class Session:
             self.configured = None
 
     def mention_slips(self, path: tuple[str, ...]) -> None:
-        """Say once when a signal has nearly the name of a rule: it is ignored as any unknown signal is, but hardly meant to be."""
+        """Say once that a signal has nearly the name of a rule: it is ignored, as unknown ones are, but hardly meant to be."""
         for name in path if self.config is not None else ():
             if name not in self.mentioned and len(self.mentioned) < 10_000:
                 self.mentioned.add(name)

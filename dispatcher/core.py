@@ -165,13 +165,9 @@ class Core:
         self.out.append(Send((to,), message))
 
     def _multicast(self, mesh: Mesh, message: m.Message) -> None:
-        identities = self._identities(mesh)
+        identities = self.meshes[mesh.number].identities
         if identities:
             self.out.append(Send(identities, message))
-
-    def _identities(self, mesh: Mesh) -> tuple[bytes, ...]:
-        known = {worker.number: worker.identity for worker in self.workers.values()}
-        return tuple(known[number] for number in mesh.members if number in known)
 
     def _refuse(self, peer: bytes, reason: str) -> None:
         """Answer nonsense once, count it, and end the session of a peer whose stream can no longer be trusted."""
@@ -245,6 +241,8 @@ class Core:
         number = next(n for n in itertools.count() if n not in taken)
         self.workers[peer] = Worker(peer, number, hello.facts, address, bulk, heard=now)
         self._send(peer, m.Welcome(number, self.facts))
+        if len(self.workers) >= self.workers_expected:
+            self.workers_expected = 0  # they were all here once; who is lost later is not waited for
         self.log("info", f"worker {number} joined ({hello.facts.get('device', 'unknown device')})")
         self._pump_all(now)
 
@@ -270,8 +268,8 @@ class Core:
             self._drop_mesh(client.mesh)
 
     def _drop_mesh(self, mesh: Mesh) -> None:
-        del self.meshes[mesh.number]
         self._multicast(mesh, m.DropMesh(mesh.number))
+        del self.meshes[mesh.number]
 
     def _drop_plans(self, client: Client) -> None:
         for cached in client.plans.values():
@@ -292,6 +290,8 @@ class Core:
         touched = [record for record in self.meshes.values() if worker.number in record.mesh.members]
         for record in touched:
             record.fault = fault
+            record.workers.remove(worker)
+            record.identities = tuple(other.identity for other in record.workers)
             self._multicast(record.mesh, m.PeerLost(worker.number, fault[1]))
         for number, collection in list(self.collections.items()):
             if worker.number in collection.waiting:
@@ -305,6 +305,7 @@ class Core:
                 entry.landing.clear()
             explicit = client.config is not None and client.config.mesh is not None
             lost = client.mesh
+            self._multicast(lost, m.Forget(client.number))
             self._drop_plans(client)
             client.planner = None
             self._drop_mesh(lost)
@@ -461,15 +462,16 @@ class Core:
         mesh = uniform_mesh(next(self.mesh_numbers), axes, tuple(numbers[:size]))
         planner = Planner(mesh, Policy(mesh, {}) if config is None else resolve(config, mesh))
         client.planner = planner
-        self.meshes[mesh.number] = MeshRecord(mesh)
+        by_number = {worker.number: worker for worker in self.workers.values()}
+        members = [by_number[number] for number in mesh.members]
+        self.meshes[mesh.number] = MeshRecord(mesh, members, tuple(worker.identity for worker in members))
         addresses = {worker.number: worker.address for worker in self.workers.values()}
         body = [list(mesh.axes), list(mesh.sizes), list(mesh.members), [list(w) for w in mesh.weights]]
         self._multicast(mesh, m.DefineMesh(mesh.number, body, [addresses[number] for number in mesh.members]))
         return planner
 
     def _has_credit(self, client: Client, mesh: Mesh) -> bool:
-        members = set(mesh.members)
-        free = all(len(w.outstanding) < WORKER_CREDITS for w in self.workers.values() if w.number in members)
+        free = all(len(worker.outstanding) < WORKER_CREDITS for worker in self.meshes[mesh.number].workers)
         if not free:
             self.held[client.number] = None
         return free
@@ -716,11 +718,9 @@ class Core:
     def _order(self, client: Client, mesh: Mesh) -> int:
         """The next number of the one global order, which all members of `mesh` now have before them."""
         self.order += 1
-        members = set(mesh.members)
-        for worker in self.workers.values():
-            if worker.number in members:
-                worker.outstanding.append(self.order)
-        self.issued[self.order] = (client.number, members)
+        for worker in self.meshes[mesh.number].workers:
+            worker.outstanding.append(self.order)
+        self.issued[self.order] = (client.number, set(mesh.members))
         client.arrived += 1
         client.inflight.append((client.arrived, self.order))
         return self.order

@@ -91,9 +91,11 @@ class Collection:
 
 @dataclass(slots=True)
 class MeshRecord:
-    """A mesh in use. `plans` are those its members know; `clients` the sessions on it."""
+    """A mesh in use. `workers` are its living members, `identities` theirs; `plans` are those that they know."""
 
     mesh: Mesh
+    workers: list[Worker]
+    identities: tuple[bytes, ...]
     fault: Fault | None = None
     plans: set[int] = field(default_factory=set)
     sources: dict[Any, tuple[tuple[bytes, ...], tuple[bytes, ...], dict[int, Any]]] = field(default_factory=dict)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from .client.session import Session
     from .config import Config
 
-CONNECT_TIMEOUT = 5.0
+CONNECT_TIMEOUT = 4.0
 """Seconds that a service has to answer."""
 START_TIMEOUT = 30.0
 """Seconds that daemons started here have to answer."""
