@@ -71,11 +71,17 @@ class Inbox:
     """The streams that this side receives, each into its own buffer."""
 
     def __init__(self) -> None:
-        self.streams: dict[Key, tuple[bytes, memoryview, int]] = {}
+        self.streams: dict[Key, tuple[bytes, memoryview | None, int, int]] = {}
 
     def open(self, peer: bytes, key: Key, buffer: Any) -> Frames:
         """Begin to receive into `buffer` (writable, contiguous, not empty); the first grant."""
-        self.streams[key] = (peer, memoryview(buffer).cast("B"), 0)
+        view = memoryview(buffer).cast("B")
+        self.streams[key] = (peer, view, len(view), 0)
+        return peer, _header(_GRANT, key, WINDOW), b""
+
+    def ignore(self, peer: bytes, key: Key, nbytes: int) -> Frames:
+        """Hear a stream of `nbytes` to its end and keep nothing, so that its sender can go on; the first grant."""
+        self.streams[key] = (peer, None, nbytes, 0)
         return peer, _header(_GRANT, key, WINDOW), b""
 
     def close(self, key: Key) -> None:
@@ -87,15 +93,16 @@ class Inbox:
         stream = self.streams.get(key)
         if stream is None:
             return False, None
-        sender, view, at = stream
-        if peer != sender or offset != at or not 0 < len(payload) <= min(CHUNK, len(view) - at):
+        sender, view, nbytes, at = stream
+        if peer != sender or offset != at or not 0 < len(payload) <= min(CHUNK, nbytes - at):
             raise ProtocolError(f"a chunk at {offset} of {len(payload)} bytes where {at} was due")
         end = at + len(payload)
-        view[at:end] = payload
-        if end == len(view):
+        if view is not None:
+            view[at:end] = payload
+        if end == nbytes:
             del self.streams[key]
             return True, None
-        self.streams[key] = (sender, view, end)
+        self.streams[key] = (sender, view, nbytes, end)
         return False, (sender, _header(_GRANT, key, end + WINDOW), b"")
 
 

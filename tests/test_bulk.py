@@ -149,6 +149,21 @@ def test_a_closed_stream_hears_no_more() -> None:
     assert inbox.chunk(CLIENT, key, 0, b"12345678") == (False, None)
 
 
+def test_a_stream_that_nobody_can_keep_is_heard_to_its_end() -> None:
+    """A receiver without memory for a stream grants and counts it all the same, so that the sender gets rid of it."""
+    wire, key, size = Wire(), (PUT, 1, 1, 0), WINDOW + CHUNK + 1
+    wire.outbox.add(key, bytes(size))
+    wire.grants.append(wire.inbox.ignore(WORKER, key, size))
+    while wire.grants or wire.chunks:
+        if wire.grants:
+            wire.deliver_grant()
+        else:
+            wire.deliver_chunk()
+    assert wire.whole == [key]
+    assert not wire.outbox.streams
+    assert not wire.inbox.streams
+
+
 @pytest.mark.parametrize(
     ("peer", "offset", "payload"),
     [

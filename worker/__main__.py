@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import math
 import os
 import shutil
 import signal
@@ -51,7 +52,7 @@ class Shell:
         self.number = 0
         self.inbox = Inbox()
         self.outbox = Outbox()
-        self.landing: dict[Key, tuple[int, int, np.ndarray[Any, Any]]] = {}
+        self.landing: dict[Key, tuple[int, int, np.ndarray[Any, Any] | None]] = {}
         self.stopping = False
         self.orphaned = False
         """Whether the process that started this one is gone."""
@@ -135,8 +136,6 @@ class Shell:
             elif isinstance(message, m.Forget):
                 self.outbox.drop_client(message.client)
             self._handle(message)
-            if isinstance(message, (m.Store, m.Forget)):
-                self._open_puts()
         return welcomed
 
     def _handle(self, event: Any) -> None:
@@ -147,6 +146,8 @@ class Shell:
                 self._part(send)
             else:
                 self._to_peer(send.address, send.message)
+        if self.core.expecting or self.landing:  # whatever the event was: the core may have caught up with its queue
+            self._open_puts()
 
     def _to_peer(self, address: str, piece: m.Piece) -> None:
         socket = self.peers_out.get(address)
@@ -170,9 +171,14 @@ class Shell:
             if (client, tensor) not in known:
                 key = (PUT, client, tensor, self.core.number)
                 shape = tuple(stop - start for start, stop in part)
-                array = np.empty(shape, spec.dtype.numpy)
+                array = None
+                try:
+                    array = np.empty(shape, spec.dtype.numpy)
+                    grant = self.inbox.open(sender, key, array.reshape(-1).view(np.uint8).data)
+                except MemoryError:
+                    grant = self.inbox.ignore(sender, key, math.prod(shape) * spec.dtype.itemsize)
                 self.landing[key] = (client, tensor, array)
-                transport.send(self.bulk, list(self.inbox.open(sender, key, array.reshape(-1).view(np.uint8).data)))
+                transport.send(self.bulk, list(grant))
         for key, (client, tensor, _) in list(self.landing.items()):
             if (client, tensor) not in self.core.expecting:
                 del self.landing[key]
