@@ -256,7 +256,10 @@ class _Pass:
         return 0
 
     def owner_of(self, instruction: Instruction, tensors: list[int], results: tuple[Spec, ...]) -> _Owner | None:
-        """The one parameter that a result is computed from element-wise, in its shape."""
+        """The parameter that a result is computed from element-wise, in its shape.
+
+        A parameter and what followed from it in earlier plans (its momentum, say) are one where they lie alike.
+        """
         family = OPS[instruction.op].family
         if family not in ELEMENTWISE:
             return None
@@ -265,11 +268,10 @@ class _Pass:
             spec = self.segment.operand(like)
             assert isinstance(spec, Spec)
             return self.owners.get(like) or _Owner(spec, _whole(self.current[like]), False)
-        found = {id(owner): owner for r in tensors if (owner := self.owners.get(r)) is not None}
-        if len(found) != 1:
+        found = [owner for r in tensors if (owner := self.owners.get(r)) is not None]
+        if not found or any(owner.layout != found[0].layout or owner.spec.shape != results[0].shape for owner in found):
             return None
-        (owner,) = found.values()
-        return owner if owner.spec.shape == results[0].shape else None
+        return next((owner for owner in found if owner.claimed), found[0])
 
     def forced(
         self, instruction: Instruction, result: Spec, axis: int, wish: Wish | None, weight: bool
