@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from types import FrameType
+from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any, Final
 
 from gt.infer import infer
@@ -52,6 +52,10 @@ _contexts: dict[tuple[Any, ...], Context] = {}
 _signatures: dict[tuple[Any, ...], Signature] = {}
 _direct: dict[tuple[Any, ...], Signature] = {}
 """Signatures of operators written in the user's own code, by the caller's frame alone."""
+_by_line: dict[tuple[Any, ...], Signature] = {}
+"""The same signatures by file and line. Python moves an instruction's place when it specialises it; the line stays."""
+_codes: dict[int, CodeType] = {}
+"""The code objects whose addresses are part of keys, kept alive."""
 _internal: dict[int, tuple[dict[str, Any], bool]] = {}
 
 
@@ -148,8 +152,14 @@ def apply(op: str, operands: tuple[Any, ...], *attributes: Any) -> Tensor:
     frame = None
     if context.site is None:
         frame = sys._getframe(1)
-        while _is_internal(frame.f_globals) and frame.f_back is not None:
-            frame = frame.f_back
+        while True:
+            known = _internal.get(id(frame.f_globals))
+            if not (_is_internal(frame.f_globals) if known is None else known[1]):
+                break
+            back = frame.f_back
+            if back is None:
+                break
+            frame = back
         key.append(id(frame.f_code))
         key.append(frame.f_lasti)
     found = tuple(key)
@@ -179,8 +189,6 @@ def apply_two(op: str, a: Any, b: Any) -> Tensor:
             return core.Tensor(session.builder().emit_two(signature, first, second))
         out = apply(op, (a, b))
         if context.site is None and not _is_internal(frame.f_globals):
-            if len(_direct) >= MAX_SIGNATURES:
-                _direct.clear()
             found = _signatures.get((op, context, (), first.spec, second.spec, id(frame.f_code), frame.f_lasti))
             if found is not None:
                 _direct[key] = found
@@ -192,17 +200,22 @@ def _sign(
     key: tuple[Any, ...], op: str, values: tuple[Any, ...], context: Context, frame: FrameType | None, arity: int
 ) -> Signature:
     """Make and keep the signature of an instruction seen for the first time."""
-    attributes = dict(zip(OPS[op].attributes, values, strict=True))
-    operands = key[3 : 3 + arity]
-    results = infer(op, operands, attributes)
     site = context.site if frame is None else site_of(frame)
-    tag = Tag(context.signal, context.phase, site or "")
-    signature = Signature(op, attributes, operands, results, tag, frame and frame.f_code)
-    if context.signal:
-        session.current().mention_slips(context.signal)
-    if results[0].dtype.kind == "f":
-        signature.differentiable = GRADIENTS.get(op)
+    whole = (*key[: 3 + arity], site)
+    signature = _by_line.get(whole)
+    if signature is None:
+        attributes = dict(zip(OPS[op].attributes, values, strict=True))
+        operands = key[3 : 3 + arity]
+        results = infer(op, operands, attributes)
+        signature = Signature(op, attributes, operands, results, Tag(context.signal, context.phase, site or ""))
+        if context.signal:
+            session.current().mention_slips(context.signal)
+        if results[0].dtype.kind == "f":
+            signature.differentiable = GRADIENTS.get(op)
     if len(_signatures) >= MAX_SIGNATURES:
-        _signatures.clear()
-    _signatures[key] = signature
+        for table in (_signatures, _direct, _by_line, _codes):
+            table.clear()
+    _signatures[key] = _by_line[whole] = signature
+    if frame is not None:
+        _codes[id(frame.f_code)] = frame.f_code
     return signature

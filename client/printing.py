@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from gt.dtypes import bool_, get_default_dtype, int64
 
+from . import autograd
+
 if TYPE_CHECKING:
     from .tensor import Tensor
+
+_EDGE: Final = 3
+"""Elements shown at either end of a dimension of a tensor too large to be shown whole."""
+_WHOLE: Final = 1000
+"""Elements up to which a tensor is shown whole."""
 
 
 def format_tensor(tensor: Tensor) -> str:
@@ -21,9 +29,40 @@ def format_tensor(tensor: Tensor) -> str:
     if tensor.dtype not in (get_default_dtype(), bool_, int64):
         notes.append(f"dtype={tensor.dtype}")
     if tensor.requires_grad:
-        notes.append("requires_grad=True" if tensor.is_leaf else "grad_fn=True")
+        edge = tensor._edge
+        notes.append(f"grad_fn=<{edge.signature.op}>" if isinstance(edge, autograd.Node) else "requires_grad=True")
+    return f"tensor({', '.join([_body(array), *notes])})"
+
+
+def _body(array: np.ndarray[Any, Any]) -> str:
     if array.size == 0:
-        body = "[]"
+        return "[]"
+    formatter: Any = {"float_kind": _numbers(_shown(array))} if array.dtype.kind == "f" else None
+    return np.array2string(
+        array, 80, separator=", ", prefix="tensor(", formatter=formatter, threshold=_WHOLE, edgeitems=_EDGE
+    )
+
+
+def _shown(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The elements that are printed: all, or those at the edges."""
+    if array.size > _WHOLE:
+        for axis, size in enumerate(array.shape):
+            if size > 2 * _EDGE:
+                array = array.take([*range(_EDGE), *range(size - _EDGE, size)], axis)
+    return array
+
+
+def _numbers(array: np.ndarray[Any, Any]) -> Callable[[float], str]:
+    """How to write floating-point numbers that stand together: whole, with four decimals, or with exponents."""
+    sizes = np.abs(array[np.isfinite(array) & (array != 0)].astype(np.float64))
+    wide = bool(sizes.size) and bool(sizes.max() / sizes.min() > 1000 or sizes.max() > 1e8)
+    if (sizes == np.ceil(sizes)).all():
+        text = "{:.4e}".format if wide else "{:.0f}.".format
     else:
-        body = np.array2string(array, precision=4, separator=", ", prefix="tensor(", suppress_small=False)
-    return f"tensor({', '.join([body, *notes])})"
+        text = "{:.4e}".format if wide or sizes.min() < 1e-4 else "{:.4f}".format
+
+    def write(value: float) -> str:
+        return text(value) if np.isfinite(value) else str(float(value))
+
+    width = max((len(text(value)) for value in array[np.isfinite(array)].tolist()), default=0)
+    return lambda value: write(value).rjust(width if array.ndim else 0)

@@ -46,7 +46,7 @@ class Value:
 class Signature:
     """All of an instruction but which tensors it reads: interned, so that an equal one is this very object."""
 
-    __slots__ = ("attributes", "backward", "code", "differentiable", "op", "operands", "results", "saves", "tag")
+    __slots__ = ("attributes", "backward", "differentiable", "op", "operands", "results", "saves", "tag")
 
     def __init__(
         self,
@@ -55,15 +55,12 @@ class Signature:
         operands: tuple[Spec | str, ...],
         results: tuple[Spec, ...],
         tag: Tag,
-        code: Any,
     ) -> None:
         self.op = op
         self.attributes = attributes
         self.operands = operands
         self.results = results
         self.tag = tag
-        self.code = code
-        """Keeps the user's code object alive, whose address is part of the key that found this signature."""
         self.differentiable: Any = None
         """The gradient rule, when the op has one; set by whoever made the signature."""
         self.backward: Any = None

@@ -48,11 +48,7 @@ class ModuleList(Module):
         return cls(modules.values())
 
     def __setitem__(self, index: int, module: Module) -> None:
-        self.add_module_at(self._name(index), module)
-
-    def add_module_at(self, name: str, module: Module) -> None:
-        """Replace the module of that name, in its place."""
-        self._modules[name] = module
+        self._modules[self._name(index)] = module
 
     def __delitem__(self, index: int) -> None:
         name = self._name(index)

@@ -164,8 +164,12 @@ class Module:
         return (module for _, module in self.named_modules())
 
     def named_children(self) -> Iterator[tuple[str, Module]]:
-        """The modules right below, with their names."""
-        return ((name, module) for name, module in self._modules.items() if module is not None)
+        """The modules right below, each once, with their names."""
+        seen: set[Module] = set()
+        for name, module in self._modules.items():
+            if module is not None and module not in seen:
+                seen.add(module)
+                yield name, module
 
     def children(self) -> Iterator[Module]:
         """The modules right below."""

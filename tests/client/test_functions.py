@@ -55,9 +55,31 @@ def both(
             np.testing.assert_allclose(a.grad.numpy(), b.grad.numpy(), rtol=1e-5, atol=1e-5)
 
 
-UNARY = """abs neg exp expm1 sin cos tan tanh sigmoid relu square sign floor ceil round trunc isnan isfinite isinf
-           logical_not reciprocal positive""".split()
-POSITIVE_UNARY = "log log1p log2 log10 sqrt rsqrt".split()
+UNARY = [
+    "abs",
+    "neg",
+    "exp",
+    "expm1",
+    "sin",
+    "cos",
+    "tan",
+    "tanh",
+    "sigmoid",
+    "relu",
+    "square",
+    "sign",
+    "floor",
+    "ceil",
+    "round",
+    "trunc",
+    "isnan",
+    "isfinite",
+    "isinf",
+    "logical_not",
+    "reciprocal",
+    "positive",
+]
+POSITIVE_UNARY = ["log", "log1p", "log2", "log10", "sqrt", "rsqrt"]
 
 
 @pytest.mark.parametrize("name", UNARY + POSITIVE_UNARY)
@@ -67,19 +89,55 @@ def test_elementwise_functions_agree(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", "abs neg exp sin sqrt square sign floor ceil round trunc isnan isfinite isinf reciprocal".split()
+    "name",
+    [
+        "abs",
+        "neg",
+        "exp",
+        "sin",
+        "sqrt",
+        "square",
+        "sign",
+        "floor",
+        "ceil",
+        "round",
+        "trunc",
+        "isnan",
+        "isfinite",
+        "isinf",
+        "reciprocal",
+    ],
 )
 def test_elementwise_functions_of_integers_agree(name: str) -> None:
     both(getattr(gt, name), getattr(torch, name), np.abs(INTS) + 1)
 
 
-@pytest.mark.parametrize("name", "round floor ceil trunc isnan isfinite isinf relu".split())
+@pytest.mark.parametrize("name", ["round", "floor", "ceil", "trunc", "isnan", "isfinite", "isinf", "relu"])
 def test_special_values_agree(name: str) -> None:
     ours = getattr(gt, name)(gt.tensor(HALVES)).numpy()
     np.testing.assert_array_equal(ours, getattr(torch, name)(torch.tensor(HALVES)).numpy())
 
 
-BINARY = "add sub mul div pow maximum minimum floor_divide remainder eq ne lt le gt ge logical_and logical_or logical_xor".split()
+BINARY = [
+    "add",
+    "sub",
+    "mul",
+    "div",
+    "pow",
+    "maximum",
+    "minimum",
+    "floor_divide",
+    "remainder",
+    "eq",
+    "ne",
+    "lt",
+    "le",
+    "gt",
+    "ge",
+    "logical_and",
+    "logical_or",
+    "logical_xor",
+]
 
 
 @pytest.mark.parametrize("name", BINARY)
@@ -187,7 +245,7 @@ def test_numbers_that_do_not_fit_are_refused_at_once() -> None:
     assert (gt.ones(2) == "text") is False
 
 
-REDUCTIONS = "sum prod mean amax amin any all var std logsumexp".split()
+REDUCTIONS = ["sum", "prod", "mean", "amax", "amin", "any", "all", "var", "std", "logsumexp"]
 
 
 @pytest.mark.parametrize("name", REDUCTIONS)
@@ -257,7 +315,7 @@ def test_reductions_refuse_what_makes_no_sense() -> None:
         x.sum(3)
     with pytest.raises(gt.ShapeError, match="repeat"):
         x.sum((0, -3))
-    with pytest.raises(gt.DTypeError, match="mean takes floating-point numbers, not gt.int64"):
+    with pytest.raises(gt.DTypeError, match=r"mean takes floating-point numbers, not gt\.int64"):
         gt.tensor(INTS).mean()
     with pytest.raises(gt.ShapeError, match="no elements"):
         gt.zeros(0, 3).amax(0)

@@ -1,0 +1,390 @@
+"""Modules, optimizers and schedules beside PyTorch's, with the same weights."""
+
+import copy
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import gt
+import gt.nn.functional as F
+from gt import nn, optim
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.usefixtures("session")
+
+R = np.random.default_rng(3)
+INPUT = R.standard_normal((16, 6)).astype(np.float32)
+LABELS = R.integers(0, 4, 16)
+
+
+def pair() -> tuple[nn.Module, Any]:
+    """The same network in both libraries, with PyTorch's weights."""
+    ours = nn.Sequential(nn.Linear(6, 10), nn.Tanh(), nn.Linear(10, 8, bias=False), nn.ReLU(), nn.Linear(8, 4))
+    t = torch.nn
+    theirs = t.Sequential(t.Linear(6, 10), t.Tanh(), t.Linear(10, 8, bias=False), t.ReLU(), t.Linear(8, 4))
+    ours.load_state_dict({name: value.detach().numpy() for name, value in theirs.state_dict().items()})
+    return ours, theirs
+
+
+def compare(ours: nn.Module, theirs: Any, tolerance: float) -> None:
+    state = ours.state_dict()
+    assert list(state) == list(theirs.state_dict())
+    for name, value in theirs.state_dict().items():
+        np.testing.assert_allclose(state[name].numpy(), value.numpy(), rtol=tolerance, atol=tolerance, err_msg=name)
+
+
+def test_forward_and_gradients_agree() -> None:
+    ours, theirs = pair()
+    out, expected = ours(gt.tensor(INPUT)), theirs(torch.tensor(INPUT))
+    np.testing.assert_allclose(out.numpy(), expected.detach().numpy(), rtol=1e-5, atol=1e-6)
+    nn.CrossEntropyLoss()(out, gt.tensor(LABELS)).backward()
+    torch.nn.CrossEntropyLoss()(expected, torch.tensor(LABELS)).backward()
+    for (name, p), q in zip(ours.named_parameters(), theirs.parameters(), strict=True):
+        np.testing.assert_allclose(p.grad.numpy(), q.grad.numpy(), rtol=1e-5, atol=1e-6, err_msg=name)
+
+
+OPTIMIZERS: dict[str, tuple[str, dict[str, Any]]] = {
+    "sgd": ("SGD", {"lr": 0.1}),
+    "momentum": ("SGD", {"lr": 0.05, "momentum": 0.9}),
+    "dampened": ("SGD", {"lr": 0.05, "momentum": 0.9, "dampening": 0.3, "weight_decay": 0.01}),
+    "nesterov": ("SGD", {"lr": 0.05, "momentum": 0.9, "nesterov": True, "weight_decay": 0.01}),
+    "ascent": ("SGD", {"lr": 0.05, "maximize": True}),
+    "adam": ("Adam", {"lr": 0.01}),
+    "adam-decay": ("Adam", {"lr": 0.01, "weight_decay": 0.1, "betas": (0.8, 0.9), "eps": 1e-5}),
+    "adamw": ("AdamW", {"lr": 0.01}),
+    "adamw-decay": ("AdamW", {"lr": 0.02, "weight_decay": 0.2}),
+}
+
+
+def train(
+    model: Any, optimizer: Any, lib: Any, loss: Callable[..., Any], steps: int, schedule: Any = None
+) -> list[float]:
+    losses = []
+    for _ in range(steps):
+        optimizer.zero_grad()
+        value = loss(model(lib.tensor(INPUT)), lib.tensor(LABELS))
+        value.backward()
+        optimizer.step()
+        if schedule is not None:
+            schedule.step()
+        losses.append(value.item())
+    return losses
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_steps_agree(name: str) -> None:
+    kind, options = OPTIMIZERS[name]
+    ours, theirs = pair()
+    mine, other = (
+        getattr(optim, kind)(ours.parameters(), **options),
+        getattr(torch.optim, kind)(theirs.parameters(), **options),
+    )
+    got = train(ours, mine, gt, F.cross_entropy, 5)
+    want = train(theirs, other, torch, torch.nn.functional.cross_entropy, 5)
+    np.testing.assert_allclose(got, want, rtol=1e-5)
+    compare(ours, theirs, 1e-5)
+
+
+def test_groups_have_settings_of_their_own() -> None:
+    ours, theirs = pair()
+    groups = lambda m: [{"params": m[0].parameters()}, {"params": m[4].parameters(), "lr": 0.01}]  # noqa: E731
+    train(ours, optim.SGD(groups(ours), lr=0.1, momentum=0.5), gt, F.cross_entropy, 3)
+    train(theirs, torch.optim.SGD(groups(theirs), lr=0.1, momentum=0.5), torch, torch.nn.functional.cross_entropy, 3)
+    compare(ours, theirs, 1e-5)
+
+
+SCHEDULES: dict[str, Callable[[Any, Any], Any]] = {
+    "step": lambda s, o: s.StepLR(o, 2, gamma=0.5),
+    "exponential": lambda s, o: s.ExponentialLR(o, 0.9),
+    "lambda": lambda s, o: s.LambdaLR(o, lambda n: 1 / (1 + n)),
+    "cosine": lambda s, o: s.CosineAnnealingLR(o, 6, eta_min=0.01),
+}
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_schedules_agree(name: str) -> None:
+    ours, theirs = pair()
+    mine, other = optim.SGD(ours.parameters(), lr=0.2), torch.optim.SGD(theirs.parameters(), lr=0.2)
+    a, b = SCHEDULES[name](optim.lr_scheduler, mine), SCHEDULES[name](torch.optim.lr_scheduler, other)
+    for _ in range(6):
+        for optimizer, schedule in ((mine, a), (other, b)):
+            optimizer.step()
+            schedule.step()
+        np.testing.assert_allclose(a.get_last_lr(), b.get_last_lr(), rtol=1e-9, atol=1e-12)
+    again = SCHEDULES[name](optim.lr_scheduler, optim.SGD(ours.parameters(), lr=0.2))
+    again.load_state_dict(a.state_dict())
+    assert again.last_epoch == 6
+
+
+@pytest.mark.parametrize("kind", ["SGD", "Adam", "AdamW"])
+def test_an_optimizer_goes_on_from_its_saved_state(kind: str) -> None:
+    options = {"lr": 0.05, **({"momentum": 0.9} if kind == "SGD" else {})}
+    straight, _ = pair()
+    halted = copy.deepcopy(straight)
+    train(straight, getattr(optim, kind)(straight.parameters(), **options), gt, F.cross_entropy, 4)
+    first = getattr(optim, kind)(halted.parameters(), **options)
+    train(halted, first, gt, F.cross_entropy, 2)
+    saved = first.state_dict()
+    saved["state"] = {
+        place: {key: value.numpy() if isinstance(value, gt.Tensor) else value for key, value in state.items()}
+        for place, state in saved["state"].items()
+    }
+    second = getattr(optim, kind)(halted.parameters(), lr=99.0)
+    second.load_state_dict(saved)
+    train(halted, second, gt, F.cross_entropy, 2)
+    for a, b in zip(straight.parameters(), halted.parameters(), strict=True):
+        np.testing.assert_array_equal(a.numpy(), b.numpy())
+    with pytest.raises(gt.GTError, match="groups"):
+        optim.SGD([nn.Parameter(gt.zeros(1))]).load_state_dict(saved)
+
+
+def test_a_closure_is_called_with_a_tape() -> None:
+    p = nn.Parameter(gt.ones(2))
+    optimizer = optim.SGD([p], lr=0.5)
+
+    def closure() -> gt.Tensor:
+        optimizer.zero_grad()
+        loss = (p * p).sum()
+        loss.backward()
+        return loss
+
+    with gt.no_grad():
+        assert optimizer.step(closure).item() == 2
+    assert p.tolist() == [0, 0]
+
+
+def test_settings_that_make_no_sense_are_refused() -> None:
+    p = nn.Parameter(gt.ones(2))
+    for wrong in (
+        lambda: optim.SGD([]),
+        lambda: optim.SGD(p),
+        lambda: optim.SGD([p], lr=-1),
+        lambda: optim.SGD([p, p]),
+        lambda: optim.SGD([p], nesterov=True),
+        lambda: optim.Adam([p], betas=(1.0, 0.9)),
+        lambda: optim.Adam([p * 2]),
+        lambda: optim.Adam([{"params": [p]}, {"params": [p]}]),
+    ):
+        with pytest.raises((ValueError, TypeError)):
+            wrong()
+
+
+def test_the_tree_of_modules_is_named_as_in_pytorch() -> None:
+    class Block(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc = nn.Linear(2, 3)
+            self.parts = nn.ModuleList([nn.Linear(3, 3), nn.ReLU()])
+            self.named = nn.ModuleDict({"a": nn.Identity()})
+            self.scale = nn.Parameter(gt.ones(3))
+            self.register_buffer("count", gt.zeros(1))
+            self.register_buffer("scratch", gt.zeros(1), persistent=False)
+            self.shared = self.fc
+            self.nothing = None
+
+        def forward(self, x: gt.Tensor) -> gt.Tensor:
+            x = self.fc(x)
+            for part in self.parts:
+                x = part(x)
+            return self.named["a"](x) * self.scale
+
+    block = Block()
+    assert [name for name, _ in block.named_parameters()] == [
+        "scale", "fc.weight", "fc.bias", "parts.0.weight", "parts.0.bias",
+    ]  # fmt: skip
+    assert list(block.state_dict()) == [
+        "scale", "count", "fc.weight", "fc.bias", "parts.0.weight", "parts.0.bias", "shared.weight", "shared.bias",
+    ]  # fmt: skip
+    assert [name for name, _ in block.named_modules()] == ["", "fc", "parts", "parts.0", "parts.1", "named", "named.a"]
+    assert [name for name, _ in block.named_buffers()] == ["count", "scratch"]
+    assert block(gt.ones(5, 2)).shape == (5, 3)
+    assert block.get_submodule("parts.0") is block.parts[0]
+    assert len(list(block.children())) == 3
+    block.count = gt.ones(1)
+    assert block.state_dict()["count"].item() == 1
+    block.eval()
+    assert not any(module.training for module in block.modules())
+    with pytest.raises(AttributeError, match="Block has no attribute 'missing'"):
+        _ = block.missing
+    with pytest.raises(TypeError, match="is a parameter"):
+        block.scale = gt.ones(3)
+    del block.scale
+    assert "scale" not in dict(block.named_parameters())
+
+
+def test_modules_print_as_in_pytorch() -> None:
+    t = torch.nn
+    mine = nn.Sequential(nn.Linear(2, 3), nn.Sequential(nn.ReLU(), nn.Dropout(0.1)), nn.Flatten())
+    theirs = t.Sequential(t.Linear(2, 3), t.Sequential(t.ReLU(), t.Dropout(0.1)), t.Flatten())
+    assert repr(mine) == repr(theirs)
+    assert repr(nn.GELU()) == "GELU(approximate='tanh')"
+    assert repr(nn.Softmax(1)) == "Softmax(dim=1)"
+
+
+def test_containers_are_lists() -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
+    model.append(nn.Tanh())
+    assert len(model) == 3
+    assert isinstance(model[-1], nn.Tanh)
+    assert isinstance(model[:2], nn.Sequential)
+    assert len(model[:2]) == 2
+    model[1] = nn.Sigmoid()
+    assert [type(m).__name__ for m in model] == ["Linear", "Sigmoid", "Tanh"]
+    del model[0]
+    assert list(dict(model.named_children())) == ["0", "1"]
+    model.insert(0, nn.Identity())
+    assert isinstance(model[0], nn.Identity)
+    with pytest.raises(IndexError):
+        model[3]
+    named = nn.Sequential({"first": nn.Identity(), "second": nn.ReLU()})
+    assert named.first is named[0]
+
+
+def test_loading_is_strict_about_names_and_shapes() -> None:
+    model = nn.Linear(2, 3)
+    with pytest.raises(gt.GTError, match=r"missing \['bias'\], unexpected \['extra'\]"):
+        model.load_state_dict({"weight": np.zeros((3, 2)), "extra": np.zeros(1)})
+    loose = model.load_state_dict({"weight": np.ones((3, 2)), "extra": np.zeros(1)}, strict=False)
+    assert loose == (["bias"], ["extra"])
+    assert model.weight.tolist() == [[1, 1]] * 3
+    assert model.weight.dtype is gt.float32
+    with pytest.raises(gt.ShapeError, match=r"weight has shape \(3, 2\), not \(2, 3\)"):
+        model.load_state_dict({"weight": np.ones((2, 3)), "bias": np.ones(3)})
+    assert model.weight.is_leaf
+
+
+def test_hooks_see_and_change_what_passes() -> None:
+    model, seen = nn.Linear(2, 3), []
+    before = model.register_forward_pre_hook(lambda m, args: (args[0] * 0,))
+    after = model.register_forward_hook(lambda m, args, out: seen.append(out.shape))
+    assert gt.equal(model(gt.ones(4, 2)), model.bias.expand(4, 3))
+    before.remove()
+    after.remove()
+    model(gt.ones(4, 2))
+    assert seen == [(4, 3)]
+
+
+def test_modules_change_dtype_and_stay_parameters() -> None:
+    model = nn.Linear(2, 3)
+    (model(gt.ones(1, 2))).sum().backward()
+    assert model.double() is model
+    assert model.weight.dtype is gt.float64
+    assert model.weight.grad.dtype is gt.float64
+    assert model.weight.is_leaf
+    assert isinstance(model.weight, nn.Parameter)
+    assert model.cuda().cpu().to("gt") is model
+    assert model(gt.ones(1, 2, dtype=gt.float64)).dtype is gt.float64
+
+
+def test_freezing_and_zeroing() -> None:
+    model = nn.Linear(2, 3)
+    model(gt.ones(1, 2)).sum().backward()
+    model.zero_grad(set_to_none=False)
+    assert not model.weight.grad.any()
+    model.zero_grad()
+    assert model.weight.grad is None
+    model.requires_grad_(False)
+    assert not model(gt.ones(1, 2)).requires_grad
+    model.requires_grad_()
+    assert model.weight._edge.param
+    named = []
+    model.apply(lambda m: named.append(type(m).__name__))
+    assert named == ["Linear"]
+
+
+def test_deep_copies_share_nothing_that_changes() -> None:
+    model = nn.Linear(2, 3)
+    twin = copy.deepcopy(model)
+    with gt.no_grad():
+        model.weight.zero_()
+    assert twin.weight.any()
+    assert isinstance(twin.weight, nn.Parameter)
+    assert twin.weight.is_leaf
+    assert twin.weight.requires_grad
+
+
+def test_parameters_refuse_to_learn_integers() -> None:
+    with pytest.raises(gt.DTypeError, match="int64"):
+        nn.Parameter([1, 2])
+    frozen = nn.Parameter([1, 2], requires_grad=False)
+    assert not frozen.requires_grad
+    assert nn.Parameter(np.ones(3, np.float32)).requires_grad
+
+
+def test_a_module_without_super_init_says_so() -> None:
+    class Wrong(nn.Module):
+        def __init__(self) -> None:
+            self.fc = nn.Linear(1, 1)
+
+    with pytest.raises(gt.GTError, match=r"call super\(\).__init__\(\) before assigning fc"):
+        Wrong()
+    with pytest.raises(NotImplementedError, match="Module has no forward"):
+        nn.Module()()
+
+
+@pytest.mark.parametrize("name", ["ReLU", "LeakyReLU", "Tanh", "Sigmoid", "SiLU", "Softplus", "Identity"])
+def test_activation_modules_agree(name: str) -> None:
+    expected = getattr(torch.nn, name)()(torch.tensor(INPUT)).numpy()
+    np.testing.assert_allclose(getattr(nn, name)()(gt.tensor(INPUT)).numpy(), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_other_modules_compute_what_their_functions_do() -> None:
+    x, y = gt.tensor(INPUT), gt.tensor(LABELS)
+    assert gt.equal(nn.GELU()(x), F.gelu(x))
+    assert gt.equal(nn.Softmax(1)(x), F.softmax(x, 1))
+    assert gt.equal(nn.LogSoftmax(1)(x), F.log_softmax(x, 1))
+    assert nn.Flatten()(gt.zeros(2, 3, 4)).shape == (2, 12)
+    assert gt.equal(nn.NLLLoss()(F.log_softmax(x, 1), y), nn.CrossEntropyLoss()(x, y))
+    assert gt.equal(nn.MSELoss(reduction="sum")(x, x + 1), gt.tensor(float(x.numel())))
+    assert nn.L1Loss()(x, x).item() == 0
+    dropout = nn.Dropout(0.5)
+    assert (dropout(x) == 0).any()
+    assert dropout.eval()(x) is x
+    inplace = gt.tensor(INPUT)
+    assert nn.ReLU(inplace=True)(inplace) is inplace
+    assert (inplace >= 0).all()
+    with pytest.raises(ValueError, match="reduction"):
+        nn.MSELoss("median")
+
+
+def test_linear_starts_uniform_within_one_over_the_root_of_its_inputs() -> None:
+    layer = nn.Linear(400, 300)
+    bound = 1 / math.sqrt(400)
+    for tensor in (layer.weight, layer.bias):
+        values = tensor.numpy()
+        assert np.abs(values).max() <= bound
+        assert abs(values.std() - bound / math.sqrt(3)) < 0.1 * bound
+    assert nn.Linear(2, 2, bias=False).bias is None
+
+
+INITS: dict[str, tuple[Callable[[gt.Tensor], gt.Tensor], float]] = {
+    "uniform": (lambda w: nn.init.uniform_(w, -1, 1), math.sqrt(1 / 3)),
+    "normal": (lambda w: nn.init.normal_(w, 0, 0.3), 0.3),
+    "xavier_uniform": (nn.init.xavier_uniform_, math.sqrt(2 / 500)),
+    "xavier_normal": (lambda w: nn.init.xavier_normal_(w, 2.0), 2 * math.sqrt(2 / 500)),
+    "kaiming_uniform": (lambda w: nn.init.kaiming_uniform_(w, math.sqrt(5)), math.sqrt(1 / 3 / 300)),
+    "kaiming_normal": (lambda w: nn.init.kaiming_normal_(w, mode="fan_out", nonlinearity="relu"), math.sqrt(2 / 200)),
+}
+
+
+@pytest.mark.parametrize("name", INITS)
+def test_first_values_have_the_spread_that_is_asked_for(name: str) -> None:
+    function, spread = INITS[name]
+    weight = nn.Parameter(gt.empty(200, 300))
+    assert function(weight) is weight
+    assert weight.is_leaf
+    values = weight.numpy()
+    assert abs(values.mean()) < 0.02 * spread
+    assert abs(values.std() - spread) < 0.02 * spread
+
+
+def test_constant_first_values() -> None:
+    weight = nn.Parameter(gt.empty(2, 2))
+    assert nn.init.ones_(weight).tolist() == [[1, 1], [1, 1]]
+    assert nn.init.zeros_(weight).tolist() == [[0, 0], [0, 0]]
+    assert nn.init.constant_(weight, 3).tolist() == [[3, 3], [3, 3]]
+    with pytest.raises(gt.ShapeError, match="two dimensions"):
+        nn.init.xavier_uniform_(nn.Parameter(gt.zeros(3)))

@@ -1,0 +1,301 @@
+"""What the client emits: tags, definitions that are found again, what is saved, and that nothing leaks."""
+
+import gc
+import logging
+import subprocess
+import sys
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+import gt
+import gt.nn.functional as F
+from gt import nn, optim
+from gt.client import apply as emission
+from gt.client.segment import Value, segment_of
+from gt.instruction import Segment, unpack_segment
+
+HERE = __file__
+
+
+@pytest.fixture
+def gathered(session: Any) -> Any:
+    """The segment that this thread has gathered since the last flush."""
+    gt.zeros(1)
+    builder = session.builders[-1]
+    builder.flush()
+
+    def read() -> Segment:
+        return segment_of(builder.record, b"\1" * len(builder.record), len(builder.inputs))
+
+    return read
+
+
+def tags(segment: Segment) -> list[tuple[str, str, str]]:
+    found = [(i.op, segment.tags[i.tag]) for i in segment.instructions]
+    return [(op, "/".join(tag.signal), tag.phase) for op, tag in found]
+
+
+def test_signals_nest_and_name_the_gradients(gathered: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = gt.ones(2, requires_grad=True)
+    with gt.signal.context("outer"):
+        y = x * 2
+        with gt.signal.context("inner/deep", backward="deep_backward"):
+            z = y * 3
+            with gt.signal.context("leafy"):
+                z = z + y
+        assert gt.signal.current() == ("outer",)
+    total = z.sum()
+    assert gt.signal.current() == ()
+    assert [t for t in tags(gathered()) if t[0] in ("mul", "add", "sum")] == [
+        ("mul", "outer", "forward"),
+        ("mul", "outer/inner/deep", "forward"),
+        ("add", "outer/inner/deep/leafy", "forward"),
+        ("sum", "", "forward"),
+    ]
+    gt.flush()
+    session = x._value.owner.session
+    sent: list[Any] = []
+    monkeypatch.setattr(session, "sink", sent.extend)
+    total.backward()
+    monkeypatch.undo()
+    session.sink(sent)
+    (body,) = [message.body for message in sent if hasattr(message, "body")]
+    backward = tags(unpack_segment(body))
+    assert ("mul", "outer/inner/deep_backward", "backward") in backward
+    assert ("mul", "outer", "backward") in backward
+    assert {phase for _, _, phase in backward} == {"backward"}
+
+
+def test_a_signal_decorates_and_is_entered_by_hand(gathered: Any) -> None:
+    @gt.signal.context("step")
+    def step(x: gt.Tensor, depth: int) -> gt.Tensor:
+        return step(x, depth - 1) if depth else x + 1
+
+    x = step(gt.zeros(2), 2)
+    gt.signal.enter("a/b")
+    x = x * 2
+    with pytest.raises(gt.GTError, match="inside a/b"):
+        gt.signal.exit("c")
+    gt.signal.exit("b")
+    x = x * 3
+    gt.signal.exit("a")
+    gt.signal.tensor(x, "placed")
+    assert tags(gathered())[1:] == [
+        ("add", "step/step/step", "forward"),
+        ("mul", "a/b", "forward"),
+        ("mul", "a", "forward"),
+        ("tag", "placed", "forward"),
+    ]
+    for wrong in ("", "a//b", "/a"):
+        with pytest.raises(ValueError, match="a signal is a name"):
+            gt.signal.context(wrong)
+
+
+def test_hints_are_noted_and_change_nothing(session: Any, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, logger="gt"), gt.signal.context("hot", hot=True, comm="ring"):
+        assert gt.ones(2).tolist() == [1, 1]
+    assert "hot=True" in caplog.text
+    assert "comm='ring'" in caplog.text
+
+
+def test_a_signal_ends_with_an_error_and_grad_modes_cross_it(session: Any) -> None:
+    with pytest.raises(RuntimeError), gt.signal.context("a"):
+        raise RuntimeError
+    assert gt.signal.current() == ()
+    with gt.signal.context("a"):
+        gt.set_grad_enabled(False)
+    assert not gt.is_grad_enabled()
+    gt.set_grad_enabled(True)
+
+
+def test_each_instruction_names_the_users_line(gathered: Any) -> None:
+    def compute(x: gt.Tensor) -> gt.Tensor:
+        return F.cross_entropy(x, gt.zeros(2, dtype=gt.int64))
+
+    line = compute.__code__.co_firstlineno + 1
+    compute(gt.ones(2, 3))
+    sites = [gathered().tags[i.tag].site for i in gathered().instructions]
+    assert set(sites[1:]) == {f"{HERE}:{line}"}
+
+
+def test_errors_rise_in_the_users_line(session: Any) -> None:
+    with pytest.raises(gt.ShapeError) as caught:
+        gt.ones(2) + gt.ones(3)
+    assert caught.traceback[0].path.name == "test_stream.py"
+
+
+def test_parameters_are_marked_and_what_is_made_like_them_follows(gathered: Any) -> None:
+    p = nn.Parameter(gt.zeros(2))
+    gt.zeros_like(p)
+    gt.zeros_like(p.detach())
+    with gt.no_grad():
+        p.zero_()
+    found = [(i.op, i.attributes.get("param")) for i in gathered().instructions]
+    assert found == [
+        ("full", None), ("tag", True), ("full", None), ("follow", None), ("full", None), ("full", None), ("follow", None),
+    ]  # fmt: skip
+
+
+def test_the_tape_keeps_only_what_gradients_read(session: Any) -> None:
+    w = gt.ones(4, 4, requires_grad=True)
+    x = gt.ones(2, 4)
+    product = x @ w
+    assert [value is not None for value in product._edge.saved] == [True, False]
+    assert (product + 1)._edge.saved[0] is None
+    assert product.relu()._edge.output is not None
+    assert product.relu()._edge.saved == [None]
+    both = w @ (w * 2)
+    assert all(value is not None for value in both._edge.saved)
+
+
+def step_once(model: Any, optimizer: Any, schedule: Any, data: Any, labels: Any, start: int) -> gt.Tensor:
+    x, y = data[start : start + 16], labels[start : start + 16]
+    optimizer.zero_grad()
+    loss = F.cross_entropy(model(x), y)
+    loss.backward()
+    optimizer.step()
+    schedule.step()
+    return loss
+
+
+def training() -> tuple[Any, ...]:
+    model = nn.Sequential(nn.Linear(6, 12), nn.ReLU(), nn.Dropout(0.2), nn.Linear(12, 4))
+    optimizer = optim.Adam(model.parameters(), lr=1e-2)
+    schedule = optim.lr_scheduler.CosineAnnealingLR(optimizer, 50)
+    generator = np.random.default_rng(0)
+    data = gt.tensor(generator.standard_normal((200, 6)).astype(np.float32))
+    labels = gt.tensor(generator.integers(0, 4, 200))
+    return model, optimizer, schedule, data, labels
+
+
+@pytest.mark.parametrize("fetch", [True, False])
+def test_no_definition_is_made_after_the_third_step(session: Any, fetch: bool) -> None:
+    parts = training()
+    made = []
+    for number in range(10):
+        loss = step_once(*parts, start=3 + 16 * number)
+        if fetch:
+            loss.item()
+        made.append(session.definitions.made)
+    assert made[3:] == [made[2]] * 7
+
+
+def test_no_plan_is_made_after_the_third_step(session: Any) -> None:
+    parts = training()
+    made = []
+    for number in range(8):
+        step_once(*parts, start=3 + 16 * number).item()
+        made.append(gt.stats()["plans_made"])
+    assert made[3:] == [made[2]] * 5
+
+
+def live_values() -> int:
+    return sum(type(thing) is Value for thing in gc.get_objects())
+
+
+def test_without_a_garbage_collector_nothing_piles_up(session: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    born = [0]
+    original = Value.__init__
+
+    def counted(self: Value, *args: Any) -> None:
+        born[0] += 1
+        original(self, *args)
+
+    died = [0]
+    ended = Value.__del__
+
+    def counted_end(self: Value) -> None:
+        died[0] += 1
+        ended(self)
+
+    monkeypatch.setattr(Value, "__init__", counted)
+    monkeypatch.setattr(Value, "__del__", counted_end)
+    parts = training()
+    gc.collect()
+    gc.disable()
+    try:
+        alive = []
+        for number in range(8):
+            loss = step_once(*parts, start=16 * (number % 3))
+            if number % 2:
+                loss.item()
+            del loss
+            alive.append(born[0] - died[0])
+        assert alive[2:] == [alive[2]] * 6
+    finally:
+        gc.enable()
+
+
+def test_views_and_graphs_are_freed_without_a_garbage_collector(session: Any) -> None:
+    import weakref
+
+    gc.collect()
+    gc.disable()
+    try:
+        x = gt.ones(3, 4, requires_grad=True)
+        y = (x * 2).reshape(2, 6)
+        part = y[0, 1:]
+        part += 1
+        (part * part).sum().backward()
+        x.register_hook(lambda g: g * 2)
+        watched = [weakref.ref(each) for each in (x, y, part)]
+        del x, y, part
+        assert [each() for each in watched] == [None] * 3
+    finally:
+        gc.enable()
+
+
+def test_each_thread_gathers_for_itself_and_all_see_each_others_tensors(session: Any) -> None:
+    x = gt.arange(5)
+    results: list[Any] = []
+
+    def work(n: int) -> None:
+        results.append((n, (x * n).sum()))
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted((n, total.item()) for n, total in results) == [(n, 10 * n) for n in range(4)]
+    total = results[0][1] + results[1][1]
+    assert total.item() == 10 * (results[0][0] + results[1][0])
+
+
+def test_a_tensor_of_an_ended_session_says_so() -> None:
+    gt.connect("inproc", workers=1)
+    old = gt.ones(2)
+    gt.connect("inproc", workers=1)
+    with pytest.raises(gt.SessionError, match="session that has ended"):
+        old + gt.ones(2)
+    with pytest.raises(gt.SessionError):
+        old.numpy()
+    gt.disconnect()
+
+
+def test_contexts_are_interned_so_that_equal_ones_find_equal_signatures() -> None:
+    first = emission.interned(("a",), "forward", None, True)
+    assert emission.interned(("a",), "forward", None, True) is first
+    assert emission.interned(("a",), "forward", None, False) is not first
+
+
+def test_importing_gt_loads_nothing_heavy() -> None:
+    code = (
+        "import sys, gt; heavy = {'zmq', 'pydantic', 'scipy', 'yaml', 'textual', 'typer', 'gt.client'} & set(sys.modules); "
+        "assert not heavy, heavy; gt.Tensor; "
+        "heavy = {'zmq', 'pydantic', 'scipy', 'yaml', 'textual', 'typer'} & set(sys.modules); assert not heavy, heavy"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_every_public_name_is_there() -> None:
+    for name in gt.__all__:
+        assert getattr(gt, name) is not None, name
+    assert set(gt.__all__) <= set(dir(gt))
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        gt.nonsense  # noqa: B018
+    assert gt.bool is gt.bool_
+    assert gt.float is gt.float32
