@@ -44,6 +44,12 @@ MAX_PLANS: Final = 1024
 """Plans kept for one session; the least recently used goes first."""
 MAX_TENSORS: Final = 1 << 22
 """Live tensors of one session."""
+MAX_SEGMENTS: Final = 1 << 14
+"""Definitions of one session; a client drops its own long before."""
+MAX_WAITING: Final = 1 << 28
+"""Bytes of one client's puts that may wait here, besides one that may be as large as a frame."""
+MAX_ID: Final = 1 << 63
+"""Tensor ids lie below; so they fit every integer that carries them."""
 WORKER_TIMEOUT: Final = 10.0
 """Seconds without a sign of life after which a worker counts as lost."""
 JOIN_TIMEOUT: Final = 30.0
@@ -116,6 +122,7 @@ class Core:
         self.meshes: dict[int, MeshRecord] = {}
         self.collections: dict[int, Collection] = {}
         self.numbers = itertools.count(1)
+        self.worker_numbers = itertools.count()
         self.mesh_numbers = itertools.count(1)
         self.plan_numbers = itertools.count(1)
         self.request_numbers = itertools.count(1)
@@ -227,8 +234,13 @@ class Core:
         elif hello.role == "worker":
             self._worker_joins(peer, hello, now)
         elif hello.role == "pulse":
+            address = hello.facts.get("address")
+            if not any(worker.address == address for worker in self.workers.values()):
+                self._refuse(peer, "a pulse of no worker")
+                return
             self._send(peer, m.Welcome(0, {}))
-            self.pulses[peer] = str(hello.facts.get("address"))
+            self.pulses = {pulse: other for pulse, other in self.pulses.items() if other != address}
+            self.pulses[peer] = address
         else:
             self._refuse(peer, f"no role {hello.role[:20]!r}")
 
@@ -237,8 +249,7 @@ class Core:
         if not isinstance(address, str) or not isinstance(bulk, bytes):
             self._refuse(peer, "a worker says its address and bulk identity")
             return
-        taken = {worker.number for worker in self.workers.values()}
-        number = next(n for n in itertools.count() if n not in taken)
+        number = next(self.worker_numbers)  # never given twice: peers remember whom they lost by its number
         self.workers[peer] = Worker(peer, number, hello.facts, address, bulk, heard=now)
         self._send(peer, m.Welcome(number, self.facts))
         if len(self.workers) >= self.workers_expected:
@@ -285,8 +296,6 @@ class Core:
 
     def _worker_lost(self, worker: Worker, reason: str) -> None:
         fault: Fault = ("WorkerLost", f"worker {worker.number} was lost ({reason}); what it held is gone")
-        if worker.outstanding:
-            self._done(worker, worker.outstanding[-1])
         touched = [record for record in self.meshes.values() if worker.number in record.mesh.members]
         for record in touched:
             record.fault = fault
@@ -306,11 +315,14 @@ class Core:
             explicit = client.config is not None and client.config.mesh is not None
             lost = client.mesh
             self._multicast(lost, m.Forget(client.number))
+            self._send(client.identity, m.PeerLost(worker.number, fault[1]))
             self._drop_plans(client)
             client.planner = None
             self._drop_mesh(lost)
             if explicit:
                 client.fault = (fault[0], f"{fault[1]}; the session's mesh ({client.config.mesh_where}) no longer fits")
+        if worker.outstanding:  # only now: whoever waited for its credit must find the mesh gone
+            self._done(worker, worker.outstanding[-1])
         for client in list(self.clients.values()):
             self._pump(client)
 
@@ -338,6 +350,8 @@ class Core:
             self._refuse(client.identity, f"{type(message).__name__} from a client")
         elif len(client.queue) >= MAX_QUEUE:
             self._refuse(client.identity, f"more than {MAX_QUEUE} messages waiting: credits were ignored")
+        elif client.queue and isinstance(message, m.Put) and _waiting(client) + len(message.data) > MAX_WAITING:
+            self._refuse(client.identity, f"more than {MAX_WAITING} bytes waiting: credits were ignored")
         else:
             client.queue.append(message)
             if len(client.queue) == 1:
@@ -385,7 +399,7 @@ class Core:
                 self._poison(client, message, segment, fault)
             else:
                 self._send(client.identity, m.Failed(0, *fault))
-                self._finish(client, message)
+                self._free(client, _dead(message))
             self._credit(client)
         elif isinstance(message, m.Put):
             client.arrived += 1
@@ -415,6 +429,7 @@ class Core:
         if self.config is not None:
             config = self.config.overlay(config)
         if client.mesh is not None:
+            self._drop_plans(client)
             self._drop_mesh(client.mesh)
             client.planner = None
         client.config = config
@@ -425,6 +440,8 @@ class Core:
     def _define(self, client: Client, message: m.Define) -> None:
         if message.segment in client.segments:
             raise ProtocolError(f"segment {message.segment} is defined already")
+        if len(client.segments) >= MAX_SEGMENTS:
+            raise ProtocolError(f"more than {MAX_SEGMENTS} definitions in one session")
         try:
             client.segments[message.segment] = unpack_segment(message.body)
         except (ProtocolError, ShapeError, DTypeError) as error:
@@ -496,7 +513,7 @@ class Core:
                 raise m.error_of(*entry.fault)
             if entry.spec is not spec:
                 raise ProtocolError(f"an input is {entry.spec}, the segment says {spec}")
-        self._check_outputs(client, message, len(segment.survivors))
+        self._check_outputs(client, message, segment.survivors)
         planner = self._mesh(client)
         if any(entry.landing for entry in entries) or not self._has_credit(client, planner.mesh):
             return False
@@ -510,10 +527,16 @@ class Core:
         except KeyError as error:
             raise ProtocolError(f"tensor {error.args[0]} does not exist") from None
 
-    def _check_outputs(self, client: Client, message: m.Run, survivors: int) -> None:
+    def _check_outputs(self, client: Client, message: m.Run, survivors: tuple[int, ...]) -> None:
         if any(not 0 <= position < len(message.inputs) for position in message.dying):
             raise ProtocolError("dying positions are positions of inputs")
-        if len(client.table) + survivors > MAX_TENSORS:
+        if survivors:
+            first, last = message.base + survivors[0], message.base + survivors[-1]
+            if not 0 <= first <= last < MAX_ID:
+                raise ProtocolError(f"tensor ids lie from 0 to {MAX_ID - 1}")
+            if any(message.base + number in client.table for number in survivors):
+                raise ProtocolError("a run makes no tensor that exists already")
+        if len(client.table) + len(survivors) > MAX_TENSORS:
             raise m.error_of("OutOfMemory", f"more than {MAX_TENSORS} live tensors in one session")
 
     def _plan(self, client: Client, planner: Planner, number: int, homes: tuple[Home, ...]) -> Cached:
@@ -525,7 +548,11 @@ class Core:
             return cached
         segment = client.segments[number]
         assert not isinstance(segment, tuple)
-        planned = planner.plan(segment, homes)
+        try:
+            planned = planner.plan(segment, homes)
+        except Exception as error:  # noqa: BLE001 — a segment without a plan is an error of its client alone
+            self.log("error", f"no plan for a segment of client {client.number}: {type(error).__name__}: {error}")
+            raise ProtocolError(f"segment {number} has no plan: {type(error).__name__}: {error}") from None
         cached = client.plans[key] = Cached(next(self.plan_numbers), planned)
         client.made += 1
         self.counters.plans += 1
@@ -555,18 +582,14 @@ class Core:
 
     def _finish(self, client: Client, run: m.Run) -> None:
         """Forget the tensors that died with a run."""
-        for position in run.dying:
-            if position < len(run.inputs):
-                client.table.pop(run.inputs[position], None)
-        for tensor in run.freed:
+        for tensor in _dead(run):
             client.table.pop(tensor, None)
 
     def _poison(self, client: Client, run: m.Run, segment: Any, fault: Fault) -> None:
         """A run that is never issued: its survivors have a fault, and what died with it is freed all the same."""
         for number in segment.survivors:
             client.table[run.base + number] = Entry(segment.values[number], 0, Home(()), fault)
-        dead = [run.inputs[position] for position in run.dying if position < len(run.inputs)] + run.freed
-        self._free(client, dead)
+        self._free(client, _dead(run))
 
     def _free(self, client: Client, tensors: list[int]) -> None:
         for tensor in tensors:
@@ -578,10 +601,7 @@ class Core:
         if not self._ready():
             return False
         spec = unpack_spec(message.spec)
-        if message.tensor in client.table:
-            raise ProtocolError(f"tensor {message.tensor} exists already")
-        if not message.bulk and len(message.data) != spec.nbytes:
-            raise ProtocolError(f"{spec} takes {spec.nbytes} bytes, not {len(message.data)}")
+        self._check_put(client, message, spec)
         planner = self._mesh(client)
         mesh = planner.mesh
         if not self._has_credit(client, mesh):
@@ -621,6 +641,18 @@ class Core:
             self._send(client.identity, m.Cut(message.tensor, parts))
         self.counters.puts += 1
         return True
+
+    def _check_put(self, client: Client, message: m.Put, spec: Spec) -> None:
+        if message.tensor in client.table:
+            raise ProtocolError(f"tensor {message.tensor} exists already")
+        if not 0 <= message.tensor < MAX_ID:
+            raise ProtocolError(f"tensor ids lie from 0 to {MAX_ID - 1}")
+        if message.bulk and not client.bulk:
+            raise ProtocolError("a put goes by the bulk socket only from a client that said which is its own")
+        if len(client.table) >= MAX_TENSORS:
+            raise m.error_of("OutOfMemory", f"more than {MAX_TENSORS} live tensors in one session")
+        if not message.bulk and len(message.data) != spec.nbytes:
+            raise ProtocolError(f"{spec} takes {spec.nbytes} bytes, not {len(message.data)}")
 
     def _fetch(self, client: Client, message: m.Fetch) -> bool:
         (entry,) = self._entries(client, [message.tensor])
@@ -766,6 +798,16 @@ class Core:
             "session": {"tensors": len(client.table), "segments": len(client.segments), "plans_made": client.made,
                         "plan_hits": client.hits, "queued": len(client.queue)},
         }  # fmt: skip
+
+
+def _waiting(client: Client) -> int:
+    """Bytes of a client's puts that wait to be acted on."""
+    return sum(len(message.data) for message in client.queue if isinstance(message, m.Put))
+
+
+def _dead(run: m.Run) -> list[int]:
+    """The tensors that nobody needs after a run."""
+    return [run.inputs[position] for position in run.dying if position < len(run.inputs)] + run.freed
 
 
 def _check_scalars(scalars: list[Any], kinds: str) -> None:

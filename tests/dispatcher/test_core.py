@@ -1,0 +1,1028 @@
+"""The dispatcher's core: events in, sends out. Order, credits, plans, faults, peers that go, and clients that misbehave."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgpack
+import numpy as np
+import pytest
+from builders import Lines, one
+
+from gt import messages as m
+from gt.config import Config
+from gt.dispatcher import core as dispatcher
+from gt.dispatcher.core import (
+    CLIENT_CREDITS,
+    JOIN_TIMEOUT,
+    WORKER_CREDITS,
+    WORKER_TIMEOUT,
+    Core,
+    Lost,
+    Malformed,
+    Received,
+    Tick,
+)
+from gt.dtypes import float32
+from gt.instruction import Segment, pack_segment, unpack_plan
+from gt.spec import pack_spec, spec
+
+VECTOR = spec(float32, (4,))
+NEG = one("neg", VECTOR)
+
+
+class Service:
+    """A core, and peers that speak to it by name. What a peer was told waits in `told[name]`."""
+
+    def __init__(self, workers: int = 1, *, config: Any = None, expected: int | None = None) -> None:
+        read = None if config is None else Config.from_plain(config)
+        self.log: list[str] = []
+        self.core = Core(
+            config=read,
+            workers_expected=workers if expected is None else expected,
+            facts={"bulk_address": "here"},
+            log=lambda level, text: self.log.append(f"{level}: {text}"),
+        )
+        self.now = 0.0
+        self.numbers: dict[str, int] = {}
+        self.told: dict[str, list[Any]] = {}
+        for n in range(workers):
+            self.join(f"w{n}")
+
+    def event(self, event: Any) -> None:
+        for send in self.core.handle(event, self.now):
+            for peer in send.to:
+                self.told.setdefault(peer.decode(), []).append(m.decode(m.encode(send.message))[1])
+        self.core.check()
+
+    def say(self, peer: str, *messages: Any, number: int | None = None) -> None:
+        for message in messages:
+            self.numbers[peer] = number or self.numbers.get(peer, 0) + 1
+            number, decoded = m.decode(m.encode(message, self.numbers[peer]))
+            self.event(Received(peer.encode(), number, decoded))
+            number = None
+
+    def hello(self, peer: str, role: str, **facts: Any) -> None:
+        self.numbers[peer] = 0
+        self.say(peer, m.Hello(m.VERSION, role, facts))
+
+    def join(self, name: str) -> None:
+        """A worker joins."""
+        self.hello(name, "worker", address=f"ipc:///{name}", bulk=b"bulk-" + name.encode(), device="cpu")
+
+    def client(self, name: str = "c", **facts: Any) -> int:
+        """A client joins; its number."""
+        self.hello(name, "client", **{"bulk": b"bulk-" + name.encode(), **facts})
+        (welcome,) = self.hears(name, m.Welcome)
+        return int(welcome.number)
+
+    def hears(self, peer: str, *kinds: type[Any]) -> list[Any]:
+        """What a peer was told since the last time, of these kinds (or all); the rest is dropped."""
+        told = self.told.pop(peer, [])
+        return [each for each in told if not kinds or isinstance(each, kinds)]
+
+    def done(self, *workers: str) -> None:
+        """These workers finish everything that they have."""
+        for name in workers or [worker.identity.decode() for worker in self.core.workers.values()]:
+            outstanding = self.core.workers[name.encode()].outstanding
+            if outstanding:
+                self.say(name, m.Done(outstanding[-1]))
+
+    def put(self, tensor: int, client: str = "c", *, bulk: bool = False, signal: tuple[str, ...] = ()) -> None:
+        data = b"" if bulk else bytes(VECTOR.nbytes)
+        self.say(client, m.Put(tensor, pack_spec(VECTOR), list(signal), bulk, data))
+
+    def define(self, number: int, segment: Segment = NEG, client: str = "c") -> None:
+        self.say(client, m.Define(number, pack_segment(segment)))
+
+    def run(self, segment: int, base: int, inputs: list[int], client: str = "c", **more: Any) -> None:
+        fields: dict[str, Any] = {"scalars": [], "dying": [], "freed": [], **more}
+        self.say(client, m.Run(segment, base, inputs, **fields))
+
+    def table(self, client: str = "c") -> dict[int, Any]:
+        return self.core.clients[client.encode()].table
+
+
+made: list[Service] = []
+
+
+@pytest.fixture(autouse=True)
+def _checked() -> Iterator[None]:
+    """After every test the invariants hold, and when all peers have left nothing of them is left."""
+    made.clear()
+    yield
+    for each in made:
+        each.core.check()
+        for peer in (*each.core.clients, *each.core.workers):
+            each.event(Lost(peer, "the test is over"))
+        core = each.core
+        leftovers = (
+            core.clients,
+            core.by_number,
+            core.workers,
+            core.meshes,
+            core.collections,
+            core.issued,
+            core.pulses,
+        )
+        assert leftovers == ({},) * 7
+
+
+def service(*args: Any, **kwargs: Any) -> Service:
+    made.append(Service(*args, **kwargs))
+    return made[-1]
+
+
+def started(workers: int = 1, **kwargs: Any) -> Service:
+    """A service with a client "c" that has put tensor 1 and defined segment 1, the negative of a vector."""
+    each = service(workers, **kwargs)
+    each.client()
+    each.put(1)
+    each.define(1)
+    each.done()
+    each.told.clear()
+    return each
+
+
+def fault_of(each: Service, tensor: int, client: str = "c") -> tuple[str, str]:
+    """The error with which a fetch of a tensor fails at once."""
+    each.hears(client)
+    each.say(client, m.Fetch(99, tensor))
+    (failed,) = each.hears(client, m.Failed)
+    assert failed.request == 99
+    return failed.kind, failed.text
+
+
+# order
+
+
+def test_a_run_becomes_a_plan_and_its_execution() -> None:
+    """The first run of a segment tells every worker the plan and then to run it, with the client's ids and scalars."""
+    each = started(2, config={"mesh": {"workers": 2}, "sharding_config": {"x": {"strategy": "replicate"}}})
+    each.run(1, 10, [1], dying=[0], freed=[77])
+    for name in ("w0", "w1"):
+        define, execute = each.hears(name)
+        plan = unpack_plan(define.body)
+        assert [i.op for i in plan.instructions] == ["neg"]
+        assert execute == m.Execute(2, define.plan, 1, 10, [1], [], [0], [77])
+    assert set(each.table()) == {10}
+
+
+def test_all_workers_of_a_mesh_get_the_same_bytes() -> None:
+    """One send for the whole group: what differs by rank is the workers' own affair."""
+    each = started(4, config={"mesh": {"data": 4}, "sharding_config": {"net": {"strategy": "data_parallel"}}})
+    sends = each.core.handle(Received(b"c", each.numbers["c"] + 1, m.Run(1, 10, [1], [], [], [])), 0.0)
+    assert [send.to for send in sends] == [(b"w0", b"w1", b"w2", b"w3")] * 2
+    each.numbers["c"] += 1
+
+
+def test_every_plan_and_put_has_its_number_in_one_order() -> None:
+    """Runs and puts of all clients share one count, and every worker hears ascending numbers."""
+    each = started(1)
+    each.client("d")
+    each.put(1, "d")
+    each.define(1, client="d")
+    for base in (10, 20):
+        each.run(1, base, [1])
+        each.run(1, base, [1], "d")
+    orders = [told.order for told in each.hears("w0", m.Execute, m.Store)]
+    assert orders == [2, 3, 4, 5, 6]
+
+
+def test_a_clients_messages_are_acted_on_in_order() -> None:
+    """Whatever holds up one message holds up all that the client sent after it."""
+    each = started(1)
+    each.put(2, bulk=True)
+    each.run(1, 10, [2])
+    each.say("c", m.Free([1]), m.Fetch(5, 1))
+    assert [type(told) for told in each.hears("w0")] == [m.Store]
+    each.say("w0", m.Landed(1, 2))
+    assert [type(told) for told in each.hears("w0")] == [m.DefinePlan, m.Execute, m.Release]
+    assert each.hears("c", m.Failed)[0].text == "tensor 1 does not exist"
+
+
+def test_sessions_without_rules_spread_over_the_workers() -> None:
+    """Each session that asks for nothing gets one worker, the one that serves the fewest."""
+    each = service(3)
+    for name in ("a", "b", "c", "d"):
+        each.client(name)
+        each.put(1, name)
+    members = [record.mesh.members for record in each.core.meshes.values()]
+    assert sorted(members[:3]) == [(0,), (1,), (2,)]
+    assert len(members[3]) == 1
+
+
+# waiting for workers
+
+
+def test_nothing_is_placed_before_the_workers_have_joined() -> None:
+    """A client may come first: what it sends waits until the expected workers are there, then is acted on in order."""
+    each = service(0, expected=2)
+    each.client()
+    each.put(1)
+    each.say("c", m.Fetch(1, 1))
+    each.join("w0")
+    assert not each.hears("w0", m.Store)
+    each.join("w1")
+    assert [type(told) for told in each.hears("w0") if not isinstance(told, m.Welcome)] == [
+        m.DefineMesh,
+        m.Store,
+        m.Collect,
+    ]
+
+
+def test_workers_that_never_come_are_not_waited_for_for_ever() -> None:
+    """After a while the service goes on with the workers that there are, and says so in its log."""
+    each = service(1, expected=2)
+    each.client()
+    each.put(1)
+    each.now = JOIN_TIMEOUT + 1
+    each.say("w0", m.Ping())
+    each.event(Tick())
+    assert each.hears("w0", m.Store)
+    assert any(line.startswith("error: 1 of 2 workers joined") for line in each.log)
+
+
+def test_without_any_worker_the_client_is_told() -> None:
+    """When no worker comes at all, what the client made fails with an error that says how to start one."""
+    each = service(0, expected=1)
+    each.client()
+    each.put(1)
+    each.now = JOIN_TIMEOUT + 1
+    each.event(Tick())
+    kind, text = fault_of(each, 1)
+    assert kind == "WorkerLost"
+    assert "gt worker" in text
+
+
+# credits
+
+
+def test_a_client_is_credited_for_what_every_worker_has_done() -> None:
+    """Credits follow the slowest member of the mesh, and count the client's own runs and puts."""
+    each = started(2, config={"mesh": {"workers": 2}, "sharding_config": {"x": {"strategy": "replicate"}}})
+    for base in (10, 20, 30):
+        each.run(1, base, [1])
+    each.say("w0", m.Done(4))
+    assert not each.hears("c", m.Credit)
+    each.say("w1", m.Done(3))
+    assert each.hears("c", m.Credit) == [m.Credit(3)]
+    each.say("w1", m.Done(4))
+    assert each.hears("c", m.Credit) == [m.Credit(4)]
+
+
+def test_a_worker_never_has_more_than_its_credits() -> None:
+    """Plans wait here once a worker has its fill, and leave one for one as it finishes."""
+    each = started(1)
+    for n in range(WORKER_CREDITS + 10):
+        each.run(1, 10 + n, [1])
+    assert len(each.hears("w0", m.Execute)) == WORKER_CREDITS
+    each.say("w0", m.Done(2))
+    assert len(each.hears("w0", m.Execute)) == 1
+    each.done()
+    assert len(each.hears("w0", m.Execute)) == 9
+
+
+def test_a_plan_goes_to_all_its_workers_or_to_none() -> None:
+    """A plan waits until each member has a credit: one busy worker holds it back from the idle ones too."""
+    rules = {"sharding_config": {"x": {"strategy": "replicate"}}}
+    each = started(2, config={"mesh": {"workers": 2}, **rules})
+    for n in range(WORKER_CREDITS + 1):
+        each.run(1, 10 + n, [1])
+    each.say("w0", m.Done(each.core.order))
+    each.hears("w0")
+    each.hears("w1")
+    assert not each.hears("w0", m.Execute)
+    each.say("w1", m.Done(2))
+    assert len(each.hears("w0", m.Execute)) == len(each.hears("w1", m.Execute)) == 1
+
+
+def test_frees_and_fetches_need_no_credit() -> None:
+    """What frees memory or asks for a value passes, however much the workers have before them."""
+    each = started(1)
+    each.client("d")
+    each.put(1, "d")
+    for n in range(WORKER_CREDITS - 1):
+        each.run(1, 10 + n, [1])
+    each.hears("w0")
+    each.say("d", m.Free([1]))
+    each.say("c", m.Fetch(1, 10))
+    assert [type(told) for told in each.hears("w0")] == [m.Release, m.Collect]
+
+
+def test_a_client_that_ignores_its_credits_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What waits for one client is bounded in messages and in bytes; who sends more loses the session, and nobody else."""
+    each = service(0, expected=1)
+    each.client("d")
+    monkeypatch.setattr(dispatcher, "MAX_QUEUE", 20)
+    each.client()
+    for n in range(30):
+        each.put(n)
+    assert each.hears("c", m.Goodbye)[0].kind == "ProtocolError"
+    monkeypatch.setattr(dispatcher, "MAX_WAITING", 40)
+    each.client("e")
+    for n in range(3):
+        each.put(n, "e")
+    assert "40 bytes" in each.hears("e", m.Goodbye)[0].text
+    assert list(each.core.clients) == [b"d"]
+
+
+def test_the_client_is_told_its_credits() -> None:
+    """The welcome names the number of runs and puts that may be under way, the workers, and the bulk address."""
+    each = service(2)
+    each.hello("c", "client", bulk=b"x")
+    (welcome,) = each.hears("c", m.Welcome)
+    assert welcome.facts == {"bulk_address": "here", "workers": 2, "credits": CLIENT_CREDITS}
+
+
+# plans
+
+
+def test_a_segment_is_planned_once() -> None:
+    """The same segment from the same homes is one plan, however often it runs; the counters say so."""
+    each = started(1)
+    for n in range(5):
+        each.run(1, 10 + n, [1])
+    assert len(each.hears("w0", m.DefinePlan)) == 1
+    each.say("c", m.Ask(7, "statistics"))
+    (answer,) = each.hears("c", m.Answer)
+    assert (answer.facts["session"]["plans_made"], answer.facts["session"]["plan_hits"]) == (1, 4)
+    assert (answer.facts["runs"], answer.facts["plans"], answer.facts["puts"]) == (5, 1, 1)
+
+
+def test_other_homes_are_another_plan() -> None:
+    """A segment whose input lies elsewhere is planned for that, and both plans are kept."""
+    each = started(2, config={"mesh": {"data": 2}, "sharding_config": {"net": {"strategy": "data_parallel"}}})
+    each.put(2, signal=("net",))
+    for n, tensor in enumerate((1, 2, 1, 2)):
+        each.run(1, 10 + n, [tensor])
+    first, second = (unpack_plan(told.body) for told in each.hears("w0", m.DefinePlan))
+    assert [str(first), str(second)] == ["%0 f32[4] R = neg $0 R", "%0 f32[4] S0 = neg $0 S0"]
+    each.done()
+
+
+def test_a_dropped_segment_takes_its_plans_along() -> None:
+    """Receivers evict nothing by themselves: the client's drop is what removes plans from the workers."""
+    each = started(1)
+    each.run(1, 10, [1])
+    (define,) = each.hears("w0", m.DefinePlan)
+    each.say("c", m.Drop(1), m.Drop(42))
+    assert each.hears("w0") == [m.DropPlan(define.plan)]
+    each.define(1, one("exp", VECTOR))
+    each.run(1, 20, [1])
+    (again,) = each.hears("w0", m.DefinePlan)
+    assert unpack_plan(again.body).instructions[0].op == "exp"
+
+
+def test_plans_of_a_session_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond the bound the plan that was used longest ago is dropped, and made again when it is needed again."""
+    monkeypatch.setattr(dispatcher, "MAX_PLANS", 2)
+    each = started(1)
+    for number in (2, 3):
+        each.define(number, one("exp" if number == 2 else "sqrt", VECTOR))
+    plans = []
+    for n, segment in enumerate((1, 2, 1, 3)):
+        each.run(segment, 10 + n, [1])
+        plans += [told.plan for told in each.hears("w0", m.DefinePlan, m.DropPlan)]
+    assert plans == [1, 2, 2, 3]
+    each.run(2, 20, [1])
+    assert [type(told) for told in each.hears("w0")] == [m.DropPlan, m.DefinePlan, m.Execute]
+
+
+# puts
+
+
+def test_a_put_goes_where_its_signal_wants_it() -> None:
+    """A batch put in a data-parallel signal is stored in parts; a put without a signal is stored whole."""
+    each = started(2, config={"mesh": {"data": 2}, "sharding_config": {"net": {"strategy": "data_parallel"}}})
+    each.put(2, signal=("net",))
+    each.put(3, signal=("elsewhere",))
+    assert [told.layout for told in each.hears("w1", m.Store)] == ["S0", "R"]
+
+
+def test_a_bulk_put_is_cut_and_awaited() -> None:
+    """The client is told whom to send which part; what reads the tensor waits until every part has landed."""
+    each = started(2, config={"mesh": {"data": 2}, "sharding_config": {"net": {"strategy": "data_parallel"}}})
+    each.put(2, bulk=True, signal=("net",))
+    assert each.hears("c", m.Cut) == [m.Cut(2, [[0, b"bulk-w0", [[0, 2]]], [1, b"bulk-w1", [[2, 4]]]])]
+    assert each.hears("w0", m.Store)[0].sender == b"bulk-c"
+    each.say("c", m.Fetch(1, 2))
+    each.say("w0", m.Landed(1, 2))
+    assert not each.hears("w1", m.Collect)
+    each.say("w1", m.Landed(1, 2))
+    assert each.hears("w1", m.Collect)
+
+
+def test_a_put_that_has_not_landed_holds_up_its_own_client_alone() -> None:
+    """While one client's data is on its way, another client's runs on the same worker go on."""
+    each = started(1)
+    each.client("d")
+    each.put(2, bulk=True)
+    each.run(1, 10, [2])
+    each.put(1, "d")
+    each.define(1, client="d")
+    each.run(1, 10, [1], "d")
+    assert [told.client for told in each.hears("w0", m.Execute)] == [2]
+    each.say("w0", m.Landed(1, 2))
+    assert [told.client for told in each.hears("w0", m.Execute)] == [1]
+
+
+def test_a_put_that_cannot_be_is_a_fault() -> None:
+    """A refused put makes a tensor with an error, and a bulk one calls its data off."""
+    each = started(1)
+    each.put(1, bulk=True)
+    assert each.hears("c", m.Cut) == [m.Cut(1, [])]
+    each.say("c", m.Put(5, ["f32", [4]], [], False, b"123"))
+    assert fault_of(each, 5) == ("ProtocolError", "f32[4] takes 16 bytes, not 3")
+    each.say("c", m.Put(6, ["f99", [4]], [], False, b""))
+    assert fault_of(each, 6)[0] == "ProtocolError"
+    assert each.core.clients[b"c"].credited == each.core.clients[b"c"].arrived
+
+
+# fetches
+
+
+def test_a_fetch_asks_each_part_of_one_worker_and_all_for_soundness() -> None:
+    """Of copies one is sent, but every worker says whether its own is sound; the client gets as many answers."""
+    each = started(2, config={"mesh": {"workers": 2}, "sharding_config": {"x": {"strategy": "replicate"}}})
+    each.say("c", m.Fetch(7, 1))
+    (sender,), (silent,) = each.hears("w0", m.Collect), each.hears("w1", m.Collect)
+    assert (sender.silent, silent.silent, sender.reply) == (False, True, 7)
+    each.say("w1", m.Part(silent.request, [], False, b""))
+    each.say("w0", m.Part(sender.request, [], False, bytes(16)))
+    values = each.hears("c", m.Value)
+    assert [(value.parts, value.box, len(value.data)) for value in values] == [(2, [["silent"]], 0), (2, [[0, 4]], 16)]
+    assert each.core.collections == {}
+
+
+def test_one_poisoned_part_fails_the_fetch() -> None:
+    """A tensor is poisoned when any part is: the first fault answers the request, later parts are dropped."""
+    each = started(2, config={"mesh": {"workers": 2}, "sharding_config": {"x": {"strategy": "replicate"}}})
+    each.say("c", m.Fetch(7, 1))
+    (collect,) = each.hears("w1", m.Collect)
+    each.say("w1", m.Part(collect.request, ["OutOfMemory", "no memory"], False, b""))
+    each.say("w0", m.Part(collect.request, [], False, bytes(16)))
+    assert each.hears("c") == [m.Failed(7, "OutOfMemory", "no memory")]
+
+
+def test_a_part_that_nobody_asked_for_is_dropped() -> None:
+    """A part of an unknown request, or a second one of the same worker, changes nothing."""
+    each = started(1)
+    each.say("w0", m.Part(55, [], False, b""))
+    each.say("c", m.Fetch(7, 1))
+    (collect,) = each.hears("w0", m.Collect)
+    for _ in range(2):
+        each.say("w0", m.Part(collect.request, [], False, bytes(16)))
+    assert len(each.hears("c", m.Value)) == 1
+
+
+# faults
+
+
+def test_faults_are_inherited() -> None:
+    """A run that reads a tensor without a value is not issued: what it would have made has the same error."""
+    each = started(1)
+    each.say("c", m.Put(5, ["f32", [4]], [], False, b""))
+    each.run(1, 10, [5])
+    each.run(1, 20, [10], dying=[0])
+    assert not each.hears("w0", m.Execute)
+    assert fault_of(each, 20) == fault_of(each, 5)
+    assert fault_of(each, 10)[1] == "tensor 10 does not exist"
+    assert each.core.clients[b"c"].credited == each.core.clients[b"c"].arrived
+
+
+def test_a_run_that_is_not_issued_frees_all_the_same() -> None:
+    """What dies with a run that inherits a fault is freed on the workers, too."""
+    each = started(1)
+    each.put(2)
+    each.say("c", m.Put(5, ["f32", [4]], [], False, b""))
+    each.define(2, one("add", VECTOR, VECTOR))
+    each.hears("w0")
+    each.run(2, 10, [1, 5], dying=[0], freed=[2])
+    assert each.hears("w0") == [m.Release(1, [1, 2])]
+    assert set(each.table()) == {5, 10}
+
+
+def test_an_undefined_segment_frees_all_the_same() -> None:
+    """A run of a segment that nobody knows is refused, and what would have died with it is freed on the workers."""
+    each = started(1)
+    each.run(9, 10, [1], dying=[0])
+    assert each.hears("w0") == [m.Release(1, [1])]
+    assert each.hears("c", m.Failed) == [m.Failed(0, "ProtocolError", "segment 9 is not defined")]
+
+
+def test_a_refused_definition_fails_where_it_is_run() -> None:
+    """A definition that does not derive costs its client the runs of it, and nothing else."""
+    each = started(1)
+    each.say("c", m.Define(2, b"nonsense"))
+    assert each.hears("c") == []
+    each.run(2, 10, [1])
+    (failed,) = each.hears("c", m.Failed)
+    assert (failed.request, failed.kind) == (0, "ProtocolError")
+    each.run(1, 20, [1])
+    assert each.hears("w0", m.Execute)
+    assert each.core.counters.refused == 1
+
+
+def test_a_poisoned_instruction_is_counted_and_logged() -> None:
+    """What fails on a worker reaches the operator's log with its whole text."""
+    each = started(1)
+    each.say("w0", m.Poisoned(2, 1, "OutOfMemory", "no memory\n  in add"))
+    assert each.core.counters.poisoned == 1
+    assert each.log[-1] == "error: worker 0, client 1: OutOfMemory: no memory\n  in add"
+
+
+def test_a_segment_without_a_plan_is_an_error_of_its_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Should the planner fail, the run's results hold the error and the service goes on."""
+    each = started(1)
+
+    def broken(*_: Any) -> Any:
+        raise AssertionError("no row can be reached")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(dispatcher.Planner, "plan", broken)
+        each.run(1, 10, [1])
+    assert "no row can be reached" in fault_of(each, 10)[1]
+    each.run(1, 20, [1])
+    assert each.hears("w0", m.Execute)
+
+
+# configs
+
+
+RULES: dict[str, Any] = {"mesh": {"data": 2}, "sharding_config": {"net": {"strategy": "data_parallel"}}}
+
+
+def configure(each: Service, config: dict[str, Any], client: str = "c") -> Any:
+    each.hears(client)
+    each.say(client, m.Configure(Config.from_plain(config).to_wire()))
+    return each.hears(client)[0]
+
+
+def test_a_session_brings_its_own_config() -> None:
+    """A client's file decides its mesh and rules, and nobody else's."""
+    each = service(2)
+    each.client()
+    each.client("d")
+    assert configure(each, RULES) == m.Answer(0, {"mesh": {"data": 2}})
+    each.put(1, signal=("net",))
+    each.put(1, "d", signal=("net",))
+    assert sorted(told.layout for name in ("w0", "w1") for told in each.hears(name, m.Store)) == ["R", "S0", "S0"]
+
+
+def test_a_config_overrides_the_services_signal_by_signal() -> None:
+    """The service's rules hold where the client's say nothing."""
+    each = service(2, config=RULES)
+    each.client()
+    configure(each, {"sharding_config": {"rows": {"shard": {"axis": 0, "workers": [0, 1]}}}})
+    each.put(1, signal=("net",))
+    each.put(2, signal=("rows",))
+    assert [told.layout for told in each.hears("w0", m.Store)] == ["S0", "S0"]
+
+
+def test_a_config_comes_before_the_first_tensor() -> None:
+    """Once tensors are placed a config is refused; the session goes on as it was."""
+    each = started(2)
+    answer = configure(each, RULES)
+    assert (answer.request, answer.kind) == (0, "ConfigError")
+
+
+def test_a_config_that_does_not_fit_is_an_error_and_another_may_follow() -> None:
+    """A mesh of more workers than there are is refused by its own words; a config that fits makes the session usable."""
+    each = service(2)
+    each.client()
+    answer = configure(each, {"mesh": {"data": 3}, "sharding_config": RULES["sharding_config"]})
+    assert answer.kind == "ConfigError"
+    assert "takes 3 workers" in answer.text
+    each.put(1)
+    assert fault_of(each, 1)[0] == "ConfigError"
+    each.say("c", m.Free([1]))
+    assert configure(each, RULES) == m.Answer(0, {"mesh": {"data": 2}})
+    each.put(2)
+    each.say("c", m.Fetch(1, 2))
+    assert each.hears("w0", m.Collect)
+
+
+def test_a_config_makes_plans_of_the_old_mesh_impossible() -> None:
+    """A session that is configured anew after its tensors are gone plans anew: no plan of the dropped mesh is run."""
+    each = started(2)
+    each.run(1, 10, [1])
+    each.say("c", m.Free([1, 10]))
+    each.done()
+    configure(each, {"mesh": {"workers": 1}, "sharding_config": {"x": {"shard": {"axis": 0, "workers": [0]}}}})
+    each.put(2)
+    each.told.clear()
+    each.run(1, 20, [2])
+    (mesh,) = each.core.meshes
+    told = each.hears("w0") + each.hears("w1")
+    assert [type(message) for message in told] == [m.DefinePlan, m.Execute]
+    assert unpack_plan(told[0].body).mesh == mesh
+
+
+# peers that go
+
+
+def test_a_lost_client_is_freed_everywhere() -> None:
+    """What a client had goes with it: tensors, plans and mesh on the workers, and all that is known of it here."""
+    each = started(1)
+    each.run(1, 10, [1])
+    each.say("c", m.Fetch(1, 10))
+    plan = each.hears("w0", m.DefinePlan)[0].plan
+    each.event(Lost(b"c", "killed"))
+    assert each.hears("w0") == [m.Forget(1), m.DropPlan(plan), m.DropMesh(1)]
+    each.done()
+    assert (each.core.clients, each.core.meshes, each.core.collections) == ({}, {}, {})
+    each.say("w0", m.Part(1, [], False, b""), m.Landed(1, 1))
+    each.event(Lost(b"c", "killed again"))
+
+
+def test_a_goodbye_ends_a_session() -> None:
+    """A client that says goodbye is forgotten at once, in its turn."""
+    each = started(1)
+    each.run(1, 10, [1])
+    each.say("c", m.Goodbye("", ""))
+    assert [type(told) for told in each.hears("w0")] == [m.DefinePlan, m.Execute, m.Forget, m.DropPlan, m.DropMesh]
+    assert each.hears("c") == []
+
+
+def pair(**config: Any) -> Service:
+    """Two workers; client "c" has tensors on both, client "d" on none."""
+    each = service(2)
+    each.client()
+    each.client("d")
+    configure(each, {"mesh": {"data": 2}, **RULES} if config.get("mesh") else RULES)
+    each.put(1)
+    each.define(1)
+    each.define(1, client="d")
+    return each
+
+
+def test_a_lost_worker_takes_its_tensors_along() -> None:
+    """Whoever has data on a lost worker learns it at the next fetch, and from then on its session only errs."""
+    each = pair(mesh=True)
+    each.say("c", m.Fetch(5, 1))
+    each.hears("c")
+    each.event(Lost(b"w1", "killed"))
+    told = each.hears("c")
+    assert [message for message in told if isinstance(message, m.Failed)] == [
+        m.Failed(5, "WorkerLost", "worker 1 was lost (killed); what it held is gone")
+    ]
+    assert m.PeerLost(1, "worker 1 was lost (killed); what it held is gone") in told
+    assert fault_of(each, 1)[0] == "WorkerLost"
+    each.put(2)
+    kind, text = fault_of(each, 2)
+    assert kind == "WorkerLost"
+    assert "no longer fits" in text
+
+
+def test_a_lost_worker_leaves_others_alone() -> None:
+    """A session that has nothing on the lost worker notices nothing."""
+    each = service(2)
+    each.client()
+    each.client("d")
+    each.put(1)
+    each.put(1, "d")
+    each.told.clear()
+    (record,) = (record for record in each.core.meshes.values() if record.mesh.members == (1,))
+    lost = next(client for client in each.core.clients.values() if client.mesh is record.mesh)
+    other = "d" if lost.identity == b"c" else "c"
+    each.event(Lost(b"w1", "killed"))
+    assert each.hears(other) == []
+    each.say(other, m.Fetch(1, 1))
+    assert each.hears("w0", m.Collect)
+
+
+def test_a_session_without_a_mesh_of_its_own_goes_on_with_the_workers_left() -> None:
+    """What was on the lost worker is gone; new tensors find their place on the others, with plans of their own."""
+    each = service(2)
+    each.client()
+    each.put(1)
+    each.define(1)
+    each.run(1, 10, [1])
+    (record,) = each.core.meshes.values()
+    (member,) = record.mesh.members
+    each.event(Lost(b"w%d" % member, "killed"))
+    assert fault_of(each, 10)[0] == "WorkerLost"
+    each.put(2)
+    each.run(1, 20, [2])
+    left = f"w{1 - member}"
+    assert [type(told) for told in each.hears(left, m.DefinePlan, m.Execute)] == [m.DefinePlan, m.Execute]
+    each.say("c", m.Fetch(8, 20))
+    assert each.hears(left, m.Collect)
+
+
+def test_survivors_of_a_broken_mesh_free_what_they_held() -> None:
+    """Tensors that are gone because one worker is gone are gone on the others too, and so is the mesh."""
+    each = pair(mesh=True)
+    each.told.clear()
+    each.event(Lost(b"w1", "killed"))
+    assert each.hears("w0") == [
+        m.PeerLost(1, "worker 1 was lost (killed); what it held is gone"),
+        m.Forget(1),
+        m.DropMesh(1),
+    ]
+
+
+def test_runs_that_waited_for_the_lost_worker_are_not_issued() -> None:
+    """A run that waited for a credit of a worker that then dies inherits its loss; its client is credited for it."""
+    each = pair(mesh=True)
+    for n in range(WORKER_CREDITS + 5):
+        each.run(1, 10 + n, [1])
+    each.say("w0", m.Done(each.core.order))
+    each.told.clear()
+    each.event(Lost(b"w1", "killed"))
+    assert not each.hears("w0", m.Execute)
+    client = each.core.clients[b"c"]
+    assert each.core.issued == {}
+    assert client.credited == client.arrived == WORKER_CREDITS + 6
+    assert fault_of(each, 10 + WORKER_CREDITS + 4)[0] == "WorkerLost"
+
+
+def test_a_put_on_its_way_to_a_lost_worker_is_waited_for_no_longer() -> None:
+    """What waits for a bulk put to land fails at once when a worker that should receive it is gone."""
+    each = pair(mesh=True)
+    each.put(2, bulk=True)
+    each.say("c", m.Fetch(9, 2))
+    each.hears("c")
+    each.event(Lost(b"w0", "killed"))
+    assert each.hears("c", m.Failed)[0].request == 9
+
+
+def test_the_last_worker_may_be_lost() -> None:
+    """Without any worker left, sessions get errors that say so, until another joins."""
+    each = started(1)
+    each.event(Lost(b"w0", "killed"))
+    each.put(2)
+    assert fault_of(each, 2)[0] == "WorkerLost"
+    each.join("w9")
+    each.put(3)
+    each.say("c", m.Fetch(1, 3))
+    assert each.hears("w9", m.Collect)
+
+
+def test_a_worker_number_is_never_given_twice() -> None:
+    """A worker that joins after another was lost has a number of its own: peers remember the lost one by its number."""
+    each = started(2)
+    each.event(Lost(b"w0", "killed"))
+    each.join("w5")
+    assert sorted(worker.number for worker in each.core.workers.values()) == [1, 2]
+
+
+def test_a_silent_worker_is_lost_and_a_pulse_keeps_it() -> None:
+    """A worker without a sign of life is lost after a while; its pulse, or any word of it, counts as life."""
+    each = service(2)
+    each.hello("p0", "pulse", address="ipc:///w0")
+    each.now = WORKER_TIMEOUT
+    each.say("p0", m.Ping(), number=0)
+    each.now = WORKER_TIMEOUT + 1
+    each.event(Tick())
+    assert list(each.core.workers) == [b"w0"]
+    each.now += WORKER_TIMEOUT - 1
+    each.say("w0", m.Ping())
+    each.now += 2
+    each.event(Tick())
+    assert list(each.core.workers) == [b"w0"]
+
+
+def test_a_worker_that_says_goodbye_is_lost() -> None:
+    """A worker that is stopped says so, and those who hold data on it get its reason."""
+    each = started(1)
+    each.say("w0", m.Goodbye("", "it was stopped"))
+    assert fault_of(each, 1) == ("WorkerLost", "worker 0 was lost (it was stopped); what it held is gone")
+
+
+# peers that misbehave
+
+
+def nonsense() -> dict[str, list[Any]]:
+    """Ways for a client to go wrong that cost it at most its own tensors: each a list of messages."""
+    big = (1 << 63) - 1
+    return {
+        "an unknown segment": [m.Run(9, 50, [1], [], [], [])],
+        "an unknown tensor": [m.Run(1, 50, [44], [], [], [])],
+        "too few inputs": [m.Run(1, 50, [], [], [], [])],
+        "too many scalars": [m.Run(1, 50, [1], [1], [], [])],
+        "dying out of range": [m.Run(1, 50, [1], [], [1, 70], [])],
+        "an output that exists": [m.Run(1, 1, [1], [], [], [])],
+        "an output below all ids": [m.Run(1, -5, [1], [], [], [])],
+        "an output beyond all ids": [m.Run(1, big, [1], [], [], []), m.Run(1, 2 * big, [1], [], [], [])],
+        "a tensor below all ids": [m.Put(-1, ["f32", [4]], [], False, bytes(16)), m.Free([1])],
+        "a tensor beyond all ids": [m.Put(2 * big, ["f32", [4]], [], True, b"")],
+        "a put of nothing known": [m.Put(60, [], [], False, b"")],
+        "a put that exists": [m.Put(1, ["f32", [4]], [], False, bytes(16))],
+        "an endless put": [m.Put(60, ["f64", [1 << 47]], [], True, b""), m.Free([60])],
+        "a fetch of nothing": [m.Fetch(1, 60), m.Fetch(0, 60), m.Fetch(-1, 1)],
+        "frees of nothing": [m.Free([60, 61, 60])],
+        "a double definition": [m.Define(1, pack_segment(NEG))],
+        "a definition of nothing": [m.Define(2, b""), m.Run(2, 50, [1], [], [], [])],
+        "a drop of nothing": [m.Drop(7)],
+        "a question about nothing": [m.Ask(1, "weather")],
+        "a config of nothing": [m.Configure({}), m.Configure({"config": {"mesh": []}, "mesh_where": "", "where": []})],
+    }
+
+
+@pytest.mark.parametrize("messages", nonsense().values(), ids=nonsense())
+@pytest.mark.parametrize("before", [True, False], ids=["with tensors", "from the start"])
+def test_wrong_messages_affect_their_sender_alone(messages: list[Any], before: bool) -> None:
+    """Whatever a client asks for that cannot be, the service answers or ignores it, and other clients go on."""
+    each = service(2)
+    each.client("d")
+    each.put(1, "d")
+    each.define(1, client="d")
+    each.client()
+    if before:
+        each.put(1)
+        each.define(1)
+    each.say("c", *messages)
+    each.done()
+    each.told.clear()
+    each.run(1, 10, [1], "d")
+    executed = [told.client for name in ("w0", "w1") for told in each.hears(name, m.Execute)]
+    assert executed == [1]
+    each.say("d", m.Fetch(1, 10))
+    assert b"d" in each.core.clients
+    assert not each.hears("d", m.Failed, m.Goodbye)
+
+
+def test_a_wrong_kind_of_scalar_is_refused() -> None:
+    """A scalar has the kind that its definition says; only an integer may stand for a float."""
+    each = started(1)
+    each.define(2, one("mul", VECTOR, "f"))
+    each.define(3, one("full", "i", shape=(2,), dtype=float32))
+    each.run(2, 10, [1], scalars=[2])
+    each.run(2, 20, [1], scalars=[True])
+    each.run(3, 30, [], scalars=[1.5])
+    assert len(each.hears("w0", m.Execute)) == 1
+    assert fault_of(each, 20)[1] == "a scalar of kind 'f' is not True"
+    assert fault_of(each, 30)[1] == "a scalar of kind 'i' is not 1.5"
+
+
+def test_another_specs_input_is_refused() -> None:
+    """A segment says what its inputs are; a tensor of another shape in their place is an error, not an accident."""
+    each = started(1)
+    each.say("c", m.Put(2, ["f32", [2, 2]], [], False, bytes(16)))
+    each.run(1, 10, [2])
+    assert fault_of(each, 10)[1] == "an input is f32[2,2], the segment says f32[4]"
+
+
+def test_a_bulk_put_without_a_bulk_identity_is_refused() -> None:
+    """A client that never said which bulk socket is its own cannot make workers wait for what nobody sends."""
+    each = service(1)
+    each.client(bulk=b"")
+    each.put(1, bulk=True)
+    assert not each.hears("w0", m.Store)
+    assert fault_of(each, 1)[0] == "ProtocolError"
+
+
+def test_definitions_of_a_session_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that never drops a definition is refused more of them."""
+    monkeypatch.setattr(dispatcher, "MAX_SEGMENTS", 3)
+    each = started(1)
+    for number in range(2, 6):
+        each.define(number)
+    assert len(each.hears("c", m.Failed)) == 2
+    assert len(each.core.clients[b"c"].segments) == 3
+
+
+@pytest.mark.parametrize("number", [1, 2, 9, 0])
+def test_a_message_out_of_order_ends_the_session(number: int) -> None:
+    """A lost or doubled message makes a stream worthless: the client is told to start afresh, its tensors are freed."""
+    each = started(1)
+    assert each.numbers["c"] == 3
+    each.event(Received(b"c", number, m.Free([1])))
+    (goodbye,) = each.hears("c")
+    assert (goodbye.kind, goodbye.text) == (
+        "ProtocolError", f"message {number} where 4 was due; start afresh with Hello",
+    )  # fmt: skip
+    assert each.hears("w0", m.Forget)
+    each.client()
+    each.put(1)
+    assert each.hears("w0", m.Store)
+
+
+def test_roles_may_say_what_is_theirs() -> None:
+    """A client that speaks as a worker, or a worker as a client, is confused and ended; the other role goes on."""
+    each = started(2)
+    each.client("d")
+    for message in (m.Done(1), m.Part(1, [], False, b""), m.Execute(1, 1, 1, 1, [], [], [], []), m.Welcome(1, {})):
+        each.client("bad")
+        each.say("bad", message)
+        if not isinstance(message, m.Welcome):
+            assert each.hears("bad", m.Goodbye)
+    each.say("w1", m.Run(1, 10, [1], [], [], []))
+    assert list(each.core.workers) == [b"w0"]
+    assert {b"c", b"d"} <= set(each.core.clients)
+
+
+def test_strangers_are_told_to_say_hello() -> None:
+    """A peer that is not known is told how to begin, counted, and logged once however often it comes back."""
+    each = service(1)
+    for _ in range(3):
+        each.say("x", m.Free([1]))
+    each.event(Malformed(b"x", "not msgpack"))
+    each.say("y", m.Goodbye("", ""))
+    goodbyes = each.hears("x")
+    assert [each.kind for each in goodbyes] == ["ProtocolError"] * 4
+    assert "start afresh with Hello" in goodbyes[0].text
+    assert each.core.counters.refused == 4
+    assert len([line for line in each.log if line.startswith("warning")]) == 1
+    assert each.hears("y") == []
+
+
+def test_garbage_ends_the_session_that_it_came_from() -> None:
+    """What is no message at all, from a client's own connection, ends that client and nobody else."""
+    each = started(1)
+    each.client("d")
+    each.event(Malformed(b"c", "not msgpack"))
+    assert list(each.core.clients) == [b"d"]
+
+
+@pytest.mark.parametrize(
+    ("hello", "says"),
+    [
+        (m.Hello(m.VERSION + 1, "client", {}), "speaks protocol"),
+        (m.Hello(m.VERSION, "king", {}), "no role"),
+        (m.Hello(m.VERSION, "client", {"bulk": "text"}), "bulk identity"),
+        (m.Hello(m.VERSION, "worker", {}), "says its address"),
+        (m.Hello(m.VERSION, "worker", {"address": 5, "bulk": b""}), "says its address"),
+        (m.Hello(m.VERSION, "pulse", {"address": "ipc:///nobody"}), "a pulse of no worker"),
+        (m.Hello(m.VERSION, "pulse", {}), "a pulse of no worker"),
+    ],
+)
+def test_a_wrong_hello_is_answered(hello: m.Hello, says: str) -> None:
+    """Who introduces itself wrongly is told what is wrong, and is not let in."""
+    each = service(1)
+    each.say("x", hello)
+    (goodbye,) = each.hears("x")
+    assert says in goodbye.text
+    assert b"x" not in {*each.core.clients, *each.core.workers, *each.core.pulses}
+
+
+def test_a_second_hello_is_a_confused_peer() -> None:
+    """Hello is said once on a connection; a second one ends the session."""
+    each = started(1)
+    each.say("c", m.Hello(m.VERSION, "client", {}))
+    assert each.hears("c", m.Goodbye)
+    assert each.core.clients == {}
+
+
+def test_pulses_are_one_for_each_worker() -> None:
+    """However many connections claim to speak for a worker, one is remembered, and none when it is gone."""
+    each = service(1)
+    for name in ("p1", "p2", "p3"):
+        each.hello(name, "pulse", address="ipc:///w0")
+    assert list(each.core.pulses) == [b"p3"]
+    each.event(Lost(b"w0", "killed"))
+    assert each.core.pulses == {}
+
+
+def test_random_streams_never_do_more_than_be_refused() -> None:
+    """Thousands of messages of random kinds and fields from one client leave the service, and another client, intact."""
+    random = np.random.default_rng(7)
+    each = service(2, config=RULES)
+    each.client("d")
+    each.put(1, "d", signal=("net",))
+    lines = Lines()
+    x, w = lines.input(4), lines.input(4)
+    segments = [pack_segment(NEG), pack_segment(lines.segment(lines.op("add", x, w, signal=("net",)))), b"\x95", b""]
+
+    def some(*choices: Any) -> Any:
+        return choices[int(random.integers(len(choices)))]
+
+    def ids() -> list[int]:
+        return [int(n) for n in random.integers(0, 6, int(random.integers(0, 3)))]
+
+    kinds: list[Any] = [
+        lambda: m.Define(int(random.integers(0, 3)), some(*segments)),
+        lambda: m.Run(
+            int(random.integers(0, 4)), int(random.integers(0, 6)), ids(), some([], [1], [1.5]), ids(), ids()
+        ),
+        lambda: m.Put(int(random.integers(-1, 6)), ["f32", [4]], some([], ["net"]), some(True, False), bytes(16)),
+        lambda: m.Free(ids()),
+        lambda: m.Fetch(int(random.integers(0, 4)), int(random.integers(0, 6))),
+        lambda: m.Drop(int(random.integers(0, 4))),
+        lambda: m.Ask(1, "statistics"),
+        lambda: m.Configure(some({}, Config.from_plain(RULES).to_wire())),
+    ]
+    each.client()
+    for _ in range(3000):
+        each.say("c", kinds[int(random.integers(len(kinds)))]())
+        if random.random() < 0.3:
+            each.done()
+        for worker in ("w0", "w1"):
+            for told in each.hears(worker, m.Store):
+                if told.sender:
+                    each.say(worker, m.Landed(told.client, told.tensor))
+    assert {b"c", b"d"} <= set(each.core.clients)
+    each.hears("d")
+    each.say("d", m.Fetch(1, 1))
+    assert each.hears("w0", m.Collect)[-1].client == 1
+
+
+def test_a_definition_is_bounded_by_its_frame() -> None:
+    """A control frame beyond the limit is no message: it never reaches the core."""
+    from gt.errors import ProtocolError
+
+    with pytest.raises(ProtocolError):
+        m.decode([msgpack.packb([5, 1, 1, bytes(m.MAX_CONTROL)])])
