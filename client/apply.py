@@ -149,23 +149,7 @@ def apply(op: str, operands: tuple[Any, ...], *attributes: Any) -> Tensor:
         else:
             values.append(operand)
             key.append(kind)
-    frame = None
-    if context.site is None:
-        frame = sys._getframe(1)
-        while True:
-            known = _internal.get(id(frame.f_globals))
-            if not (_is_internal(frame.f_globals) if known is None else known[1]):
-                break
-            back = frame.f_back
-            if back is None:
-                break
-            frame = back
-        key.append(id(frame.f_code))
-        key.append(frame.f_lasti)
-    found = tuple(key)
-    signature = _signatures.get(found)
-    if signature is None:
-        signature = _sign(found, op, attributes, context, frame, len(operands))
+    signature = _find(tuple(key), op, attributes, context, sys._getframe(1), len(operands))
     value = session.builder().emit(signature, values)
     out = core.Tensor(value)
     if recording and context.grad and signature.differentiable is not None:
@@ -173,27 +157,84 @@ def apply(op: str, operands: tuple[Any, ...], *attributes: Any) -> Tensor:
     return out
 
 
-def apply_two(op: str, a: Any, b: Any) -> Tensor:
-    """`apply` for an operator between two tensors of one dtype, without attributes, called by the operator's method.
+# The three commonest forms, straight through. Their callers are GT's functions, which users mostly call themselves: so
+# the frame two up is looked for in `_direct`, which holds places in the user's own code alone, before any walk.
 
-    When no gradient is recorded and the operator stands in the user's own code, the caller's frame is the user's, so
-    the whole way is one look-up and one append.
-    """
-    if a._edge is None and b._edge is None and a._view is None and b._view is None:
-        first, second = a._value, b._value
-        frame = sys._getframe(2)
-        context = _CONTEXT.get()
-        key = (op, context, first.spec, second.spec, id(frame.f_code), frame.f_lasti)
-        signature = _direct.get(key)
-        if signature is not None:
-            return core.Tensor(session.builder().emit_two(signature, first, second))
-        out = apply(op, (a, b))
-        if context.site is None and not _is_internal(frame.f_globals):
-            found = _signatures.get((op, context, (), first.spec, second.spec, id(frame.f_code), frame.f_lasti))
-            if found is not None:
-                _direct[key] = found
-        return out
-    return apply(op, (a, b))
+
+def apply_one(op: str, x: Any, *attributes: Any) -> Tensor:
+    """`apply` for one tensor."""
+    if x._view is not None:
+        x._refresh()
+    value = x._value
+    context = _CONTEXT.get()
+    frame = sys._getframe(2)
+    signature = _direct.get((op, context, attributes, value.spec, id(frame.f_code), frame.f_lasti))
+    if signature is None:
+        signature = _find((op, context, attributes, value.spec), op, attributes, context, frame, 1)
+    result = session.builder().emit_one(signature, value)
+    out = core.Tensor(result)
+    if x._edge is not None and context.grad and signature.differentiable is not None:
+        out._edge = autograd.record(signature, context, (x,), (value,), result)
+    return out
+
+
+def apply_two(op: str, a: Any, b: Any) -> Tensor:
+    """`apply` for two tensors and no attributes."""
+    if a._view is not None:
+        a._refresh()
+    if b._view is not None:
+        b._refresh()
+    first, second = a._value, b._value
+    context = _CONTEXT.get()
+    frame = sys._getframe(2)
+    signature = _direct.get((op, context, (), first.spec, second.spec, id(frame.f_code), frame.f_lasti))
+    if signature is None:
+        signature = _find((op, context, (), first.spec, second.spec), op, (), context, frame, 2)
+    result = session.builder().emit_two(signature, first, second)
+    out = core.Tensor(result)
+    if (a._edge is not None or b._edge is not None) and context.grad and signature.differentiable is not None:
+        out._edge = autograd.record(signature, context, (a, b), (first, second), result)
+    return out
+
+
+def apply_float(op: str, x: Any, number: float) -> Tensor:
+    """`apply` for a floating-point tensor and a Python float, without attributes."""
+    if x._view is not None:
+        x._refresh()
+    value = x._value
+    context = _CONTEXT.get()
+    frame = sys._getframe(2)
+    signature = _direct.get((op, context, (), value.spec, "f", id(frame.f_code), frame.f_lasti))
+    if signature is None:
+        signature = _find((op, context, (), value.spec, "f"), op, (), context, frame, 2)
+    result = session.builder().emit_one(signature, value, number)
+    out = core.Tensor(result)
+    if x._edge is not None and context.grad and signature.differentiable is not None:
+        out._edge = autograd.record(signature, context, (x, number), (value, number), result)
+    return out
+
+
+def _find(
+    key: tuple[Any, ...], op: str, attributes: tuple[Any, ...], context: Context, frame: FrameType, arity: int
+) -> Signature:
+    """The signature of an instruction asked for in `frame`: looked for outwards, to the first frame that is the user's."""
+    if context.site is not None:
+        return _signatures.get(key) or _sign(key, op, attributes, context, None, arity)
+    direct = True
+    while True:
+        known = _internal.get(id(frame.f_globals))
+        if not (_is_internal(frame.f_globals) if known is None else known[1]):
+            break
+        back = frame.f_back
+        if back is None:
+            break
+        frame = back
+        direct = False
+    key += (id(frame.f_code), frame.f_lasti)
+    signature = _signatures.get(key) or _sign(key, op, attributes, context, frame, arity)
+    if direct:
+        _direct[key] = signature
+    return signature
 
 
 def _sign(

@@ -88,9 +88,9 @@ def binary(op: str, a: Any, b: Any) -> Tensor:
         dtype = a._value.spec.dtype
         if isinstance(b, core.Tensor):
             if b._value.spec.dtype is dtype:
-                return emission.apply(op, (a, b))
+                return emission.apply_two(op, a, b)
         elif type(b) is float and dtype.kind == "f":
-            return emission.apply(op, (a, b))
+            return emission.apply_float(op, a, b)
     return emission.apply(op, _meet(op, a, b))
 
 
@@ -194,11 +194,11 @@ def pow(input: Any, exponent: Any) -> Tensor:
 _POWERS: Final[dict[float, Callable[[Tensor], Tensor]]] = {
     0: lambda x: creation.ones_like(x) if x._edge is None else emission.apply("pow", (x, 0.0)),
     1: lambda x: clone(x),
-    2: lambda x: emission.apply("square", (x,)),
-    3: lambda x: emission.apply("mul", (emission.apply("square", (x,)), x)),
+    2: lambda x: emission.apply_one("square", x),
+    3: lambda x: emission.apply("mul", (emission.apply_one("square", x), x)),
     0.5: lambda x: emission.apply("sqrt", (x,)),
     -1: lambda x: emission.apply("reciprocal", (x,)),
-    -2: lambda x: emission.apply("reciprocal", (emission.apply("square", (x,)),)),
+    -2: lambda x: emission.apply("reciprocal", (emission.apply_one("square", x),)),
     -0.5: lambda x: emission.apply("rsqrt", (x,)),
 }
 
@@ -255,7 +255,7 @@ def logical_xor(input: Any, other: Any) -> Tensor:
 
 def logical_not(input: Any) -> Tensor:
     """Where `input` is zero."""
-    return emission.apply("logical_not", (cast(input, bool_),))
+    return emission.apply_one("logical_not", cast(input, bool_))
 
 
 def _bitwise(name: str, input: Any, other: Any) -> Tensor:
@@ -286,7 +286,7 @@ def bitwise_not(input: Any) -> Tensor:
     x = tensor_of("bitwise_not", input)
     if x.dtype.kind == "f":
         raise DTypeError(f"bitwise_not takes booleans or integers, not {x.dtype}")
-    return emission.apply("logical_not", (x,)) if x.dtype is bool_ else sub(-1, x)
+    return emission.apply_one("logical_not", x) if x.dtype is bool_ else sub(-1, x)
 
 
 # three operands
@@ -329,7 +329,7 @@ def masked_fill(input: Any, mask: Any, value: Any) -> Tensor:
 
 def neg(input: Any) -> Tensor:
     """`−input`; not for booleans."""
-    return emission.apply("neg", (tensor_of("neg", input),))
+    return emission.apply_one("neg", tensor_of("neg", input))
 
 
 def positive(input: Any) -> Tensor:
@@ -339,22 +339,22 @@ def positive(input: Any) -> Tensor:
 
 def abs(input: Any) -> Tensor:
     """`|input|`."""
-    return emission.apply("abs", (tensor_of("abs", input),))
+    return emission.apply_one("abs", tensor_of("abs", input))
 
 
 def sign(input: Any) -> Tensor:
     """−1, 0 or 1."""
-    return emission.apply("sign", (tensor_of("sign", input),))
+    return emission.apply_one("sign", tensor_of("sign", input))
 
 
 def relu(input: Any) -> Tensor:
     """`max(input, 0)`."""
-    return emission.apply("relu", (tensor_of("relu", input),))
+    return emission.apply_one("relu", tensor_of("relu", input))
 
 
 def square(input: Any) -> Tensor:
     """`input²`."""
-    return emission.apply("square", (tensor_of("square", input),))
+    return emission.apply_one("square", tensor_of("square", input))
 
 
 def exp(input: Any) -> Tensor:

@@ -114,7 +114,7 @@ _order: Final = itertools.count()
 
 
 def record(
-    signature: Signature, context: emission.Context, operands: Sequence[Any], values: list[Any], output: Value
+    signature: Signature, context: emission.Context, operands: Sequence[Any], values: Sequence[Any], output: Value
 ) -> Node:
     """The node of an instruction just emitted, some operand of which requires grad."""
     edges = tuple([getattr(operand, "_edge", None) for operand in operands])
@@ -122,16 +122,20 @@ def record(
     plan = signature.saves.get(wanted)
     if plan is None:
         plan = signature.saves[wanted] = _plan_saves(signature, wanted)
-    saved = [value if keep else None for value, keep in zip(values, plan[0], strict=True)]
-    return Node(signature, context, edges, saved, output if plan[1] else None)
+    kept, output_kept, _ = plan
+    saved = kept if type(kept) is tuple else [v if keep else None for v, keep in zip(values, kept, strict=True)]
+    return Node(signature, context, edges, saved, output if output_kept else None)
 
 
-def _plan_saves(signature: Signature, wanted: tuple[bool, ...]) -> tuple[tuple[bool, ...], bool, bool]:
-    """(which operands are kept, whether the result is, whether any tensor is) when these operands want gradients."""
+def _plan_saves(signature: Signature, wanted: tuple[bool, ...]) -> tuple[Any, bool, bool]:
+    """What is kept when these operands want gradients: (operands, the result, any tensor at all).
+
+    Operands: a list saying which, or, when it is none of them, what stands in their place: a tuple of Nones.
+    """
     saves: tuple[str, ...] = signature.differentiable.saves
     read = "".join(text for text, wants in zip(saves, wanted, strict=False) if wants)
-    kept = tuple(isinstance(spec, str) or str(index) in read for index, spec in enumerate(signature.operands))
-    return kept, "o" in read, bool(read)
+    kept = [isinstance(spec, str) or str(index) in read for index, spec in enumerate(signature.operands)]
+    return kept if any(kept) else (None,) * len(kept), "o" in read, bool(read)
 
 
 def backward(

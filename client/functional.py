@@ -169,7 +169,7 @@ def matmul(input: Any, other: Any) -> Tensor:
     a, b = tensor_of("matmul", input), tensor_of("matmul", other)
     left, right = a._value.spec.shape, b._value.spec.shape
     if len(left) >= 2 and len(right) >= 2:
-        return emission.apply("matmul", (a, b))
+        return emission.apply_two("matmul", a, b)
     if not left or not right:
         raise ShapeError(f"matmul: {left} @ {right}: both operands have at least one dimension")
     inner = right[-2] if len(right) > 1 else right[0]
@@ -217,7 +217,7 @@ def linear(input: Any, weight: Tensor, bias: Tensor | None = None) -> Tensor:
                 f"linear: input {x.shape} and weight {weight.shape}: "
                 f"inner sizes {x.shape[-1]} and {weight.shape[1]} differ"
             )
-        weight = emission.apply("permute", (weight,), (1, 0))
+        weight = emission.apply_one("permute", weight, (1, 0))
     out = matmul(input, weight)
     return out if bias is None else arithmetic.add(out, bias)
 

@@ -35,12 +35,18 @@ class Cut(NamedTuple):
 
 def parse(key: Any, shape: tuple[int, ...]) -> Cut:
     """What a subscript selects from a tensor of `shape`. Raises `IndexError` and `TypeError` at once."""
+    if type(key) is slice and shape:  # the commonest: a batch
+        start, count, step = _range(key, shape[0])
+        window = (count, *shape[1:])
+        if start == 0 and count == shape[0] and step == 1:
+            return Cut((), (), (), (), window, window)
+        return Cut((0,), (start,), (count,), (step,), window, window)
     items = key if type(key) is tuple else (key,)
     axes: list[int] = []
     starts: list[int] = []
     sizes: list[int] = []
     steps: list[int] = []
-    window = list(shape)
+    sides = list(shape)
     out: list[int] = []
     axis = 0
     for item in _spelled_out(items, shape):
@@ -58,11 +64,11 @@ def parse(key: Any, shape: tuple[int, ...]) -> Cut:
             starts.append(start)
             sizes.append(count)
             steps.append(step)
-            window[axis] = count
+            sides[axis] = count
         elif type(item) is not slice:
-            window[axis] = 1
+            sides[axis] = 1
         axis += 1
-    return Cut(tuple(axes), tuple(starts), tuple(sizes), tuple(steps), tuple(window), tuple(out))
+    return Cut(tuple(axes), tuple(starts), tuple(sizes), tuple(steps), tuple(sides), tuple(out))
 
 
 def _spelled_out(items: tuple[Any, ...], shape: tuple[int, ...]) -> list[Any]:
@@ -99,13 +105,13 @@ def _place(item: Any, size: int, axis: int, shape: tuple[int, ...]) -> int:
 def _range(item: slice, size: int) -> tuple[int, int, int]:
     """(start, count, step) of a slice; of none or one element the start and step that need no arithmetic."""
     for bound in (item.start, item.stop, item.step):
-        if bound is not None and (isinstance(bound, bool) or hasattr(bound, "_value")):
+        if bound is not None and type(bound) is not int and (isinstance(bound, bool) or hasattr(bound, "_value")):
             raise UnsupportedIndex("the bounds of a slice are integers: .item() fetches one that a tensor holds")
-    chosen = range(*item.indices(size))
-    count = len(chosen)
+    start, stop, step = item.indices(size)
+    count = len(range(start, stop, step))
     if count == 0:
         return 0, 0, 1
-    return chosen.start, count, chosen.step if count > 1 else 1
+    return start, count, step if count > 1 else 1
 
 
 def get(x: Tensor, key: Any) -> Tensor:

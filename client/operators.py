@@ -46,8 +46,12 @@ class Operators:
     # operators
 
     def __add__(self, other: Any) -> Tensor:
-        if type(other) is core.Tensor and other._value.spec.dtype is self._value.spec.dtype:
-            return emission.apply_two("add", self, other)
+        dtype = self._value.spec.dtype
+        if type(other) is core.Tensor:
+            if other._value.spec.dtype is dtype:
+                return emission.apply_two("add", self, other)
+        elif type(other) is float and dtype.kind == "f":
+            return emission.apply_float("add", self, other)
         return NotImplemented if _foreign(other) else arithmetic.add(self, other)
 
     def __radd__(self, other: Any) -> Tensor:
@@ -57,8 +61,12 @@ class Operators:
         return NotImplemented if _foreign(other) else self._write("add_", arithmetic.add(self, other))
 
     def __sub__(self, other: Any) -> Tensor:
-        if type(other) is core.Tensor and other._value.spec.dtype is self._value.spec.dtype:
-            return emission.apply_two("sub", self, other)
+        dtype = self._value.spec.dtype
+        if type(other) is core.Tensor:
+            if other._value.spec.dtype is dtype:
+                return emission.apply_two("sub", self, other)
+        elif type(other) is float and dtype.kind == "f":
+            return emission.apply_float("sub", self, other)
         return NotImplemented if _foreign(other) else arithmetic.sub(self, other)
 
     def __rsub__(self, other: Any) -> Tensor:
@@ -68,8 +76,12 @@ class Operators:
         return NotImplemented if _foreign(other) else self._write("sub_", arithmetic.sub(self, other))
 
     def __mul__(self, other: Any) -> Tensor:
-        if type(other) is core.Tensor and other._value.spec.dtype is self._value.spec.dtype:
-            return emission.apply_two("mul", self, other)
+        dtype = self._value.spec.dtype
+        if type(other) is core.Tensor:
+            if other._value.spec.dtype is dtype:
+                return emission.apply_two("mul", self, other)
+        elif type(other) is float and dtype.kind == "f":
+            return emission.apply_float("mul", self, other)
         return NotImplemented if _foreign(other) else arithmetic.mul(self, other)
 
     def __rmul__(self, other: Any) -> Tensor:
@@ -79,6 +91,13 @@ class Operators:
         return NotImplemented if _foreign(other) else self._write("mul_", arithmetic.mul(self, other))
 
     def __truediv__(self, other: Any) -> Tensor:
+        dtype = self._value.spec.dtype
+        if dtype.kind == "f":
+            if type(other) is core.Tensor:
+                if other._value.spec.dtype is dtype:
+                    return emission.apply_two("div", self, other)
+            elif type(other) is float:
+                return emission.apply_float("div", self, other)
         return NotImplemented if _foreign(other) else arithmetic.div(self, other)
 
     def __rtruediv__(self, other: Any) -> Tensor:
@@ -115,6 +134,8 @@ class Operators:
         return NotImplemented if _foreign(other) else self._write("pow_", arithmetic.pow(self, other))
 
     def __matmul__(self, other: Any) -> Tensor:
+        if type(other) is core.Tensor and len(self._value.spec.shape) >= 2 <= len(other._value.spec.shape):
+            return emission.apply_two("matmul", self, other)
         return NotImplemented if _foreign(other) else functional.matmul(self, other)
 
     def __rmatmul__(self, other: Any) -> Tensor:
@@ -169,7 +190,7 @@ class Operators:
         return NotImplemented if _foreign(other) else arithmetic.ge(self, other)
 
     def __neg__(self) -> Tensor:
-        return arithmetic.neg(self)
+        return emission.apply_one("neg", self)
 
     def __pos__(self) -> Tensor:
         return arithmetic.positive(self)

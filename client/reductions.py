@@ -54,7 +54,7 @@ def _without_dimensions(x: Tensor, axis: Any) -> bool:
 
 def _reduce(name: str, x: Tensor, axis: Any, keepdims: Any) -> Tensor:
     axes = () if _without_dimensions(x, axis) else axes_of(name, axis, x)
-    return emission.apply(name, (x,), axes, bool(keepdims))
+    return emission.apply_one(name, x, axes, bool(keepdims))
 
 
 def _total(name: str, input: Any, axis: Any, keepdims: Any, dtype: Any) -> Tensor:

@@ -187,8 +187,34 @@ class Builder:
             self.flush()
         return value
 
+    def emit_one(self, signature: Signature, a: Value, *numbers: Scalar) -> Value:
+        """`emit` for one tensor, followed by any numbers: the same steps without the loops."""
+        if a.owner is not self:
+            return self.emit(signature, (a, *numbers))
+        self.busy = True
+        try:
+            if self.claimed:
+                self._yield()
+            base = self.base
+            at = a.id - base
+            if at < 0:
+                at = ~self.inputs.setdefault(a.id, len(self.inputs))
+            if numbers:
+                self.scalars += numbers
+            record = self.record
+            value = Value(self, base + len(record), signature.results[0])
+            record.append((signature, at))
+        except BaseException:
+            self._undo()
+            raise
+        finally:
+            self.busy = False
+        if len(record) >= FLUSH_LENGTH:
+            self.flush()
+        return value
+
     def emit_two(self, signature: Signature, a: Value, b: Value) -> Value:
-        """`emit` for the commonest case, two tensors: the same steps without the loops."""
+        """`emit` for two tensors, in the same way."""
         if a.owner is not self or b.owner is not self:
             return self.emit(signature, (a, b))
         self.busy = True
