@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import select
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 
 from gt import messages as m
 from gt import transport
-from gt.bulk import GET, INLINE, PUT, Inbox, Key, Outbox, read_header
+from gt.bulk import GET, INLINE, PUT, Frames, Inbox, Key, Outbox, read_header
 from gt.partition import extent
 
 
@@ -29,14 +30,14 @@ class SocketLink:
         self.waiting_puts: dict[int, np.ndarray[Any, Any]] = {}
         self.arriving: dict[Key, Callable[[], None]] = {}
         self.gone = False
-        self.poll = select.poll()
-        self.poll.register(self.control.fileno(), select.POLLIN)
+        self.pollers = threading.local()
+        """A poll object serves one thread at a time, so each that waits has its own."""
 
     def joined(self, facts: dict[str, Any]) -> None:
         """Connect the bulk socket that the dispatcher named in its welcome."""
         self.client = int(facts["number"])
         self.bulk = transport.dealer(str(facts["bulk_address"]), self.bulk_identity)
-        self.poll.register(self.bulk.fileno(), select.POLLIN)
+        self.pollers = threading.local()
 
     def send(self, message: m.Message) -> None:
         """Send one message. Never waits, never loses."""
@@ -56,7 +57,13 @@ class SocketLink:
 
     def wait(self, timeout: float) -> None:
         """Wait until something may have arrived, at most `timeout` seconds (ZeroMQ's descriptors signal edges, so never long)."""
-        self.poll.poll(min(timeout, 0.02) * 1000)
+        poll = getattr(self.pollers, "poll", None)
+        if poll is None:
+            poll = self.pollers.poll = select.poll()
+            for socket in (self.control, self.bulk):
+                if socket is not None:
+                    poll.register(socket.fileno(), select.POLLIN)
+        poll.poll(min(timeout, 0.02) * 1000)
 
     def put_bulk(self, array: np.ndarray[Any, Any], tensor: int) -> bool:
         """Whether `array` goes by the bulk socket; if so it is kept until `cut` says where its parts go."""
@@ -71,7 +78,9 @@ class SocketLink:
         for worker, _, box in message.parts:
             part = np.ascontiguousarray(array[tuple(slice(*pair) for pair in box)])
             assert part.shape == extent(tuple((a, b) for a, b in box)), "the dispatcher cuts within the tensor"
-            self.outbox.add((PUT, self.client, message.tensor, worker), part.reshape(-1).view(np.uint8).data)
+            key = (PUT, self.client, message.tensor, worker)
+            for chunk in self.outbox.add(key, part.reshape(-1).view(np.uint8).data):
+                self._send_bulk(chunk)
 
     def sending(self) -> bool:
         """Whether bulk data of this process is still on its way out."""
@@ -79,10 +88,13 @@ class SocketLink:
 
     def fetch_bulk(self, message: m.Value, buffer: Any, done: Callable[[], None]) -> None:
         """Receive a part into `buffer`; `done` when it is whole."""
-        assert self.bulk is not None, "bulk data comes after the welcome"
         key = (GET, self.client, message.request, message.worker)
         self.arriving[key] = done
-        transport.send(self.bulk, list(self.inbox.open(bytes(message.sender), key, buffer)))
+        self._send_bulk(self.inbox.open(bytes(message.sender), key, buffer))
+
+    def _send_bulk(self, frames: Frames) -> None:
+        assert self.bulk is not None, "bulk data comes after the welcome"
+        transport.send(self.bulk, list(frames))
 
     def _bulk(self, socket: transport.Socket, frames: list[Any]) -> None:
         peer, header, payload = frames

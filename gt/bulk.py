@@ -21,6 +21,9 @@ CHUNK: Final = 1 << 20
 WINDOW: Final = 16 << 20
 """Bytes that a sender may have under way."""
 
+MAX_EARLY: Final = 1024
+"""Grants kept for streams that are not there yet."""
+
 PUT: Final = 0
 GET: Final = 1
 Key = tuple[int, int, int, int]
@@ -41,20 +44,27 @@ class Outbox:
 
     def __init__(self) -> None:
         self.streams: dict[Key, tuple[memoryview, int]] = {}
+        self.early: dict[Key, tuple[bytes, int]] = {}
+        """Grants for streams that are still to be added: the bulk socket may be faster than the control socket."""
 
-    def add(self, key: Key, buffer: Any) -> None:
-        """Offer a buffer (any contiguous bytes-like object, not empty) under `key`; it leaves when the receiver grants."""
+    def add(self, key: Key, buffer: Any) -> Iterator[Frames]:
+        """Offer a buffer (any contiguous bytes-like object, not empty) under `key`; the chunks already granted, if any."""
         self.streams[key] = (memoryview(buffer).cast("B"), 0)
+        peer, end = self.early.pop(key, (b"", 0))
+        return self.granted(peer, key, end)
 
     def drop_client(self, client: int) -> None:
         """Forget all streams of a client."""
-        for key in [key for key in self.streams if key[1] == client]:
-            del self.streams[key]
+        for table in (self.streams, self.early):
+            for key in [key for key in table if key[1] == client]:
+                del table[key]
 
     def granted(self, peer: bytes, key: Key, end: int) -> Iterator[Frames]:
         """The chunks that `peer` may have now that it granted everything up to byte `end`."""
         stream = self.streams.get(key)
         if stream is None:
+            if len(self.early) < MAX_EARLY:
+                self.early[key] = (peer, end)
             return
         view, at = stream
         while at < min(end, len(view)):
@@ -103,6 +113,8 @@ class Inbox:
             del self.streams[key]
             return True, None
         self.streams[key] = (sender, view, nbytes, end)
+        if at + WINDOW >= nbytes:
+            return False, None  # all of it was granted: a further grant would reach a sender that is done with it
         return False, (sender, _header(_GRANT, key, end + WINDOW), b"")
 
 

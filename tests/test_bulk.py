@@ -102,6 +102,21 @@ def test_no_more_than_a_window_is_ever_under_way() -> None:
     assert bytes(buffer) == data
 
 
+@pytest.mark.parametrize("size", [1, CHUNK, WINDOW, WINDOW + 1, 2 * WINDOW, 2 * WINDOW + CHUNK + 1])
+def test_no_grant_comes_after_the_end(size: int) -> None:
+    """A receiver grants no more than the stream has, so that no grant reaches a sender that is done with it."""
+    wire = Wire()
+    key = (PUT, 1, 1, 0)
+    wire.send(key, bytes(size))
+    while wire.grants or wire.chunks:
+        if wire.grants:
+            assert key in wire.outbox.streams
+            wire.deliver_grant()
+        else:
+            wire.deliver_chunk()
+    assert wire.whole == [key]
+
+
 def test_chunks_are_memory_of_the_sender() -> None:
     """Chunks are views of the offered buffer: sending copies nothing."""
     data = bytearray(drawn(2, 100))
@@ -229,3 +244,33 @@ def test_random_headers_never_do_more_than_be_refused(header: bytes) -> None:
         return
     assert isinstance(is_data, bool)
     assert all(part >= 0 for part in (*key, number))
+
+
+def test_a_grant_that_overtakes_its_stream_is_not_lost() -> None:
+    """The bulk socket may be faster than the control socket: what is granted before a stream is added leaves when it is."""
+    outbox, inbox = Outbox(), Inbox()
+    key = (PUT, 1, 2, 3)
+    arrived = bytearray(3 * CHUNK)
+    peer, header, _ = inbox.open(b"sender", key, arrived)
+    _, _, end = read_header(header)
+    assert list(outbox.granted(peer, key, end)) == []
+    chunks = list(outbox.add(key, bytes(3 * CHUNK)))
+    assert len(chunks) == 3
+    assert outbox.streams == outbox.early == {}
+
+
+def test_nothing_is_granted_beyond_the_end_of_a_stream() -> None:
+    """A sender forgets a stream when its last chunk has left, so a later grant would wait there for ever."""
+    outbox, inbox = Outbox(), Inbox()
+    key = (PUT, 1, 2, 3)
+    size = 2 * WINDOW + 5
+    pending = [inbox.open(b"sender", key, bytearray(size))]
+    assert list(outbox.add(key, bytes(size))) == []
+    while pending:
+        _, header, _ = pending.pop(0)
+        assert outbox.streams, "every grant finds its stream"
+        for _, data, payload in list(outbox.granted(b"receiver", key, read_header(header)[2])):
+            _, grant = inbox.chunk(b"sender", key, read_header(data)[2], payload)
+            if grant is not None:
+                pending.append(grant)
+    assert inbox.streams == outbox.streams == outbox.early == {}

@@ -18,7 +18,7 @@ import numpy as np
 
 from gt import messages as m
 from gt import transport
-from gt.bulk import INLINE, PUT, Inbox, Key, Outbox, read_header
+from gt.bulk import INLINE, PUT, Frames, Inbox, Key, Outbox, read_header
 from gt.errors import GTError, ProtocolError
 from gt.session import CONNECT_TIMEOUT, host_facts
 
@@ -160,12 +160,16 @@ class Shell:
         if send.array.nbytes <= INLINE:
             self._say(send.message._replace(data=send.array.tobytes()))
         else:
-            self.outbox.add(send.key, send.array.reshape(-1).view(np.uint8).data)
+            for chunk in self.outbox.add(send.key, send.array.reshape(-1).view(np.uint8).data):
+                self._send_bulk(chunk)
             self._say(send.message._replace(bulk=True))
+
+    def _send_bulk(self, frames: Frames) -> None:
+        assert self.bulk is not None, "bulk data comes after the welcome"
+        transport.send(self.bulk, list(frames))
 
     def _open_puts(self) -> None:
         """Grant the senders of bulk puts that were announced; forget those that were called off."""
-        assert self.bulk is not None
         known = {(client, tensor) for client, tensor, _ in self.landing.values()}
         for (client, tensor), (sender, spec, part) in self.core.expecting.items():
             if (client, tensor) not in known:
@@ -178,7 +182,7 @@ class Shell:
                 except MemoryError:
                     grant = self.inbox.ignore(sender, key, math.prod(shape) * spec.dtype.itemsize)
                 self.landing[key] = (client, tensor, array)
-                transport.send(self.bulk, list(grant))
+                self._send_bulk(grant)
         for key, (client, tensor, _) in list(self.landing.items()):
             if (client, tensor) not in self.core.expecting:
                 del self.landing[key]
