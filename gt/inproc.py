@@ -30,11 +30,11 @@ class Fabric:
         from .dispatcher.core import Core as Dispatcher
         from .dispatcher.core import Lost, Received
         from .worker.backend import backend
-        from .worker.core import BulkOut, ToDispatcher
+        from .worker.core import BulkOut, ToDispatcher, ToPeer
         from .worker.core import Core as Worker
 
         self.received, self.lost = Received, Lost
-        self.bulk_out, self.to_dispatcher = BulkOut, ToDispatcher
+        self.bulk_out, self.to_dispatcher, self.to_peer = BulkOut, ToDispatcher, ToPeer
         self.codec = codec
         self.dispatcher = Dispatcher(config=config, workers_expected=workers)
         self.workers = {self._identity(n): Worker(backend("cpu")) for n in range(workers)}
@@ -87,7 +87,7 @@ class Fabric:
                     self.say(target, send.message._replace(data=data))
                 elif isinstance(send, self.to_dispatcher):
                     self.say(target, send.message)
-                else:
+                elif isinstance(send, self.to_peer):
                     queue.append((target, send.address.encode(), send.message))
 
     def check(self) -> None:

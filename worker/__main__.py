@@ -23,7 +23,7 @@ from gt.errors import GTError, ProtocolError
 from gt.session import CONNECT_TIMEOUT, host_facts
 
 from .backend import backend
-from .core import BulkIn, BulkOut, Core, ToDispatcher
+from .core import BulkIn, BulkOut, Core, ToDispatcher, ToPeer
 
 log = logging.getLogger("gt.worker")
 TICK: Final = 1.0
@@ -133,8 +133,6 @@ class Shell:
                 self.bulk = transport.dealer(str(message.facts["bulk_address"]), self.bulk_identity)
                 threading.Thread(target=_pulse, args=(self.address, self.peer_address), daemon=True).start()
                 log.info("worker %d on %s at your service", message.number, self.core.backend.name)
-            elif isinstance(message, m.Forget):
-                self.outbox.drop_client(message.client)
             self._handle(message)
         return welcomed
 
@@ -144,8 +142,10 @@ class Shell:
                 self._say(send.message)
             elif isinstance(send, BulkOut):
                 self._part(send)
-            else:
+            elif isinstance(send, ToPeer):
                 self._to_peer(send.address, send.message)
+            else:
+                self.outbox.drop_client(send.client)
         if self.core.expecting or self.landing:  # whatever the event was: the core may have caught up with its queue
             self._open_puts()
 

@@ -54,7 +54,13 @@ class BulkOut(NamedTuple):
     array: np.ndarray[Any, Any]
 
 
-Send = ToDispatcher | ToPeer | BulkOut
+class Forgotten(NamedTuple):
+    """A client is forgotten: no part of it goes out any more."""
+
+    client: int
+
+
+Send = ToDispatcher | ToPeer | BulkOut | Forgotten
 
 
 class BulkIn(NamedTuple):
@@ -174,6 +180,7 @@ class Core:
             for key in [key for key in self.expecting if key[0] == message.client]:
                 del self.expecting[key]
                 self.unwanted.discard(key)
+            self.out.append(Forgotten(message.client))
         elif isinstance(message, m.Welcome):
             self.number = message.number
         elif not isinstance(message, m.Ping):
@@ -460,4 +467,4 @@ def _bytes(array: np.ndarray[Any, Any]) -> Any:
     return array.reshape(-1).view(np.uint8).data if array.size else b""
 
 
-__all__ = ["BulkIn", "BulkOut", "Core", "Poison", "ToDispatcher", "ToPeer"]
+__all__ = ["BulkIn", "BulkOut", "Core", "Forgotten", "Poison", "ToDispatcher", "ToPeer"]

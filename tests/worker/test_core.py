@@ -21,7 +21,7 @@ from gt.instruction import MOVE, Plan, Segment, pack_plan
 from gt.placement import REPLICATE, Layout, Shard, format_layout, uniform_mesh
 from gt.spec import pack_spec, spec
 from gt.worker.backend import backend
-from gt.worker.core import PEER_TIMEOUT, BulkIn, BulkOut, Core, Poison, ToDispatcher, ToPeer
+from gt.worker.core import PEER_TIMEOUT, BulkIn, BulkOut, Core, Forgotten, Poison, ToDispatcher, ToPeer
 
 CLIENT = 5
 CUT: Layout = (Shard(0),)
@@ -52,7 +52,7 @@ class Ranks:
         for send in self.cores[rank].handle(event, self.now):
             if isinstance(send, ToPeer):
                 self.pieces.append((int(send.address), m.decode(m.encode(send.message))[1]))
-            elif isinstance(send, BulkOut):
+            elif isinstance(send, (BulkOut, Forgotten)):
                 said.append(send)
             else:
                 assert isinstance(send, ToDispatcher)
@@ -660,6 +660,18 @@ def test_a_bulk_put_of_a_client_that_left_is_forgotten() -> None:
     assert (group.cores[0].expecting, group.cores[0].unwanted) == ({}, set())
     assert group.tell(0, BulkIn(CLIENT, 1, numbers(2, 2))) == []
     assert group.cores[0].stores == {}
+
+
+def test_a_client_is_forgotten_in_its_turn() -> None:
+    """A fetch that waits behind a plan is still answered before its client is forgotten, and nothing is sent after."""
+    group, plan, _ = gathered(2)
+    run = group.execute(plan, [1])
+    group.tell(0, run)
+    group.tell(0, m.Collect(1, 1, CLIENT, 101, False))
+    assert group.tell(0, m.Forget(CLIENT)) == []
+    group.tell(1, run)
+    group.settle()
+    assert [type(said) for said in group.said[0][-3:]] == [m.Done, BulkOut, Forgotten]
 
 
 def test_a_fetch_sends_the_own_part() -> None:
