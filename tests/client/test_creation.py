@@ -11,7 +11,12 @@ import pytest
 import gt
 from gt.dtypes import ALL
 
-torch = pytest.importorskip("torch")
+try:
+    import torch
+except ImportError:
+    torch = None
+
+needs_torch = pytest.mark.skipif(torch is None, reason="compares with PyTorch")
 pytestmark = pytest.mark.usefixtures("session")
 
 
@@ -28,6 +33,10 @@ DATA: list[Any] = [
 ]  # fmt: skip
 
 
+@needs_torch
+@needs_torch
+@needs_torch
+@needs_torch
 @pytest.mark.parametrize("data", DATA, ids=repr)
 def test_tensors_have_the_dtype_that_pytorch_gives_them(data: Any) -> None:
     agree(gt.tensor(data), torch.tensor(data))
@@ -66,6 +75,10 @@ def test_what_is_no_tensor_is_refused() -> None:
         gt.from_numpy([1])
 
 
+@needs_torch
+@needs_torch
+@needs_torch
+@needs_torch
 @pytest.mark.parametrize("name", ["zeros", "ones"])
 def test_constants_take_sizes_in_either_form(name: str) -> None:
     mine, theirs = getattr(gt, name), getattr(torch, name)
@@ -78,6 +91,10 @@ def test_constants_take_sizes_in_either_form(name: str) -> None:
         mine(-1)
 
 
+@needs_torch
+@needs_torch
+@needs_torch
+@needs_torch
 @pytest.mark.parametrize("value", [True, 3, 2.5])
 def test_full_takes_the_dtype_of_its_value(value: Any) -> None:
     agree(gt.full((2, 2), value), torch.full((2, 2), value))
@@ -95,6 +112,10 @@ ARANGES: list[tuple[Any, ...]] = [
 ]  # fmt: skip
 
 
+@needs_torch
+@needs_torch
+@needs_torch
+@needs_torch
 @pytest.mark.parametrize("arguments", ARANGES, ids=repr)
 def test_ranges_agree(arguments: tuple[Any, ...]) -> None:
     agree(gt.arange(*arguments), torch.arange(*arguments))
@@ -107,6 +128,10 @@ def test_ranges_that_lead_nowhere_are_refused() -> None:
             gt.arange(*wrong)
 
 
+@needs_torch
+@needs_torch
+@needs_torch
+@needs_torch
 def test_other_patterns_agree() -> None:
     for arguments in ((0, 1, 5), (3, -2, 4), (0, 1, 1), (0, 1, 0)):
         agree(gt.linspace(*arguments), torch.linspace(*arguments))
@@ -185,6 +210,10 @@ PRINTED: list[Any] = [
 ]  # fmt: skip
 
 
+@needs_torch
+@needs_torch
+@needs_torch
+@needs_torch
 @pytest.mark.parametrize("data", PRINTED, ids=lambda data: repr(data)[:30])
 def test_tensors_print_as_in_pytorch(data: Any) -> None:
     expected = repr(torch.tensor(data)).replace("torch.", "gt.").replace(",  ...,", ", ...,")

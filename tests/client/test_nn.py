@@ -12,7 +12,12 @@ import gt
 import gt.nn.functional as F
 from gt import nn, optim
 
-torch = pytest.importorskip("torch")
+try:
+    import torch
+except ImportError:
+    torch = None
+
+needs_torch = pytest.mark.skipif(torch is None, reason="compares with PyTorch")
 pytestmark = pytest.mark.usefixtures("session")
 
 R = np.random.default_rng(3)
@@ -36,6 +41,10 @@ def compare(ours: nn.Module, theirs: Any, tolerance: float) -> None:
         np.testing.assert_allclose(state[name].numpy(), value.numpy(), rtol=tolerance, atol=tolerance, err_msg=name)
 
 
+@needs_torch
+@needs_torch
+@needs_torch
+@needs_torch
 def test_forward_and_gradients_agree() -> None:
     ours, theirs = pair()
     out, expected = ours(gt.tensor(INPUT)), theirs(torch.tensor(INPUT))
@@ -74,6 +83,10 @@ def train(
     return losses
 
 
+@needs_torch
+@needs_torch
+@needs_torch
+@needs_torch
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_steps_agree(name: str) -> None:
     kind, options = OPTIMIZERS[name]
@@ -88,6 +101,10 @@ def test_steps_agree(name: str) -> None:
     compare(ours, theirs, 1e-5)
 
 
+@needs_torch
+@needs_torch
+@needs_torch
+@needs_torch
 def test_groups_have_settings_of_their_own() -> None:
     ours, theirs = pair()
     groups = lambda m: [{"params": m[0].parameters()}, {"params": m[4].parameters(), "lr": 0.01}]  # noqa: E731
@@ -104,6 +121,10 @@ SCHEDULES: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
+@needs_torch
+@needs_torch
+@needs_torch
+@needs_torch
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_schedules_agree(name: str) -> None:
     ours, theirs = pair()
@@ -119,6 +140,10 @@ def test_schedules_agree(name: str) -> None:
     assert again.last_epoch == 6
 
 
+@needs_torch
+@needs_torch
+@needs_torch
+@needs_torch
 @pytest.mark.parametrize("kind", ["SGD", "Adam", "AdamW"])
 def test_an_optimizer_goes_on_from_its_saved_state(kind: str) -> None:
     options = {"lr": 0.05, **({"momentum": 0.9} if kind == "SGD" else {})}
@@ -215,6 +240,10 @@ def test_the_tree_of_modules_is_named_as_in_pytorch() -> None:
     assert "scale" not in dict(block.named_parameters())
 
 
+@needs_torch
+@needs_torch
+@needs_torch
+@needs_torch
 def test_modules_print_as_in_pytorch() -> None:
     t = torch.nn
     mine = nn.Sequential(nn.Linear(2, 3), nn.Sequential(nn.ReLU(), nn.Dropout(0.1)), nn.Flatten())
@@ -325,6 +354,10 @@ def test_a_module_without_super_init_says_so() -> None:
         nn.Module()()
 
 
+@needs_torch
+@needs_torch
+@needs_torch
+@needs_torch
 @pytest.mark.parametrize("name", ["ReLU", "LeakyReLU", "Tanh", "Sigmoid", "SiLU", "Softplus", "Identity"])
 def test_activation_modules_agree(name: str) -> None:
     expected = getattr(torch.nn, name)()(torch.tensor(INPUT)).numpy()

@@ -14,6 +14,7 @@ import gt
 import gt.nn.functional as F
 from gt import nn, optim
 from gt.client import apply as emission
+from gt.client import session as sessions
 from gt.client.segment import Value, segment_of
 from gt.instruction import Segment, unpack_segment
 
@@ -24,7 +25,7 @@ HERE = __file__
 def gathered(session: Any) -> Any:
     """The segment that this thread has gathered since the last flush."""
     gt.zeros(1)
-    builder = session.builders[-1]
+    builder = sessions.builder()
     builder.flush()
 
     def read() -> Segment:
