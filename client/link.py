@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import select
 import threading
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from gt import messages as m
 from gt import transport
 from gt.bulk import GET, INLINE, PUT, Frames, Inbox, Key, Outbox, read_header
 from gt.partition import extent
+from gt.spec import unpack_spec
 
 
 class SocketLink:
@@ -37,6 +39,7 @@ class SocketLink:
         """Connect the bulk socket that the dispatcher named in its welcome."""
         self.client = int(facts["number"])
         self.bulk = transport.dealer(str(facts["bulk_address"]), self.bulk_identity)
+        transport.loop_back(self.bulk, self.bulk_identity)
         self.pollers = threading.local()
 
     def send(self, message: m.Message) -> None:
@@ -69,12 +72,14 @@ class SocketLink:
         """Whether `array` goes by the bulk socket; if so it is kept until `cut` says where its parts go."""
         if array.nbytes <= INLINE or self.bulk is None:
             return False
-        self.waiting_puts[tensor] = array
+        self.waiting_puts[tensor] = array.copy()  # the caller may change its own as soon as the put returns
         return True
 
     def cut(self, message: m.Cut) -> None:
         """Offer each worker its part of a bulk put; the worker grants when it is ready."""
-        array = self.waiting_puts.pop(message.tensor)
+        array = self.waiting_puts.pop(message.tensor, None)
+        if array is None:
+            return  # the put was interrupted
         for worker, _, box in message.parts:
             part = np.ascontiguousarray(array[tuple(slice(*pair) for pair in box)])
             assert part.shape == extent(tuple((a, b) for a, b in box)), "the dispatcher cuts within the tensor"
@@ -82,9 +87,30 @@ class SocketLink:
             for chunk in self.outbox.add(key, part.reshape(-1).view(np.uint8).data):
                 self._send_bulk(chunk)
 
-    def sending(self) -> bool:
-        """Whether bulk data of this process is still on its way out."""
-        return bool(self.waiting_puts or self.outbox.streams)
+    def sending(self, tensor: int) -> bool:
+        """Whether a bulk put is still on its way out."""
+        return tensor in self.waiting_puts or any(key[2] == tensor for key in self.outbox.streams)
+
+    def cancel(self, tensor: int) -> None:
+        """Send no more of a bulk put."""
+        self.waiting_puts.pop(tensor, None)
+        for key in [key for key in self.outbox.streams if key[2] == tensor]:
+            del self.outbox.streams[key]
+
+    def cancel_worker(self, worker: int) -> None:
+        """Send nothing more to a worker that is gone, and expect nothing of it."""
+        for key in [key for key in self.outbox.streams if key[3] == worker]:
+            del self.outbox.streams[key]
+        for key in [key for key in self.arriving if key[3] == worker]:
+            del self.arriving[key]
+            self.inbox.close(key)
+
+    def ignore(self, message: m.Value) -> None:
+        """Hear a part that nobody waits for to its end, so that its worker need not keep it."""
+        key = (GET, self.client, message.request, message.worker)
+        self.arriving[key] = lambda: None
+        nbytes = unpack_spec(message.spec).dtype.itemsize * math.prod(stop - start for start, stop in message.box)
+        self._send_bulk(self.inbox.ignore(bytes(message.sender), key, nbytes))
 
     def fetch_bulk(self, message: m.Value, buffer: Any, done: Callable[[], None]) -> None:
         """Receive a part into `buffer`; `done` when it is whole."""

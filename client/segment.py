@@ -25,6 +25,8 @@ MAX_DEFINITIONS: Final = 1024
 """Definitions that a client keeps alive at the dispatcher; the least recently used goes first."""
 MAX_DEFINED: Final = 1 << 16
 """Instructions of all those definitions together."""
+MAX_FREED: Final = 1 << 14
+"""Deaths that one message tells of."""
 ID_BITS: Final = 40
 """Each builder hands out ids from a range of its own, 2**40 long."""
 
@@ -107,6 +109,8 @@ class Owner(Protocol):
     """What a builder needs of its session."""
 
     definitions: Definitions
+    orphans: list[int]
+    """Dead tensors of builders that are gone themselves; whoever flushes next frees them."""
 
     def exclusive(self) -> AbstractContextManager[Any]:
         """While it lasts no other thread sends, and Ctrl-C is put off: what is sent and what is remembered agree."""
@@ -137,10 +141,12 @@ class Builder:
     The owning thread emits without a lock. It raises `busy` while an instruction is half in; another thread that wants to
     flush takes `lock`, raises `claimed`, and goes away again when it finds `busy` raised; the owner, finding `claimed`
     raised, lowers `busy` and waits for the lock. As each side raises its own flag before it looks at the other's, at most
-    one goes on. An emission that is interrupted half way is undone.
+    one goes on. Of an emission that is interrupted half way nothing is left but, at worst, a result that nobody holds.
     """
 
-    __slots__ = ("base", "busy", "claimed", "dead", "foreign", "inputs", "lock", "record", "scalars", "session")
+    __slots__ = (
+        "__weakref__", "base", "busy", "claimed", "dead", "foreign", "inputs", "lock", "record", "scalars", "session",
+    )  # fmt: skip
 
     def __init__(self, session: Owner, number: int, lock: Lock) -> None:
         self.session = session
@@ -155,6 +161,9 @@ class Builder:
         self.lock = lock
         self.busy = False
         self.claimed = False
+
+    def __del__(self) -> None:
+        self.session.orphans += self.dead
 
     def emit(self, signature: Signature, operands: Sequence[Any]) -> Value:
         """Append one instruction; `operands` are `Value`s and Python scalars. The result's value (ops have one result)."""
@@ -176,8 +185,8 @@ class Builder:
                 else:
                     self.scalars.append(operand)
             record = self.record
-            value = Value(self, base + len(record), signature.results[0])
             record.append(tuple(entry))
+            value = Value(self, base + len(record) - 1, signature.results[0])
         except BaseException:
             self._undo()
             raise
@@ -202,8 +211,8 @@ class Builder:
             if numbers:
                 self.scalars += numbers
             record = self.record
-            value = Value(self, base + len(record), signature.results[0])
             record.append((signature, at))
+            value = Value(self, base + len(record) - 1, signature.results[0])
         except BaseException:
             self._undo()
             raise
@@ -228,8 +237,8 @@ class Builder:
             if second < 0:
                 second = ~self.inputs.setdefault(b.id, len(self.inputs))
             record = self.record
-            value = Value(self, base + len(record), signature.results[0])
             record.append((signature, first, second))
+            value = Value(self, base + len(record) - 1, signature.results[0])
         except BaseException:
             self._undo()
             raise
@@ -270,7 +279,7 @@ class Builder:
             try:
                 if self.busy:
                     return False
-                self.flush()
+                self._send()
             finally:
                 self.claimed = False
         return True
@@ -284,22 +293,25 @@ class Builder:
 
     def flush(self) -> None:
         """Send what was gathered: at most one definition, one run, and the deaths since the last flush."""
-        if not self.record and not self.dead:
-            return
+        if self.record or self.dead:
+            self._send()
+            self.session.pace()
+
+    def _send(self) -> None:
         with self.lock, self.session.exclusive():
             messages = self._messages()
             if messages:
                 self.session.sink(messages)
-        self.session.pace()
 
     def _messages(self) -> list[Any]:
         dead = self.dead[:]
         del self.dead[: len(dead)]
+        orphans, self.session.orphans = self.session.orphans, []
         record, base = self.record, self.base
         alive = bytearray(b"\1") * len(record)
         inputs = self.inputs
         dying: list[int] = []
-        freed: list[int] = []
+        freed: list[int] = orphans
         for number in dead:
             if number >= base:
                 alive[number - base] = 0
@@ -307,13 +319,16 @@ class Builder:
                 dying.append(inputs[number])
             else:
                 freed.append(number)
+        messages: list[Any] = []
+        while len(freed) > MAX_FREED or (freed and not record):
+            messages.append(Free(freed[:MAX_FREED]))
+            del freed[:MAX_FREED]
         if not record:
-            return [Free(freed)] if freed else []
+            return messages
         scalars = self.scalars
         self.record, self.scalars, self.inputs, self.foreign = [], [], {}, []
         self.base = base + len(record)
         key = (tuple(record), bytes(alive))
-        messages: list[Any] = []
         definitions = self.session.definitions
         known = definitions.find(key)
         if known is None:

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, Protocol
+from weakref import WeakKeyDictionary, WeakSet
 
 import numpy as np
 
@@ -27,10 +28,8 @@ from gt.spec import Spec, pack_spec, spec, unpack_spec
 from .segment import Builder, Definitions, Value
 
 log: Final = logging.getLogger("gt")
-IDLE_FLUSH: Final = 0.05
+IDLE_FLUSH: Final = 0.25
 """Seconds after which the keeper flushes what a thread has gathered and left."""
-KEEPER_PERIOD: Final = 0.5
-"""Seconds between two rounds of the keeper when nothing happens."""
 SILENCE: Final = 15.0
 """Seconds without a sign of life from the service after which a wait gives up."""
 
@@ -56,8 +55,17 @@ class Link(Protocol):
     def cut(self, message: m.Cut) -> None:
         """Start sending the parts of a bulk put."""
 
-    def sending(self) -> bool:
-        """Whether bulk data of this process is still on its way out."""
+    def sending(self, tensor: int) -> bool:
+        """Whether a bulk put is still on its way out."""
+
+    def cancel(self, tensor: int) -> None:
+        """Send no more of a bulk put."""
+
+    def cancel_worker(self, worker: int) -> None:
+        """Send nothing more to a worker that is gone, and expect nothing of it."""
+
+    def ignore(self, message: m.Value) -> None:
+        """Hear a part that nobody waits for to its end, so that its worker need not keep it."""
 
     def fetch_bulk(self, message: m.Value, buffer: Any, done: Callable[[], None]) -> None:
         """Receive a part into `buffer`; `done` when it is whole."""
@@ -156,7 +164,10 @@ class Future:
     def _finish(self) -> None:
         callbacks, self._callbacks = self._callbacks, []
         for callback in callbacks:
-            callback(self)
+            try:
+                callback(self)
+            except Exception:  # a callback's own error must not stop the stream, nor another's callback
+                log.exception("a callback of a fetched value failed")
 
 
 class Session:
@@ -168,7 +179,8 @@ class Session:
         self.pid = os.getpid()
         self.lock = threading.RLock()
         self.definitions = Definitions()
-        self.builders: list[Builder] = []
+        self.builders: WeakSet[Builder] = WeakSet()
+        self.orphans: list[int] = []
         self.requests: dict[int, Future] = {}
         self.request_numbers = itertools.count(1)
         self.sent = 0
@@ -200,7 +212,7 @@ class Session:
         """A builder for the calling thread."""
         made = Builder(self, next(_builder_numbers), threading.RLock())
         with self.lock:
-            self.builders.append(made)
+            self.builders.add(made)
         return made
 
     # out
@@ -223,8 +235,7 @@ class Session:
         if self.sent - self.credited >= self.credits:
             self.pump()
             self.wait_for(lambda: self.sent - self.credited < self.credits, "the workers to catch up", None)
-        if self.failure is not None or self.pending_error is not None:
-            self.usable()
+        self.usable()
 
     def put(self, array: np.ndarray[Any, Any], path: tuple[str, ...]) -> Value:
         """A tensor with the values of `array`, which the caller may change as soon as this returns."""
@@ -242,7 +253,11 @@ class Session:
             data = b"" if bulk else array.tobytes()
             self.link.send(m.Put(value.id, pack_spec(known), list(path), bulk, data))
         if bulk:
-            self.wait_for(lambda: not self.link.sending(), f"a put of {known} to reach the workers", None)
+            try:
+                self.wait_for(lambda: not self.link.sending(value.id), f"a put of {known} to reach the workers", None)
+            except BaseException:
+                self.link.cancel(value.id)  # nobody will hold the tensor
+                raise
         self.pace()
         return value
 
@@ -253,7 +268,11 @@ class Session:
             raise SessionError(
                 "this tensor belongs to a session that has ended: fetch what you need before gt.disconnect()"
             )
-        owner.flush()
+        if owner is builder():
+            owner.flush()
+        else:
+            while not owner.flush_from_outside():
+                pass  # its thread is in the middle of one instruction
         self.usable()
         future = Future(self, f"the value of a tensor of {value.spec}")
         with self.exclusive():
@@ -302,7 +321,8 @@ class Session:
             if each is mine:
                 each.flush()
             else:
-                each.flush_from_outside()
+                while not each.flush_from_outside():
+                    pass  # its thread is in the middle of one instruction
 
     def stats(self) -> dict[str, Any]:
         """Counters of this session's caches and of the service."""
@@ -355,13 +375,7 @@ class Session:
 
     def _handle(self, message: m.Message) -> None:
         if isinstance(message, m.Value):
-            future = self.requests.get(message.request)
-            if future is not None:
-                future._part(message, self.link)
-                if future._ready():
-                    self.requests.pop(message.request, None)
-                elif message.bulk:
-                    future.add_done_callback(lambda _: self.requests.pop(message.request, None))
+            self._value(message)
         elif isinstance(message, m.Credit):
             self.credited = max(self.credited, message.done)
         elif isinstance(message, m.Answer):
@@ -376,12 +390,30 @@ class Session:
             self.welcomed = True
             self.facts.update(message.facts, number=message.number)
             self.credits = int(message.facts.get("credits", self.credits))
+        elif isinstance(message, m.PeerLost):
+            self._peer_lost(message)
         elif isinstance(message, m.Goodbye):
-            self._end(
-                m.error_of(
-                    message.kind or "SessionError", f"the service ended the session: {message.text or 'it stops'}"
-                )
-            )
+            text = f"the service ended the session: {message.text or 'it stops'}"
+            self._end(m.error_of(message.kind or "SessionError", text))
+
+    def _value(self, message: m.Value) -> None:
+        future = self.requests.get(message.request)
+        if future is None:
+            if message.bulk:  # the fetch has failed since
+                self.link.ignore(message)
+            return
+        future._part(message, self.link)
+        if future._ready():
+            self.requests.pop(message.request, None)
+        elif message.bulk:
+            future.add_done_callback(lambda _: self.requests.pop(message.request, None))
+
+    def _peer_lost(self, message: m.PeerLost) -> None:
+        for number, future in list(self.requests.items()):
+            if future._missing is not None:  # its parts have begun to come, and the rest may never
+                del self.requests[number]
+                future._fail(m.error_of("WorkerLost", message.text))
+        self.link.cancel_worker(message.worker)
 
     def _failed(self, message: m.Failed) -> None:
         error = m.error_of(message.kind, message.text)
@@ -421,27 +453,22 @@ class Session:
 
 def _keep(session: Session, stop: threading.Event) -> None:
     """The keeper: flush what has lain idle for a round, hear what has arrived, give a sign of life."""
-    seen: dict[Builder, tuple[int, int]] = {}
-    idle = 0.0
-    while not stop.wait(IDLE_FLUSH if idle < KEEPER_PERIOD else KEEPER_PERIOD):
-        idle += IDLE_FLUSH
-        try:
-            for each in list(session.builders):
-                state = (each.base, len(each.record) + len(each.dead))
-                if state[1] and seen.get(each) == state and each.lock.acquire(blocking=False):
-                    try:
-                        each.flush_from_outside()
-                    finally:
-                        each.lock.release()
-                if seen.get(each) != state:
-                    idle = 0.0
-                seen[each] = state
-            with session.lock:
-                session.pump()
-                if session.failure is None:
-                    session.link.send(m.Ping())
-        except GTError:
-            return  # the session has failed; whoever uses it next is told
+    seen: WeakKeyDictionary[Builder, tuple[int, int]] = WeakKeyDictionary()
+    while not stop.wait(IDLE_FLUSH) and session.failure is None:
+        for each in list(session.builders):
+            state = (each.base, len(each.record) + len(each.dead))
+            if state[1] and seen.get(each) == state and each.lock.acquire(blocking=False):
+                try:
+                    each.flush_from_outside()
+                finally:
+                    each.lock.release()
+            seen[each] = state
+        with session.exclusive():
+            if session.orphans:
+                session.orphans, orphans = [], session.orphans
+                session.link.send(m.Free(orphans))
+            session.link.send(m.Ping())
+            session.pump()
 
 
 _set_handler: Final[Callable[..., Any]] = getattr(signal.signal, "__wrapped__", signal.signal)
@@ -452,6 +479,9 @@ _set_handler: Final[Callable[..., Any]] = getattr(signal.signal, "__wrapped__", 
 def _interrupts_put_off() -> Iterator[None]:
     """In the main thread, Ctrl-C inside the `with` takes effect at its end."""
     if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    if signal.getsignal(signal.SIGINT) is None:  # installed by other means than Python's, which could not set it again
         yield
         return
     pressed: list[Any] = []

@@ -66,6 +66,10 @@ class Shell:
             for descriptor in self.processes:
                 if descriptor not in poller:
                     poller.register(descriptor, transport.READABLE)
+            for descriptor in [d for d, peer in self.processes.items() if not self._known(peer)]:
+                poller.unregister(descriptor)
+                del self.processes[descriptor]
+                os.close(descriptor)
             if time.monotonic() >= due:
                 due = time.monotonic() + TICK
                 self._handle(Tick())
@@ -90,28 +94,39 @@ class Shell:
                 self._handle(Malformed(peer, str(error)))
                 continue
             if isinstance(message, m.Hello):
-                self._watch_process(peer, message)
+                message.facts["watched"] = self._watch_process(peer, message)
             self._handle(Received(peer, number, message))
 
     def _handle(self, event: Event) -> None:
+        broken: dict[bytes, None] = {}
         for to, message in self.core.handle(event, time.monotonic()):
             frames = m.encode(message)
             for peer in to:
-                transport.send(self.control, [peer, *frames])
+                if not transport.send(self.control, [peer, *frames]):
+                    broken[peer] = None
+        for peer in broken:
+            if self._known(peer):
+                self._handle(Lost(peer, "its connection broke"))  # a message was lost: its stream cannot go on
 
     def _pulse(self) -> None:
         for peer in (*self.core.clients, *self.core.workers):
             transport.send(self.control, [peer, *m.encode(m.Ping())])
 
-    def _watch_process(self, peer: bytes, hello: m.Hello) -> None:
-        """Notice at once when a process on this machine ends."""
+    def _watch_process(self, peer: bytes, hello: m.Hello) -> bool:
+        """Notice at once when a process on this machine ends; whether that is possible."""
         pid = hello.facts.get("pid")
         same = all(hello.facts.get(key) == self.here[key] for key in ("host", "namespace"))
         if hello.role in ("client", "worker") and same and type(pid) is int and pid > 0 and len(self.processes) < 4096:
             try:
                 self.processes[os.pidfd_open(pid)] = peer
-            except OSError:
+            except (OSError, OverflowError):
                 log.debug("process %d cannot be watched", pid)
+            else:
+                return True
+        return False
+
+    def _known(self, peer: bytes) -> bool:
+        return peer in self.core.clients or peer in self.core.workers
 
     def _gone(self, descriptor: int) -> None:
         peer = self.processes.pop(descriptor)

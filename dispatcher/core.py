@@ -38,7 +38,7 @@ WORKER_CREDITS: Final = 32
 """Plans that a worker may have and not have finished."""
 CLIENT_CREDITS: Final = 64
 """Runs and puts that a client may have sent and not have been credited for."""
-MAX_QUEUE: Final = 1 << 14
+MAX_QUEUE: Final = 1 << 18
 """Messages of one client that may wait here; a client that keeps to its credits never comes near."""
 MAX_PLANS: Final = 1024
 """Plans kept for one session; the least recently used goes first."""
@@ -52,6 +52,8 @@ MAX_ID: Final = 1 << 63
 """Tensor ids lie below; so they fit every integer that carries them."""
 WORKER_TIMEOUT: Final = 10.0
 """Seconds without a sign of life after which a worker counts as lost."""
+CLIENT_TIMEOUT: Final = 60.0
+"""The same for a client whose process cannot be watched."""
 JOIN_TIMEOUT: Final = 30.0
 """Seconds that a client's first tensor waits for the workers to join."""
 
@@ -211,6 +213,7 @@ class Core:
             worker.heard = now
             self._from_worker(worker, message)
         elif client is not None:
+            client.heard = now
             self._from_client(client, message, now)
 
     def _hello(self, peer: bytes, hello: m.Hello, now: float) -> None:
@@ -226,7 +229,7 @@ class Core:
             if not isinstance(bulk, bytes):
                 self._refuse(peer, "a bulk identity is bytes")
                 return
-            client = Client(peer, number, hello.facts, bulk)
+            client = Client(peer, number, hello.facts, bulk, heard=now)
             self.clients[peer] = self.by_number[number] = client
             facts = {**self.facts, "workers": len(self.workers), "credits": CLIENT_CREDITS}
             self._send(peer, m.Welcome(number, facts))
@@ -234,7 +237,7 @@ class Core:
         elif hello.role == "worker":
             self._worker_joins(peer, hello, now)
         elif hello.role == "pulse":
-            address = hello.facts.get("address")
+            address = str(hello.facts.get("address"))
             if not any(worker.address == address for worker in self.workers.values()):
                 self._refuse(peer, "a pulse of no worker")
                 return
@@ -330,6 +333,9 @@ class Core:
         for worker in list(self.workers.values()):
             if now - worker.heard > WORKER_TIMEOUT:
                 self._lost(worker.identity, f"no sign of life for {WORKER_TIMEOUT:.0f} s")
+        for client in list(self.clients.values()):
+            if now - client.heard > CLIENT_TIMEOUT and not client.facts.get("watched"):
+                self._lost(client.identity, f"no sign of life for {CLIENT_TIMEOUT:.0f} s")
         if self.started is not None and len(self.workers) < self.workers_expected and now - self.started > JOIN_TIMEOUT:
             self.log("error", f"{len(self.workers)} of {self.workers_expected} workers joined in {JOIN_TIMEOUT:.0f} s")
             self.workers_expected = 0
@@ -762,12 +768,14 @@ class Core:
         if collection is None or worker.number not in collection.waiting:
             return
         collection.waiting.discard(worker.number)
-        if part.fault:
-            self._fail_collection(part.request, (part.fault[0], part.fault[-1]))
-            return
-        client = self.by_number[collection.client]
         if not collection.waiting:
             del self.collections[part.request]
+        client = self.by_number[collection.client]
+        if part.fault and not collection.failed:
+            collection.failed = True
+            self._send(client.identity, m.Failed(collection.request, part.fault[0], part.fault[-1]))
+        if collection.failed and not part.bulk:
+            return  # a bulk part is passed on all the same: the client hears it out, so that the worker can let it go
         part_box: list[Any] = collection.boxes.get(worker.number, [["silent"]])
         self._send(
             client.identity,
@@ -779,8 +787,8 @@ class Core:
 
     def _fail_collection(self, number: int, fault: Fault) -> None:
         collection = self.collections.pop(number)
-        client = self.by_number[collection.client]
-        self._send(client.identity, m.Failed(collection.request, *fault))
+        if not collection.failed:
+            self._send(self.by_number[collection.client].identity, m.Failed(collection.request, *fault))
 
     def statistics(self, client: Client) -> dict[str, Any]:
         """Counters of the service and of one session."""

@@ -42,6 +42,7 @@ class Client:
     facts: dict[str, Any]
     bulk: bytes
     expected: int = 1
+    heard: float = 0.0
     config: Any = None
     planner: Planner | None = None
     fault: Fault | None = None
@@ -87,6 +88,7 @@ class Collection:
     waiting: set[int]
     boxes: dict[int, list[list[int]]]
     """What each worker that sends data holds; the others only say that they are sound."""
+    failed: bool = False
 
 
 @dataclass(slots=True)

@@ -152,7 +152,8 @@ class _Pass:
     def place(self, instruction: Instruction) -> None:
         operands = tuple(self.segment.operand(r) for r in instruction.inputs)
         results = tuple(self.segment.values[n] for n in instruction.outputs)
-        wishes = self.planner.policy.wishes(self.segment.tags[instruction.tag].signal)
+        tag = self.segment.tags[instruction.tag]
+        wishes = self.planner.policy.wishes(tag.signal, backward=tag.phase == "backward")
         self.claim(instruction, wishes)
         tensors = [r for r in instruction.inputs if r & 3 != SCALAR]
         owner = self.owner_of(instruction, tensors, results)

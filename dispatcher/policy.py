@@ -40,28 +40,31 @@ class Policy:
 
     mesh: Mesh
     table: dict[str, Wishes]
-    memo: dict[tuple[str, ...], Wishes] = field(default_factory=dict)
+    backward: dict[str, str] = field(default_factory=dict)
+    """For a rule that says so, the rule that holds for the gradients in its place."""
+    memo: dict[tuple[tuple[str, ...], bool], Wishes] = field(default_factory=dict)
 
-    def wishes(self, path: tuple[str, ...]) -> Wishes:
-        """One wish or None for each mesh axis, for a path of signals, outermost first."""
-        found = self.memo.get(path)
+    def wishes(self, path: tuple[str, ...], *, backward: bool = False) -> Wishes:
+        """One wish or None for each mesh axis, for a path of signals, outermost first; `backward` for gradients."""
+        found = self.memo.get((path, backward))
         if found is None:
             merged: list[Wish | None] = [None] * len(self.mesh.sizes)
             for end in range(1, len(path) + 1):
-                for name in (path[end - 1], "/".join(path[:end])):
+                for signal in (path[end - 1], "/".join(path[:end])):
+                    name = self.backward.get(signal, signal) if backward else signal
                     for axis, wish in enumerate(self.table.get(name, ())):
                         if wish is not None:
                             merged[axis] = wish
             if len(self.memo) > 10_000:
                 self.memo.clear()
-            found = self.memo[path] = tuple(merged)
+            found = self.memo[path, backward] = tuple(merged)
         return found
 
 
 def resolve(config: Config, mesh: Mesh) -> Policy:
     """The policy of a config whose mesh is `mesh`. Raises `ConfigError` naming file, line and key."""
     table = {signal: _wishes(signal, rule, mesh) for signal, rule in config.rules.items()}
-    return Policy(mesh, table)
+    return Policy(mesh, table, {signal: rule.backward for signal, rule in config.rules.items() if rule.backward})
 
 
 def _wishes(signal: str, rule: Rule, mesh: Mesh) -> Wishes:

@@ -84,7 +84,7 @@ class ExplicitShard(_Strict):
 
     axis: Index = Field(description="The tensor dimension that is cut.")
     workers: Annotated[tuple[Index, ...], Field(strict=False)] = Field(
-        description="The workers that hold the pieces, in order.",
+        description="The workers that hold the pieces; their order means nothing.",
         json_schema_extra={"minItems": 1, "uniqueItems": True},
     )
 

@@ -129,9 +129,18 @@ class InprocLink:
     def cut(self, message: m.Cut) -> None:
         """Never comes."""
 
-    def sending(self) -> bool:
+    def sending(self, tensor: int) -> bool:
         """Never."""
         return False
+
+    def cancel(self, tensor: int) -> None:
+        """Nothing is under way."""
+
+    def cancel_worker(self, worker: int) -> None:
+        """Nothing is under way."""
+
+    def ignore(self, message: m.Value) -> None:
+        """Never comes."""
 
     def fetch_bulk(self, message: m.Value, buffer: Any, done: Callable[[], None]) -> None:
         """Never comes."""

@@ -15,6 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
+from weakref import WeakSet
 
 from .errors import SessionError
 
@@ -60,6 +61,7 @@ class Local:
         gpus = count_devices()
         given = devices or [f"cuda:{n % gpus}" if gpus else "cpu" for n in range(workers)]
         read, self.write = os.pipe()
+        _running.add(self)
         common = ["--watch", str(read), "--folder", str(self.folder)]
         level = ["--log-level", os.environ.get("GT_LOG_LEVEL", "error" if quiet else "info")]
         try:
@@ -84,7 +86,7 @@ class Local:
 
     def _start(self, name: str, arguments: list[str], environment: dict[str, str], watched: int) -> None:
         process = subprocess.Popen(  # noqa: S603 — this very interpreter, with arguments made above
-            [sys.executable, "-m", *arguments],
+            [sys.executable, "-P", "-m", *arguments],  # -P: nothing is imported from the folder the user stands in
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             env=environment,
@@ -94,11 +96,13 @@ class Local:
         self.children.append((name, process))
 
     def failure(self) -> str | None:
-        """Why the daemons cannot serve any more, or None. A lost worker is the dispatcher's to report."""
+        """Why the daemons cannot serve any more, or None. A lost worker is the dispatcher's to report, unless it is the last."""
         if os.getpid() != self.pid:
             return None
-        name, process = self.children[0]
-        status = process.poll()
+        ended = [(name, process.poll()) for name, process in self.children]
+        name, status = ended[0]
+        if status is None and all(status is not None for _, status in ended[1:]):
+            name, status = ended[-1]
         return None if status is None else f"{name} ended with status {status}"
 
     def wait(self) -> None:
@@ -113,8 +117,7 @@ class Local:
         """End the daemons: their pipe closes; who does not follow in time is killed."""
         if os.getpid() != self.pid:
             return
-        with contextlib.suppress(OSError):
-            os.close(self.write)
+        _close_pipe(self)
         deadline = time.monotonic() + STOP_TIMEOUT
         for _, process in self.children:
             try:
@@ -123,3 +126,23 @@ class Local:
                 process.kill()
                 process.wait()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+_running: WeakSet[Local] = WeakSet()
+
+
+def _close_pipe(local: Local) -> None:
+    """Let the daemons know that nobody needs them any more; a second call does nothing."""
+    if local.write >= 0:
+        write, local.write = local.write, -1
+        with contextlib.suppress(OSError):
+            os.close(write)
+
+
+def _after_fork() -> None:
+    """A forked child must not hold the pipe open: the daemons end with the process that started them."""
+    for local in list(_running):
+        _close_pipe(local)
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -17,6 +17,8 @@ from .errors import ConnectionFailed, GTError
 MAX_FRAME: Final = (1 << 31) + (1 << 20)
 """Bytes of the largest frame that a socket takes in; a peer that sends a larger one is cut off."""
 
+LOOP_BACK_MS: Final = 4000
+
 _contexts: dict[int, zmq.Context[Any]] = {}
 
 
@@ -147,6 +149,14 @@ def receive(socket: zmq.Socket[bytes]) -> list[Any] | None:
         frame = socket.recv(copy=False)
         frames.append(frame.bytes if len(frame) < 65536 else frame.buffer)
     return frames
+
+
+def loop_back(bulk: zmq.Socket[bytes], identity: bytes) -> None:
+    """Wait until the relay knows this end of a bulk socket: what comes for an unknown one is lost. Raises `ConnectionFailed`."""
+    send(bulk, [identity, b"", b""])
+    if not bulk.poll(LOOP_BACK_MS):
+        raise ConnectionFailed(f"the dispatcher's bulk socket did not answer within {LOOP_BACK_MS / 1000:g} s")
+    receive(bulk)
 
 
 def poller() -> zmq.Poller:

@@ -131,6 +131,7 @@ class Shell:
             if isinstance(message, m.Welcome):
                 welcomed = True
                 self.bulk = transport.dealer(str(message.facts["bulk_address"]), self.bulk_identity)
+                transport.loop_back(self.bulk, self.bulk_identity)
                 threading.Thread(target=_pulse, args=(self.address, self.peer_address), daemon=True).start()
                 log.info("worker %d on %s at your service", message.number, self.core.backend.name)
             self._handle(message)

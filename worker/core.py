@@ -29,7 +29,7 @@ from gt.spec import unpack_spec
 from .backend import Backend
 from .program import Move, Program, Step, assemble, compile_plan, describe, pieces
 
-PEER_TIMEOUT: Final = 60.0
+PEER_TIMEOUT: Final = 600.0
 """Seconds that a plan waits for a peer's piece before it goes on without, saying whom it waited for."""
 
 
