@@ -299,12 +299,13 @@ class Core:
 
     def _worker_lost(self, worker: Worker, reason: str) -> None:
         fault: Fault = ("WorkerLost", f"worker {worker.number} was lost ({reason}); what it held is gone")
+        if self.workers:  # all of them: one may wait in a plan of a mesh that is dropped already
+            self.out.append(Send(tuple(self.workers), m.PeerLost(worker.number, fault[1])))
         touched = [record for record in self.meshes.values() if worker.number in record.mesh.members]
         for record in touched:
             record.fault = fault
             record.workers.remove(worker)
             record.identities = tuple(other.identity for other in record.workers)
-            self._multicast(record.mesh, m.PeerLost(worker.number, fault[1]))
         for number, collection in list(self.collections.items()):
             if worker.number in collection.waiting:
                 self._fail_collection(number, fault)
@@ -758,7 +759,7 @@ class Core:
         self.order += 1
         for worker in self.meshes[mesh.number].workers:
             worker.outstanding.append(self.order)
-        self.issued[self.order] = (client.number, set(mesh.members))
+        self.issued[self.order] = (client.number, {worker.number for worker in self.meshes[mesh.number].workers})
         client.arrived += 1
         client.inflight.append((client.arrived, self.order))
         return self.order

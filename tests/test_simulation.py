@@ -182,6 +182,7 @@ class Network:
             if target == name:
                 queue.clear()
         self.send("system", DISPATCHER, Lost(name.encode(), "killed"))
+        self.send(name, DISPATCHER, Lost(name.encode(), "silent"))  # it may have been killed before its Hello arrived
 
     def settle(self) -> None:
         steps = 0

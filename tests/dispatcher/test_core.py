@@ -724,6 +724,16 @@ def test_survivors_of_a_broken_mesh_free_what_they_held() -> None:
     ]
 
 
+def test_every_worker_hears_of_a_lost_one() -> None:
+    """A worker may still stand in a plan of a session that has ended, waiting for a peer; when that dies, it is told."""
+    each = pair(mesh=True)
+    each.run(1, 10, [1])
+    each.event(Lost(b"c", "killed"))
+    each.told.clear()
+    each.event(Lost(b"w1", "killed"))
+    assert each.hears("w0") == [m.PeerLost(1, "worker 1 was lost (killed); what it held is gone")]
+
+
 def test_runs_that_waited_for_the_lost_worker_are_not_issued() -> None:
     """A run that waited for a credit of a worker that then dies inherits its loss; its client is credited for it."""
     each = pair(mesh=True)
