@@ -21,6 +21,11 @@ if TYPE_CHECKING:
 
 _NATIVE: Final = frozenset(dtype.numpy for dtype in ALL)
 
+__all__ = [
+    "tensor", "as_tensor", "from_numpy", "zeros", "ones", "full", "empty", "arange", "linspace", "eye", "zeros_like",
+    "ones_like", "full_like", "empty_like",
+]  # fmt: skip
+
 
 def finished(out: Tensor, requires_grad: bool) -> Tensor:
     """`out`, marked as requiring grad when asked."""

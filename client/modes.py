@@ -7,6 +7,10 @@ from typing import Any
 
 from . import apply as emission
 
+__all__ = [
+    "no_grad", "enable_grad", "inference_mode", "is_grad_enabled", "set_grad_enabled",
+]  # fmt: skip
+
 
 class _Mode(ContextDecorator):
     """Gradients recorded, or not, inside a `with` or a decorated function. May be entered again, also while inside."""

@@ -19,6 +19,10 @@ from . import arithmetic, creation
 if TYPE_CHECKING:
     from .tensor import Tensor
 
+__all__ = [
+    "manual_seed", "initial_seed", "rand", "randn", "randint", "randperm", "rand_like", "randn_like",
+]  # fmt: skip
+
 
 class _Source:
     """The seed and the numbers of the draws; `next` on an iterator is atomic."""

@@ -15,186 +15,44 @@ if TYPE_CHECKING:
     from . import nn as nn
     from . import optim as optim
     from . import signal as signal
-    from .client.creation import (
-        arange as arange,
-    )
-    from .client.creation import (
-        as_tensor as as_tensor,
-    )
-    from .client.creation import (
-        empty as empty,
-    )
-    from .client.creation import (
-        empty_like as empty_like,
-    )
-    from .client.creation import (
-        eye as eye,
-    )
-    from .client.creation import (
-        from_numpy as from_numpy,
-    )
-    from .client.creation import (
-        full as full,
-    )
-    from .client.creation import (
-        full_like as full_like,
-    )
-    from .client.creation import (
-        linspace as linspace,
-    )
-    from .client.creation import (
-        ones as ones,
-    )
-    from .client.creation import (
-        ones_like as ones_like,
-    )
-    from .client.creation import (
-        tensor as tensor,
-    )
-    from .client.creation import (
-        zeros as zeros,
-    )
-    from .client.creation import (
-        zeros_like as zeros_like,
-    )
-    from .client.functional import *  # noqa: F403  # abs, add, … where: all of its functions
-    from .client.modes import (
-        enable_grad as enable_grad,
-    )
-    from .client.modes import (
-        inference_mode as inference_mode,
-    )
-    from .client.modes import (
-        is_grad_enabled as is_grad_enabled,
-    )
-    from .client.modes import (
-        no_grad as no_grad,
-    )
-    from .client.modes import (
-        set_grad_enabled as set_grad_enabled,
-    )
-    from .client.random import (
-        initial_seed as initial_seed,
-    )
-    from .client.random import (
-        manual_seed as manual_seed,
-    )
-    from .client.random import (
-        rand as rand,
-    )
-    from .client.random import (
-        rand_like as rand_like,
-    )
-    from .client.random import (
-        randint as randint,
-    )
-    from .client.random import (
-        randn as randn,
-    )
-    from .client.random import (
-        randn_like as randn_like,
-    )
-    from .client.random import (
-        randperm as randperm,
-    )
-    from .client.tensor import (
-        Tensor as Tensor,
-    )
-    from .config import (
-        Config as Config,
-    )
+    from .client.creation import *  # noqa: F403
+    from .client.functional import *  # noqa: F403
+    from .client.modes import *  # noqa: F403
+    from .client.random import *  # noqa: F403
+    from .client.tensor import Tensor as Tensor
+    from .config import Config as Config
     from .dtypes import DType as DType
     from .dtypes import as_dtype as as_dtype
-    from .dtypes import (
-        bool_ as bool_,
-    )
-    from .dtypes import (
-        float16 as float16,
-    )
-    from .dtypes import (
-        float32 as float32,
-    )
-    from .dtypes import (
-        float64 as float64,
-    )
-    from .dtypes import (
-        get_default_dtype as get_default_dtype,
-    )
-    from .dtypes import (
-        int8 as int8,
-    )
-    from .dtypes import (
-        int16 as int16,
-    )
-    from .dtypes import (
-        int32 as int32,
-    )
-    from .dtypes import (
-        int64 as int64,
-    )
-    from .dtypes import (
-        promote as promote,
-    )
-    from .dtypes import (
-        set_default_dtype as set_default_dtype,
-    )
-    from .dtypes import (
-        uint8 as uint8,
-    )
-    from .errors import (
-        ConfigError as ConfigError,
-    )
-    from .errors import (
-        ConnectionFailed as ConnectionFailed,
-    )
-    from .errors import (
-        DTypeError as DTypeError,
-    )
-    from .errors import (
-        GTError as GTError,
-    )
-    from .errors import (
-        IndexOutOfRange as IndexOutOfRange,
-    )
-    from .errors import (
-        OutOfMemory as OutOfMemory,
-    )
-    from .errors import (
-        ProtocolError as ProtocolError,
-    )
-    from .errors import (
-        SessionError as SessionError,
-    )
-    from .errors import (
-        ShapeError as ShapeError,
-    )
-    from .errors import (
-        WorkerError as WorkerError,
-    )
-    from .errors import (
-        WorkerLost as WorkerLost,
-    )
-    from .session import (
-        connect as connect,
-    )
-    from .session import (
-        disconnect as disconnect,
-    )
-    from .session import (
-        flush as flush,
-    )
-    from .session import (
-        init as init,
-    )
-    from .session import (
-        load_config as load_config,
-    )
-    from .session import (
-        stats as stats,
-    )
-    from .session import (
-        synchronize as synchronize,
-    )
+    from .dtypes import bool_ as bool_
+    from .dtypes import float16 as float16
+    from .dtypes import float32 as float32
+    from .dtypes import float64 as float64
+    from .dtypes import get_default_dtype as get_default_dtype
+    from .dtypes import int8 as int8
+    from .dtypes import int16 as int16
+    from .dtypes import int32 as int32
+    from .dtypes import int64 as int64
+    from .dtypes import promote as promote
+    from .dtypes import set_default_dtype as set_default_dtype
+    from .dtypes import uint8 as uint8
+    from .errors import ConfigError as ConfigError
+    from .errors import ConnectionFailed as ConnectionFailed
+    from .errors import DTypeError as DTypeError
+    from .errors import GTError as GTError
+    from .errors import IndexOutOfRange as IndexOutOfRange
+    from .errors import OutOfMemory as OutOfMemory
+    from .errors import ProtocolError as ProtocolError
+    from .errors import SessionError as SessionError
+    from .errors import ShapeError as ShapeError
+    from .errors import WorkerError as WorkerError
+    from .errors import WorkerLost as WorkerLost
+    from .session import connect as connect
+    from .session import disconnect as disconnect
+    from .session import flush as flush
+    from .session import init as init
+    from .session import load_config as load_config
+    from .session import stats as stats
+    from .session import synchronize as synchronize
 # fmt: on
 
 # fmt: off
