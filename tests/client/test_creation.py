@@ -34,9 +34,6 @@ DATA: list[Any] = [
 
 
 @needs_torch
-@needs_torch
-@needs_torch
-@needs_torch
 @pytest.mark.parametrize("data", DATA, ids=repr)
 def test_tensors_have_the_dtype_that_pytorch_gives_them(data: Any) -> None:
     agree(gt.tensor(data), torch.tensor(data))
@@ -76,9 +73,6 @@ def test_what_is_no_tensor_is_refused() -> None:
 
 
 @needs_torch
-@needs_torch
-@needs_torch
-@needs_torch
 @pytest.mark.parametrize("name", ["zeros", "ones"])
 def test_constants_take_sizes_in_either_form(name: str) -> None:
     mine, theirs = getattr(gt, name), getattr(torch, name)
@@ -91,9 +85,6 @@ def test_constants_take_sizes_in_either_form(name: str) -> None:
         mine(-1)
 
 
-@needs_torch
-@needs_torch
-@needs_torch
 @needs_torch
 @pytest.mark.parametrize("value", [True, 3, 2.5])
 def test_full_takes_the_dtype_of_its_value(value: Any) -> None:
@@ -113,9 +104,6 @@ ARANGES: list[tuple[Any, ...]] = [
 
 
 @needs_torch
-@needs_torch
-@needs_torch
-@needs_torch
 @pytest.mark.parametrize("arguments", ARANGES, ids=repr)
 def test_ranges_agree(arguments: tuple[Any, ...]) -> None:
     agree(gt.arange(*arguments), torch.arange(*arguments))
@@ -128,9 +116,6 @@ def test_ranges_that_lead_nowhere_are_refused() -> None:
             gt.arange(*wrong)
 
 
-@needs_torch
-@needs_torch
-@needs_torch
 @needs_torch
 def test_other_patterns_agree() -> None:
     for arguments in ((0, 1, 5), (3, -2, 4), (0, 1, 1), (0, 1, 0)):
@@ -210,9 +195,6 @@ PRINTED: list[Any] = [
 ]  # fmt: skip
 
 
-@needs_torch
-@needs_torch
-@needs_torch
 @needs_torch
 @pytest.mark.parametrize("data", PRINTED, ids=lambda data: repr(data)[:30])
 def test_tensors_print_as_in_pytorch(data: Any) -> None:

@@ -42,9 +42,6 @@ def compare(ours: nn.Module, theirs: Any, tolerance: float) -> None:
 
 
 @needs_torch
-@needs_torch
-@needs_torch
-@needs_torch
 def test_forward_and_gradients_agree() -> None:
     ours, theirs = pair()
     out, expected = ours(gt.tensor(INPUT)), theirs(torch.tensor(INPUT))
@@ -84,9 +81,6 @@ def train(
 
 
 @needs_torch
-@needs_torch
-@needs_torch
-@needs_torch
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_steps_agree(name: str) -> None:
     kind, options = OPTIMIZERS[name]
@@ -101,9 +95,6 @@ def test_steps_agree(name: str) -> None:
     compare(ours, theirs, 1e-5)
 
 
-@needs_torch
-@needs_torch
-@needs_torch
 @needs_torch
 def test_groups_have_settings_of_their_own() -> None:
     ours, theirs = pair()
@@ -122,9 +113,6 @@ SCHEDULES: dict[str, Callable[[Any, Any], Any]] = {
 
 
 @needs_torch
-@needs_torch
-@needs_torch
-@needs_torch
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_schedules_agree(name: str) -> None:
     ours, theirs = pair()
@@ -140,9 +128,6 @@ def test_schedules_agree(name: str) -> None:
     assert again.last_epoch == 6
 
 
-@needs_torch
-@needs_torch
-@needs_torch
 @needs_torch
 @pytest.mark.parametrize("kind", ["SGD", "Adam", "AdamW"])
 def test_an_optimizer_goes_on_from_its_saved_state(kind: str) -> None:
@@ -240,9 +225,6 @@ def test_the_tree_of_modules_is_named_as_in_pytorch() -> None:
     assert "scale" not in dict(block.named_parameters())
 
 
-@needs_torch
-@needs_torch
-@needs_torch
 @needs_torch
 def test_modules_print_as_in_pytorch() -> None:
     t = torch.nn
@@ -354,9 +336,6 @@ def test_a_module_without_super_init_says_so() -> None:
         nn.Module()()
 
 
-@needs_torch
-@needs_torch
-@needs_torch
 @needs_torch
 @pytest.mark.parametrize("name", ["ReLU", "LeakyReLU", "Tanh", "Sigmoid", "SiLU", "Softplus", "Identity"])
 def test_activation_modules_agree(name: str) -> None:

@@ -84,9 +84,6 @@ WRITES: list[tuple[str, Callable[[Any, Any], Any]]] = [
 
 
 @needs_torch
-@needs_torch
-@needs_torch
-@needs_torch
 @settings(max_examples=150, deadline=None)
 @given(st.data())
 def test_writes_through_views_reach_the_same_elements_as_in_pytorch(data: st.DataObject) -> None:
@@ -114,9 +111,6 @@ def test_writes_through_views_reach_the_same_elements_as_in_pytorch(data: st.Dat
 GRAD_WRITES = [each for each in WRITES if each[0] not in ("clamp_", "tanh_")]
 
 
-@needs_torch
-@needs_torch
-@needs_torch
 @needs_torch
 @settings(max_examples=150, deadline=None)
 @given(st.data())
