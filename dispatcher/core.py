@@ -306,10 +306,11 @@ class Core:
             record.fault = fault
             record.workers.remove(worker)
             record.identities = tuple(other.identity for other in record.workers)
-        for number, collection in list(self.collections.items()):
-            if worker.number in collection.waiting:
-                self._fail_collection(number, fault)
         dead = {record.mesh.number for record in touched}
+        broken = {client.number for client in self.clients.values() if client.mesh and client.mesh.number in dead}
+        for number, collection in list(self.collections.items()):
+            if worker.number in collection.waiting or collection.client in broken:
+                self._fail_collection(number, fault)  # the others' parts are forgotten with the mesh
         for client in self.clients.values():
             if client.mesh is None or client.mesh.number not in dead:
                 continue

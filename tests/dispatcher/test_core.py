@@ -724,6 +724,18 @@ def test_survivors_of_a_broken_mesh_free_what_they_held() -> None:
     ]
 
 
+def test_a_fetch_that_the_lost_worker_had_answered_fails_too() -> None:
+    """The other workers forget their parts with the mesh, so a fetch that waits for them fails at once."""
+    each = pair(mesh=True)
+    each.say("c", m.Fetch(5, 1))
+    (collect,) = each.hears("w1", m.Collect)
+    each.say("w1", m.Part(collect.request, [], False, b""))
+    each.event(Lost(b"w1", "killed"))
+    assert [message.request for message in each.hears("c", m.Failed)] == [5]
+    each.say("w0", m.Part(collect.request, [], True, b""))
+    assert each.hears("c") == []
+
+
 def test_every_worker_hears_of_a_lost_one() -> None:
     """A worker may still stand in a plan of a session that has ended, waiting for a peer; when that dies, it is told."""
     each = pair(mesh=True)
