@@ -14,7 +14,7 @@ from typing import Any, Final
 from gt import messages as m
 from gt import transport
 from gt.errors import GTError, ProtocolError
-from gt.session import host_facts
+from gt.host import host_facts
 
 from .core import Core, Event, Lost, Malformed, Received, Tick
 

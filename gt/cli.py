@@ -170,7 +170,7 @@ def _joined(local: Local, count: int) -> bool:
     from .client.link import SocketLink
     from .client.session import Session
     from .errors import GTError
-    from .session import host_facts
+    from .host import host_facts
 
     session = Session(SocketLink(local.address, local), local.address, keeper=False)
     deadline = time.monotonic() + JOIN_TIMEOUT

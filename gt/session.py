@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import os
-import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .errors import ConfigError, ConnectionFailed
+from .host import CONNECT_TIMEOUT, host_facts
 
 if TYPE_CHECKING:
     from .client.session import Session
     from .config import Config
 
-CONNECT_TIMEOUT = 4.0
-"""Seconds that a service has to answer."""
 START_TIMEOUT = 30.0
 """Seconds that daemons started here have to answer."""
 
@@ -34,16 +32,6 @@ def _read(config: Any) -> Config | None:
     if isinstance(config, dict):
         return schema.Config.from_plain(config)
     raise ConfigError(f"a config is a path or a mapping, not {type(config).__name__}")
-
-
-def host_facts() -> dict[str, Any]:
-    """Who this process is, so that a dispatcher on the same machine can notice its end."""
-    namespace = ""
-    try:
-        namespace = str(Path("/proc/self/ns/pid").readlink())
-    except OSError:
-        pass  # without /proc the dispatcher goes by heartbeats alone
-    return {"pid": os.getpid(), "host": socket.gethostname(), "namespace": namespace}
 
 
 def connect(address: str, *, workers: int | None = None, config: Any = None) -> Session:

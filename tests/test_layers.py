@@ -29,7 +29,10 @@ OWNERS = {
 # The public face and the command line may reach into rooms; these two when they are asked to, never on import.
 LAZY = ("gt/__init__.py", "gt/cli.py")
 ALIASES = ("gt/autograd.py", "gt/nn/__init__.py", "gt/nn/functional.py", "gt/nn/init.py", "gt/optim/__init__.py")
-FACE = (*LAZY, *ALIASES, "gt/__main__.py", "gt/optim/lr_scheduler.py", "gt/session.py", "gt/signal.py")
+STARTERS = ("gt/session.py", "gt/inproc.py", "gt/launch.py")
+FACE = (*LAZY, *ALIASES, *STARTERS, "gt/__main__.py", "gt/optim/lr_scheduler.py", "gt/signal.py")
+# The one way back: a program's first operation starts the default session, and that is the public face's business.
+FIRST_OPERATION = ("client/session.py", "gt.session.init")
 
 
 class Import(NamedTuple):
@@ -98,6 +101,8 @@ def rooms_import_shared_modules_and_themselves(module: Module) -> Iterator[str]:
     room = room_of(module.name)
     for found in module.imports:
         if room is None or found.name.split(".")[0] not in FOLDERS or room_of(found.name) == room:
+            continue
+        if (module.path, found.name) == FIRST_OPERATION and not found.on_import:
             continue
         # What is not a module is a name in one.
         imported = found.name if found.name in NAMES else found.name.rpartition(".")[0]

@@ -20,7 +20,7 @@ from gt import messages as m
 from gt import transport
 from gt.bulk import INLINE, PUT, Frames, Inbox, Key, Outbox, read_header
 from gt.errors import GTError, ProtocolError
-from gt.session import CONNECT_TIMEOUT, host_facts
+from gt.host import CONNECT_TIMEOUT, host_facts
 
 from .backend import backend
 from .core import BulkIn, BulkOut, Core, ToDispatcher, ToPeer

@@ -1,0 +1,21 @@
+"""Who this process is, and how long others wait for it: facts that clients and daemons tell each other."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+from typing import Any, Final
+
+CONNECT_TIMEOUT: Final = 4.0
+"""Seconds that a service has to answer."""
+
+
+def host_facts() -> dict[str, Any]:
+    """Who this process is, so that a dispatcher on the same machine can notice its end."""
+    namespace = ""
+    try:
+        namespace = str(Path("/proc/self/ns/pid").readlink())
+    except OSError:
+        pass  # without /proc the dispatcher goes by heartbeats alone
+    return {"pid": os.getpid(), "host": socket.gethostname(), "namespace": namespace}
