@@ -15,7 +15,7 @@ SOURCES := gt $(ROOMS) tests $(wildcard benchmarks examples)
 TREE := $(VENV)/typecheck
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench format lint types fast clean
+.PHONY: help demo test check bench torch format lint types fast clean
 .DELETE_ON_ERROR:
 
 help: ## say what there is
@@ -31,6 +31,8 @@ check: lint types fast ## format, lint, strict types and the fast tests
 
 bench: $(VENV)/.bench ## measure GT beside NumPy and, when it can be had, PyTorch
 	@$(BIN)/python benchmarks/run.py
+
+torch: $(VENV)/.bench ## install the peer and outside judge, PyTorch, when it can be had; tests without it say so and skip
 
 format: $(VENV)/.installed ## write the one format, and fix what the linter can fix
 	@$(BIN)/ruff format $(SOURCES)
@@ -73,4 +75,4 @@ $(VENV)/.installed: $(VENV)/.python pyproject.toml
 $(VENV)/.bench: $(VENV)/.installed
 	@if [ -z "$(TORCH)" ]; then echo "PyTorch was left out"; \
 	elif $(PIP) install '$(TORCH)'; then touch $@; \
-	else echo "PyTorch could not be installed: measuring without it"; fi
+	else echo "PyTorch could not be installed: going on without it"; fi
