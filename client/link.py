@@ -80,11 +80,11 @@ class SocketLink:
         array = self.waiting_puts.pop(message.tensor, None)
         if array is None:
             return  # the put was interrupted
-        for worker, _, box in message.parts:
+        for worker, identity, box in message.parts:
             part = np.ascontiguousarray(array[tuple(slice(*pair) for pair in box)])
             assert part.shape == extent(tuple((a, b) for a, b in box)), "the dispatcher cuts within the tensor"
             key = (PUT, self.client, message.tensor, worker)
-            for chunk in self.outbox.add(key, part.reshape(-1).view(np.uint8).data):
+            for chunk in self.outbox.add(bytes(identity), key, part.reshape(-1).view(np.uint8).data):
                 self._send_bulk(chunk)
 
     def sending(self, tensor: int) -> bool:
@@ -97,13 +97,12 @@ class SocketLink:
         for key in [key for key in self.outbox.streams if key[2] == tensor]:
             del self.outbox.streams[key]
 
-    def cancel_worker(self, worker: int) -> None:
-        """Send nothing more to a worker that is gone, and expect nothing of it."""
-        for key in [key for key in self.outbox.streams if key[3] == worker]:
-            del self.outbox.streams[key]
-        for key in [key for key in self.arriving if key[3] == worker]:
-            del self.arriving[key]
+    def break_off(self) -> None:
+        """Let no bulk data that is on its way go on: with one worker's parts of the tensors the others' are gone too."""
+        self.outbox.streams.clear()
+        for key in self.arriving:
             self.inbox.close(key)
+        self.arriving.clear()
 
     def ignore(self, message: m.Value) -> None:
         """Hear a part that nobody waits for to its end, so that its worker need not keep it."""

@@ -61,8 +61,8 @@ class Link(Protocol):
     def cancel(self, tensor: int) -> None:
         """Send no more of a bulk put."""
 
-    def cancel_worker(self, worker: int) -> None:
-        """Send nothing more to a worker that is gone, and expect nothing of it."""
+    def break_off(self) -> None:
+        """Let no bulk data that is on its way go on, in or out."""
 
     def ignore(self, message: m.Value) -> None:
         """Hear a part that nobody waits for to its end, so that its worker need not keep it."""
@@ -413,7 +413,7 @@ class Session:
             if future._missing is not None:  # its parts have begun to come, and the rest may never
                 del self.requests[number]
                 future._fail(m.error_of("WorkerLost", message.text))
-        self.link.cancel_worker(message.worker)
+        self.link.break_off()
 
     def _failed(self, message: m.Failed) -> None:
         error = m.error_of(message.kind, message.text)

@@ -677,7 +677,7 @@ class Core:
         )
         for group, quiet in ((holders, False), (silent, True)):
             if group:
-                collect = m.Collect(number, message.request, client.number, message.tensor, quiet)
+                collect = m.Collect(number, message.request, client.number, message.tensor, quiet, client.bulk)
                 self.out.append(Send(group, collect))
         self.counters.fetches += 1
         return True

@@ -43,15 +43,15 @@ class Outbox:
     """The streams that this side sends. A buffer stays alive until its last chunk is on its way or it is dropped."""
 
     def __init__(self) -> None:
-        self.streams: dict[Key, tuple[memoryview, int]] = {}
+        self.streams: dict[Key, tuple[bytes, memoryview, int]] = {}
         self.early: dict[Key, tuple[bytes, int]] = {}
         """Grants for streams that are still to be added: the bulk socket may be faster than the control socket."""
 
-    def add(self, key: Key, buffer: Any) -> Iterator[Frames]:
-        """Offer a buffer (any contiguous bytes-like object, not empty) under `key`; the chunks already granted, if any."""
-        self.streams[key] = (memoryview(buffer).cast("B"), 0)
-        peer, end = self.early.pop(key, (b"", 0))
-        return self.granted(peer, key, end)
+    def add(self, peer: bytes, key: Key, buffer: Any) -> Iterator[Frames]:
+        """Offer a buffer (any contiguous bytes-like object, not empty) to `peer`; the chunks already granted, if any."""
+        self.streams[key] = (peer, memoryview(buffer).cast("B"), 0)
+        early, end = self.early.pop(key, (peer, 0))
+        return self.granted(early, key, end)
 
     def drop_client(self, client: int) -> None:
         """Forget all streams of a client."""
@@ -60,13 +60,15 @@ class Outbox:
                 del table[key]
 
     def granted(self, peer: bytes, key: Key, end: int) -> Iterator[Frames]:
-        """The chunks that `peer` may have now that it granted everything up to byte `end`."""
+        """The chunks that `peer` may have now that it granted everything up to byte `end`. A stranger gets nothing."""
         stream = self.streams.get(key)
         if stream is None:
             if len(self.early) < MAX_EARLY:
                 self.early[key] = (peer, end)
             return
-        view, at = stream
+        receiver, view, at = stream
+        if peer != receiver:
+            return
         while at < min(end, len(view)):
             stop = min(at + CHUNK, len(view))
             yield peer, _header(_DATA, key, at), view[at:stop]
@@ -74,7 +76,7 @@ class Outbox:
         if at == len(view):
             del self.streams[key]
         else:
-            self.streams[key] = (view, at)
+            self.streams[key] = (receiver, view, at)
 
 
 class Inbox:

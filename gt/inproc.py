@@ -136,7 +136,7 @@ class InprocLink:
     def cancel(self, tensor: int) -> None:
         """Nothing is under way."""
 
-    def cancel_worker(self, worker: int) -> None:
+    def break_off(self) -> None:
         """Nothing is under way."""
 
     def ignore(self, message: m.Value) -> None:

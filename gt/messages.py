@@ -237,13 +237,15 @@ class Forget(NamedTuple):
 
 
 class Collect(NamedTuple):
-    """Send the own part of a tensor, or (`silent`) only say whether it is sound. `reply` is the client's own request number."""
+    """Send the own part of a tensor, or (`silent`) only say whether it is sound. `reply` is the client's own request
+    number, `receiver` its bulk identity: nobody else is given the part."""
 
     request: int
     reply: int
     client: int
     tensor: int
     silent: bool
+    receiver: bytes
 
 
 class PeerLost(NamedTuple):

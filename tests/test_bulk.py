@@ -34,7 +34,7 @@ class Wire:
 
     def send(self, key: Key, data: Any) -> bytearray:
         """Offer `data` at one end and open the stream at the other."""
-        self.outbox.add(key, data)
+        self.outbox.add(CLIENT, key, data)
         buffer = bytearray(len(data))
         self.grants.append(self.inbox.open(WORKER, key, buffer))
         return buffer
@@ -121,7 +121,7 @@ def test_chunks_are_memory_of_the_sender() -> None:
     """Chunks are views of the offered buffer: sending copies nothing."""
     data = bytearray(drawn(2, 100))
     outbox = Outbox()
-    outbox.add((GET, 1, 1, 0), data)
+    outbox.add(CLIENT, (GET, 1, 1, 0), data)
     ((_, _, payload),) = outbox.granted(CLIENT, (GET, 1, 1, 0), WINDOW)
     assert payload.obj is data
 
@@ -129,7 +129,7 @@ def test_chunks_are_memory_of_the_sender() -> None:
 def test_a_buffer_is_let_go_with_its_last_chunk() -> None:
     """The outbox holds a buffer exactly until all of it was granted and sent."""
     outbox, key = Outbox(), (PUT, 1, 1, 0)
-    outbox.add(key, bytes(3 * CHUNK))
+    outbox.add(WORKER, key, bytes(3 * CHUNK))
     assert len(list(outbox.granted(WORKER, key, 2 * CHUNK))) == 2
     assert key in outbox.streams
     assert len(list(outbox.granted(WORKER, key, 9 * CHUNK))) == 1
@@ -140,17 +140,26 @@ def test_a_buffer_is_let_go_with_its_last_chunk() -> None:
 def test_a_grant_that_says_less_than_before_sends_nothing() -> None:
     """Grants that come late or again neither repeat chunks nor take anything back."""
     outbox, key = Outbox(), (PUT, 1, 1, 0)
-    outbox.add(key, bytes(4 * CHUNK))
+    outbox.add(WORKER, key, bytes(4 * CHUNK))
     assert len(list(outbox.granted(WORKER, key, 2 * CHUNK))) == 2
     assert list(outbox.granted(WORKER, key, CHUNK)) == []
     assert [read_header(frames[1])[2] for frames in outbox.granted(WORKER, key, 3 * CHUNK)] == [2 * CHUNK]
+
+
+def test_a_stranger_is_given_nothing() -> None:
+    """A stream goes to the peer that it is meant for: what another grants, before it is there or after, changes nothing."""
+    outbox, key = Outbox(), (GET, 1, 1, 0)
+    assert list(outbox.granted(b"stranger", key, WINDOW)) == []
+    assert list(outbox.add(CLIENT, key, bytes(10))) == []
+    assert list(outbox.granted(b"stranger", key, WINDOW)) == []
+    assert [len(payload) for _, _, payload in outbox.granted(CLIENT, key, WINDOW)] == [10]
 
 
 def test_a_client_that_is_gone_is_forgotten() -> None:
     """What was offered to one client is dropped with it; other clients' streams stay."""
     outbox = Outbox()
     for client in (1, 2):
-        outbox.add((GET, client, 5, 0), b"data")
+        outbox.add(CLIENT, (GET, client, 5, 0), b"data")
     outbox.drop_client(1)
     assert list(outbox.streams) == [(GET, 2, 5, 0)]
 
@@ -167,7 +176,7 @@ def test_a_closed_stream_hears_no_more() -> None:
 def test_a_stream_that_nobody_can_keep_is_heard_to_its_end() -> None:
     """A receiver without memory for a stream grants and counts it all the same, so that the sender gets rid of it."""
     wire, key, size = Wire(), (PUT, 1, 1, 0), WINDOW + CHUNK + 1
-    wire.outbox.add(key, bytes(size))
+    wire.outbox.add(CLIENT, key, bytes(size))
     wire.grants.append(wire.inbox.ignore(WORKER, key, size))
     while wire.grants or wire.chunks:
         if wire.grants:
@@ -254,7 +263,7 @@ def test_a_grant_that_overtakes_its_stream_is_not_lost() -> None:
     peer, header, _ = inbox.open(b"sender", key, arrived)
     _, _, end = read_header(header)
     assert list(outbox.granted(peer, key, end)) == []
-    chunks = list(outbox.add(key, bytes(3 * CHUNK)))
+    chunks = list(outbox.add(peer, key, bytes(3 * CHUNK)))
     assert len(chunks) == 3
     assert outbox.streams == outbox.early == {}
 
@@ -265,7 +274,7 @@ def test_nothing_is_granted_beyond_the_end_of_a_stream() -> None:
     key = (PUT, 1, 2, 3)
     size = 2 * WINDOW + 5
     pending = [inbox.open(b"sender", key, bytearray(size))]
-    assert list(outbox.add(key, bytes(size))) == []
+    assert list(outbox.add(b"receiver", key, bytes(size))) == []
     while pending:
         _, header, _ = pending.pop(0)
         assert outbox.streams, "every grant finds its stream"

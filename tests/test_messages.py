@@ -38,7 +38,7 @@ SAMPLES: tuple[Any, ...] = (
     m.Store(10, 3, 7, ["f32", [2]], 1, "S0|R", b"g1", b""),
     m.Release(3, [7]),
     m.Forget(3),
-    m.Collect(6, 4, 3, 7, True),
+    m.Collect(6, 4, 3, 7, True, b"c"),
     m.PeerLost(1, "killed"),
     m.Done(9),
     m.Poisoned(9, 3, "WorkerError", "no memory"),

@@ -161,7 +161,7 @@ class Shell:
         if send.array.nbytes <= INLINE:
             self._say(send.message._replace(data=send.array.tobytes()))
         else:
-            for chunk in self.outbox.add(send.key, send.array.reshape(-1).view(np.uint8).data):
+            for chunk in self.outbox.add(send.receiver, send.key, send.array.reshape(-1).view(np.uint8).data):
                 self._send_bulk(chunk)
             self._say(send.message._replace(bulk=True))
 

@@ -51,6 +51,7 @@ class BulkOut(NamedTuple):
 
     message: m.Part
     key: Key
+    receiver: bytes
     array: np.ndarray[Any, Any]
 
 
@@ -251,7 +252,7 @@ class Core:
             self.out.append(ToDispatcher(m.Part(message.request, [], False, b"")))
         else:
             key = (GET, message.client, message.reply, self.number)
-            self.out.append(BulkOut(m.Part(message.request, [], False, b""), key, array))
+            self.out.append(BulkOut(m.Part(message.request, [], False, b""), key, bytes(message.receiver), array))
 
     def _missing(self, tensor: int) -> Poison:
         """What stands for a tensor that should be here and is not: its reader fails, and nobody else."""

@@ -313,7 +313,7 @@ def test_what_follows_waits_its_turn() -> None:
     group, plan, _ = gathered(2)
     group.tell(0, group.execute(plan, [1]))
     group.tell(0, m.Release(CLIENT, [101]))
-    group.tell(0, m.Collect(1, 1, CLIENT, 101, True))
+    group.tell(0, m.Collect(1, 1, CLIENT, 101, True, b"c"))
     assert len(group.cores[0].queue) == 2
     assert 1 in group.cores[0].stores[CLIENT]
     group.tell(1, m.Execute(2, plan, CLIENT, 100, [1], [], [], []))
@@ -474,9 +474,9 @@ def test_memory_that_a_fetch_cannot_have_is_the_fault_of_the_fetch() -> None:
     group.store(1, numbers(1, 1))
     plan, _ = group.define(one("expand", spec(float32, (1, 1)), shape=(1 << 24, 1 << 24)), [WHOLE])
     group.tell(0, group.execute(plan, [1]))
-    (part,) = group.tell(0, m.Collect(1, 1, CLIENT, 100, False))
+    (part,) = group.tell(0, m.Collect(1, 1, CLIENT, 100, False, b"c"))
     assert part.fault[0] == "OutOfMemory"
-    assert group.tell(0, m.Collect(2, 2, CLIENT, 100, True)) == [m.Part(2, [], False, b"")]
+    assert group.tell(0, m.Collect(2, 2, CLIENT, 100, True, b"c")) == [m.Part(2, [], False, b"")]
 
 
 def test_memory_that_a_move_cannot_have_reaches_everybody_as_a_fault() -> None:
@@ -521,7 +521,7 @@ def test_a_tensor_that_is_not_there_is_a_fault() -> None:
     plan, _ = group.define(one("neg", spec(float32, (3,))), [WHOLE])
     group.tell(0, group.execute(plan, [55]))
     assert "tensor 55 is not on worker 0" in group.stored(100).fault[1]
-    (part,) = group.tell(0, m.Collect(1, 1, CLIENT, 56, False))
+    (part,) = group.tell(0, m.Collect(1, 1, CLIENT, 56, False, b"c"))
     assert "tensor 56 is not on worker 0" in part.fault[1]
 
 
@@ -667,7 +667,7 @@ def test_a_client_is_forgotten_in_its_turn() -> None:
     group, plan, _ = gathered(2)
     run = group.execute(plan, [1])
     group.tell(0, run)
-    group.tell(0, m.Collect(1, 1, CLIENT, 101, False))
+    group.tell(0, m.Collect(1, 1, CLIENT, 101, False, b"c"))
     assert group.tell(0, m.Forget(CLIENT)) == []
     group.tell(1, run)
     group.settle()
@@ -678,11 +678,11 @@ def test_a_fetch_sends_the_own_part() -> None:
     """A fetch is answered with this worker's part, under the key of the client's own request; a silent one with none."""
     group = ranks(2)
     group.store(1, numbers(4, 2), CUT)
-    (part,) = group.tell(1, m.Collect(8, 3, CLIENT, 1, False))
+    (part,) = group.tell(1, m.Collect(8, 3, CLIENT, 1, False, b"c"))
     assert isinstance(part, BulkOut)
-    assert (part.message, part.key) == (m.Part(8, [], False, b""), (GET, CLIENT, 3, 1))
+    assert (part.message, part.key, part.receiver) == (m.Part(8, [], False, b""), (GET, CLIENT, 3, 1), b"c")
     np.testing.assert_array_equal(part.array, numbers(4, 2)[2:])
-    assert group.tell(0, m.Collect(9, 3, CLIENT, 1, True)) == [m.Part(9, [], False, b"")]
+    assert group.tell(0, m.Collect(9, 3, CLIENT, 1, True, b"c")) == [m.Part(9, [], False, b"")]
 
 
 def test_a_fetch_of_poison_sends_the_error() -> None:
@@ -693,7 +693,7 @@ def test_a_fetch_of_poison_sends_the_error() -> None:
     plan, _ = group.define(picking(), [WHOLE, WHOLE])
     group.tell(0, group.execute(plan, [1, 2]))
     for silent in (True, False):
-        (part,) = group.tell(0, m.Collect(1, 1, CLIENT, 101, silent))
+        (part,) = group.tell(0, m.Collect(1, 1, CLIENT, 101, silent, b"c"))
         assert part.fault[0] == "IndexOutOfRange"
 
 
