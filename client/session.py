@@ -8,14 +8,15 @@ is there, when the session fails, or when the service has been silent for too lo
 from __future__ import annotations
 
 import atexit
+import importlib
 import itertools
 import logging
 import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any, Final, Protocol
 from weakref import WeakKeyDictionary, WeakSet
 
@@ -177,7 +178,8 @@ class Session:
         self.link = link
         self.name = name
         self.pid = os.getpid()
-        self.lock = threading.RLock()
+        self._exclusive = _Exclusive()
+        self.lock = self._exclusive.lock
         self.definitions = Definitions()
         self.builders: WeakSet[Builder] = WeakSet()
         self.orphans: list[int] = []
@@ -217,11 +219,9 @@ class Session:
 
     # out
 
-    @contextmanager
-    def exclusive(self) -> Iterator[None]:
+    def exclusive(self) -> AbstractContextManager[None]:
         """While it lasts no other thread sends, and Ctrl-C is put off: what is sent and what is remembered agree."""
-        with self.lock, _interrupts_put_off():
-            yield
+        return self._exclusive
 
     def sink(self, messages: list[Any]) -> None:
         """Send what a flush made. Never waits."""
@@ -471,27 +471,43 @@ def _keep(session: Session, stop: threading.Event) -> None:
             session.pump()
 
 
-_set_handler: Final[Callable[..., Any]] = getattr(signal.signal, "__wrapped__", signal.signal)
-"""`signal.signal` without its conversion of numbers to enumerations, which takes ten times as long as the rest."""
+_signals: Final[Any] = importlib.import_module("_signal")
+"""The module under `signal`, which adds conversions to enumerations that take ten times as long as the rest."""
 
 
-@contextmanager
-def _interrupts_put_off() -> Iterator[None]:
-    """In the main thread, Ctrl-C inside the `with` takes effect at its end."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    if signal.getsignal(signal.SIGINT) is None:  # installed by other means than Python's, which could not set it again
-        yield
-        return
-    pressed: list[Any] = []
-    handler = _set_handler(signal.SIGINT, lambda *details: pressed.append(details))
-    try:
-        yield
-    finally:
-        _set_handler(signal.SIGINT, handler)
-    if pressed and callable(handler):
-        handler(*pressed[0])
+class _Exclusive:
+    """A session's lock, and in the main thread Ctrl-C put off until the lock is free again. Re-entrant."""
+
+    __slots__ = ("depth", "handler", "lock", "pressed")
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.depth = 0
+        self.handler: Any = None
+        self.pressed: list[Any] = []
+
+    def __enter__(self) -> None:
+        self.lock.acquire()
+        self.depth += 1
+        if self.depth == 1 and threading.current_thread() is threading.main_thread():
+            # None: installed by other means than Python's, which could not set it again
+            self.handler = _signals.getsignal(signal.SIGINT)
+            if self.handler is not None:
+                _signals.signal(signal.SIGINT, self._put_off)
+
+    def _put_off(self, *details: Any) -> None:
+        self.pressed.append(details)
+
+    def __exit__(self, *_: object) -> None:
+        self.depth -= 1
+        handler, pressed = None, []
+        if self.depth == 0 and self.handler is not None:
+            handler, self.handler = self.handler, None
+            _signals.signal(signal.SIGINT, handler)
+            pressed, self.pressed = self.pressed, []
+        self.lock.release()
+        if pressed and callable(handler):
+            handler(*pressed[0])
 
 
 # the default session

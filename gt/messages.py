@@ -362,6 +362,19 @@ def _checks(kind: type[Any]) -> tuple[tuple[str, str, Callable[[object], bool]],
 
 _CHECKS: Final = tuple(_checks(kind) for kind in CODES)
 _HAS_DATA: Final = tuple("data" in kind._fields for kind in CODES)
+_PLAIN: Final = {"an integer": int, "a string": str, "true or false": bool, "bytes": bytes}
+_TYPES: Final = tuple(
+    {
+        tuple(_PLAIN.get(form, dict if form == "a mapping" else list) for _, form, _ in checks[: -1 if data else None])
+        + ((buffer,) if data else ())
+        for buffer in (bytes, memoryview)
+    }
+    for checks, data in zip(_CHECKS, _HAS_DATA, strict=True)
+)
+"""The types that the fields of each message have when nothing is wrong; msgpack itself bounds integers."""
+_INSIDE: Final = tuple(
+    tuple((at, holds) for at, (_, form, holds) in enumerate(checks) if form not in _PLAIN) for checks in _CHECKS
+)
 
 
 def encode(message: Message, number: int = 0) -> list[Any]:
@@ -396,9 +409,14 @@ def decode(frames: Sequence[Any]) -> tuple[int, Any]:
         raise ProtocolError(f"{kind.__name__} has no data frame")
     if len(fields) != len(checks):
         raise ProtocolError(f"{kind.__name__} has {len(checks)} fields, not {len(fields)}")
-    for value, (name, form, holds) in zip(fields, checks, strict=True):
-        if not holds(value):
-            raise ProtocolError(f"{kind.__name__}.{name} is {form}")
+    if tuple(map(type, fields)) not in _TYPES[code]:
+        for value, (name, form, holds) in zip(fields, checks, strict=True):
+            if not holds(value):
+                raise ProtocolError(f"{kind.__name__}.{name} is {form}")
+    else:  # the usual case: only what is inside of lists and mappings is left to check
+        for at, holds in _INSIDE[code]:
+            if not holds(fields[at]):
+                raise ProtocolError(f"{kind.__name__}.{checks[at][0]} is {checks[at][1]}")
     return number, kind._make(fields)
 
 
