@@ -48,7 +48,7 @@ class Value:
 class Signature:
     """All of an instruction but which tensors it reads: interned, so that an equal one is this very object."""
 
-    __slots__ = ("attributes", "backward", "differentiable", "op", "operands", "results", "saves", "tag")
+    __slots__ = ("attributes", "backward", "differentiable", "op", "operands", "result", "results", "saves", "tag")
 
     def __init__(
         self,
@@ -62,6 +62,7 @@ class Signature:
         self.attributes = attributes
         self.operands = operands
         self.results = results
+        self.result = results[0]
         self.tag = tag
         self.differentiable: Any = None
         """The gradient rule, when the op has one; set by whoever made the signature."""
@@ -186,7 +187,7 @@ class Builder:
                     self.scalars.append(operand)
             record = self.record
             record.append(tuple(entry))
-            value = Value(self, base + len(record) - 1, signature.results[0])
+            value = Value(self, base + len(record) - 1, signature.result)
         except BaseException:
             self._undo()
             raise
@@ -212,7 +213,7 @@ class Builder:
                 self.scalars += numbers
             record = self.record
             record.append((signature, at))
-            value = Value(self, base + len(record) - 1, signature.results[0])
+            value = Value(self, base + len(record) - 1, signature.result)
         except BaseException:
             self._undo()
             raise
@@ -238,7 +239,7 @@ class Builder:
                 second = ~self.inputs.setdefault(b.id, len(self.inputs))
             record = self.record
             record.append((signature, first, second))
-            value = Value(self, base + len(record) - 1, signature.results[0])
+            value = Value(self, base + len(record) - 1, signature.result)
         except BaseException:
             self._undo()
             raise
