@@ -138,6 +138,8 @@ class Shell:
         for peer in (*self.core.clients, *self.core.workers):
             transport.send(self.control, [peer, *m.encode(m.Goodbye("", "the dispatcher was stopped"))])
         log.info("stopped")
+        for socket in (self.control, self.bulk):
+            transport.unlink(socket)
         self.control.close(linger=200)
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import socket as socketlib
+from pathlib import Path
 from typing import Any, Final
 
 import zmq
@@ -69,15 +71,37 @@ def check_bind(address: str) -> None:
 def bind(kind: int, address: str) -> zmq.Socket[bytes]:
     """A socket listening at `address` (checked). Raises `AddressInUse` or `Refused`."""
     check_bind(address)
+    if address.startswith("ipc://") and _answers(address.removeprefix("ipc://")):
+        raise AddressInUse(_IN_USE.format(address))  # ZeroMQ would take the path away from whoever listens there
     socket = _socket(kind)
     try:
         socket.bind(address)
     except zmq.ZMQError as error:
         socket.close()
         if error.errno == zmq.EADDRINUSE:
-            raise AddressInUse(f"{address} is in use by another process; choose another --address") from None
+            raise AddressInUse(_IN_USE.format(address)) from None
         raise Refused(f"cannot listen at {address}: {error.strerror or error}") from None
     return socket
+
+
+_IN_USE: Final = "{} is in use by another process; choose another --address"
+
+
+def _answers(path: str) -> bool:
+    """Whether anybody listens at the path of a socket."""
+    with socketlib.socket(socketlib.AF_UNIX) as probe:
+        try:
+            probe.connect(path)
+        except OSError:
+            return False
+    return True
+
+
+def unlink(socket: zmq.Socket[bytes]) -> None:
+    """Remove the path at which a socket listens, if it is one: ZeroMQ leaves it when the process ends."""
+    address = endpoint(socket)
+    if address.startswith("ipc://"):
+        Path(address.removeprefix("ipc://")).unlink(missing_ok=True)
 
 
 def router(address: str) -> zmq.Socket[bytes]:

@@ -1,0 +1,202 @@
+"""Real processes for tests: daemons by the command line, client programs, and the watch over what they leave behind.
+
+Nothing here sleeps: whoever waits waits for a line, for the end of a process, or for its time to run out.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import textwrap
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+TIMEOUT = 30.0
+"""Seconds that a process has to do what it is waited for; far more than it needs, for slow machines."""
+
+COMMAND = [sys.executable, "-c", "from gt.cli import main; main()"]
+PROGRAM = """
+import os, signal, sys, time
+import numpy as np
+import gt
+
+def say(*words):
+    print(*words, flush=True)
+
+def hear():
+    return sys.stdin.readline().strip()
+
+def daemons():
+    from gt.client.session import current
+    return [process.pid for _, process in current().link.local.children]
+"""
+"""What every client program begins with."""
+
+
+class Process:
+    """One child process. Its lines (stdout and stderr together) are gathered as they come."""
+
+    def __init__(self, name: str, arguments: list[str], environment: dict[str, str]) -> None:
+        self.name = name
+        self.lines: list[str] = []
+        self._fresh: queue.Queue[str | None] = queue.Queue()
+        self._child = subprocess.Popen(
+            arguments,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    @property
+    def pid(self) -> int:
+        return self._child.pid
+
+    def _read(self) -> None:
+        assert self._child.stdout is not None
+        for line in self._child.stdout:
+            self._fresh.put(line.rstrip("\n"))
+        self._fresh.put(None)
+
+    def expect(self, text: str, timeout: float = TIMEOUT) -> str:
+        """The next line that has `text` in it."""
+        deadline = time.monotonic() + timeout
+        while True:
+            try:
+                line = self._fresh.get(timeout=max(0.0, deadline - time.monotonic()))
+            except queue.Empty:
+                raise AssertionError(f"{self.name} did not say {text!r} in {timeout:g} s, but {self.lines}") from None
+            if line is None:
+                raise AssertionError(f"{self.name} ended without saying {text!r}, but {self.lines}")
+            self.lines.append(line)
+            if text in line:
+                return line
+
+    def say(self, line: str = "go on") -> None:
+        assert self._child.stdin is not None
+        self._child.stdin.write(line + "\n")
+        self._child.stdin.flush()
+
+    def signal(self, number: int) -> None:
+        self._child.send_signal(number)
+
+    def wait(self, timeout: float = TIMEOUT) -> int:
+        """Its exit status; all its lines are in `lines` then."""
+        try:
+            status = self._child.wait(timeout)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"{self.name} goes on after {timeout:g} s; it said {self.lines}") from None
+        self._reader.join(TIMEOUT)
+        while (line := self._fresh.get(timeout=TIMEOUT)) is not None:
+            self.lines.append(line)
+        self._fresh.put(None)
+        return status
+
+    def running(self) -> bool:
+        return self._child.poll() is None
+
+    def close(self) -> None:
+        """End it, if it has not ended: kindly, then not."""
+        if self.running():
+            self.signal(signal.SIGCONT)
+            self.signal(signal.SIGTERM)
+            try:
+                self._child.wait(TIMEOUT)
+            except subprocess.TimeoutExpired:
+                self._child.kill()
+                self._child.wait()
+        self._reader.join(TIMEOUT)
+        for pipe in (self._child.stdin, self._child.stdout):
+            assert pipe is not None
+            try:
+                pipe.close()
+            except BrokenPipeError:
+                pass  # a line that a killed child never read
+
+
+def ends(pid: int, timeout: float = TIMEOUT) -> bool:
+    """Whether a process, of whomever, ends in time."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    try:
+        poll = select.poll()
+        poll.register(descriptor, select.POLLIN)
+        return bool(poll.poll(timeout * 1000))
+    finally:
+        os.close(descriptor)
+
+
+class Machine:
+    """Processes with a temp folder of their own, and what they leave in it."""
+
+    def __init__(self) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="gt-test-", dir="/tmp")  # a socket's path must be short
+        self.temp = Path(self._folder.name)
+        self.processes: list[Process] = []
+        self.environment = {**os.environ, "TMPDIR": str(self.temp), "GT_LOG_LEVEL": "warning", "PYTHONUNBUFFERED": "1"}
+        self.environment.pop("GT_CONFIG", None)
+        self._shared = self._shared_memory()
+
+    @staticmethod
+    def _shared_memory() -> set[str]:
+        folder = Path("/dev/shm")
+        return {entry.name for entry in folder.iterdir() if "gt" in entry.name} if folder.is_dir() else set()
+
+    def start(self, name: str, arguments: list[str]) -> Process:
+        process = Process(name, arguments, self.environment)
+        self.processes.append(process)
+        return process
+
+    def command(self, *arguments: str) -> Process:
+        """`gt` with these arguments."""
+        return self.start(f"gt {' '.join(arguments)}", [*COMMAND, *arguments])
+
+    def program(self, code: str, *arguments: str) -> Process:
+        """A client program, which begins as they all do."""
+        return self.start("the program", [sys.executable, "-c", PROGRAM + textwrap.dedent(code), *arguments])
+
+    def service(self, workers: int, *arguments: str) -> tuple[str, Process, list[Process]]:
+        """A dispatcher on a port of the system's choice and its workers: (address, dispatcher, workers by number)."""
+        dispatcher = self.command(
+            "dispatcher", "--address", "tcp://127.0.0.1:*", "--workers", str(workers), "--log-level", "info", *arguments
+        )
+        address = dispatcher.expect("listening at").split()[-1]
+        started = []
+        for number in range(workers):
+            worker = self.command("worker", "--address", address, "--device", "cpu", "--log-level", "info")
+            worker.expect(f"worker {number} on cpu")
+            started.append(worker)
+        return address, dispatcher, started
+
+    def left(self) -> list[str]:
+        """What lies in the temp folder and in shared memory that was not there before."""
+        shared = [f"/dev/shm/{name}" for name in self._shared_memory() - self._shared]
+        return [*(str(path.relative_to(self.temp)) for path in self.temp.rglob("*")), *shared]
+
+    def close(self) -> None:
+        """End what still runs, clients before daemons."""
+        for process in reversed(self.processes):
+            process.close()
+
+    def remove(self) -> None:
+        self._folder.cleanup()
+
+
+def seconds(line: str) -> float:
+    """The number at the end of a line."""
+    return float(line.rsplit(maxsplit=1)[-1])
+
+
+__all__: list[Any] = ["COMMAND", "PROGRAM", "TIMEOUT", "Machine", "Process", "ends", "seconds"]
