@@ -7,6 +7,7 @@ that is shorter than the others. It runs on one worker and on four under `config
 from __future__ import annotations
 
 import gc
+import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -99,7 +100,7 @@ def test_a_loop_soon_makes_nothing_new(workers: int, config: str | None) -> None
         made[epoch, number] = counted["definitions_made"], counted["plans_made"]
     last = (DIGITS - 1) // BATCH
     places = list(made)
-    grew = [now for before, now in zip(places, places[1:], strict=False) if made[now] != made[before]]
+    grew = [now for before, now in itertools.pairwise(places) if made[now] != made[before]]
     late = [place for place in grew if place > (0, 2) and place != (0, last)]
     assert not late, f"new definitions or plans (epoch, step) at {late}: {made}"
 
