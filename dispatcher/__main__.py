@@ -199,6 +199,8 @@ def serve(
     try:
         shell.run()
     finally:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, signal.SIG_IGN)  # once is enough: the rest of this is the orderly end
         if folder is not None:
             shutil.rmtree(folder, ignore_errors=True)
     return 0

@@ -273,6 +273,8 @@ def serve(
     try:
         return shell.run()
     finally:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, signal.SIG_IGN)  # once is enough: the rest of this is the orderly end
         shell.close()
         if folder is not None and shell.orphaned:
             shutil.rmtree(folder, ignore_errors=True)
