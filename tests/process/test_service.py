@@ -231,6 +231,39 @@ def test_a_worker_killed_during_bulk_transfers(machine: Machine) -> None:
     left_by_kill(machine, workers[1])
 
 
+def test_a_large_put_behind_a_waiting_plan(machine: Machine) -> None:
+    """A put that a worker hears of while a plan waits for a peer is taken in as soon as that plan is done."""
+    address, _, workers = machine.service(2)
+    gt.connect(address)
+    program = machine.program(
+        """
+        config = {"mesh": {"data": 2}, "sharding_config": {"net": {"strategy": "data_parallel"}}}
+        gt.connect(sys.argv[1], config=config)
+        with gt.signal.context("net"):
+            x = gt.tensor(np.ones((4, 4), np.float32))
+            x.numpy()
+            say("ready")
+            hear()
+            total = x.sum()
+            gt.flush()
+            array = np.arange(2_000_000, dtype=np.float32).reshape(2, -1)
+            y = gt.tensor(array)
+        assert (y.numpy() == array).all()
+        say("sum", total.item())
+        """,
+        address,
+    )
+    program.expect("ready")
+    before = gt.stats()["service"]["puts"]
+    workers[1].signal(signal.SIGSTOP)
+    program.say()
+    while gt.stats()["service"]["puts"] == before:
+        pass  # until the other worker, which waits for the stopped one, has the put before it
+    workers[1].signal(signal.SIGCONT)
+    program.expect("sum 16.0")
+    assert program.wait() == 0
+
+
 def test_a_killed_client_of_a_shared_service(machine: Machine) -> None:
     """A client that is killed is forgotten by the service at once: its tensors are gone, others go on."""
     address, dispatcher, _ = machine.service(1)
