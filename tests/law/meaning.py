@@ -276,6 +276,12 @@ MEANINGS: Final[dict[str, Meaning]] = {
     "div": Meaning(
         lambda a, b: a / (b * b + 1), lambda a, b: a / (b * b + a.dtype.type(1)), exact="factor", grows="product"
     ),
+    "power_of": Meaning(
+        lambda a, b: (a * a + 1) ** gt.tanh(b),
+        lambda a, b: (a * a + a.dtype.type(1)) ** np.tanh(b),
+        exact="no",
+        grows="product",
+    ),
     "maximum": Meaning(_called(gt.maximum), _binary(np.maximum), kink=_difference),
     "minimum": Meaning(_called(gt.minimum), _binary(np.minimum), kink=_difference),
     "floor_divide": Meaning(

@@ -341,7 +341,7 @@ def divide(d: Drawer) -> None:
     y = _partner(d, x, lambda slot: slot.dtype == dtype)
     shape = broadcast(d.slots[x].shape, d.slots[y].shape)
     assert shape is not None
-    d.emit("div", [x, y], d.fresh(shape, dtype, x, y))
+    d.emit(d.pick(("div", "power_of")), [x, y], d.fresh(shape, dtype, x, y))
 
 
 def whole_division(d: Drawer) -> None:
@@ -403,7 +403,7 @@ def cast(d: Drawer) -> None:
 
 
 def matmul(d: Drawer) -> None:
-    x = d.tensor(lambda slot: slot.ndim >= 1 and slot.dtype in ("f8", "f4", "i8"))
+    x = d.tensor(lambda slot: slot.ndim >= 1 and slot.dtype != "b1")
     a = d.slots[x]
     inner = a.shape[-1]
     y = None

@@ -1,7 +1,7 @@
 """The law: random programs under random configs, on one to five workers, see what one worker sees, and NumPy.
 
 What is drawn and how it is judged is in `programs.py`, `places.py`, `meaning.py` and `running.py`; thousands more are
-run by `PYTHONPATH=tests python -m law FIRST COUNT`. What it once found stands in `test_found.py`.
+run by `PYTHONPATH=tests python -m law FIRST COUNT`.
 """
 
 from __future__ import annotations
