@@ -63,6 +63,7 @@ class View:
 
     def write(self, view: Tensor, new: Tensor) -> None:
         """Make `new` the view's value, in the base too."""
+        new = core.Tensor(new._current(), new._edge)  # it may be the base, or another view of it, which changes now
         self.refresh(view)
         base = self.base
         if self.op == "detach":

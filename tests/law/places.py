@@ -6,7 +6,13 @@ Everything drawn is valid for the number of workers that is drawn with it.
 from __future__ import annotations
 
 import itertools
+import math
 from typing import Any, Final, NamedTuple
+
+from gt.config import Config
+from gt.dispatcher.policy import resolve
+from gt.errors import ConfigError
+from gt.placement import uniform_mesh
 
 from .programs import SIGNALS, Draws
 
@@ -41,7 +47,21 @@ def draw_place(draws: Draws) -> Place:
     for name in names:
         if draws.below(3) == 2:
             rules[name]["backward"] = _pick(draws, names)
-    return Place(workers, {"mesh": mesh, "sharding_config": rules}, codec=draws.below(6) == 5)
+    config: dict[str, Any] = {"mesh": mesh, "sharding_config": rules}
+    if draws.below(5) == 4 and _fits({"sharding_config": rules}, workers):
+        del config["mesh"]
+    return Place(workers, config, codec=draws.below(6) == 5)
+
+
+def _fits(config: dict[str, Any], workers: int) -> bool:
+    """Whether a config without a mesh of its own is valid."""
+    try:
+        known = Config.from_plain(config)
+        axes = known.mesh_for(workers)
+        resolve(known, uniform_mesh(1, axes, tuple(range(math.prod(axes.values())))))
+    except ConfigError:
+        return False
+    return True
 
 
 def _mesh(draws: Draws, workers: int) -> dict[str, int]:
@@ -76,10 +96,7 @@ def _rule(draws: Draws, mesh: dict[str, int]) -> dict[str, Any]:
     if dimension is not None:
         rule["dimension"] = dimension
     if draws.below(2):
-        size = 1
-        for length in mesh.values():
-            size *= length
-        rule["replicas"] = size // mesh[axis]
+        rule["replicas"] = math.prod(mesh.values()) // mesh[axis]
     return rule
 
 
