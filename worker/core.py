@@ -27,7 +27,8 @@ from gt.placement import Mesh, parse_layout
 from gt.spec import unpack_spec
 
 from .backend import Backend
-from .program import Move, Program, Step, assemble, compile_plan, describe, pieces
+from .exchange import Move, assemble, pieces
+from .program import Program, Step, compile_plan, describe
 
 PEER_TIMEOUT: Final = 600.0
 """Seconds that a plan waits for a peer's piece before it goes on without, saying whom it waited for."""

@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from gt.instruction import INPUT, MOVE, OUTPUT, SCALAR, Instruction, Plan, print_instruction, ref
-from gt.partition import Box, Transfer, box, extent, receives, relative, sends
-from gt.placement import Mesh, Partial
+from gt.partition import box, extent
+from gt.placement import Mesh
 from gt.spec import Spec, spec
 
 from .backend import Backend
 from .call import Call
+from .exchange import Move, compile_move
 from .kernels import KERNELS
 
 Slots = list[Any]
@@ -34,24 +35,6 @@ class Step:
     tensors: tuple[int, ...]
     writes: int
     dead: tuple[int, ...]
-    instruction: Instruction
-
-
-@dataclass(slots=True)
-class Move:
-    """One redistribution, from this rank's side. `number` is its place among the plan's instructions."""
-
-    number: int
-    source: int
-    target: int
-    dead: tuple[int, ...]
-    held: Box
-    wanted: Box
-    sends: tuple[Transfer, ...]
-    receives: tuple[Transfer, ...]
-    reduce: str | None
-    shape: tuple[int, ...]
-    spec: Spec
     instruction: Instruction
 
 
@@ -156,28 +139,12 @@ class _Compiler:
     def move(self, at: int, instruction: Instruction) -> Move:
         (source,) = instruction.inputs
         number = instruction.outputs[0]
-        whole = self.plan.values[number]
         before, after = self.plan.layout(source), self.plan.layouts[number]
-        operations = {
-            old.op
-            for old, new in zip(before, after, strict=True)
-            if isinstance(old, Partial) and not isinstance(new, Partial)
-        }
-        assert len(operations) <= 1, "the planner reduces by one operation at a time"
-        wanted = box(whole.shape, after, self.mesh, self.rank)
-        return Move(
-            at,
-            self.slot(source),
-            self.slot(ref(OUTPUT, number)),
-            tuple(self.dead.get(at, ())),
-            box(whole.shape, before, self.mesh, self.rank),
-            wanted,
-            tuple(t for t in sends(whole.shape, before, after, self.mesh, self.rank) if t.target != self.rank),
-            tuple(receives(whole.shape, before, after, self.mesh, self.rank)),
-            operations.pop() if operations else None,
-            extent(wanted),
-            whole,
-            instruction,
+        target = self.slot(ref(OUTPUT, number))
+        dead = tuple(self.dead.get(at, ()))
+        whole = self.plan.values[number]
+        return compile_move(
+            instruction, at, whole, before, after, self.mesh, self.rank, self.slot(source), target, dead
         )
 
 
@@ -231,47 +198,6 @@ def _failing(error: Exception) -> Callable[..., Any]:
         raise error
 
     return kernel
-
-
-def pieces(move: Move, held: Any, backend: Backend) -> list[tuple[int, Any]]:
-    """(target rank, contiguous array of NumPy) for each transfer that this rank sends."""
-    contiguous, to_host = backend.xp.ascontiguousarray, backend.to_host
-    return [(t.target, to_host(contiguous(held[relative(t.part, move.held)]))) for t in move.sends]
-
-
-def assemble(move: Move, held: Any, arrived: dict[int, Any], xp: Any) -> Any:
-    """The moved value's local part, from the own part and the pieces by source rank.
-
-    Contributions to the same part are reduced in order of rank, so that every replica adds in the same order.
-    """
-    own = move.instruction
-    if len(move.receives) == 1 and move.receives[0].part == move.wanted:
-        (only,) = move.receives
-        if only.source != only.target:
-            return arrived[only.source]
-        part = held[relative(only.part, move.held)]
-        return part if part.nbytes == held.nbytes else part.copy()
-    out = xp.empty(move.shape, move.spec.dtype.numpy)
-    filled: set[Box] = set()
-    for transfer in move.receives:
-        if transfer.source == transfer.target:
-            piece = held[relative(transfer.part, move.held)]
-        else:
-            piece = arrived[transfer.source]
-        at = relative(transfer.part, move.wanted)
-        if transfer.part not in filled:
-            filled.add(transfer.part)
-            out[at] = piece
-        else:
-            assert move.reduce is not None, f"{own.op}: two sources for one part"
-            out[at] = _reducer(move.reduce, xp)(out[at], piece)
-    return out
-
-
-def _reducer(operation: str, xp: Any) -> Callable[..., Any]:
-    """The ufunc of a partial placement's operation."""
-    found: Callable[..., Any] = {"sum": xp.add, "prod": xp.multiply, "max": xp.maximum, "min": xp.minimum}[operation]
-    return found
 
 
 def describe(program: Program, instruction: Instruction) -> str:
