@@ -57,6 +57,30 @@ def format_layout(layout: Layout) -> str:
     return "|".join(map(str, layout))
 
 
+def collective_name(before: Layout, after: Layout) -> str:
+    """What the field calls the way from one layout to another; empty when no worker needs what another holds.
+
+    Where several mesh axes change in different ways, their names are joined by ` + `.
+    """
+    names = (_collective(old, new) for old, new in zip(before, after, strict=True))
+    return " + ".join(dict.fromkeys(name for name in names if name))
+
+
+def _collective(old: Placement, new: Placement) -> str:
+    if old == new or isinstance(old, Replicate) or isinstance(new, Partial):
+        return ""
+    if isinstance(old, Partial):
+        return "all-reduce" if isinstance(new, Replicate) else "reduce" if _on_one(new) else "reduce-scatter"
+    if isinstance(new, Replicate):
+        return "broadcast" if _on_one(old) else "all-gather"
+    return ("send" if _on_one(new) else "scatter") if _on_one(old) else "gather" if _on_one(new) else "all-to-all"
+
+
+def _on_one(placement: Placement) -> bool:
+    """Whether one worker along the axis holds everything."""
+    return isinstance(placement, Shard) and placement.weights is not None and sum(map(bool, placement.weights)) == 1
+
+
 def parse_layout(text: str) -> Layout:
     """The inverse of `format_layout`. Raises `ProtocolError`."""
     return tuple(_parse_placement(part) for part in text.split("|"))

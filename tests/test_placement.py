@@ -7,7 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gt.errors import ProtocolError
-from gt.placement import PARTIAL_OPS, REPLICATE, Mesh, Partial, Shard, format_layout, parse_layout, uniform_mesh
+from gt.placement import (
+    PARTIAL_OPS,
+    REPLICATE,
+    Mesh,
+    Partial,
+    Shard,
+    collective_name,
+    format_layout,
+    parse_layout,
+    uniform_mesh,
+)
 
 placements = st.one_of(
     st.just(REPLICATE),
@@ -97,3 +107,28 @@ def test_a_uniform_mesh_replicates_and_weighs_equally():
     mesh = uniform_mesh(7, {"data": 2, "model": 2}, (4, 5, 6, 7))
     assert mesh.replicated == (REPLICATE, REPLICATE)
     assert mesh.weights == ((1, 1), (1, 1))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "name"),
+    [
+        ("P(sum)", "R", "all-reduce"),
+        ("P(max)", "S0", "reduce-scatter"),
+        ("P(sum)", "S0(0,1)", "reduce"),
+        ("S1", "R", "all-gather"),
+        ("S0(0,1)", "R", "broadcast"),
+        ("S0", "S1", "all-to-all"),
+        ("S0", "S0(2,1)", "all-to-all"),
+        ("S0", "S0(1,0)", "gather"),
+        ("S0(1,0)", "S1", "scatter"),
+        ("S0(1,0)", "S0(0,1)", "send"),
+        ("R", "S0", ""),
+        ("R|S0", "R|S0", ""),
+        ("P(sum)|P(sum)", "R|R", "all-reduce"),
+        ("P(sum)|S0", "R|R", "all-reduce + all-gather"),
+        ("S0|R", "R|S0", "all-gather"),
+        ("P(sum)|S0", "P(sum)|S1", "all-to-all"),
+    ],
+)
+def test_a_change_of_layout_is_called_as_the_field_calls_it(before, after, name):
+    assert collective_name(parse_layout(before), parse_layout(after)) == name
