@@ -24,9 +24,10 @@ from gt.errors import ConfigError, DTypeError, GTError, ProtocolError, ShapeErro
 from gt.instruction import pack_plan, unpack_segment
 from gt.messages import Fault, fault_of
 from gt.partition import box, extent
-from gt.placement import Mesh, Replicate, Shard, format_layout, uniform_mesh
+from gt.placement import Mesh, Replicate, Shard, format_layout
 from gt.spec import Spec, pack_spec, unpack_spec
 
+from .cost import measured_mesh
 from .directory import Cached, Client, Collection, Entry, MeshRecord, Worker
 from .plan import Home, Planner
 from .policy import Policy, resolve
@@ -484,12 +485,13 @@ class Core:
         if size == 1:
             used = [record.mesh.members[0] for record in self.meshes.values()]
             numbers.sort(key=lambda number: (used.count(number), number))
-        mesh = uniform_mesh(next(self.mesh_numbers), axes, tuple(numbers[:size]))
+        by_number = {worker.number: worker for worker in self.workers.values()}
+        members = [by_number[number] for number in numbers[:size]]
+        facts = [worker.facts for worker in members]
+        mesh, speeds = measured_mesh(next(self.mesh_numbers), axes, tuple(numbers[:size]), facts)
         planner = Planner(mesh, Policy(mesh, {}) if config is None else resolve(config, mesh))
         client.planner = planner
-        by_number = {worker.number: worker for worker in self.workers.values()}
-        members = [by_number[number] for number in mesh.members]
-        self.meshes[mesh.number] = MeshRecord(mesh, members, tuple(worker.identity for worker in members))
+        self.meshes[mesh.number] = MeshRecord(mesh, speeds, members, tuple(worker.identity for worker in members))
         addresses = {worker.number: worker.address for worker in self.workers.values()}
         body = [list(mesh.axes), list(mesh.sizes), list(mesh.members), [list(w) for w in mesh.weights]]
         self._multicast(mesh, m.DefineMesh(mesh.number, body, [addresses[number] for number in mesh.members]))

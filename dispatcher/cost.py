@@ -1,17 +1,132 @@
-"""What moving a value between two placements of one mesh axis costs: bytes over bandwidth, plus a latency for each exchange.
+"""What computing and moving cost, in seconds: the one model by which rows are chosen and plans accounted for.
 
-The figures are relative, for choosing between rows; nothing here is a promise in seconds.
+Seconds are bytes over bandwidth plus a latency for each exchange, and flops or bytes over a worker's speed plus an
+overhead for each instruction. The figures are `Speeds`: said by workers when they join (`worker/calibrate.py` measures
+them), rounded, the same for equal workers on one host, and frozen with the mesh they belong to, so a plan depends on no
+clock. Pure functions only.
 """
 
 from __future__ import annotations
 
-from typing import Final
+import math
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from statistics import median_low
+from typing import Any, Final, NamedTuple
 
-from gt.placement import Partial, Placement, Replicate, Shard
+from gt.ops import OPS
+from gt.placement import Mesh, Partial, Placement, Replicate, Shard
+from gt.spec import Spec
 
 LATENCY: Final = 16 << 10
 """The cost of one exchange, in bytes that the link could have carried meanwhile ."""
 IMPOSSIBLE: Final = float("inf")
+VIEWS: Final = frozenset({"permute", "reshape", "expand", "slice", "tag", "follow"})
+"""Ops whose result is, on a worker, another look at their first operand: they touch and take no memory."""
+
+
+class Device(NamedTuple):
+    """One worker: flops/s of a matrix product, bytes/s read and written by element-wise work, seconds an instruction
+    takes however small, and the bytes that it may hold (0: nobody said)."""
+
+    flops: float
+    memory: float
+    overhead: float
+    capacity: int = 0
+
+
+class Link(NamedTuple):
+    """Between workers: bytes/s that one of them receives, and the seconds that one exchange takes however small."""
+
+    bandwidth: float
+    latency: float
+
+
+#: By kind of worker, for those that nobody measured: a core or two of a server, and a data-centre GPU of some years ago.
+TYPICAL: Final[Mapping[str, Device]] = {
+    "cpu": Device(50e9, 10e9, 2e-6),
+    "cuda": Device(10e12, 800e9, 8e-6),
+}
+NETWORK: Final = Link(1e9, 150e-6)
+"""Between two hosts: ten-gigabit Ethernet."""
+HOST_LATENCY: Final = 100e-6
+"""Seconds of an exchange within one host."""
+COPIES: Final = 4
+"""Within a host a byte that moves is read and written when it is sent and again when it is received."""
+MAX_WEIGHT: Final = 999_999
+QUARTERS: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Speeds:
+    """The links of a mesh, one for each axis, and its devices, one for each rank."""
+
+    links: tuple[Link, ...]
+    devices: tuple[Device, ...]
+
+    @property
+    def slowest(self) -> Device:
+        """What the least of the devices can do: the others wait for it."""
+        columns = list(zip(*self.devices, strict=True))
+        return Device(min(columns[0]), min(columns[1]), max(columns[2]), min(columns[3]))
+
+
+# what instructions cost
+
+
+class Work(NamedTuple):
+    """What one instruction takes: flops of matrix products, and bytes read and written."""
+
+    flops: float
+    nbytes: float
+
+
+def _matmul_flops(operands: Sequence[Spec | str], result: Spec) -> float:
+    a = operands[0]
+    return 2.0 * result.size * (a.shape[-1] if isinstance(a, Spec) and a.ndim else 1)
+
+
+#: By family: the flops of what is bound by arithmetic. Everything else is bound by memory.
+FLOPS: Final[Mapping[str, Callable[[Sequence[Spec | str], Spec], float]]] = {"matmul": _matmul_flops}
+
+
+def work(op: str, operands: Sequence[Spec | str], results: Sequence[Spec]) -> Work:
+    """The work of one instruction on operands and results of these shapes, whole or one worker's part of them."""
+    if op in VIEWS:
+        return Work(0.0, 0.0)
+    flops = FLOPS.get(OPS[op].family)
+    touched = sum(x.nbytes for x in operands if isinstance(x, Spec)) + sum(x.nbytes for x in results)
+    return Work(flops(operands, results[0]) if flops else 0.0, float(touched))
+
+
+def compute_seconds(amount: Work, device: Device, share: float = 1.0) -> float:
+    """Seconds in which a device does its `share` of some work."""
+    return device.overhead + share * max(amount.flops / device.flops, amount.nbytes / device.memory)
+
+
+# what moves cost
+
+
+def exchange_seconds(nbytes: float, parts: int, link: Link) -> float:
+    """Seconds of one exchange among `parts` workers of which one receives `nbytes`: small ones go through a tree."""
+    return link.latency * max(1, (parts - 1).bit_length()) + nbytes / link.bandwidth
+
+
+def move_seconds(before: Placement, after: Placement, nbytes: float, parts: int, link: Link) -> float:
+    """Seconds until a value of `nbytes` per position has gone from `before` to `after` along an axis of `parts`."""
+    if before == after or parts == 1 or isinstance(before, Replicate):
+        return 0.0 if before == after or not isinstance(after, Partial) else IMPOSSIBLE
+    if isinstance(after, Partial):
+        return IMPOSSIBLE
+    others = nbytes * (parts - 1) / parts
+    if isinstance(before, Partial):
+        if isinstance(after, Shard):
+            return exchange_seconds(others, parts, link)
+        in_two = 2.0 * exchange_seconds(others, parts, link)
+        return min(exchange_seconds(nbytes * (parts - 1), parts, link), in_two)
+    return exchange_seconds(others / parts if isinstance(after, Shard) else others, parts, link)
 
 
 def move_cost(before: Placement, after: Placement, nbytes: float, parts: int) -> float:
@@ -26,3 +141,92 @@ def move_cost(before: Placement, after: Placement, nbytes: float, parts: int) ->
     if isinstance(before, Shard):
         return LATENCY + (share if isinstance(after, Replicate) else share / parts)
     return LATENCY + (2 * share if isinstance(after, Replicate) else share)
+
+
+# speeds, from what workers say of themselves
+
+
+def rounded(value: float) -> float:
+    """To two significant bits: measured twice, a machine is the same machine."""
+    mantissa, exponent = math.frexp(value)
+    return math.ldexp(round(mantissa * 4) / 4, exponent)
+
+
+def _device(facts: Mapping[str, Any]) -> Device:
+    """The device that a worker's facts describe; what it does not say, or not sensibly, is typical of its kind."""
+    known = TYPICAL.get(str(facts.get("kind")), TYPICAL["cpu"])
+    said = facts.get("speed")
+    if not (isinstance(said, (list, tuple)) and len(said) == 2 and all(map(_sensible, said))):
+        said = known[:2]
+    capacity = facts.get("memory")
+    return Device(
+        rounded(float(said[0])), rounded(float(said[1])), known.overhead,
+        capacity if type(capacity) is int and capacity > 0 else 0,
+    )  # fmt: skip
+
+
+def _sensible(figure: object) -> bool:
+    return type(figure) in (int, float) and 1e6 <= figure <= 1e18  # type: ignore[operator]
+
+
+def devices_of(facts: Sequence[Mapping[str, Any]]) -> tuple[Device, ...]:
+    """One device for each worker. Workers of one kind on one host share the median, so that whoever measured while the
+    others kept the machine busy is not taken for a slower one."""
+    groups: dict[tuple[Any, ...], list[int]] = defaultdict(list)
+    for index, said in enumerate(facts):
+        groups[tuple(str(said.get(name)) for name in ("host", "kind", "model", "cores"))].append(index)
+    found = [_device(said) for said in facts]
+    for members in groups.values():
+        alike = Device(
+            median_low([found[i].flops for i in members]), median_low([found[i].memory for i in members]),
+            found[members[0]].overhead, min(found[i].capacity for i in members),
+        )  # fmt: skip
+        for index in members:
+            found[index] = alike
+    return tuple(found)
+
+
+def speeds_of(sizes: tuple[int, ...], facts: Sequence[Mapping[str, Any]]) -> Speeds:
+    """The speeds of a mesh whose workers, in order of rank, say these facts. An axis is as slow as its slowest link."""
+    devices = devices_of(facts)
+    hosts = [str(said.get("host")) for said in facts]
+    within = Link(rounded(min(device.memory for device in devices) / COPIES), HOST_LATENCY)
+    between = Link(min(NETWORK.bandwidth, within.bandwidth), NETWORK.latency)
+    links = []
+    stride = len(hosts)
+    for size in sizes:
+        stride //= size
+        steps = (rank for rank in range(len(hosts) - stride) if rank // stride % size != size - 1)
+        near = all(hosts[rank] == hosts[rank + stride] for rank in steps)
+        links.append(within if near else between)
+    return Speeds(tuple(links), devices)
+
+
+@lru_cache(maxsize=64)
+def weights_of(sizes: tuple[int, ...], devices: tuple[Device, ...]) -> tuple[tuple[int, ...], ...]:
+    """How large the shards of each position are along each axis: in proportion to the mean speed of who stands there.
+
+    Speed is the geometric mean of arithmetic and memory; equal positions have equal weights, 1 when all are equal.
+    """
+    pace = [math.sqrt(device.flops * device.memory) for device in devices]
+    weights = []
+    stride = len(devices)
+    for size in sizes:
+        stride //= size
+        sums = [0.0] * size
+        for rank, speed in enumerate(pace):
+            sums[rank // stride % size] += speed
+        least = min(sums)
+        quarters = [min(MAX_WEIGHT, round(QUARTERS * total / least)) for total in sums]
+        common = math.gcd(*quarters)
+        weights.append(tuple(quarter // common for quarter in quarters))
+    return tuple(weights)
+
+
+def measured_mesh(
+    number: int, axes: Mapping[str, int], members: tuple[int, ...], facts: Sequence[Mapping[str, Any]]
+) -> tuple[Mesh, Speeds]:
+    """A mesh of these workers, its shards in proportion to their speeds. `facts` are theirs, in order of rank."""
+    sizes = tuple(axes.values())
+    speeds = speeds_of(sizes, facts)
+    return Mesh(number, tuple(axes), sizes, members, weights_of(sizes, speeds.devices)), speeds

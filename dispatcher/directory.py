@@ -11,6 +11,7 @@ from gt.messages import Fault
 from gt.placement import Mesh
 from gt.spec import Spec
 
+from .cost import Speeds
 from .plan import Home, Planned, Planner
 
 
@@ -96,6 +97,7 @@ class MeshRecord:
     """A mesh in use. `workers` are its living members, `identities` theirs; `plans` are those that they know."""
 
     mesh: Mesh
+    speeds: Speeds
     workers: list[Worker]
     identities: tuple[bytes, ...]
     fault: Fault | None = None

@@ -7,7 +7,7 @@ every run is the same. Part of the public face, so it may reach into rooms, when
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,10 +23,12 @@ CLIENT = b"client"
 class Fabric:
     """One dispatcher core, `workers` worker cores, and the messages between them in order of sending.
 
-    `codec` True sends every message through its bytes, as sockets would.
+    `codec` True sends every message through its bytes, as sockets would. `facts[n]` is what worker n says of itself.
     """
 
-    def __init__(self, workers: int, config: Config | None, *, codec: bool = False) -> None:
+    def __init__(
+        self, workers: int, config: Config | None, *, codec: bool = False, facts: Sequence[dict[str, Any]] = ()
+    ) -> None:
         from .dispatcher.core import Core as Dispatcher
         from .dispatcher.core import Lost, Received
         from .worker.backend import backend
@@ -41,11 +43,10 @@ class Fabric:
         self.numbers: dict[bytes, int] = {}
         self.inboxes: dict[bytes, deque[m.Message]] = {}
         self.queue: deque[tuple[bytes, bytes, m.Message]] = deque()
-        for identity in self.workers:
-            self.say(
-                identity,
-                m.Hello(m.VERSION, "worker", {"address": identity.decode(), "bulk": identity, "device": "cpu"}),
-            )
+        for number, identity in enumerate(self.workers):
+            said = facts[number] if facts else {}
+            hello = {"address": identity.decode(), "bulk": identity, "device": "cpu", **said}
+            self.say(identity, m.Hello(m.VERSION, "worker", hello))
         self.run()
 
     def _identity(self, number: int) -> bytes:

@@ -23,6 +23,7 @@ from gt.errors import GTError, ProtocolError
 from gt.host import CONNECT_TIMEOUT, host_facts
 
 from .backend import backend
+from .calibrate import measure
 from .core import BulkIn, BulkOut, Core, ToDispatcher, ToPeer
 
 log = logging.getLogger("gt.worker")
@@ -66,6 +67,7 @@ class Shell:
         facts = {
             **host_facts(), "address": self.peer_address, "bulk": self.bulk_identity,
             "device": self.core.backend.name, "kind": self.core.backend.kind, "cores": len(os.sched_getaffinity(0)),
+            **measure(self.core.backend),
         }  # fmt: skip
         self._say(m.Hello(m.VERSION, "worker", facts))
         poller = transport.poller()

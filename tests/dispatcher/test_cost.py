@@ -1,0 +1,174 @@
+"""The cost model: seconds worked out by hand, speeds from what workers say, and shards in proportion to them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import gt
+from gt.client import session as sessions
+from gt.dispatcher.cost import (
+    HOST_LATENCY,
+    IMPOSSIBLE,
+    NETWORK,
+    TYPICAL,
+    Device,
+    Link,
+    compute_seconds,
+    devices_of,
+    measured_mesh,
+    move_seconds,
+    rounded,
+    speeds_of,
+    weights_of,
+    work,
+)
+from gt.dtypes import float32
+from gt.host import CONNECT_TIMEOUT
+from gt.inproc import Fabric, InprocLink
+from gt.placement import REPLICATE, Partial, Placement, Shard
+from gt.spec import spec
+
+SUM = Partial("sum")
+ROWS, COLUMNS = Shard(0), Shard(1)
+LINK = Link(1000.0, 2.0)
+
+
+def said(flops: float, memory: float, host: str = "a", kind: str = "cpu") -> dict[str, Any]:
+    return {"host": host, "kind": kind, "speed": [flops, memory]}
+
+
+# seconds
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "parts", "seconds"),
+    [
+        (ROWS, ROWS, 4, 0.0),
+        (ROWS, COLUMNS, 1, 0.0),
+        (REPLICATE, ROWS, 4, 0.0),  # who holds the whole takes its part
+        (ROWS, REPLICATE, 2, 2.0 + 2.0),  # half of 4,000 bytes, one exchange
+        (ROWS, REPLICATE, 4, 4.0 + 3.0),  # three quarters, by a tree of depth two
+        (ROWS, COLUMNS, 4, 4.0 + 0.75),
+        (SUM, ROWS, 4, 4.0 + 3.0),
+        (SUM, REPLICATE, 2, 2.0 + 4.0),  # all of it from the other is one exchange; half twice would be two
+        (SUM, REPLICATE, 16, 16.0 + 7.5),  # reduce-scatter and all-gather
+        (REPLICATE, SUM, 4, IMPOSSIBLE),
+        (ROWS, SUM, 4, IMPOSSIBLE),
+    ],
+)
+def test_a_move_takes_the_bytes_of_one_worker_and_a_latency_each_exchange(
+    before: Placement, after: Placement, parts: int, seconds: float
+) -> None:
+    assert move_seconds(before, after, 4000.0, parts, LINK) == pytest.approx(seconds)
+
+
+def test_a_product_is_bound_by_arithmetic_and_the_rest_by_memory() -> None:
+    device = Device(1e3, 1e2, 0.5)
+    a, b, c = spec(float32, (2, 3)), spec(float32, (3, 5)), spec(float32, (2, 5))
+    assert work("matmul", (a, b), (c,)) == (2 * 2 * 3 * 5, 4 * (6 + 15 + 10))
+    assert compute_seconds(work("matmul", (a, b), (c,)), Device(10.0, 1e9, 0.5)) == 0.5 + 60 / 10
+    assert work("add", (c, "f"), (c,)) == (0, 80)
+    assert compute_seconds(work("add", (c, "f"), (c,)), device) == 0.5 + 0.8
+    assert compute_seconds(work("add", (c, "f"), (c,)), device, 0.25) == 0.5 + 0.2
+
+
+def test_another_look_at_a_tensor_costs_only_the_instruction() -> None:
+    x = spec(float32, (1000, 1000))
+    assert compute_seconds(work("permute", (x,), (x,)), Device(1.0, 1.0, 0.5)) == 0.5
+
+
+# speeds
+
+
+@pytest.mark.parametrize(("value", "shown"), [(1.2, 1.0), (1.3, 1.5), (1.7, 1.5), (1.8, 2.0), (5e9, 2.0**32)])
+def test_speeds_have_two_significant_bits(value: float, shown: float) -> None:
+    assert rounded(value) == rounded(shown) == shown
+
+
+def test_equal_workers_on_one_host_are_equal_however_busy_it_was_when_they_started() -> None:
+    devices = devices_of([said(4e10, 1e10), said(1e10, 1e10), said(4e10, 2e9), said(4e10, 1e10)])
+    assert len(set(devices)) == 1
+    assert devices[0][:2] == (rounded(4e10), rounded(1e10))
+
+
+def test_unlike_kinds_and_hosts_stand_for_themselves() -> None:
+    devices = devices_of(
+        [said(4e10, 1e10), said(4e10, 1e10, "b"), said(1e13, 1e12, kind="cuda"), said(2e10, 1e10, "b")]
+    )
+    assert devices[1] == devices[3] == Device(rounded(2e10), rounded(1e10), TYPICAL["cpu"].overhead)
+    assert devices[2] == Device(rounded(1e13), rounded(1e12), TYPICAL["cuda"].overhead)
+    assert devices[0].flops == rounded(4e10)
+
+
+@pytest.mark.parametrize(
+    "speed", [None, "fast", [1e10], [0.0, 1e10], [float("nan"), 1e10], [True, True], [1e10, 1e300]]
+)
+def test_nonsense_counts_as_typical(speed: Any) -> None:
+    (device,) = devices_of([{"kind": "cpu", "speed": speed}])
+    assert device == Device(rounded(TYPICAL["cpu"].flops), rounded(TYPICAL["cpu"].memory), TYPICAL["cpu"].overhead)
+
+
+def test_an_axis_is_as_slow_as_its_slowest_link() -> None:
+    facts = [said(4e10, 8e9, host) for host in "aabb"]
+    near = speeds_of((4,), facts[:2] * 2).links
+    data, model = speeds_of((2, 2), facts).links
+    assert near == (model,)
+    assert model == (rounded(8e9) / 4, HOST_LATENCY)
+    assert data == NETWORK
+    assert speeds_of((4,), facts).links == (NETWORK,)
+
+
+# weights
+
+
+def devices(*flops: float) -> tuple[Device, ...]:
+    return tuple(Device(each, each, 0.0) for each in flops)
+
+
+def test_equal_workers_weigh_one() -> None:
+    assert weights_of((2, 3), devices(*[7e9] * 6)) == ((1, 1), (1, 1, 1))
+
+
+def test_weights_are_in_proportion_to_speed() -> None:
+    assert weights_of((3,), devices(2e9, 4e9, 3e9)) == ((2, 4, 3),)
+
+
+def test_on_each_axis_a_position_counts_as_the_mean_of_its_ranks() -> None:
+    # ranks 0 and 1 stand at data 0, ranks 0 and 2 at model 0
+    assert weights_of((2, 2), devices(1e9, 1e9, 3e9, 3e9)) == ((1, 3), (1, 1))
+    assert weights_of((2, 2), devices(1e9, 3e9, 1e9, 3e9)) == ((1, 1), (1, 3))
+
+
+def test_a_measured_mesh_is_the_same_mesh_when_it_is_measured_again() -> None:
+    first = measured_mesh(1, {"data": 2}, (0, 1), [said(4.0e10, 1.0e10), said(3.9e10, 1.05e10, "b")])
+    again = measured_mesh(1, {"data": 2}, (0, 1), [said(4.2e10, 0.98e10), said(4.1e10, 1.01e10, "b")])
+    assert first == again
+    assert first[0].weights == ((1, 1),)
+
+
+# the whole service
+
+
+def test_unlike_workers_get_shards_in_proportion_and_values_stay() -> None:
+    """One worker three times as fast as the other three: it holds half of the batch."""
+    config = gt.Config.from_plain({"mesh": {"data": 4}, "sharding_config": {"batch": {"strategy": "data_parallel"}}})
+    facts = [said(3 * 2.0**33, 3 * 2.0**31, "a"), *(said(2.0**33, 2.0**31, host) for host in "bcd")]
+    fabric = Fabric(4, config, facts=facts)
+    session = sessions.Session(InprocLink(fabric), "unlike", keeper=False)
+    session.open({"bulk": b""}, CONNECT_TIMEOUT)
+    sessions.adopt(session)
+    try:
+        x = np.arange(48.0, dtype=np.float32).reshape(12, 4)
+        with gt.signal.context("batch"):
+            tensor = gt.from_numpy(x)
+            product = (tensor @ tensor.T).relu()
+        np.testing.assert_array_equal(product.numpy(), np.maximum(x @ x.T, 0))
+        (record,) = fabric.dispatcher.meshes.values()
+        assert record.mesh.weights == ((3, 1, 1, 1),)
+        stored = [next(iter(worker.stores.values())) for worker in fabric.workers.values()]
+        assert [min(array.shape[0] for array in store.values()) for store in stored] == [6, 2, 2, 2]
+    finally:
+        gt.disconnect()

@@ -1,0 +1,60 @@
+"""How fast this worker is: measured once, when it starts, and told to the dispatcher in its hello.
+
+Two figures are enough for the cost model (`dispatcher/cost.py`, which rounds them): the flops/s of a matrix product and
+the bytes/s that element-wise work reads and writes. The best of some tries within a fixed time counts, because whatever
+else the machine does only ever makes a try slower. Nothing here may decide anything.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from .backend import Backend
+
+BUDGET: Final = 0.02
+"""Seconds for each of the two figures."""
+SIDE: Final = {"cpu": 256, "cuda": 2048}
+"""Rows and columns of the matrices that are multiplied."""
+ELEMENTS: Final = {"cpu": 1 << 20, "cuda": 1 << 25}
+"""float32 elements that are added: more than caches hold."""
+
+
+def measure(backend: Backend) -> dict[str, Any]:
+    """Facts for a hello: `speed` is [flops/s, bytes/s]; on a GPU also its `model` and `memory`, in bytes."""
+    xp = backend.xp
+    side, elements = SIDE[backend.kind], ELEMENTS[backend.kind]
+    matrix = xp.full((side, side), 0.5, xp.float32)
+    product = xp.empty_like(matrix)
+    vector = xp.full(elements, 0.5, xp.float32)
+    total = xp.empty_like(vector)
+    matmul = best(lambda: xp.matmul(matrix, matrix, out=product), backend.synchronize)
+    add = best(lambda: xp.add(vector, vector, out=total), backend.synchronize)
+    return {"speed": [2.0 * side**3 / matmul, 2.0 * vector.nbytes / add], **_model(backend)}
+
+
+def best(
+    run: Callable[[], Any], synchronize: Callable[[], None], clock: Callable[[], float] = time.perf_counter
+) -> float:
+    """Seconds of the fastest of at least two runs within the budget, after one that does not count."""
+    run()
+    synchronize()
+    end = clock() + BUDGET
+    fastest = float("inf")
+    tries = 0
+    while tries < 2 or clock() < end:
+        start = clock()
+        run()
+        synchronize()
+        fastest = min(fastest, clock() - start)
+        tries += 1
+    return max(fastest, 1e-9)
+
+
+def _model(backend: Backend) -> dict[str, Any]:
+    if backend.kind != "cuda":
+        return {}
+    runtime = backend.xp.cuda.runtime
+    properties = runtime.getDeviceProperties(runtime.getDevice())
+    return {"model": properties["name"].decode(), "memory": int(properties["totalGlobalMem"])}
