@@ -1,0 +1,138 @@
+"""Accounts of plans written by hand, beside figures worked out by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gt.dispatcher.account import Account, account
+from gt.dispatcher.cost import Device, Link, Speeds
+from gt.dtypes import float32
+from gt.infer import infer
+from gt.instruction import INPUT, MOVE, OUTPUT, Instruction, Plan, Tag, ref
+from gt.placement import Layout, Mesh, parse_layout, uniform_mesh
+from gt.spec import Spec, spec
+
+LINKS = (Link(1000.0, 10.0), Link(4000.0, 1.0))
+TWO = uniform_mesh(1, {"data": 2}, (0, 1))
+GRID = uniform_mesh(1, {"data": 2, "model": 2}, (0, 1, 2, 3))
+
+
+class Written:
+    """A plan written line by line."""
+
+    def __init__(self) -> None:
+        self.inputs: list[Spec] = []
+        self.input_layouts: list[Layout] = []
+        self.instructions: list[Instruction] = []
+        self.values: list[Spec] = []
+        self.layouts: list[Layout] = []
+
+    def input(self, layout: str, *shape: int) -> int:
+        self.inputs.append(spec(float32, shape))
+        self.input_layouts.append(parse_layout(layout))
+        return ref(INPUT, len(self.inputs) - 1)
+
+    def op(self, layout: str, name: str, *operands: int, **attributes: Any) -> int:
+        given = [(self.values if r & 3 == OUTPUT else self.inputs)[r >> 2] for r in operands]
+        (result,) = (given[0],) if name == MOVE else infer(name, given, attributes)
+        number = len(self.values)
+        self.instructions.append(Instruction(name, range(number, number + 1), operands, attributes, 0))
+        self.values.append(result)
+        self.layouts.append(parse_layout(layout))
+        return ref(OUTPUT, number)
+
+    def account(self, *survivors: int, mesh: Mesh = TWO, devices: tuple[Device, ...] = ()) -> Account:
+        plan = Plan(
+            mesh.number, tuple(self.inputs), tuple(self.input_layouts), "", (Tag(("net",), "forward", "model.py:7"),),
+            tuple(self.instructions), tuple(self.values), tuple(self.layouts),
+            tuple((r >> 2, r >> 2) for r in survivors), (),
+        )  # fmt: skip
+        device = Device(100.0, 50.0, 0.5)
+        speeds = Speeds(LINKS[-len(mesh.sizes) :], devices or (device,) * len(mesh.members))
+        return account(plan, mesh, speeds)
+
+
+def test_a_contraction_over_a_cut_dimension_and_its_all_reduce() -> None:
+    lines = Written()
+    x, w = lines.input("S1", 4, 6), lines.input("S0", 6, 5)
+    y = lines.op("P(sum)", "matmul", x, w)
+    whole = lines.op("R", MOVE, y)
+    found = lines.account(whole)
+    (move,) = found.moves
+    assert (move.collective, move.axes, move.tag.site) == ("all-reduce", ("data",), "model.py:7")
+    assert (move.total, move.most) == (160, 80)  # each receives the other's 4 × 5 sums
+    assert move.seconds == pytest.approx(1.0 + 80 / 4000)
+    # each multiplies 4 × 3 by 3 × 5: 120 flops; it touches 4 · (12 + 15 + 20) bytes, which takes longer
+    assert found.computing == pytest.approx((0.5 + 188 / 50,) * 2)
+    assert found.seconds == pytest.approx(0.5 + 188 / 50 + 1.02)
+    # inputs of 48 and 60 bytes, the partial sum and the sum of 80 each
+    assert found.inputs == (108, 108)
+    assert found.peak == (268, 268)
+    assert found.moved == 160
+
+
+def test_a_value_is_held_until_its_last_reader() -> None:
+    lines = Written()
+    x = lines.input("R", 10)
+    y = lines.op("R", "neg", x)
+    z = lines.op("R", "neg", y)  # y dies here
+    last = lines.op("R", "neg", z)
+    assert lines.account(last).peak == (120, 120)
+    assert lines.account(y, last).peak == (160, 160)
+
+
+def test_a_view_takes_nothing_and_keeps_what_it_looks_at() -> None:
+    lines = Written()
+    x = lines.input("R", 10, 2)
+    y = lines.op("R", "neg", x)
+    t = lines.op("R", "permute", y, axes=(1, 0))
+    z = lines.op("R", "neg", y)
+    total = lines.op("R", "add", t, lines.op("R", "permute", z, axes=(1, 0)))
+    assert lines.account(total).peak == (4 * 80, 4 * 80)
+
+
+def test_whoever_holds_the_whole_takes_its_part_without_a_collective() -> None:
+    lines = Written()
+    (move,) = lines.account(lines.op("S0", MOVE, lines.input("R", 8))).moves
+    assert (move.collective, move.axes, move.total, move.most, move.seconds) == ("", (), 0, 0, 0.0)
+
+
+def test_an_axis_of_one_worker_exchanges_nothing() -> None:
+    lines = Written()
+    (move,) = lines.account(lines.op("R", MOVE, lines.input("S0", 8)), mesh=uniform_mesh(1, {"data": 1}, (0,))).moves
+    assert (move.collective, move.seconds) == ("", 0.0)
+
+
+def test_a_move_is_as_slow_as_the_slowest_of_its_axes() -> None:
+    lines = Written()
+    x = lines.input("S0|S1", 4, 4)
+    found = lines.account(lines.op("S0|R", MOVE, x), lines.op("R|R", MOVE, x), mesh=GRID)
+    model, both = found.moves
+    assert (model.axes, both.axes) == (("model",), ("data", "model"))
+    assert (model.total, model.most) == (64, 16)
+    assert model.seconds == pytest.approx(1.0 + 16 / 4000)
+    assert both.seconds == pytest.approx(2 * 10.0 + 48 / 1000)
+    assert found.steps == (model.seconds, both.seconds)
+
+
+def test_in_a_move_whoever_is_there_first_waits_for_those_it_exchanges_with_alone() -> None:
+    lines = Written()
+    x = lines.input("R|S0", 100, 1)
+    y = lines.op("R|S0", "neg", x)
+    fast, slow = Device(100.0, 400.0, 0.0), Device(100.0, 100.0, 0.0)
+    found = lines.account(lines.op("R|R", MOVE, y), mesh=GRID, devices=(fast, slow, fast, fast))
+    move = 1.0 + 200 / 4000
+    assert found.computing == (1.0, 4.0, 1.0, 1.0)
+    assert found.finished == pytest.approx((4.0 + move, 4.0 + move, 1.0 + move, 1.0 + move))
+    assert found.steps == pytest.approx((4.0, move))
+
+
+def test_uneven_and_empty_parts_count_as_they_are() -> None:
+    lines = Written()
+    y = lines.op("S0(3,0)", "neg", lines.input("S0(3,0)", 5))
+    found = lines.account(y)
+    assert found.inputs == (20, 0)
+    assert found.peak == (40, 0)
+    assert found.computing == (0.5 + 40 / 50, 0.0)
