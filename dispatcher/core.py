@@ -645,7 +645,7 @@ class Core:
             numbers = {worker.number: worker for worker in self.workers.values()}
             for rank, member in enumerate(mesh.members):
                 part = box(spec.shape, home.layout, mesh, rank)
-                if all(extent(part)):
+                if part is not None and all(extent(part)):
                     entry.landing.add(member)
                     parts.append([member, numbers[member].bulk, [list(pair) for pair in part]])
             self._send(client.identity, m.Cut(message.tensor, parts))
@@ -696,7 +696,7 @@ class Core:
                 at = mesh.coordinates(rank)
                 first = all(at[axis] == 0 for axis, p in enumerate(entry.home.layout) if isinstance(p, Replicate))
                 part = box(entry.spec.shape, entry.home.layout, mesh, rank)
-                if first and (all(extent(part)) or entry.spec.size == 0):
+                if part is not None and first and (all(extent(part)) or entry.spec.size == 0):
                     holders.append(known[member])
                     boxes[member] = [list(pair) for pair in part]
                 else:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgpack
 
@@ -86,12 +86,25 @@ class Segment:
         return "\n".join(print_segment(self))
 
 
+class Pipeline(NamedTuple):
+    """How a plan runs in microbatches: how many, which mesh axis has the stages, at which position of it each stage is.
+
+    `schedule` is '1f1b' or 'gpipe' (`gt/schedule.py`).
+    """
+
+    microbatches: int
+    axis: int
+    stages: tuple[int, ...]
+    schedule: str
+
+
 @dataclass(frozen=True)
 class Plan:
     """A segment placed on a mesh. `layouts[n]` places output n and `input_layouts[i]` input i, as it is before the plan.
 
-    Outputs are numbered anew (moves have outputs too): `survivors` pairs the segment's number with the plan's, `rehomed`
-    pairs an input with the output that takes its place.
+    With a `pipeline` every layout has one more placement, on the mesh axis in time; inputs, survivors and what is rehomed
+    are replicated along it. Outputs are numbered anew (moves have outputs too): `survivors` pairs the segment's number
+    with the plan's, `rehomed` pairs an input with the output that takes its place.
     """
 
     mesh: int
@@ -104,6 +117,7 @@ class Plan:
     layouts: tuple[Layout, ...]
     survivors: tuple[tuple[int, int], ...]
     rehomed: tuple[tuple[int, int], ...]
+    pipeline: Pipeline | None = None
 
     def operand(self, reference: int) -> Spec | str:
         """The spec of a tensor operand, or the kind of a scalar."""
@@ -302,6 +316,7 @@ def pack_plan(plan: Plan) -> bytes:
             instructions,
             [list(pair) for pair in plan.survivors],
             [list(pair) for pair in plan.rehomed],
+            list(plan.pipeline or ()),
         ]
     )
     return packed
@@ -309,7 +324,7 @@ def pack_plan(plan: Plan) -> bytes:
 
 def unpack_plan(data: bytes) -> Plan:
     """A plan from the dispatcher. Raises `ProtocolError`."""
-    mesh, specs, input_layouts, kinds, tags, instructions, survivors, rehomed = _unpack(data, 8, "a plan")
+    mesh, specs, input_layouts, kinds, tags, instructions, survivors, rehomed, piped = _unpack(data, 9, "a plan")
     if type(mesh) is not int:
         raise ProtocolError("a plan's mesh is a number")
     reader = _unpack_head(specs, kinds, tags)
@@ -329,11 +344,12 @@ def unpack_plan(data: bytes) -> Plan:
                 layouts.extend(parse_layout(text) for text in placed)
         pairs = [tuple((int(a), int(b)) for a, b in table) for table in (survivors, rehomed)]
         placed_inputs = tuple(parse_layout(text) for text in input_layouts)
+        pipeline = Pipeline(int(piped[0]), int(piped[1]), tuple(map(int, piped[2])), str(piped[3])) if piped else None
     except GTError:
         raise
     except Exception as error:  # noqa: BLE001 — anything else malformed
         raise ProtocolError(f"a plan does not read: {error}") from None
     return Plan(
         mesh, reader.inputs, placed_inputs, reader.kinds, reader.tags,
-        tuple(reader.instructions), tuple(reader.values), tuple(layouts), pairs[0], pairs[1],
+        tuple(reader.instructions), tuple(reader.values), tuple(layouts), pairs[0], pairs[1], pipeline,
     )  # fmt: skip

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from .placement import Layout, Mesh, Partial, Placement, Replicate, Shard
+from .placement import At, Layout, Mesh, Partial, Placement, Replicate, Shard
 
 Box = tuple[tuple[int, int], ...]
 """A half-open range for each dimension."""
@@ -35,11 +35,22 @@ def _weights(mesh: Mesh, axis: int, shard: Shard) -> tuple[int, ...]:
     return mesh.weights[axis] if shard.weights is None else shard.weights
 
 
-def box_at(shape: tuple[int, ...], layout: Layout, mesh: Mesh, coordinates: tuple[int, ...]) -> Box:
-    """The part of a tensor of `shape` that the worker at `coordinates` holds (a partial tensor has full extent)."""
+def present(layout: Layout, coordinates: tuple[int, ...]) -> bool:
+    """Whether the worker at `coordinates` has any part in a value: it may be at other positions alone."""
+    return all(not isinstance(p, At) or p.position == at for p, at in zip(layout, coordinates, strict=True))
+
+
+def box_at(shape: tuple[int, ...], layout: Layout, mesh: Mesh, coordinates: tuple[int, ...]) -> Box | None:
+    """The part of a tensor of `shape` that the worker at `coordinates` holds; None when it has no part in it.
+
+    A partial tensor has full extent.
+    """
     ranges = [(0, size) for size in shape]
     for axis, placement in enumerate(layout):
-        if isinstance(placement, Shard):
+        if isinstance(placement, At):
+            if placement.position != coordinates[axis]:
+                return None
+        elif isinstance(placement, Shard):
             start, stop = ranges[placement.dim]
             cuts = bounds(stop - start, _weights(mesh, axis, placement))
             at = coordinates[axis]
@@ -47,8 +58,8 @@ def box_at(shape: tuple[int, ...], layout: Layout, mesh: Mesh, coordinates: tupl
     return tuple(ranges)
 
 
-def box(shape: tuple[int, ...], layout: Layout, mesh: Mesh, rank: int) -> Box:
-    """The part of a tensor of `shape` that `rank` holds."""
+def box(shape: tuple[int, ...], layout: Layout, mesh: Mesh, rank: int) -> Box | None:
+    """The part of a tensor of `shape` that `rank` holds; None when it has no part in it."""
     return box_at(shape, layout, mesh, mesh.coordinates(rank))
 
 
@@ -57,8 +68,10 @@ def extent(part: Box) -> tuple[int, ...]:
     return tuple(stop - start for start, stop in part)
 
 
-def intersect(a: Box, b: Box) -> Box | None:
+def intersect(a: Box | None, b: Box | None) -> Box | None:
     """The common part of two boxes; None when it has no element. Zero-dimensional boxes always meet."""
+    if a is None or b is None:
+        return None
     common = tuple((max(a0, b0), min(a1, b1)) for (a0, a1), (b0, b1) in zip(a, b, strict=True))
     return None if any(start >= stop for start, stop in common) else common
 
@@ -90,7 +103,15 @@ def _sources(before: Layout, after: Layout, mesh: Mesh, target: tuple[int, ...])
     """Coordinates of all that may hold something for `target`, in rank order."""
     choices: list[range | tuple[int]] = []
     for size, at, old, new in zip(mesh.sizes, target, before, after, strict=True):
-        choices.append((at,) if _own(old, new) else range(size))
+        choices.append((at,) if _own(old, new) else (old.position,) if isinstance(old, At) else range(size))
+    return itertools.product(*choices)
+
+
+def _targets(before: Layout, after: Layout, mesh: Mesh, source: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+    """Coordinates of all that may want something of `source`, in rank order."""
+    choices: list[range | tuple[int]] = []
+    for size, at, old, new in zip(mesh.sizes, source, before, after, strict=True):
+        choices.append((at,) if _own(old, new) else (new.position,) if isinstance(new, At) else range(size))
     return itertools.product(*choices)
 
 
@@ -98,6 +119,8 @@ def receives(shape: tuple[int, ...], before: Layout, after: Layout, mesh: Mesh, 
     """What `rank` gets, in order of source rank: the order of adding contributions, the same on every replica."""
     here = mesh.coordinates(rank)
     wanted = box_at(shape, after, mesh, here)
+    if wanted is None:
+        return []
     found = []
     for coordinates in _sources(before, after, mesh, here):
         part = intersect(box_at(shape, before, mesh, coordinates), wanted)
@@ -110,8 +133,10 @@ def sends(shape: tuple[int, ...], before: Layout, after: Layout, mesh: Mesh, ran
     """What `rank` gives, in order of target rank."""
     here = mesh.coordinates(rank)
     held = box_at(shape, before, mesh, here)
+    if held is None:
+        return []
     found = []
-    for there in _sources(before, after, mesh, here):  # who gives to whom is the same both ways along every axis
+    for there in _targets(before, after, mesh, here):
         part = intersect(held, box_at(shape, after, mesh, there))
         if part is not None:
             found.append(Transfer(rank, mesh.rank(there), part))
@@ -128,6 +153,8 @@ def moved_bytes(shape: tuple[int, ...], itemsize: int, before: Layout, after: La
     for rank in range(len(mesh.members)):
         here = mesh.coordinates(rank)
         wanted = box_at(shape, after, mesh, here)
+        if wanted is None:
+            continue
         kept = intersect(box_at(shape, before, mesh, here), wanted)
         # each element arrives once a contribution; what the rank holds itself need not travel
         mine = contributions * math.prod(extent(wanted)) - (0 if kept is None else math.prod(extent(kept)))

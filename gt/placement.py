@@ -1,5 +1,7 @@
 """Meshes and placements, in the field's terms: along each axis of a mesh a tensor is sharded, replicated or partial.
 
+To these three GT adds `At`, for pipelines: one position of the axis holds the value, the others hold nothing.
+
 A `Layout` is one placement per mesh axis. A tensor dimension may be sharded over several mesh axes; then the earlier
 axis cuts first and the later one cuts each piece again (`gt/partition.py` does the arithmetic).
 """
@@ -43,13 +45,27 @@ class Partial:
         return f"P({self.op})"
 
 
-Placement = Shard | Replicate | Partial
+@dataclass(frozen=True, slots=True)
+class At:
+    """The worker at one position of the axis holds the whole; the others hold nothing, and have no part in making it."""
+
+    position: int
+
+    def __str__(self) -> str:
+        return f"@{self.position}"
+
+
+Placement = Shard | Replicate | Partial | At
 Layout = tuple[Placement, ...]
 
 REPLICATE: Final = Replicate()
+TIME: Final = "microbatches"
+"""The name of a mesh axis in time."""
 PARTIAL_OPS: Final = ("sum", "max", "min", "prod")
 _WEIGHT: Final = r"(?:0|[1-9][0-9]{0,5})"
-_FORM: Final = re.compile(rf"R|S(0|[1-9][0-9]?)(?:\(({_WEIGHT}(?:,{_WEIGHT}){{0,4095}})\))?|P\((sum|max|min|prod)\)")
+_FORM: Final = re.compile(
+    rf"R|S(0|[1-9][0-9]?)(?:\(({_WEIGHT}(?:,{_WEIGHT}){{0,4095}})\))?|P\((sum|max|min|prod)\)|@({_WEIGHT})"
+)
 
 
 def format_layout(layout: Layout) -> str:
@@ -78,6 +94,8 @@ def _collective(old: Placement, new: Placement) -> str:
 
 def _on_one(placement: Placement) -> bool:
     """Whether one worker along the axis holds everything."""
+    if isinstance(placement, At):
+        return True
     return isinstance(placement, Shard) and placement.weights is not None and sum(map(bool, placement.weights)) == 1
 
 
@@ -90,7 +108,9 @@ def _parse_placement(text: str) -> Placement:
     match = _FORM.fullmatch(text)
     if match is None:
         raise ProtocolError(f"{text!r} is not a placement")
-    dim, weights, op = match.groups()
+    dim, weights, op, position = match.groups()
+    if position is not None:
+        return At(int(position))
     if dim is not None:
         return Shard(int(dim), tuple(map(int, weights.split(","))) if weights else None)
     return Partial(op) if op else REPLICATE
@@ -135,6 +155,21 @@ class Mesh:
     @property
     def replicated(self) -> Layout:
         return (REPLICATE,) * len(self.sizes)
+
+    def timed(self, microbatches: int) -> Mesh:
+        """This mesh with one more axis, in time: rank r of it stands for ranks r·n to r·n + n − 1, one a microbatch.
+
+        What is sharded along that axis is computed part by part, one after the other, by the same worker.
+        """
+        if microbatches == 1:
+            return self
+        return Mesh(
+            self.number,
+            (*self.axes, TIME),
+            (*self.sizes, microbatches),
+            tuple(member for member in self.members for _ in range(microbatches)),
+            (*self.weights, (1,) * microbatches),
+        )
 
 
 def uniform_mesh(number: int, axes: dict[str, int], members: tuple[int, ...]) -> Mesh:

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gt.partition import bounds, box, extent, intersect, moved_bytes, receives, relative, sends
-from gt.placement import REPLICATE, Mesh, Partial, Shard
+from gt.partition import bounds, box, extent, intersect, moved_bytes, present, receives, relative, sends
+from gt.placement import REPLICATE, At, Mesh, Partial, Shard
 
 REDUCE = {"sum": np.add, "max": np.maximum, "min": np.minimum, "prod": np.multiply}
 weight_lists = st.lists(st.integers(0, 9), min_size=1, max_size=9).map(tuple)
@@ -61,16 +61,24 @@ def shards(ndim, size):
     return st.builds(Shard, st.integers(0, ndim - 1), weights) if ndim else st.just(REPLICATE)
 
 
+def positions(size):
+    """The whole at one position of `size`."""
+    return st.builds(At, st.integers(0, size - 1))
+
+
 shapes = st.lists(st.integers(0, 7), max_size=3).map(tuple)
 
 
 @given(st.data(), shapes, meshes())
 def test_boxes_tile_the_tensor(data, shape, mesh):
-    """Every element is held once for each combination of the axes that replicate."""
-    layout = tuple(data.draw(st.just(REPLICATE) | shards(len(shape), size)) for size in mesh.sizes)
+    """Every element is held once for each combination of the axes that replicate, and nowhere but where it is said."""
+    layout = tuple(data.draw(st.just(REPLICATE) | shards(len(shape), size) | positions(size)) for size in mesh.sizes)
     held = np.zeros(shape, int)
     for rank in range(len(mesh.members)):
-        held[relative(box(shape, layout, mesh, rank), whole(shape))] += 1
+        mine = box(shape, layout, mesh, rank)
+        assert (mine is not None) == present(layout, mesh.coordinates(rank))
+        if mine is not None:
+            held[relative(mine, whole(shape))] += 1
     copies = math.prod(size for size, p in zip(mesh.sizes, layout, strict=True) if p == REPLICATE)
     assert (held == copies).all()
 
@@ -102,7 +110,7 @@ def moves(draw):
     partial = Partial(draw(st.sampled_from(sorted(REDUCE))))
     before, after = [], []
     for size in mesh.sizes:
-        whole_or_cut = st.just(REPLICATE) | shards(len(shape), size)
+        whole_or_cut = st.just(REPLICATE) | shards(len(shape), size) | positions(size)
         before.append(draw(st.just(partial) | whole_or_cut))
         after.append(draw(st.just(partial) | whole_or_cut if before[-1] == partial else whole_or_cut))
     return shape, tuple(before), tuple(after), mesh
@@ -121,9 +129,12 @@ def contributions(shape, before, after, mesh, seed=0):
     def at(rank, axis_choice):
         return tuple(c if n > 1 else 0 for c, n in zip(axis_choice(mesh.coordinates(rank)), parts, strict=True))
 
+    def part(value, mine):
+        return None if mine is None else value[relative(mine, whole(shape))]
+
     held, wanted = [], []
     for rank in range(len(mesh.members)):
-        held.append(values[at(rank, tuple)][relative(box(shape, before, mesh, rank), whole(shape))])
+        held.append(part(values[at(rank, tuple)], box(shape, before, mesh, rank)))
         here = mesh.coordinates(rank)
         choices = [
             (c if n > 1 else 0,) if isinstance(new, Partial) else range(n)
@@ -132,7 +143,7 @@ def contributions(shape, before, after, mesh, seed=0):
         total = None
         for choice in itertools.product(*choices):  # in order of rank
             total = values[choice] if total is None else op(total, values[choice])
-        wanted.append(total[relative(box(shape, after, mesh, rank), whole(shape))])
+        wanted.append(part(total, box(shape, after, mesh, rank)))
     return held, wanted, op
 
 
@@ -144,8 +155,11 @@ def test_transfers_carry_one_layout_to_another(move):
     held, wanted, op = contributions(shape, before, after, mesh)
     for rank in range(len(mesh.members)):
         mine = box(shape, after, mesh, rank)
-        result, seen = np.empty(extent(mine)), np.zeros(extent(mine), bool)
         incoming = receives(shape, before, after, mesh, rank)
+        if mine is None:
+            assert not incoming
+            continue
+        result, seen = np.empty(extent(mine)), np.zeros(extent(mine), bool)
         assert [t.source for t in incoming] == sorted(t.source for t in incoming)
         for transfer in incoming:
             source = held[transfer.source][relative(transfer.part, box(shape, before, mesh, transfer.source))]

@@ -79,6 +79,15 @@ class Poison(NamedTuple):
     fault: Fault
 
 
+class Absent:
+    """What is stored of a tensor that this worker has no part in."""
+
+    nbytes: Final = 0
+
+
+ABSENT: Final = Absent()
+
+
 @dataclass(slots=True)
 class MeshInfo:
     """A mesh that this worker is a member of, and where its other members are."""
@@ -194,6 +203,7 @@ class Core:
         info = self.meshes[message.mesh]
         spec = unpack_spec(message.spec)
         part = box(spec.shape, parse_layout(message.layout), info.mesh, info.rank)
+        assert part is not None, "a put is cut or whole"
         store = self.stores.setdefault(message.client, {})
         shape = tuple(stop - start for start, stop in part)
         if message.sender and all(shape):
@@ -276,7 +286,7 @@ class Core:
             value = store.get(tensor)
             if value is None:
                 value = self._missing(tensor)
-            slots[slot] = value
+            slots[slot] = None if value is ABSENT else value
             if type(value) is Poison:
                 poisoned = True
         slots[count : count + len(message.scalars)] = message.scalars
@@ -353,6 +363,8 @@ class Core:
         """A value as it is stored: an array, and no small view that keeps a much larger one alive."""
         if type(value) is Poison:
             return value
+        if value is None:
+            return ABSENT
         if isinstance(value, np.generic):
             return np.asarray(value)
         base = value.base

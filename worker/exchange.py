@@ -26,8 +26,8 @@ class Move:
     source: int
     target: int
     dead: tuple[int, ...]
-    held: Box
-    wanted: Box
+    held: Box | None
+    wanted: Box | None
     sends: tuple[Transfer, ...]
     receives: tuple[Transfer, ...]
     reduce: str | None
@@ -47,8 +47,13 @@ def compile_move(
     source: int,
     target: int,
     dead: tuple[int, ...],
+    times: int = 1,
 ) -> Move:
-    """The move number `number` of a value of spec `whole` from slot `source` into slot `target`, as `rank` takes part in it."""
+    """The move number `number` of a value of spec `whole` from slot `source` into slot `target`, as `rank` takes part in it.
+
+    `mesh` and `rank` are those of the plan; with microbatches they count each worker `times` times, one after the other,
+    and one microbatch's pieces all belong to that microbatch.
+    """
     operations = {
         old.op
         for old, new in zip(before, after, strict=True)
@@ -63,18 +68,28 @@ def compile_move(
         dead,
         box(whole.shape, before, mesh, rank),
         wanted,
-        tuple(t for t in sends(whole.shape, before, after, mesh, rank) if t.target != rank),
-        tuple(receives(whole.shape, before, after, mesh, rank)),
+        tuple(_of_worker(t, times) for t in sends(whole.shape, before, after, mesh, rank) if t.target != rank),
+        tuple(_of_worker(t, times) for t in receives(whole.shape, before, after, mesh, rank)),
         operations.pop() if operations else None,
-        extent(wanted),
+        extent(wanted or ()),
         whole,
         instruction,
     )
 
 
+def _of_worker(transfer: Transfer, times: int) -> Transfer:
+    """A transfer between ranks of a plan as one between workers."""
+    if times == 1:
+        return transfer
+    assert transfer.source % times == transfer.target % times, "microbatches are joined before their cut changes"
+    return Transfer(transfer.source // times, transfer.target // times, transfer.part)
+
+
 def pieces(move: Move, held: Any, backend: Backend) -> list[tuple[int, Any]]:
     """(target rank, contiguous array of NumPy) for each transfer that this rank sends."""
     contiguous, to_host = backend.xp.ascontiguousarray, backend.to_host
+    if move.held is None:
+        return []
     return [(t.target, to_host(contiguous(held[relative(t.part, move.held)]))) for t in move.sends]
 
 
@@ -84,6 +99,8 @@ def assemble(move: Move, held: Any, arrived: dict[int, Any], xp: Any) -> Any:
     Contributions to the same part are reduced in order of rank, so that every replica adds in the same order.
     """
     own = move.instruction
+    if move.wanted is None:
+        return None
     if len(move.receives) == 1 and move.receives[0].part == move.wanted:
         (only,) = move.receives
         if only.source != only.target:
@@ -103,11 +120,11 @@ def assemble(move: Move, held: Any, arrived: dict[int, Any], xp: Any) -> Any:
             out[at] = piece
         else:
             assert move.reduce is not None, f"{own.op}: two sources for one part"
-            out[at] = _reducer(move.reduce, xp)(out[at], piece)
+            out[at] = reducer(move.reduce, xp)(out[at], piece)
     return out
 
 
-def _reducer(operation: str, xp: Any) -> Callable[..., Any]:
+def reducer(operation: str, xp: Any) -> Callable[..., Any]:
     """The ufunc of a partial placement's operation."""
     found: Callable[..., Any] = {"sum": xp.add, "prod": xp.multiply, "max": xp.maximum, "min": xp.minimum}[operation]
     return found

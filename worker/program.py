@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from gt.instruction import INPUT, MOVE, OUTPUT, SCALAR, Instruction, Plan, print_instruction, ref
-from gt.partition import box, extent
-from gt.placement import Mesh
+from gt.partition import Box, box, extent, receives, relative
+from gt.placement import Mesh, Partial
+from gt.schedule import order, repeats
 from gt.spec import Spec, spec
 
 from .backend import Backend
 from .call import Call
-from .exchange import Move, compile_move
+from .exchange import Move, assemble, compile_move, reducer
 from .kernels import KERNELS
 
 Slots = list[Any]
@@ -58,69 +59,102 @@ def compile_plan(plan: Plan, mesh: Mesh, rank: int, backend: Backend) -> Program
     return _Compiler(plan, mesh, rank, backend).compile()
 
 
+@dataclass(slots=True)
+class _Drafted:
+    """A step whose dead are not known yet."""
+
+    kernel: Callable[..., Any]
+    reads: tuple[int, ...]
+    tensors: tuple[int, ...]
+    writes: int
+    instruction: Instruction
+
+
 class _Compiler:
+    """Instructions in the order of this rank's schedule; what this rank has no part in is left out.
+
+    Of a value that is there once for each microbatch every microbatch has a slot of its own, one after the other.
+    """
+
     def __init__(self, plan: Plan, mesh: Mesh, rank: int, backend: Backend) -> None:
         self.plan = plan
-        self.mesh = mesh
         self.rank = rank
+        self.space = mesh
+        self.times = plan.pipeline.microbatches if plan.pipeline else 1
+        self.mesh = mesh.timed(self.times)
         self.backend = backend
         self.scalars = len(plan.inputs)
         self.outputs = self.scalars + len(plan.kinds)
-        kept = {ref(OUTPUT, index) for _, index in (*plan.survivors, *plan.rehomed)}
-        last: dict[int, int] = {}
-        for at, instruction in enumerate(plan.instructions):
-            for number in instruction.outputs:
-                last[ref(OUTPUT, number)] = at
-            for r in instruction.inputs:
-                if r & 3 != SCALAR:
-                    last[r] = at
-        self.dead: dict[int, list[int]] = {}
-        for r, at in last.items():
-            if r not in kept:
-                self.dead.setdefault(at, []).append(self.slot(r))
+        self.first: list[int] = []
+        self.slots = self.outputs
+        for layout in plan.layouts:
+            self.first.append(self.slots)
+            self.slots += self.times if plan.pipeline and repeats(layout) else 1
 
-    def slot(self, reference: int) -> int:
+    def slot(self, reference: int, time: int = 0) -> int:
         kind, index = reference & 3, reference >> 2
-        return index + (0 if kind == INPUT else self.scalars if kind == SCALAR else self.outputs)
+        if kind == OUTPUT:
+            return self.first[index] + (time if self.repeated(reference) else 0)
+        return index if kind == INPUT else self.scalars + index
+
+    def repeated(self, reference: int) -> bool:
+        return reference & 3 == OUTPUT and self.times > 1 and repeats(self.plan.layout(reference))
 
     def compile(self) -> Program:
         plan = self.plan
+        drafted: list[_Drafted | Move] = []
+        for at, time in order(plan, self.space.coordinates(self.rank)):
+            instruction = plan.instructions[at]
+            rank = self.rank * self.times + time
+            if instruction.op != MOVE:
+                drafted += self.step(instruction, rank, time)
+            elif self.in_time(instruction):
+                drafted += self.gather(instruction, time)
+            else:
+                drafted += self.move(at, instruction, rank, time)
+        survivors = [(offset, self.first[index]) for offset, index in plan.survivors]
+        rehomed = [(position, self.first[index]) for position, index in plan.rehomed]
         blocks: list[list[Step]] = [[]]
         moves: list[Move] = []
-        for at, instruction in enumerate(plan.instructions):
-            if instruction.op == MOVE:
-                moves.append(self.move(at, instruction))
+        for draft, dead in zip(drafted, _deaths(drafted, {slot for _, slot in survivors + rehomed}), strict=True):
+            if isinstance(draft, Move):
+                draft.dead = dead
+                moves.append(draft)
                 blocks.append([])
             else:
-                blocks[-1].append(self.step(at, instruction))
-        return Program(
-            plan,
-            self.rank,
-            self.mesh,
-            blocks,
-            [[step.action for step in block] for block in blocks],
-            moves,
-            self.outputs + len(plan.values),
-            [(offset, self.outputs + index) for offset, index in plan.survivors],
-            [(position, self.outputs + index) for position, index in plan.rehomed],
-        )
+                action = _action(draft.kernel, draft.reads, draft.writes, dead)
+                blocks[-1].append(
+                    Step(action, draft.kernel, draft.reads, draft.tensors, draft.writes, dead, draft.instruction)
+                )
+        actions = [[step.action for step in block] for block in blocks]
+        return Program(plan, self.rank, self.space, blocks, actions, moves, self.slots, survivors, rehomed)
 
-    def local(self, reference: int) -> Spec | str:
+    def part(self, reference: int, rank: int) -> Box | None:
+        """Which part of a tensor operand a rank of the timed mesh holds."""
+        operand = self.plan.operand(reference)
+        assert isinstance(operand, Spec), "a scalar has no parts"
+        return box(operand.shape, self.plan.layout(reference), self.mesh, rank)
+
+    def local(self, reference: int, rank: int) -> Spec | str:
         """What this worker holds of an operand."""
         operand = self.plan.operand(reference)
         if isinstance(operand, str):
             return operand
-        return spec(operand.dtype, extent(box(operand.shape, self.plan.layout(reference), self.mesh, self.rank)))
+        part = self.part(reference, rank)
+        assert part is not None, "whoever has a part in a result has one in its operands"
+        return spec(operand.dtype, extent(part))
 
-    def step(self, at: int, instruction: Instruction) -> Step:
-        number = instruction.outputs[0]
-        whole = self.plan.values[number]
-        part = box(whole.shape, self.plan.layouts[number], self.mesh, self.rank)
+    def step(self, instruction: Instruction, rank: int, time: int) -> list[_Drafted | Move]:
+        output = ref(OUTPUT, instruction.outputs[0])
+        whole = self.plan.values[output >> 2]
+        part = self.part(output, rank)
+        if part is None:
+            return []
         call = Call(
             self.backend.xp,
             instruction.op,
             instruction.attributes,
-            tuple(self.local(r) for r in instruction.inputs),
+            tuple(self.local(r, rank) for r in instruction.inputs),
             spec(whole.dtype, extent(part)),
             whole.shape,
             part,
@@ -130,22 +164,82 @@ class _Compiler:
             kernel = KERNELS[instruction.op](call)
         except Exception as error:  # noqa: BLE001 — it fails where it would run, and the plan still takes part in its moves
             kernel = _failing(error)
-        reads = tuple(self.slot(r) for r in instruction.inputs)
-        tensors = tuple(self.slot(r) for r in instruction.inputs if r & 3 != SCALAR)
-        writes = self.slot(ref(OUTPUT, number))
-        dead = tuple(self.dead.get(at, ()))
-        return Step(_action(kernel, reads, writes, dead), kernel, reads, tensors, writes, dead, instruction)
+        reads = tuple(self.slot(r, time) for r in instruction.inputs)
+        tensors = tuple(self.slot(r, time) for r in instruction.inputs if r & 3 != SCALAR)
+        return [_Drafted(kernel, reads, tensors, self.slot(output, time), instruction)]
 
-    def move(self, at: int, instruction: Instruction) -> Move:
+    def move(self, at: int, instruction: Instruction, rank: int, time: int) -> list[_Drafted | Move]:
+        """What this rank does in a move; a step when it needs nobody else, nothing when it has no part in it."""
         (source,) = instruction.inputs
-        number = instruction.outputs[0]
-        before, after = self.plan.layout(source), self.plan.layouts[number]
-        target = self.slot(ref(OUTPUT, number))
-        dead = tuple(self.dead.get(at, ()))
-        whole = self.plan.values[number]
-        return compile_move(
-            instruction, at, whole, before, after, self.mesh, self.rank, self.slot(source), target, dead
+        output = ref(OUTPUT, instruction.outputs[0])
+        before, after = self.plan.layout(source), self.plan.layout(output)
+        whole = self.plan.values[output >> 2]
+        reads, writes = self.slot(source, time), self.slot(output, time)
+        number = at * self.times + time
+        move = compile_move(
+            instruction, number, whole, before, after, self.mesh, rank, reads, writes, (), times=self.times
         )
+        if move.sends or any(t.source != t.target for t in move.receives):
+            return [move]
+        if move.wanted is None:
+            return []
+        xp = self.backend.xp
+        return [_Drafted(lambda held: assemble(move, held, {}, xp), (reads,), (reads,), writes, instruction)]
+
+    def in_time(self, instruction: Instruction) -> bool:
+        """Whether a move is one along the axis in time: within a worker, between microbatches."""
+        (source,) = instruction.inputs
+        return self.times > 1 and self.plan.layout(source)[-1] != self.plan.layouts[instruction.outputs[0]][-1]
+
+    def gather(self, instruction: Instruction, time: int) -> list[_Drafted | Move]:
+        """Cut a value into microbatches, or join them; contributions are added one by one, as they come."""
+        (source,) = instruction.inputs
+        output = ref(OUTPUT, instruction.outputs[0])
+        before, after = self.plan.layout(source), self.plan.layout(output)
+        if self.part(output, self.rank * self.times + time) is None:
+            return []
+        if isinstance(before[-1], Partial):
+            piece, total = self.slot(source, time), self.slot(output)
+            if time == 0:
+                return [_Drafted(lambda first: first, (piece,), (piece,), total, instruction)]
+            return [
+                _Drafted(reducer(before[-1].op, self.backend.xp), (total, piece), (total, piece), total, instruction)
+            ]
+        whole, rank = self.plan.values[output >> 2], self.rank * self.times + time
+        transfers = receives(whole.shape, before, after, self.mesh, rank)
+        reads = tuple(self.slot(source, t.source - self.rank * self.times) for t in transfers)
+        held = [self.part(source, t.source) for t in transfers]
+        wanted = self.part(output, rank)
+        kernel = _joined(self.backend.xp, whole, wanted, [(t.part, h) for t, h in zip(transfers, held, strict=True)])
+        return [_Drafted(kernel, reads, reads, self.slot(output, time), instruction)]
+
+
+def _joined(xp: Any, whole: Spec, wanted: Any, parts: list[tuple[Box, Any]]) -> Callable[..., Any]:
+    """A kernel that makes the box `wanted` of a value from (the part that is taken, the box that it is taken from)."""
+    if len(parts) == 1 and parts[0][0] == wanted:
+        at = relative(*parts[0])
+        return lambda held: held[at]
+    shape, dtype = extent(wanted), whole.dtype.numpy
+    places = [(relative(part, wanted), relative(part, held)) for part, held in parts]
+
+    def kernel(*values: Any) -> Any:
+        out = xp.empty(shape, dtype)
+        for (to, at), value in zip(places, values, strict=True):
+            out[to] = value[at]
+        return out
+
+    return kernel
+
+
+def _deaths(drafted: list[_Drafted | Move], kept: set[int]) -> list[tuple[int, ...]]:
+    """For each step and move the slots that nobody reads after it."""
+    seen, found = set(kept), []
+    for draft in reversed(drafted):
+        touched = (draft.source, draft.target) if isinstance(draft, Move) else (*draft.tensors, draft.writes)
+        dead = tuple(slot for slot in dict.fromkeys(touched) if slot not in seen)
+        seen.update(touched)
+        found.append(dead)
+    return found[::-1]
 
 
 def _action(kernel: Callable[..., Any], reads: tuple[int, ...], writes: int, dead: tuple[int, ...]) -> Action:
