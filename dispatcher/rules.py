@@ -331,13 +331,13 @@ def _aligned_boxes(
     )
 
 
-def _elements(shape: tuple[int, ...], part: Box) -> tuple[tuple[int, int, int], ...]:
+def _elements(shape: tuple[int, ...], part: Box | None) -> tuple[tuple[int, int, int], ...]:
     """The elements of `part` in a form that is equal exactly when the sets of row-major indices are.
 
     Levels (size, start, stop), outermost first. Two merge while the outer has one index or the inner is whole; then the
     innermost level is one maximal run and its period, which the set determines, and so are by induction all others.
     """
-    if any(start == stop for start, stop in part):
+    if part is None or any(start == stop for start, stop in part):
         return ()
     levels = [(1, 0, 1)]
     for size, (start, stop) in zip(shape, part, strict=True):

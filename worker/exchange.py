@@ -88,9 +88,10 @@ def _of_worker(transfer: Transfer, times: int) -> Transfer:
 def pieces(move: Move, held: Any, backend: Backend) -> list[tuple[int, Any]]:
     """(target rank, contiguous array of NumPy) for each transfer that this rank sends."""
     contiguous, to_host = backend.xp.ascontiguousarray, backend.to_host
-    if move.held is None:
+    box = move.held
+    if box is None:
         return []
-    return [(t.target, to_host(contiguous(held[relative(t.part, move.held)]))) for t in move.sends]
+    return [(t.target, to_host(contiguous(held[relative(t.part, box)]))) for t in move.sends]
 
 
 def assemble(move: Move, held: Any, arrived: dict[int, Any], xp: Any) -> Any:
@@ -105,13 +106,13 @@ def assemble(move: Move, held: Any, arrived: dict[int, Any], xp: Any) -> Any:
         (only,) = move.receives
         if only.source != only.target:
             return arrived[only.source]
-        part = held[relative(only.part, move.held)]
+        part = held[relative(only.part, move.held or ())]
         return part if part.nbytes == held.nbytes else part.copy()
     out = xp.empty(move.shape, move.spec.dtype.numpy)
     filled: set[Box] = set()
     for transfer in move.receives:
         if transfer.source == transfer.target:
-            piece = held[relative(transfer.part, move.held)]
+            piece = held[relative(transfer.part, move.held or ())]
         else:
             piece = arrived[transfer.source]
         at = relative(transfer.part, move.wanted)
