@@ -95,8 +95,9 @@ def account(plan: Plan, mesh: Mesh, speeds: Speeds) -> Account:
 
 @lru_cache(maxsize=4096)
 def _parts(shape: tuple[int, ...], layout: Layout, mesh: Mesh) -> tuple[tuple[int, ...], ...]:
-    """The shape of every rank's part."""
-    return tuple(extent(box(shape, layout, mesh, rank)) for rank in range(len(mesh.members)))
+    """The shape of every rank's part; who holds none of it holds no elements."""
+    parts = (box(shape, layout, mesh, rank) for rank in range(len(mesh.members)))
+    return tuple((0,) if part is None else extent(part) for part in parts)
 
 
 @lru_cache(maxsize=4096)
