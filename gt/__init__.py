@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .client.random import *  # noqa: F403
     from .client.tensor import Tensor as Tensor
     from .config import Config as Config
+    from .config import SignalConfig as SignalConfig
     from .dtypes import DType as DType
     from .dtypes import as_dtype as as_dtype
     from .dtypes import bool_ as bool_
@@ -69,7 +70,7 @@ _HOMES: Final[dict[str, tuple[str, ...]]] = {
         "connect", "init", "disconnect", "load_config", "stats", "synchronize", "flush",
     ),
     ".config": (
-        "Config",
+        "Config", "SignalConfig",
     ),
     ".client.tensor": (
         "Tensor",
