@@ -100,7 +100,7 @@ _HOMES: Final[dict[str, tuple[str, ...]]] = {
     ),
     ".client.shaping": (
         "broadcast_to", "cat", "chunk", "concat", "concatenate", "expand", "expand_as", "flatten", "gather",
-        "index_select", "moveaxis", "movedim", "narrow", "one_hot", "permute", "ravel", "repeat", "reshape",
+        "index_add", "index_select", "moveaxis", "movedim", "narrow", "one_hot", "permute", "ravel", "repeat", "reshape",
         "reshape_as", "scatter_add", "select", "split", "squeeze", "stack", "swapaxes", "swapdims", "t", "tile",
         "transpose", "tril", "triu", "unbind", "unflatten", "unsqueeze", "view",
     ),

@@ -25,7 +25,8 @@ from gt.ops import OPS
 from gt.partition import box
 from gt.placement import PARTIAL_OPS, REPLICATE, Mesh, Partial, Placement, Replicate, Shard
 from gt.spec import Spec, spec
-from gt.worker.kernels import KERNELS, Call
+from gt.worker.call import Call, Part
+from gt.worker.kernels import KERNELS
 
 CUTS = (Cut((1, 1)), Cut((2, 1, 0)), Cut((1, 2, 2)))
 REDUCE = {"sum": np.add, "max": np.maximum, "min": np.minimum, "prod": np.multiply}
@@ -45,16 +46,19 @@ def table(sample: Sample, cut: Cut) -> tuple[Row, ...]:
     return rows(sample.op, sample.attributes, sample.specs, (sample.result,), cut)
 
 
-def run(sample: Sample, operands: tuple[Any, ...], part: tuple[tuple[int, int], ...]) -> Array:
-    """The worker's kernel on local operands, for one part of the result."""
+Box = tuple[tuple[int, int], ...]
+
+
+def run(sample: Sample, operands: tuple[Any, ...], part: Box, held: tuple[Part | None, ...] = ()) -> Array:
+    """The worker's kernel on local operands, for one part of the result; `held` says which parts the operands are."""
     local = tuple(spec_of(x) if isinstance(x, np.ndarray) else scalar_kind(x) for x in operands)
     result = spec(sample.result.dtype, tuple(stop - start for start, stop in part))
-    call = Call(np, sample.op, sample.attributes, local, result, sample.result.shape, part)
+    call = Call(np, sample.op, sample.attributes, local, result, sample.result.shape, part, held)
     with np.errstate(all="ignore"):
         return np.asarray(KERNELS[sample.op](call)(*operands))
 
 
-def box_of(shape: tuple[int, ...], placement: Placement | None, cut: Cut, rank: int) -> tuple[tuple[int, int], ...]:
+def box_of(shape: tuple[int, ...], placement: Placement | None, cut: Cut, rank: int) -> Box:
     ranges = [(0, size) for size in shape]
     if isinstance(placement, Shard):
         points = cut(shape[placement.dim])
@@ -116,8 +120,12 @@ def works(sample: Sample, row: Row, cut: Cut) -> bool:
     parts = []
     for rank, operands in enumerate(zip(*held, strict=True)):
         part = box_of(sample.result.shape, placement, cut, rank)
+        local = tuple(
+            Part(spec.shape, box_of(spec.shape, placed, cut, rank)) if isinstance(spec, Spec) else None
+            for spec, placed in zip(sample.specs, row.inputs, strict=True)
+        )
         try:
-            out = run(sample, operands, part)
+            out = run(sample, operands, part, local)
         except Exception:  # noqa: BLE001 - whatever a kernel finds wrong with parts that do not fit
             return False
         if out.shape != tuple(stop - start for start, stop in part):
@@ -179,7 +187,9 @@ def beyond_sums(row: Row, sample: Sample, known: tuple[Row, ...]) -> bool:
     """
     special = {Partial(name) for name in PARTIAL_OPS if name != "sum"}
     family = OPS[sample.op].family
-    return family in ("unary", "cast", "binary", "scatter_add") and not special.isdisjoint((*row.outputs, *row.inputs))
+    return family in ("unary", "cast", "binary", "scatter_add", "segment_sum") and not special.isdisjoint(
+        (*row.outputs, *row.inputs)
+    )
 
 
 def rounded(row: Row, sample: Sample, known: tuple[Row, ...]) -> bool:
