@@ -11,6 +11,7 @@ so nothing that `import gt` needs may import it while it is itself being importe
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from typing import Annotated, Any, Final, Literal, NamedTuple
@@ -279,7 +280,7 @@ class Config(_Strict):
         """The rule whose name is nearly `signal`, when none is for it: a likely slip of the pen."""
         if any(matches(name, signal) for name in self.rules):
             return None
-        return _nearest(signal, (name for name in self.rules if not is_pattern(name)))
+        return _nearest(signal, (name for name in self.rules if not is_pattern(name) and not _are_two(name, signal)))
 
     def workers_needed(self) -> int:
         """The fewest workers that the config speaks of: its mesh, the parts of a batch, the largest worker index."""
@@ -513,6 +514,15 @@ def _allowed(key: Key) -> str:
 
 def _nearest(word: str, words: Iterable[str]) -> str | None:
     return next(iter(get_close_matches(word, list(words), n=1, cutoff=0.7)), None)
+
+
+def _are_two(a: str, b: str) -> bool:
+    """Whether two names are alike on purpose: `layer1` and `layer2`, or `block.norm` and `block.attn`."""
+    pairs = list(zip(a.split("."), b.split("."), strict=False))
+    if a.count(".") != b.count("."):
+        return len(pairs) > 1 or a.startswith(b + ".") or b.startswith(a + ".")
+    plain = [(re.sub(r"\d+", "#", x), re.sub(r"\d+", "#", y)) for x, y in pairs]
+    return all(x == y for x, y in plain) or any(_nearest(x, [y]) is None for x, y in plain)
 
 
 def _meant(word: str, words: Iterable[str]) -> str:

@@ -873,6 +873,15 @@ def test_a_signal_that_a_pattern_is_for_is_no_slip() -> None:
     assert config.near_miss("blocks3") == "block.s"
 
 
+def test_names_that_are_alike_on_purpose_are_no_slip() -> None:
+    """Layers are numbered, and modules of one model share the beginnings of their names."""
+    config = parse(rules("layer1: {compile: true}", "blocks.0.attn: {compile: true}", "hidden.out: {compile: true}"))
+    for signal in ("layer2", "blocks.1.attn", "blocks.0.norm", "blocks.0", "blocks.0.attn.proj", "hidden"):
+        assert config.near_miss(signal) is None
+    assert config.near_miss("layerr2") == "layer1"
+    assert config.near_miss("hiden.out") == "hidden.out"
+
+
 # For editors.
 
 
