@@ -9,15 +9,12 @@ from .containers import ModuleDict, ModuleList, Sequential
 from .layers import (
     GELU,
     Dropout,
-    Embedding,
     Flatten,
     Identity,
-    LayerNorm,
     LeakyReLU,
     Linear,
     LogSoftmax,
     ReLU,
-    RMSNorm,
     Sigmoid,
     SiLU,
     Softmax,
@@ -30,7 +27,7 @@ from .parameter import Buffer, Parameter
 
 __all__ = [
     "Module", "Parameter", "Buffer", "Sequential", "ModuleList", "ModuleDict",
-    "Linear", "Embedding", "LayerNorm", "RMSNorm", "Flatten", "Identity", "Dropout",
+    "Linear", "Flatten", "Identity", "Dropout",
     "ReLU", "LeakyReLU", "Tanh", "Sigmoid", "GELU", "SiLU", "Softplus", "Softmax", "LogSoftmax",
     "CrossEntropyLoss", "MSELoss", "L1Loss", "NLLLoss",
     "functional", "init",
