@@ -72,12 +72,16 @@ class Memory:
 
 @dataclass
 class Shadow:
-    """Plans for `facts`, one mapping for each worker. `limit` is the bytes that each may hold, 0 for any."""
+    """Plans for `facts`, one mapping for each worker. `limit` is the bytes that each may hold, 0 for any.
+
+    Updates before number `since` are planned, as later ones depend on them, and not accounted for.
+    """
 
     name: str
     config: Config | None
     facts: Sequence[Mapping[str, Any]]
     limit: int = 0
+    since: int = 0
     runs: list[Ran] = field(default_factory=list)
     uses: dict[tuple[str, ...], Uses] = field(default_factory=dict)
     """For each signal path, where its parameters and activations were in the last update that used it."""
@@ -94,7 +98,7 @@ class Shadow:
         self.received = Received
         self.core = Core(config=self.config, workers_expected=len(self.facts))
         self.numbers: Counter[bytes] = Counter()
-        self.plans: dict[int, Plan] = {}
+        self.plans: dict[int, Plan | bytes] = {}
         self.accounts: dict[int, Account] = {}
         self.behind = 0
         self.workers = [b"worker-%d" % number for number in range(len(self.facts))]
@@ -105,15 +109,16 @@ class Shadow:
     def take(self, message: Any) -> None:
         """Plan for a message of the client. Raises the error with which the service would refuse it."""
         self.answers.clear()
-        inputs = self._inputs(message) if isinstance(message, m.Run) else []
-        before = self._resident() if isinstance(message, m.Run) else Counter()
+        looks = isinstance(message, m.Run) and self.update >= self.since
+        inputs = self._inputs(message) if looks else []
+        before = self._resident() if looks else Counter()
         for send in self._say(CLIENT, message):
             if isinstance(send, m.DefinePlan):
-                self.plans[send.plan] = unpack_plan(send.body)
+                self.plans[send.plan] = send.body
             elif isinstance(send, m.DropPlan):
                 self.plans.pop(send.plan, None)
                 self.accounts.pop(send.plan, None)
-            elif isinstance(send, m.Execute):
+            elif isinstance(send, m.Execute) and looks:
                 self._ran(send, before, inputs)
         self._check(message)
 
@@ -170,6 +175,8 @@ class Shadow:
         from .dispatcher.account import account, local_bytes
 
         plan = self.plans[execute.plan]
+        if not isinstance(plan, Plan):
+            plan = self.plans[execute.plan] = unpack_plan(plan)
         record = self.core.meshes[plan.mesh]
         self.mesh, self.speeds = record.mesh, record.speeds
         found = self.accounts.get(execute.plan)
