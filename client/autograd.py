@@ -147,6 +147,19 @@ def backward(
     inputs: Sequence[Tensor] | None = None,
 ) -> list[Tensor | None]:
     """Walk back from `tensors`. Gradients accumulate in the leaves; those of `inputs` are returned instead."""
+    found = _walk(tensors, gradients, retain_graph, create_graph, inputs)  # whose variables keep nothing alive any more
+    session.builder().flush()
+    return [] if inputs is None else [found.get(tensor._edge) for tensor in inputs]
+
+
+def _walk(
+    tensors: Sequence[Tensor],
+    gradients: Sequence[Tensor | None],
+    retain_graph: bool,
+    create_graph: bool,
+    inputs: Sequence[Tensor] | None,
+) -> dict[Any, Tensor]:
+    """The gradients that `inputs` ask for, by their edges; without `inputs` all go to the leaves."""
     pending: dict[Any, Tensor] = {}
     heap: list[tuple[int, Node]] = []
     leaves: list[Leaf] = []
@@ -177,8 +190,7 @@ def backward(
                 found[leaf] = gradient
     finally:
         emission.enter(before)
-    session.builder().flush()
-    return [] if inputs is None else [found.get(tensor._edge) for tensor in inputs]
+    return found
 
 
 def _hooked(hooks: list[Callable[[Tensor], Tensor | None]] | None, gradient: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from ledger import sharded
 
 import gt
 import gt.nn.functional as F
@@ -138,6 +139,18 @@ def test_parameters_are_marked_and_what_is_made_like_them_follows(gathered: Any)
     assert found == [
         ("full", None), ("tag", True), ("full", None), ("follow", None), ("full", None), ("full", None), ("follow", None),
     ]  # fmt: skip
+
+
+def test_of_a_backward_pass_only_the_gradients_live_on() -> None:
+    """What the walk itself still held would be kept by the workers, and where it is partial be added up for nobody."""
+    with sharded(None, 1) as ledger:
+        weights = [nn.Parameter(gt.ones(3, 3)) for _ in range(2)]
+        loss = (gt.ones(3, 3) @ weights[0] @ weights[1]).sum()
+        gt.flush()
+        ledger.taken()
+        loss.backward()
+        (plan,) = ledger.taken()
+        assert len(plan.survivors) == len(weights)
 
 
 def test_the_tape_keeps_only_what_gradients_read(session: Any) -> None:
