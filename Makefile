@@ -4,9 +4,14 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# Tests run on all cores; those of processes one after another, beside the rest (tests/conftest.py).
+PYTEST := $(BIN)/python -m pytest -n auto --dist loadgroup
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # The peer in the benchmarks, pinned so that ratios stay comparable; empty leaves it out.
 TORCH ?= torch==2.13.0
+
+# By how much more `make prove` tries than `make test`.
+EFFORT ?= 20
 
 ROOMS := client dispatcher worker
 empty :=
@@ -15,7 +20,7 @@ SOURCES := gt $(ROOMS) tests $(wildcard benchmarks examples)
 TREE := $(VENV)/typecheck
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench torch format lint types fast clean
+.PHONY: help demo test prove check bench torch format lint types fast clean
 .DELETE_ON_ERROR:
 
 help: ## say what there is
@@ -25,13 +30,15 @@ demo: $(VENV)/.installed ## train on handwritten digits on four workers, then on
 	@$(BIN)/python examples/digits.py --config configs/digits.yaml
 
 test: $(VENV)/.installed ## every test that needs no GPU
-	@$(BIN)/python -m pytest -m "not gpu"
+	@$(PYTEST) -m "not gpu"
+
+prove: $(VENV)/.installed ## the law at length: EFFORT times as many drawn programs, plans, services and shapes (default 20)
+	@GT_EFFORT=$(EFFORT) $(PYTEST) -m "not process and not gpu"
 
 check: lint types fast ## format, lint, strict types and the fast tests
 
 bench: $(VENV)/.bench ## measure GT beside NumPy and, when it can be had, PyTorch
 	@$(BIN)/python benchmarks/run.py
-	@$(BIN)/python benchmarks/planner.py
 
 torch: $(VENV)/.bench ## install the peer and outside judge, PyTorch, when it can be had; tests without it say so and skip
 
@@ -52,7 +59,7 @@ types: $(VENV)/.installed ## strict types
 		| sed -E 's,^gt/($(subst $(space),|,$(ROOMS)))/,\1/,'; exit $$(cat .status)
 
 fast: $(VENV)/.installed ## the tests that start no process: seconds
-	@$(BIN)/python -m pytest -m "not process and not gpu"
+	@$(PYTEST) -m "not process and not gpu"
 
 clean: ## remove .venv, caches and build products
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist *.egg-info

@@ -1,7 +1,7 @@
 """Every function of tensors under one roof, and those that neural networks need: products, activations, losses.
 
 What is here composes others; element-wise functions are in `arithmetic.py`, reductions in `reductions.py`, shapes and
-indexing along an axis in `shaping.py`. It is `gt.nn.functional`.
+indexing along an axis in `shaping.py`, what transformers need in `transformer.py`. It is `gt.nn.functional`.
 """
 
 from __future__ import annotations
@@ -113,6 +113,7 @@ from .shaping import (
     expand_as,
     flatten,
     gather,
+    index_add,
     index_select,
     moveaxis,
     movedim,
@@ -140,6 +141,7 @@ from .shaping import (
     unsqueeze,
     view,
 )  # fmt: skip
+from .transformer import embedding, layer_norm, rms_norm, scaled_dot_product_attention
 
 if TYPE_CHECKING:
     from .tensor import Tensor
@@ -153,11 +155,12 @@ __all__ = [
     "remainder", "round", "rsqrt", "rsub", "sigmoid", "sign", "sin", "sqrt", "square", "sub", "subtract", "tan",
     "tanh", "true_divide", "trunc", "where", "all", "amax", "amin", "any", "argmax", "argmin", "log_softmax",
     "logsumexp", "max", "mean", "min", "prod", "softmax", "std", "sum", "var", "broadcast_to", "cat", "chunk",
-    "concat", "concatenate", "expand", "expand_as", "flatten", "gather", "index_select", "moveaxis", "movedim",
+    "concat", "concatenate", "expand", "expand_as", "flatten", "gather", "index_add", "index_select", "moveaxis", "movedim",
     "narrow", "one_hot", "permute", "ravel", "repeat", "reshape", "reshape_as", "scatter_add", "select", "split",
     "squeeze", "stack", "swapaxes", "swapdims", "t", "tile", "transpose", "tril", "triu", "unbind", "unflatten",
-    "unsqueeze", "view", "allclose", "bmm", "cross_entropy", "dot", "dropout", "equal", "gelu", "l1_loss",
-    "leaky_relu", "linear", "matmul", "mm", "mse_loss", "nll_loss", "silu", "softplus",
+    "unsqueeze", "view", "allclose", "bmm", "cross_entropy", "dot", "dropout", "embedding", "equal", "gelu",
+    "l1_loss", "layer_norm", "leaky_relu", "linear", "matmul", "mm", "mse_loss", "nll_loss", "rms_norm",
+    "scaled_dot_product_attention", "silu", "softplus",
 ]  # fmt: skip
 
 

@@ -171,6 +171,11 @@ def _scatter_add(n: Node, g: Tensor) -> Parts:
     return g, None, values
 
 
+def _take(n: Node, g: Tensor) -> Parts:
+    axis = n.attribute("axis")
+    return emission.apply("segment_sum", (g, n.operand(1)), axis, n.shape(0)[axis]), None
+
+
 # linear algebra
 
 
@@ -258,6 +263,8 @@ GRADIENTS: Final[dict[str, Rule]] = {
     # indexing along one axis
     "gather": Rule(("1",), _gather),
     "scatter_add": Rule(("", "", "1"), _scatter_add),
+    "take": Rule(("1",), _take),
+    "segment_sum": Rule(("1",), lambda n, g: (emission.apply("take", (g, n.operand(1)), n.attribute("axis")), None)),
     # linear algebra
     "matmul": Rule(("1", "0"), _matmul),
     # composite

@@ -118,6 +118,7 @@ class Methods(Operators):
     expand_as = shaping.expand_as
     flatten = shaping.flatten
     gather = shaping.gather
+    index_add = shaping.index_add
     index_select = shaping.index_select
     moveaxis = shaping.moveaxis
     movedim = shaping.movedim

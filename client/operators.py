@@ -292,6 +292,9 @@ class Operators:
         new = arithmetic.cast(creation.as_tensor(src), self.dtype)
         return self._write("copy_", new if new.shape == self.shape else emission.apply("expand", (new,), self.shape))
 
+    def index_add_(self, dim: Any, index: Any, source: Any, *, alpha: float = 1) -> Tensor:
+        return self._write("index_add_", shaping.index_add(self, dim, index, source, alpha=alpha))
+
     def scatter_add_(self, dim: Any, index: Any, src: Any) -> Tensor:
         return self._write("scatter_add_", shaping.scatter_add(self, dim, index, src))
 

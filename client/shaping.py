@@ -336,15 +336,29 @@ def scatter_add(input: Any, dim: int, index: Any, src: Any) -> Tensor:
 
 
 def index_select(input: Any, dim: int, index: Any) -> Tensor:
-    """The places along `dim` that a one-dimensional integer tensor lists."""
-    x, index = arithmetic.tensor_of("index_select", input), _index("index_select", index)
-    at = axis_of("index_select", dim, x.shape)
-    if index.ndim > 1:
-        raise ShapeError(f"index_select: an index of at most one dimension, not of shape {index.shape}")
-    count = index._value.spec.size
-    column = emission.apply("reshape", (index,), tuple(count if i == at else 1 for i in range(x.ndim)))
-    shape = (*x.shape[:at], count, *x.shape[at + 1 :])
-    return emission.apply("gather", (x, emission.apply("expand", (column,), shape)), at)
+    """The places along `dim` that a one-dimensional integer tensor lists; one out of range is an error at the fetch."""
+    x, at, places = _listed("index_select", input, dim, index)
+    return emission.apply("take", (x, places), at)
+
+
+def index_add(input: Any, dim: int, index: Any, source: Any, *, alpha: float = 1) -> Tensor:
+    """`input` with `alpha` times the slices of `source` added along `dim` at the places that a vector lists."""
+    x, at, places = _listed("index_add", input, dim, index)
+    values = arithmetic.tensor_of("index_add", source)
+    shape = (*x.shape[:at], *places.shape, *x.shape[at + 1 :])
+    if values.shape != shape:
+        raise ShapeError(f"index_add: a source of shape {values.shape}, where input and index make it {shape}")
+    total = emission.apply("segment_sum", (arithmetic.cast(values, x.dtype), places), at, x.shape[at])
+    return arithmetic.add(x, total, alpha=alpha)
+
+
+def _listed(name: str, input: Any, dim: int, index: Any) -> tuple[Tensor, int, Tensor]:
+    """The tensor, the axis, and the vector that lists places along it."""
+    x, places = arithmetic.tensor_of(name, input), _index(name, index)
+    at = axis_of(name, dim, x.shape)
+    if places.ndim > 1:
+        raise ShapeError(f"{name}: an index of at most one dimension, not of shape {places.shape}")
+    return x, at, places if places.ndim else emission.apply("reshape", (places,), (1,))
 
 
 def one_hot(input: Any, num_classes: int = -1) -> Tensor:

@@ -1,12 +1,14 @@
 """Signals: names in the program to which the YAML binds rules. They never change values.
 
-`context(name)` nests; a name with slashes is several nested ones. Hints are logged and otherwise ignored.
+`context(name)` nests; a name with slashes is several nested ones. Hints are logged and otherwise ignored. `attach(model)`
+names what a model's modules compute by their places in it, without a word in the model's code.
 """
 
 from __future__ import annotations
 
 import logging
-from contextlib import ContextDecorator
+from collections.abc import Iterator
+from contextlib import ContextDecorator, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from gt.errors import GTError
@@ -15,9 +17,10 @@ from . import apply as emission
 from . import arithmetic
 
 if TYPE_CHECKING:
+    from .nn.module import Module
     from .tensor import Tensor
 
-__all__ = ["context", "current", "enter", "exit", "tensor"]
+__all__ = ["attach", "context", "current", "detach", "enter", "exit", "tensor"]
 
 _log = logging.getLogger("gt")
 
@@ -96,3 +99,37 @@ def tensor(x: Any, name: str) -> Tensor:
     """`x`, placed as the signal `name` says."""
     with context(name):
         return emission.apply("tag", (arithmetic.tensor_of("signal.tensor", x),), False)
+
+
+def attach(model: Module, prefix: str = "") -> None:
+    """Run each module of `model`, forward and backward, in a signal of its dotted name: `blocks.0.norm` inside `blocks.0`.
+
+    Names are those of `named_modules()`, after `prefix` and a dot when one is given; the model itself is `prefix`, or
+    nothing. A module that only holds others, as a list does, is around them all the same. Attaching again replaces.
+    """
+    if prefix and len(_components(prefix)) > 1:
+        raise ValueError(f"a prefix is one name, not several joined by '/': {prefix!r}")
+    detach(model)
+    for name, module in model.named_modules(prefix=prefix):
+        parts = name.removeprefix(prefix).removeprefix(".").split(".") if name != prefix else []
+        outer = [prefix] if prefix else []
+        dotted = [".".join([*outer, *parts[: end + 1]]) for end in range(len(parts))]
+        if outer or dotted:
+            module.__dict__["_signals"] = (*outer, *dotted)
+
+
+def detach(model: Module) -> None:
+    """Undo `attach`."""
+    for module in model.modules():
+        module.__dict__.pop("_signals", None)
+
+
+@contextmanager
+def attached(signals: tuple[str, ...]) -> Iterator[None]:
+    """Inside of these signals, entering those that the program is not inside of already."""
+    now = emission.current().signal
+    before = _push(tuple(name for name in signals if name not in now), None)
+    try:
+        yield
+    finally:
+        _restore(before)

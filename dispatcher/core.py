@@ -24,7 +24,7 @@ from gt.errors import ConfigError, DTypeError, GTError, ProtocolError, ShapeErro
 from gt.instruction import pack_plan, unpack_segment
 from gt.messages import Fault, fault_of
 from gt.partition import box, extent
-from gt.placement import Mesh, Replicate, Shard, format_layout
+from gt.placement import Mesh, Replicate, format_layout
 from gt.spec import Spec, pack_spec, unpack_spec
 
 from .cost import measured_mesh
@@ -489,7 +489,8 @@ class Core:
         members = [by_number[number] for number in numbers[:size]]
         facts = [worker.facts for worker in members]
         mesh, speeds = measured_mesh(next(self.mesh_numbers), axes, tuple(numbers[:size]), facts)
-        planner = Planner(mesh, Policy(mesh, {}) if config is None else resolve(config, mesh))
+        kinds = [str(each.get("kind", "cpu")) for each in facts]
+        planner = Planner(mesh, Policy(mesh, {}) if config is None else resolve(config, mesh, kinds))
         client.planner = planner
         self.meshes[mesh.number] = MeshRecord(mesh, speeds, members, tuple(worker.identity for worker in members))
         addresses = {worker.number: worker.address for worker in self.workers.values()}
@@ -616,14 +617,7 @@ class Core:
         mesh = planner.mesh
         if not self._has_credit(client, mesh):
             return False
-        layout = list(mesh.replicated)
-        for axis, wish in enumerate(planner.policy.wishes(tuple(message.signal))):
-            if wish is not None and spec.ndim:
-                if wish.strategy == "data_parallel":
-                    layout[axis] = Shard(0)
-                elif wish.strategy == "shard" and wish.dimension is not None and wish.dimension < spec.ndim:
-                    layout[axis] = Shard(wish.dimension, wish.weights)
-        home = Home(tuple(layout))
+        home = Home(planner.policy.put_layout(tuple(message.signal), spec))
         entry = client.table[message.tensor] = Entry(spec, mesh.number, home)
         form = format_layout(home.layout)
         sender = client.bulk if message.bulk else b""

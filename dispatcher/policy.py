@@ -1,34 +1,44 @@
 """What a session's rules ask for, resolved against its mesh: for each signal, one wish per mesh axis.
 
-A wish speaks of one mesh axis. Signals nest: the innermost signal that says something about an axis decides it. How
-wishes bind to instructions is the planner's business (`plan.py`).
+A wish speaks of one mesh axis. Signals nest: the innermost signal that says something about an axis decides it. Of
+several rules that are for one signal a name says more than a pattern, a long pattern more than a short one, and a later
+one more than an earlier. How wishes bind to instructions is the planner's business (`plan.py`).
 """
 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from gt.document import Key, show_key
 from gt.errors import ConfigError
-from gt.placement import Mesh
+from gt.meshes import show_mesh, stage_positions
+from gt.patterns import is_pattern, literal_length, matches
+from gt.placement import Layout, Mesh, Placement, Shard
+from gt.spec import Spec
 
 if TYPE_CHECKING:
-    from gt.config import Config, Rule
+    from gt.config import Config, SignalConfig
+
+MAX_MEMO = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
     """What one rule asks for on one mesh axis.
 
-    `strategy` is 'data_parallel', 'tensor_parallel', 'replicate' or 'shard'. `dimension` is the weight's dimension
-    (tensor_parallel, None: chosen) or the tensor's (shard); `weights` which positions take part (shard, None: all).
+    `strategy` is one of the config's, or 'shard' for the explicit form. `dimension` is the weight's dimension
+    (tensor_parallel, None: chosen), the sequence's (sequence_parallel) or the tensor's (shard); `weights` which
+    positions take part (shard, None: all); `stages` the position of each stage on the axis (pipeline_parallel).
     """
 
     strategy: str
     where: str
     dimension: int | None = None
     weights: tuple[int, ...] | None = None
+    stages: tuple[int, ...] | None = None
 
 
 Wishes = tuple[Wish | None, ...]
@@ -42,6 +52,10 @@ class Policy:
     table: dict[str, Wishes]
     backward: dict[str, str] = field(default_factory=dict)
     """For a rule that says so, the rule that holds for the gradients in its place."""
+    microbatches: int = 1
+    schedule: str = "1f1b"
+    deterministic: int = 0
+    """Into how many blocks everything is computed, so that values are the same on any number of workers; 0: not so."""
     memo: dict[tuple[tuple[str, ...], bool], Wishes] = field(default_factory=dict)
 
     def wishes(self, path: tuple[str, ...], *, backward: bool = False) -> Wishes:
@@ -50,56 +64,120 @@ class Policy:
         if found is None:
             merged: list[Wish | None] = [None] * len(self.mesh.sizes)
             for end in range(1, len(path) + 1):
-                for signal in (path[end - 1], "/".join(path[:end])):
-                    name = self.backward.get(signal, signal) if backward else signal
-                    for axis, wish in enumerate(self.table.get(name, ())):
+                for name in self._rules_for(path[end - 1], "/".join(path[:end])):
+                    rule = self.backward.get(name, name) if backward else name
+                    for axis, wish in enumerate(self.table[rule]):
                         if wish is not None:
                             merged[axis] = wish
-            if len(self.memo) > 10_000:
+            if len(self.memo) > MAX_MEMO:
                 self.memo.clear()
             found = self.memo[path, backward] = tuple(merged)
         return found
 
+    def _rules_for(self, signal: str, path: str) -> list[str]:
+        """The names of the rules for a signal at the end of a path; the last says most."""
+        patterns = [name for name in self.table if is_pattern(name) and (matches(name, signal) or matches(name, path))]
+        patterns.sort(key=literal_length)
+        names = (signal,) if path == signal else (signal, path)
+        return patterns + [name for name in names if name in self.table and name not in patterns]
 
-def resolve(config: Config, mesh: Mesh) -> Policy:
-    """The policy of a config whose mesh is `mesh`. Raises `ConfigError` naming file, line and key."""
-    table = {signal: _wishes(signal, rule, mesh) for signal, rule in config.rules.items()}
-    return Policy(mesh, table, {signal: rule.backward for signal, rule in config.rules.items() if rule.backward})
+    def put_layout(self, path: tuple[str, ...], spec: Spec) -> Layout:
+        """Where a tensor from the client's memory goes when it is put in a path of signals."""
+        layout: list[Placement] = list(self.mesh.replicated)
+        for axis, wish in enumerate(self.wishes(path)):
+            if wish is None:
+                continue
+            dimension, weights = wish.dimension, wish.weights
+            if wish.strategy in ("data_parallel", "fully_sharded"):
+                dimension, weights = 0, None
+            elif wish.strategy not in ("shard", "sequence_parallel"):
+                continue
+            if dimension is not None and dimension < spec.ndim:
+                layout[axis] = Shard(dimension, weights)
+        return tuple(layout)
 
 
-def _wishes(signal: str, rule: Rule, mesh: Mesh) -> Wishes:
+def resolve(config: Config, mesh: Mesh, kinds: Sequence[str] | None = None) -> Policy:
+    """The policy of a config whose mesh is `mesh`. Raises `ConfigError` naming file, line and key.
+
+    `kinds` is what each rank is, 'cpu' or 'cuda'; None: workers that need not exist, of the kind that is asked for.
+    """
+    table: dict[str, Wishes] = {}
+    policy = Policy(mesh, table, deterministic=config.block_count)
+    for key, rule in config.each():
+        signal = str(key[1])
+        before = table.get(signal, (None,) * len(mesh.sizes))
+        table[signal] = tuple(new or old for new, old in zip(_wishes(key, rule, mesh), before, strict=True))
+        if rule.backward:
+            policy.backward[signal] = rule.backward
+        if rule.strategy == "pipeline_parallel":
+            policy.microbatches = rule.microbatches or 1
+            policy.schedule = rule.schedule or "1f1b"
+    for key, rule in config.each():
+        if rule.device and kinds is not None:
+            signal = str(key[1])
+            table[signal] = _of_kind(key, rule, mesh, kinds, table[signal])
+    return policy
+
+
+def _wishes(key: Key, rule: SignalConfig, mesh: Mesh) -> Wishes:
     none: list[Wish | None] = [None] * len(mesh.sizes)
     if rule.shard is not None:
-        return _explicit(signal, rule, mesh)
+        return _block((*key, "shard", "workers"), rule, mesh, rule.shard.axis, rule.shard.workers)
     if rule.strategy is None:
         return tuple(none)
-    wish = Wish(rule.strategy, rule.where, rule.dimension)
+    dimension = 1 if rule.strategy == "sequence_parallel" and rule.dimension is None else rule.dimension
     if rule.axis is None:
-        return (wish,) * len(mesh.sizes)
+        return (Wish(rule.strategy, rule.where, dimension),) * len(mesh.sizes)
     if rule.axis not in mesh.axes:
         raise ConfigError(
-            f"{rule.where}: sharding_config.{signal}: {rule.strategy} needs the mesh axis {rule.axis!r}; "
+            f"{rule.where}: {show_key(key)}: {rule.strategy} needs the mesh axis {rule.axis!r}; "
             f"allowed: {', '.join(mesh.axes)}, by mesh_axis"
         )
-    none[mesh.axes.index(rule.axis)] = wish
+    stages = None if rule.stages is None else stage_positions(key, rule, _axes(mesh))
+    none[mesh.axes.index(rule.axis)] = Wish(rule.strategy, rule.where, dimension, stages=stages)
     return tuple(none)
 
 
-def _explicit(signal: str, rule: Rule, mesh: Mesh) -> Wishes:
-    """The workers of an explicit rule as weights on each axis: a worker that is not named has weight 0."""
-    assert rule.shard is not None
-    dimension, chosen = rule.shard.axis, set(rule.shard.workers)
+def _block(key: Key, rule: SignalConfig, mesh: Mesh, dimension: int, workers: Collection[int]) -> Wishes:
+    """Some workers as weights on each axis, along a tensor's dimension: a worker that is not named has weight 0."""
+    chosen = set(workers)
     coordinates = [mesh.coordinates(rank) for rank in sorted(chosen)]
     used = [{at[axis] for at in coordinates} for axis in range(len(mesh.sizes))]
     grid = {mesh.rank(at) for at in itertools.product(*used)}
     if grid != chosen:
         raise ConfigError(
-            f"{rule.where}: sharding_config.{signal}.shard.workers: {sorted(chosen)} is no block of the mesh "
-            f"{dict(zip(mesh.axes, mesh.sizes, strict=True))}; allowed: all combinations of some positions on each axis, "
-            f"such as {sorted(grid)}"
+            f"{rule.where}: {show_key(key)}: {sorted(chosen)} is no block of the mesh {show_mesh(_axes(mesh))}; "
+            f"allowed: all combinations of some positions on each axis, such as {sorted(grid)}"
         )
     wishes: list[Wish | None] = []
     for axis, size in enumerate(mesh.sizes):
         weights = tuple(mesh.weights[axis][at] if at in used[axis] else 0 for at in range(size))
         wishes.append(Wish("shard", rule.where, dimension, None if weights == mesh.weights[axis] else weights))
     return tuple(wishes)
+
+
+def _of_kind(key: Key, rule: SignalConfig, mesh: Mesh, kinds: Sequence[str], wishes: Wishes) -> Wishes:
+    """The wishes of a signal, kept to the workers of one kind.
+
+    When all are of that kind there is nothing to do. Otherwise the axes along which they differ cut dimension 0 over
+    those that are; a strategy still decides the other axes.
+    """
+    key = (*key, "device")
+    chosen = [rank for rank, kind in enumerate(kinds) if kind == rule.device]
+    if not chosen:
+        there = " and ".join(sorted(set(kinds)))
+        text = f"no worker of the mesh {show_mesh(_axes(mesh))} is of the kind {rule.device}"
+        raise ConfigError(f"{rule.where}: {show_key(key)}: {text}; allowed: {there}")
+    if len(chosen) == len(kinds):
+        return wishes
+    block = _block(key, rule, mesh, 0, chosen)
+    if not any(wishes):
+        return block
+    return tuple(
+        new if new is not None and new.weights is not None else old for new, old in zip(block, wishes, strict=True)
+    )
+
+
+def _axes(mesh: Mesh) -> dict[str, int]:
+    return dict(zip(mesh.axes, mesh.sizes, strict=True))

@@ -181,6 +181,24 @@ def _scatter_add(case: Case) -> Iterable[Row]:
     yield Row((_SUM,), (_SUM, _SHARDS[axis], _SHARDS[axis]))
 
 
+def _take(case: Case) -> Iterable[Row]:
+    """aijc = abc, ij; of an axis that is cut each worker takes what lies in its range, and leaves zeros elsewhere."""
+    axis, x, index = case.attributes["axis"], case.tensor(0), case.tensor(1)
+    lost = Partial("max") if x.dtype.kind == "b" else _SUM  # of booleans the larger is `or`
+    listed = tuple(range(x.ndim, x.ndim + index.ndim))
+    whole = _all(x)
+    return _lettered((*whole[:axis], *listed, *whole[axis + 1 :]), [whole, listed], lost)
+
+
+def _segment_sum(case: Case) -> Iterable[Row]:
+    """abc = aijc, ij; where the index is cut each worker sums what it has, where the result is, what falls into it."""
+    axis, values, index = case.attributes["axis"], case.tensor(0), case.tensor(1)
+    end = axis + index.ndim
+    letters = _all(values)
+    made = values.ndim
+    return _lettered((*letters[:axis], made, *letters[end:]), [letters, letters[axis:end]], _SUM)
+
+
 def _batch(axis: int, x: Spec, index: Spec) -> Letters:
     sizes = zip(x.shape, index.shape, strict=True)
     return tuple(dim if a == b and dim != axis else None for dim, (a, b) in enumerate(sizes))
@@ -245,6 +263,8 @@ RULES: Final[dict[str, Rule]] = {
     "update_slice": _along,
     "gather": _gather,
     "scatter_add": _scatter_add,
+    "take": _take,
+    "segment_sum": _segment_sum,
     "matmul": _matmul,
     "softmax": _along,
     "tag": _elementwise,
@@ -280,6 +300,8 @@ PASSING: Final[dict[str, Passing]] = {
     "slice": (PARTIAL_OPS, ("P",)),
     "update_slice": (PARTIAL_OPS, ("PP",)),
     "gather": (PARTIAL_OPS, ("PR",)),
+    "take": (PARTIAL_OPS, ("PR",)),
+    "segment_sum": (("sum",), ("PR",)),
     "tag": (PARTIAL_OPS, ("P",)),
     "follow": (PARTIAL_OPS, ("PP",)),
 }

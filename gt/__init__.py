@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .client.random import *  # noqa: F403
     from .client.tensor import Tensor as Tensor
     from .config import Config as Config
+    from .config import SignalConfig as SignalConfig
     from .dtypes import DType as DType
     from .dtypes import as_dtype as as_dtype
     from .dtypes import bool_ as bool_
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
     from .errors import ShapeError as ShapeError
     from .errors import WorkerError as WorkerError
     from .errors import WorkerLost as WorkerLost
-    from .explaining import explain as explain
     from .session import connect as connect
     from .session import disconnect as disconnect
     from .session import flush as flush
@@ -69,11 +69,8 @@ _HOMES: Final[dict[str, tuple[str, ...]]] = {
     ".session": (
         "connect", "init", "disconnect", "load_config", "stats", "synchronize", "flush",
     ),
-    ".explaining": (
-        "explain",
-    ),
     ".config": (
-        "Config",
+        "Config", "SignalConfig",
     ),
     ".client.tensor": (
         "Tensor",
@@ -103,7 +100,7 @@ _HOMES: Final[dict[str, tuple[str, ...]]] = {
     ),
     ".client.shaping": (
         "broadcast_to", "cat", "chunk", "concat", "concatenate", "expand", "expand_as", "flatten", "gather",
-        "index_select", "moveaxis", "movedim", "narrow", "one_hot", "permute", "ravel", "repeat", "reshape",
+        "index_add", "index_select", "moveaxis", "movedim", "narrow", "one_hot", "permute", "ravel", "repeat", "reshape",
         "reshape_as", "scatter_add", "select", "split", "squeeze", "stack", "swapaxes", "swapdims", "t", "tile",
         "transpose", "tril", "triu", "unbind", "unflatten", "unsqueeze", "view",
     ),

@@ -2,7 +2,7 @@
 
 `load` and `parse` read a file into a `Config`; whatever is wrong in it is refused with `ConfigError`, one line for each
 mistake: file, line, key, what was given and what is allowed. A `Config` is frozen, crosses the wire (`to_wire`,
-`from_wire`, where it is checked again) and turns a number of workers into named mesh axes (`mesh_for`).
+`from_wire`, where it is checked again) and turns a number of workers into named mesh axes (`mesh_for`, `gt/meshes.py`).
 
 Nothing here plans: what a rule means for an op is the dispatcher's. This is the one module that loads pydantic,
 so nothing that `import gt` needs may import it while it is itself being imported.
@@ -10,47 +10,65 @@ so nothing that `import gt` needs may import it while it is itself being importe
 
 from __future__ import annotations
 
-import math
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, StringConstraints, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, StringConstraints, ValidationError
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import ErrorDetails, core_schema
 
-from .document import Key, Places, read_document, read_text, show, show_key
+from . import meshes
+from .document import Key, Mistake, Places, place_of, read_document, read_text, refusal, show
 from .errors import ConfigError
+from .patterns import is_pattern, matches
 
 MAX_NUMBER: Final = 2**31 - 1
-MAX_MISTAKES: Final = 10  # told at once
+MAX_BLOCKS: Final = 4096
+BLOCKS: Final = 8
+"""Into how many blocks a deterministic session computes, when the config does not say."""
 
 
 class Strategy(NamedTuple):
     """What a strategy is called with: its default mesh axis, and the options that it takes."""
 
     axis: str | None
-    options: tuple[str, ...]
+    options: tuple[str, ...] = ()
 
 
 STRATEGIES: Final[dict[str, Strategy]] = {
     "data_parallel": Strategy("data", ("batch_split",)),
     "tensor_parallel": Strategy("model", ("dimension", "replicas")),
-    "replicate": Strategy(None, ()),
+    "fully_sharded": Strategy("data"),
+    "sequence_parallel": Strategy("model", ("dimension",)),
+    "pipeline_parallel": Strategy("stages", ("stages", "microbatches", "schedule")),
+    "expert_parallel": Strategy("expert"),
+    "replicate": Strategy(None),
+    "auto": Strategy(None),
 }
+HINTS: Final = ("mesh_axis", "backward", "compile", "device")
+"""The keys that every rule takes."""
 
 #: What a value may be, by key; `*` is any name, `[]` an item of a list.
 ALLOWED: Final[dict[str, str]] = {
-    "": "a mapping with the keys mesh, sharding_config",
+    "": "a mapping with the keys mesh, sharding_config, deterministic, blocks",
     "mesh": "a mapping of axis names to sizes, such as {data: 2, model: 2}",
     "mesh.*": "an integer >= 1",
+    "deterministic": "true or false",
+    "blocks": f"a power of two up to {MAX_BLOCKS}",
     "sharding_config": "a mapping of signals to rules",
-    "sharding_config.*": "a mapping with strategy or shard",
+    "sharding_config.*": "a mapping with strategy or shard, or a list of such mappings",
     "sharding_config.*.strategy": ", ".join(STRATEGIES),
     "sharding_config.*.batch_split": "an integer >= 1",
     "sharding_config.*.dimension": "an integer >= 0",
     "sharding_config.*.replicas": "an integer >= 1",
+    "sharding_config.*.stages": "a list of lists of workers, all equally long, no worker twice",
+    "sharding_config.*.stages[]": "a list of workers, all stages equally long",
+    "sharding_config.*.stages[][]": "an integer >= 0",
+    "sharding_config.*.microbatches": "an integer >= 1",
+    "sharding_config.*.schedule": "gpipe, 1f1b",
     "sharding_config.*.shard": "a mapping with axis and workers",
     "sharding_config.*.shard.axis": "an integer >= 0",
     "sharding_config.*.shard.workers": "a list of distinct integers >= 0",
@@ -58,6 +76,7 @@ ALLOWED: Final[dict[str, str]] = {
     "sharding_config.*.mesh_axis": "the name of a mesh axis",
     "sharding_config.*.backward": "the name of another rule",
     "sharding_config.*.compile": "true or false",
+    "sharding_config.*.device": "cpu, cuda",
 }
 
 _AXIS_NAME: Final = "a name of letters, digits and _, not starting with a digit"
@@ -67,12 +86,6 @@ Index = Annotated[int, Field(ge=0, le=MAX_NUMBER)]
 Count = Annotated[int, Field(ge=1, le=MAX_NUMBER)]
 Axis = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,63}$")]
 Signal = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]{1,200}$")]
-
-
-class _Mistake(NamedTuple):
-    key: Key
-    text: str
-    allowed: str
 
 
 class _Strict(BaseModel):
@@ -89,26 +102,48 @@ class ExplicitShard(_Strict):
     )
 
 
-class Rule(_Strict):
-    """How what is created, tagged or produced in one signal is sharded. A rule may also be only hints."""
+class SignalConfig(_Strict):
+    """A rule: how what is created, tagged or produced in one signal is sharded. It may also be only hints.
+
+    `gt.register_config(name, gt.SignalConfig(...))` adds one from Python; the YAML has the same keys.
+    """
 
     model_config = ConfigDict(json_schema_extra={"minProperties": 1, "not": {"required": ["strategy", "shard"]}})
 
-    strategy: Literal["data_parallel", "tensor_parallel", "replicate"] | None = Field(
-        default=None, description="A named way to shard; shard: is the explicit form."
-    )
+    strategy: (
+        Literal[
+            "data_parallel", "tensor_parallel", "fully_sharded", "sequence_parallel", "pipeline_parallel",
+            "expert_parallel", "replicate", "auto",
+        ]
+        | None
+    ) = Field(default=None, description="A named way to shard; shard: is the explicit form.")  # fmt: skip
     batch_split: Count | None = Field(default=None, description="data_parallel: into how many parts a batch is cut.")
     dimension: Index | None = Field(
         default=None,
-        description="tensor_parallel: the dimension of a weight (out, in) that is cut; without it the cheapest.",
+        description="tensor_parallel: the dimension of a weight (out, in) that is cut; without it the cheapest. "
+        "sequence_parallel: the dimension of activations that is the sequence, 1 if not given.",
     )
     replicas: Count | None = Field(default=None, description="tensor_parallel: how many copies of the group there are.")
+    stages: Annotated[tuple[Annotated[tuple[Index, ...], Field(strict=False)], ...], Field(strict=False)] | None = (
+        Field(
+            default=None,
+            description="pipeline_parallel: the workers of each stage, in the order of the stages.",
+            json_schema_extra={"minItems": 1},
+        )
+    )
+    microbatches: Count | None = Field(
+        default=None, description="pipeline_parallel: into how many parts a batch is cut in time; 1 if not given."
+    )
+    schedule: Literal["gpipe", "1f1b"] | None = Field(
+        default=None, description="pipeline_parallel: the order of the stages' work; 1f1b if not given."
+    )
     shard: ExplicitShard | None = Field(
         default=None, description="The explicit form: a tensor dimension and the workers."
     )
     mesh_axis: Axis | None = Field(default=None, description="The mesh axis to use in place of the strategy's own.")
     backward: Signal | None = Field(default=None, description="The rule that holds for the gradients.")
     compile: bool | None = Field(default=None, description="Whether to compile what runs in this signal.")
+    device: Literal["cpu", "cuda"] | None = Field(default=None, description="The kind of worker to use, no other.")
 
     _where: str = PrivateAttr("<config>")
 
@@ -123,14 +158,38 @@ class Rule(_Strict):
         return self.mesh_axis or (STRATEGIES[self.strategy].axis if self.strategy else None)
 
 
+def _as_list(rules: object) -> object:
+    return rules if isinstance(rules, (list, tuple)) else (rules,)
+
+
+Rules = Annotated[
+    tuple[SignalConfig, ...],
+    Field(max_length=8, strict=False),
+    BeforeValidator(
+        _as_list,
+        json_schema_input_type=SignalConfig | Annotated[list[SignalConfig], Field(min_length=1, max_length=8)],
+    ),
+]
+"""The rules of one signal: one, or several that speak of different mesh axes."""
+
+
 class Config(_Strict):
     """A mesh and the rules by signal. `Config()` is the empty one: everything on one worker."""
 
     mesh: Annotated[dict[Axis, Count], Field(min_length=1, max_length=8)] | None = Field(
         default=None, description="The named axes over which workers are laid out, the last one the closest."
     )
-    rules: Annotated[dict[Signal, Rule], Field(max_length=10_000)] = Field(
-        default_factory=dict, alias="sharding_config", description="A rule for each signal."
+    rules: Annotated[dict[Signal, Rules], Field(max_length=10_000)] = Field(
+        default_factory=dict,
+        alias="sharding_config",
+        description="A rule for each signal, or a list of rules for different mesh axes. Names may be patterns (* ? []).",
+    )
+    deterministic: bool | None = Field(
+        default=None, description="Whether values are the same bits on any number of workers; that takes longer."
+    )
+    blocks: Annotated[int, Field(ge=1, le=MAX_BLOCKS)] | None = Field(
+        default=None,
+        description=f"deterministic: into how many blocks everything is computed, a power of two; {BLOCKS} if not given.",
     )
 
     _mesh_where: str = PrivateAttr("<config>")
@@ -139,6 +198,17 @@ class Config(_Strict):
     def mesh_where(self) -> str:
         """Where the mesh is written, as file:line; without a mesh, the file."""
         return self._mesh_where
+
+    @property
+    def block_count(self) -> int:
+        """Into how many blocks a deterministic session computes; 0 when it need not be deterministic."""
+        return (self.blocks or BLOCKS) if self.deterministic else 0
+
+    def each(self) -> Iterator[tuple[Key, SignalConfig]]:
+        """Every rule and its key, in the order of the file."""
+        for signal, rules in self.rules.items():
+            for index, rule in enumerate(rules):
+                yield _rule_key(signal, rules, index), rule
 
     @classmethod
     def from_plain(cls, plain: object, source: str = "<config>", places: Places | None = None) -> Config:
@@ -152,24 +222,28 @@ class Config(_Strict):
         try:
             config = cls.model_validate(plain)
         except ValidationError as error:
-            raise _refusal(map(_explain, error.errors(include_url=False)), places) from None
-        for signal, rule in config.rules.items():
-            rule._where = _place(("sharding_config", signal), places)
-        config._mesh_where = _place(("mesh",), places)
+            raise refusal((_explain(each, plain) for each in error.errors(include_url=False)), places) from None
+        for key, rule in config.each():
+            rule._where = place_of(key, places)
+        config._mesh_where = place_of(("mesh",), places)
         if mistakes := list(_contradictions(config)):
-            raise _refusal(mistakes, places)
+            raise refusal(mistakes, places)
         return config
 
     def to_plain(self) -> dict[str, Any]:
         """What `from_plain` reads: what was given, and nothing else."""
-        return self.model_dump(mode="json", by_alias=True, exclude_none=True)
+        plain = self.model_dump(mode="json", by_alias=True, exclude_none=True)
+        plain["sharding_config"] = {
+            signal: rules if len(rules) > 1 else rules[0] for signal, rules in plain["sharding_config"].items()
+        }
+        return plain
 
     def to_wire(self) -> dict[str, Any]:
         """Plain values for msgpack; `from_wire` reads them."""
         return {
             "config": self.to_plain(),
             "mesh_where": self.mesh_where,
-            "where": [rule.where for rule in self.rules.values()],
+            "where": [[rule.where for rule in rules] for rules in self.rules.values()],
         }
 
     @classmethod
@@ -180,87 +254,44 @@ class Config(_Strict):
                 rules = plain.get("sharding_config", {})
             case _:
                 raise ConfigError("not a sharding config; allowed: what Config.to_wire() makes")
-        lines = [mesh_where, *where]
-        if not isinstance(rules, dict) or len(where) != len(rules) or not all(map(_is_place, lines)):
+        lines = [mesh_where, *(line for each in where if isinstance(each, list) for line in each)]
+        if (
+            not isinstance(rules, dict)
+            or [len(each) if isinstance(each, list) else 0 for each in where] != list(map(_count, rules.values()))
+            or not all(map(_is_place, lines))
+        ):
             raise ConfigError("a sharding config that does not say where its rules are; allowed: one file:line each")
-        places: dict[Key, str] = {("sharding_config", signal): line for signal, line in zip(rules, where, strict=True)}
-        return cls.from_plain(plain, places={**places, ("mesh",): mesh_where})
+        return cls.from_plain(plain, places=_places(zip(rules, where, strict=True), mesh_where))
 
     def overlay(self, other: Config) -> Config:
         """This config with `other` on top: its rules win signal by signal, and its mesh where it has one.
 
         Raises ConfigError where the two contradict each other.
         """
+        below, above = self.to_plain(), other.to_plain()
+        if other.deterministic is not None:
+            below.pop("blocks", None)  # it goes with the word that it belongs to
         rules = {**self.rules, **other.rules}
-        mesh = self if other.mesh is None else other
-        places: dict[Key, str] = {("sharding_config", signal): rule.where for signal, rule in rules.items()}
-        plain = {**self.to_plain(), **other.to_plain()}
-        plain["sharding_config"] = {
-            signal: rule.model_dump(mode="json", exclude_none=True) for signal, rule in rules.items()
-        }
-        return Config.from_plain(plain, places={**places, ("mesh",): mesh.mesh_where})
+        plain = {**below, **above, "sharding_config": {**below["sharding_config"], **above["sharding_config"]}}
+        lines = ((signal, [rule.where for rule in each]) for signal, each in rules.items())
+        return Config.from_plain(plain, places=_places(lines, (self if other.mesh is None else other).mesh_where))
 
     def near_miss(self, signal: str) -> str | None:
-        """The rule whose name is nearly `signal`, when there is none of that name: a likely slip of the pen."""
-        return None if signal in self.rules else _nearest(signal, self.rules)
+        """The rule whose name is nearly `signal`, when none is for it: a likely slip of the pen."""
+        if any(matches(name, signal) for name in self.rules):
+            return None
+        return _nearest(signal, (name for name in self.rules if not is_pattern(name) and not _are_two(name, signal)))
 
     def workers_needed(self) -> int:
         """The fewest workers that the config speaks of: its mesh, the parts of a batch, the largest worker index."""
-        rules = self.rules.values()
-        named = [index + 1 for rule in rules if rule.shard for index in rule.shard.workers]
-        return max([math.prod((self.mesh or {}).values()), *named, *(rule.batch_split or 1 for rule in rules)])
+        return meshes.workers_needed(self)
 
     def mesh_for(self, workers: int) -> dict[str, int]:
         """The named axes over the first workers of `workers`; the last axis is the closest. Raises ConfigError.
 
-        The mesh that the config gives, or one derived from its rules: an axis for each that they speak of, as large as
-        they say; one that none gives a size to takes the workers that are left, and copies of a tensor-parallel group
-        that no other axis tells apart get the axis `replicas`.
+        The mesh that the config gives, or one derived from its rules.
         """
-        if workers < 1:
-            raise ValueError(f"a mesh needs at least one worker, not {workers}")
-        mesh = dict(self.mesh) if self.mesh is not None else self._derive(workers)
-        size = math.prod(mesh.values())
-        if size > workers:
-            where = self.mesh_where if self.mesh is not None else _strategies(self)[0][1].where
-            text = f"{_show_mesh(mesh)} takes {size} workers, there {_are(workers)}"
-            raise ConfigError(f"{where}: mesh: {text}; allowed: a mesh that takes at most {workers}")
-        for signal, rule in self.rules.items():
-            copies = size // mesh[str(rule.axis)] if rule.replicas else None
-            if rule.replicas != copies:
-                raise _ask_for_mesh(rule, f"replicas is {rule.replicas}, but {_show_mesh(mesh)} holds {copies} copies")
-            for position, index in enumerate(rule.shard.workers if rule.shard else ()):
-                if index >= size:
-                    outside = f"there {_are(workers)}" if size == workers else f"the mesh is {_show_mesh(mesh)}"
-                    key = show_key(("sharding_config", signal, "shard", "workers", position))
-                    text = f"{key}: there is no worker {index}, {outside}"
-                    raise ConfigError(f"{rule.where}: {text}; allowed: 0 to {size - 1}")
-        return mesh
-
-    def _derive(self, workers: int) -> dict[str, int]:
-        rules = _strategies(self)
-        if not rules:
-            placed = any(rule.strategy or rule.shard for rule in self.rules.values())
-            return {"workers": workers if placed else 1}
-        sizes: dict[str, int | None] = {}
-        for signal, rule in rules:
-            axis, size = str(rule.axis), _size(signal, rule, workers)
-            known = sizes.setdefault(axis, size)
-            if None not in (known, size) and known != size:
-                raise _ask_for_mesh(
-                    rule, f"the mesh axis {axis} would have size {size}, by the rules before it {known}"
-                )
-            sizes[axis] = size if known is None else known
-        free = [axis for axis, size in sizes.items() if size is None]
-        if len(free) > 1:
-            raise _ask_for_mesh(rules[0][1], f"nothing says how large the mesh axes {' and '.join(free)} are")
-        mesh = {axis: size or 1 for axis, size in sizes.items()}
-        rest = max(1, workers // math.prod(mesh.values()))
-        if free:
-            mesh[free[0]] = rest
-        elif rest > 1 and any(rule.replicas for _, rule in rules):
-            mesh = {"replicas": rest} | mesh
-        return mesh
+        return meshes.mesh_for(self, workers)
 
     @classmethod
     def json_schema(cls) -> dict[str, Any]:
@@ -293,37 +324,36 @@ def parse(text: str, source: str = "<config>") -> Config:
     return Config.from_plain({} if plain is None else plain, source, places)
 
 
-def _explain(error: ErrorDetails) -> _Mistake:
+def _explain(error: ErrorDetails, plain: Any) -> Mistake:
     """Pydantic's error in our words."""
     key, kind, given = error["loc"], error["type"], error["input"]
     if key and key[-1] == "[key]":
         allowed = _AXIS_NAME if key[0] == "mesh" else _SIGNAL_NAME
-        return _Mistake(key[:-1], f"{show(given)} is not a name", allowed)
+        return Mistake(key[:-1], f"{show(given)} is not a name", allowed)
+    if len(key) > 2 and key[0] == "sharding_config" and not isinstance(plain[key[0]][key[1]], (list, tuple)):
+        key = (*key[:2], *key[3:])  # the index in a list that the file does not have
     allowed = _allowed(key)
     match kind:
         case "extra_forbidden":
-            model = ExplicitShard if "shard" in key[2:-1] else Rule if len(key) > 1 else Config
+            model = ExplicitShard if "shard" in key[2:-1] else SignalConfig if len(key) > 1 else Config
             known = [field.alias or name for name, field in model.model_fields.items()]
-            near = _nearest(str(key[-1]), known)
-            hint = f", did you mean {near}?" if near else ""
-            return _Mistake(key, f"unknown key{hint}", ", ".join(known))
+            return Mistake(key, f"unknown key{_meant(str(key[-1]), known)}", ", ".join(known))
         case "missing":
-            return _Mistake(key, "is missing", allowed)
+            return Mistake(key, "is missing", allowed)
         case "literal_error":
-            near = _nearest(str(given), STRATEGIES)
-            hint = f", did you mean {near}?" if near else ""
-            return _Mistake(key, f"{show(given)} is not a strategy{hint}", allowed)
+            return Mistake(key, f"{show(given)} is not a {key[-1]}{_meant(str(given), allowed.split(', '))}", allowed)
         case "string_pattern_mismatch":
-            return _Mistake(key, f"{show(given)} is not a name", allowed)
+            return Mistake(key, f"{show(given)} is not a name", allowed)
         case "greater_than_equal":
-            return _Mistake(key, f"{show(given)} is too small", allowed)
+            return Mistake(key, f"{show(given)} is too small", allowed)
         case "less_than_equal":
-            return _Mistake(key, f"{show(given)} is too large", f"{allowed} and <= {MAX_NUMBER}")
+            most = "" if key == ("blocks",) else f" and <= {MAX_NUMBER}"
+            return Mistake(key, f"{show(given)} is too large", allowed + most)
         case "too_short":
-            return _Mistake(key, "is empty", allowed)
+            return Mistake(key, "is empty", allowed)
         case "too_long":
-            return _Mistake(key, f"has more than {error['ctx']['max_length']} entries", allowed)
-    return _Mistake(key, f"{show(given)} is not {_KINDS.get(kind, 'a value that fits')}", allowed)
+            return Mistake(key, f"has more than {error['ctx']['max_length']} entries", allowed)
+    return Mistake(key, f"{show(given)} is not {_KINDS.get(kind, 'a value that fits')}", allowed)
 
 
 _KINDS: Final[dict[str, str]] = {
@@ -336,111 +366,137 @@ _KINDS: Final[dict[str, str]] = {
 }
 
 
-def _contradictions(config: Config) -> Iterator[_Mistake]:
+def _contradictions(config: Config) -> Iterator[Mistake]:
     """What is wrong between keys that are right by themselves."""
-    for signal, rule in config.rules.items():
-        key = ("sharding_config", signal)
-        given = [name for name in Rule.model_fields if name in rule.model_fields_set]
+    if config.blocks is not None and config.blocks & (config.blocks - 1):
+        yield Mistake(("blocks",), f"{config.blocks} is not a power of two", ALLOWED["blocks"])
+    if config.blocks is not None and not config.deterministic:
+        yield Mistake(("blocks",), "given without deterministic: true", "deterministic: true beside it")
+    for key, rule in config.each():
+        given = [name for name in SignalConfig.model_fields if name in rule.model_fields_set]
         if not given:
-            yield _Mistake(key, "the rule is empty", _allowed(key))
+            yield Mistake(key, "the rule is empty", _allowed(key))
         for name in given:
             if getattr(rule, name) is None:
-                yield _Mistake((*key, name), "nothing is given", _allowed((*key, name)))
+                yield Mistake((*key, name), "nothing is given", _allowed((*key, name)))
         workers = rule.shard.workers if rule.shard else None
         if workers is not None and (not workers or len(set(workers)) < len(workers)):
             at = (*key, "shard", "workers")
-            yield _Mistake(at, "names a worker twice" if workers else "is empty", _allowed(at))
+            yield Mistake(at, "names a worker twice" if workers else "is empty", _allowed(at))
         if rule.backward is not None and rule.backward not in config.rules:
-            near = _nearest(rule.backward, config.rules)
-            hint = f", did you mean {near}?" if near else ""
-            yield _Mistake((*key, "backward"), f"there is no rule {show(rule.backward)}{hint}", ", ".join(config.rules))
+            hint = _meant(rule.backward, config.rules)
+            yield Mistake((*key, "backward"), f"there is no rule {show(rule.backward)}{hint}", ", ".join(config.rules))
         yield from _misplaced_options(key, rule, given)
+        yield from _wrong_stages(key, rule)
         if config.mesh is not None:
-            yield from _mesh_contradictions(key, rule, config.mesh)
+            yield from meshes.contradictions(key, rule, config.mesh)
+    for signal, rules in config.rules.items():
+        if not rules:
+            yield Mistake(("sharding_config", signal), "is empty", _allowed(("sharding_config", signal)))
+        yield from _one_axis_each(signal, rules)
+    yield from _one_pipeline(config)
 
 
-def _misplaced_options(key: Key, rule: Rule, given: list[str]) -> Iterator[_Mistake]:
-    hints = ("mesh_axis", "backward", "compile")
+def _misplaced_options(key: Key, rule: SignalConfig, given: list[str]) -> Iterator[Mistake]:
     if rule.strategy and rule.shard:
-        yield _Mistake((*key, "shard"), f"given beside the strategy {rule.strategy}", "either strategy or shard")
+        yield Mistake((*key, "shard"), f"given beside the strategy {rule.strategy}", "either strategy or shard")
         return
     form = (
         f"the strategy {rule.strategy}" if rule.strategy else "the explicit form" if rule.shard else "a rule of hints"
     )
     takes = STRATEGIES[rule.strategy].options if rule.strategy else ()
     for name in given:
-        if name in ("strategy", "shard", *hints, *takes):
+        if name in ("strategy", "shard", *HINTS, *takes):
             continue
-        owner = next(strategy for strategy, (_, options) in STRATEGIES.items() if name in options)
-        allowed = ", ".join((*takes, *hints)) + f" (the strategy {owner} takes {name})"
-        yield _Mistake((*key, name), f"{form} does not take it", allowed)
-
-
-def _mesh_contradictions(key: Key, rule: Rule, mesh: Mapping[str, int]) -> Iterator[_Mistake]:
-    if rule.axis is None:
-        return
-    if rule.axis not in mesh:
-        option = "mesh_axis" if rule.mesh_axis else "strategy"
-        text = f"the mesh {_show_mesh(mesh)} has no axis {show(rule.axis)}"
-        allowed = ", ".join(mesh) if rule.mesh_axis else f"a mesh with that axis, or mesh_axis: {' or '.join(mesh)}"
-        yield _Mistake((*key, option), text, allowed)
-        return
-    size = mesh[rule.axis]
-    if rule.batch_split not in (None, size):
-        text = f"{rule.batch_split} contradicts the mesh {_show_mesh(mesh)}, whose axis {rule.axis} has size {size}"
-        yield _Mistake((*key, "batch_split"), text, str(size))
-    copies = math.prod(mesh.values()) // size
-    if rule.replicas not in (None, copies):
-        groups = f"{copies} {'copy' if copies == 1 else 'copies'} of its axis {rule.axis}"
-        yield _Mistake(
-            (*key, "replicas"),
-            f"{rule.replicas} contradicts the mesh {_show_mesh(mesh)}, which holds {groups}",
-            str(copies),
+        owners = [strategy for strategy, (_, options) in STRATEGIES.items() if name in options]
+        take = (
+            f"{'strategies' if len(owners) > 1 else 'strategy'} {' and '.join(owners)} take{'s' * (len(owners) == 1)}"
         )
+        allowed = ", ".join((*takes, *HINTS)) + f" (the {take} {name})"
+        yield Mistake((*key, name), f"{form} does not take it", allowed)
+    if rule.device and (rule.shard or rule.stages):
+        names = "stages" if rule.stages else "shard.workers"
+        yield Mistake((*key, "device"), f"given beside {names}, which names the workers", f"either device or {names}")
 
 
-def _strategies(config: Config) -> list[tuple[str, Rule]]:
-    """The rules that speak of a mesh axis: data before model, because the last axis of a mesh is the closest."""
-    return [
-        (signal, rule)
-        for strategy in ("data_parallel", "tensor_parallel")
-        for signal, rule in config.rules.items()
-        if rule.strategy == strategy
-    ]
+def _wrong_stages(key: Key, rule: SignalConfig) -> Iterator[Mistake]:
+    if rule.strategy == "pipeline_parallel" and "stages" not in rule.model_fields_set:
+        yield Mistake((*key, "stages"), "is missing", _allowed((*key, "stages")))
+    stages = rule.stages
+    if stages is None:
+        return
+    if not stages or not all(stages):
+        at = (*key, "stages", *(index for index, stage in enumerate(stages) if not stage))[: len(key) + 2]
+        yield Mistake(at, "is empty", _allowed(at))
+    seen: dict[int, int] = {}
+    for index, stage in enumerate(stages):
+        at = (*key, "stages", index)
+        if len(stage) != len(stages[0]):
+            text = f"has {len(stage)} workers, the first stage {len(stages[0])}"
+            yield Mistake(at, text, _allowed(at))
+        again = [worker for worker in stage if worker in seen or stage.count(worker) > 1]
+        if again:
+            where = f", as does stage {seen[again[0]]}: stages do not overlap" if again[0] in seen else " twice"
+            yield Mistake(at, f"names worker {again[0]}{where}", _allowed((*key, "stages")))
+        seen.update(dict.fromkeys(stage, index))
 
 
-def _size(signal: str, rule: Rule, workers: int) -> int | None:
-    """The size that one rule gives to its axis, None where it gives none."""
-    key = ("sharding_config", signal, "batch_split" if rule.batch_split else "replicas")
-    if rule.batch_split and rule.batch_split > workers:
-        text = f"{rule.batch_split} parts need as many workers, there {_are(workers)}"
-        raise ConfigError(f"{rule.where}: {show_key(key)}: {text}; allowed: 1 to {workers}")
-    if rule.replicas and workers % rule.replicas:
-        text = f"there {_are(workers)}, which {rule.replicas} does not divide"
-        divisors = ", ".join(str(n) for n in range(1, workers + 1) if workers % n == 0)
-        raise ConfigError(f"{rule.where}: {show_key(key)}: {text}; allowed: {divisors}")
-    return rule.batch_split or (workers // rule.replicas if rule.replicas else None)
+def _one_axis_each(signal: str, rules: tuple[SignalConfig, ...]) -> Iterator[Mistake]:
+    """Of several rules for one signal each speaks of a mesh axis of its own."""
+    if len(rules) < 2:
+        return
+    axes: dict[str, int] = {}
+    hints: dict[str, int] = {}
+    for index, rule in enumerate(rules):
+        key = _rule_key(signal, rules, index)
+        if rule.axis is None or rule.strategy is None:
+            form = rule.strategy or ("the explicit form" if rule.shard else "a rule of hints")
+            allowed = "strategies that speak of one mesh axis each, their own or mesh_axis"
+            yield Mistake(key, f"{form} speaks of no one mesh axis, beside other rules", allowed)
+        elif rule.axis in axes:
+            text = f"speaks of the mesh axis {rule.axis}, as does {signal}[{axes[rule.axis]}]"
+            yield Mistake(key, text, "one rule for each mesh axis")
+        else:
+            axes[rule.axis] = index
+        for hint in ("backward", "compile", "device"):
+            if getattr(rule, hint) is not None and hints.setdefault(hint, index) != index:
+                yield Mistake((*key, hint), f"also given at {signal}[{hints[hint]}]", "once in a list of rules")
 
 
-def _ask_for_mesh(rule: Rule, text: str) -> ConfigError:
-    return ConfigError(f"{rule.where}: mesh: {text}; allowed: say it, for example mesh: {{data: 2, model: 2}}")
+def _one_pipeline(config: Config) -> Iterator[Mistake]:
+    """A session has one order of its stages' work: pipelines agree in their axis, microbatches and schedule."""
+    first: tuple[Key, SignalConfig] | None = None
+    for key, rule in config.each():
+        if rule.strategy != "pipeline_parallel":
+            continue
+        first = first or (key, rule)
+        other = first[1]
+        for name, mine, theirs in (
+            ("mesh_axis", rule.axis, other.axis),
+            ("microbatches", rule.microbatches or 1, other.microbatches or 1),
+            ("schedule", rule.schedule or "1f1b", other.schedule or "1f1b"),
+        ):
+            if mine != theirs:
+                text = f"{mine} contradicts {theirs} of {'.'.join(map(str, first[0]))} ({other.where})"
+                yield Mistake((*key, name), text, f"{theirs}: all pipelines of a session run in one order")
 
 
-def _refusal(mistakes: Iterable[_Mistake], places: Places) -> ConfigError:
-    """All mistakes in the order of their lines, one a line."""
-    order = {place: index for index, place in enumerate(places.values())}
-    lines = [(_place(key, places), show_key(key), text, allowed) for key, text, allowed in mistakes]
-    lines.sort(key=lambda line: order[line[0]])
-    shown = [": ".join(filter(None, (*line[:3],))) + f"; allowed: {line[3]}" for line in lines[:MAX_MISTAKES]]
-    if len(lines) > MAX_MISTAKES:
-        shown.append(f"and {len(lines) - MAX_MISTAKES} more")
-    return ConfigError("\n".join(shown))
+def _rule_key(signal: str, rules: tuple[SignalConfig, ...], index: int) -> Key:
+    return ("sharding_config", signal) if len(rules) == 1 else ("sharding_config", signal, index)
 
 
-def _place(key: Key, places: Places) -> str:
-    while key not in places:
-        key = key[:-1]
-    return places[key]
+def _places(lines: Iterable[tuple[str, list[str]]], mesh_where: str) -> dict[Key, str]:
+    """The place of each rule, from the lines of each signal's rules."""
+    places: dict[Key, str] = {("mesh",): mesh_where}
+    for signal, where in lines:
+        places[("sharding_config", signal)] = where[0]
+        if len(where) > 1:
+            places |= {("sharding_config", signal, index): line for index, line in enumerate(where)}
+    return places
+
+
+def _count(rules: object) -> int:
+    return len(rules) if isinstance(rules, list) else 1
 
 
 def _is_place(line: object) -> bool:
@@ -448,17 +504,27 @@ def _is_place(line: object) -> bool:
 
 
 def _allowed(key: Key) -> str:
-    parts = ["*" if index == 1 else f"{part}" for index, part in enumerate(key) if not isinstance(part, int)]
-    return ALLOWED.get(".".join(parts) + "[]" * any(isinstance(part, int) for part in key), "")
+    if len(key) > 2 and isinstance(key[2], int):
+        key = (*key[:2], *key[3:])  # one of several rules for a signal
+    name = ""
+    for index, part in enumerate(key):
+        name += "[]" if isinstance(part, int) else ".*" if index == 1 else f".{part}"
+    return ALLOWED.get(name.removeprefix("."), "")
 
 
 def _nearest(word: str, words: Iterable[str]) -> str | None:
     return next(iter(get_close_matches(word, list(words), n=1, cutoff=0.7)), None)
 
 
-def _show_mesh(mesh: Mapping[str, int]) -> str:
-    return "{" + ", ".join(f"{axis}: {size}" for axis, size in mesh.items()) + "}"
+def _are_two(a: str, b: str) -> bool:
+    """Whether two names are alike on purpose: `layer1` and `layer2`, or `block.norm` and `block.attn`."""
+    pairs = list(zip(a.split("."), b.split("."), strict=False))
+    if a.count(".") != b.count("."):
+        return len(pairs) > 1 or a.startswith(b + ".") or b.startswith(a + ".")
+    plain = [(re.sub(r"\d+", "#", x), re.sub(r"\d+", "#", y)) for x, y in pairs]
+    return all(x == y for x, y in plain) or any(_nearest(x, [y]) is None for x, y in plain)
 
 
-def _are(workers: int) -> str:
-    return "is 1 worker" if workers == 1 else f"are {workers} workers"
+def _meant(word: str, words: Iterable[str]) -> str:
+    near = _nearest(word, words)
+    return f", did you mean {near}?" if near else ""

@@ -1,4 +1,4 @@
-"""YAML documents as plain values, with the place of each: file and line, so that later errors can name them.
+"""YAML documents as plain values, with the place of each, file and line; and how all mistakes in one are told at once.
 
 `gt/config.py` gives the values their meaning; this is the one module that loads YAML. A document is data: tags make no
 objects, every key is a name given once, and size, depth and what aliases expand to are bounded.
@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import yaml
 
@@ -20,8 +20,18 @@ MAX_BYTES: Final = 1 << 20
 MAX_DEPTH: Final = 16
 MAX_VALUES: Final = 100_000  # after aliases are followed
 
+MAX_MISTAKES: Final = 10  # told at once
+
 Key = tuple[str | int, ...]
 Places = Mapping[Key, str]
+
+
+class Mistake(NamedTuple):
+    """What is wrong at a key, and what is allowed there."""
+
+    key: Key
+    text: str
+    allowed: str
 
 
 def read_text(path: str | os.PathLike[str]) -> str:
@@ -57,6 +67,24 @@ def read_document(text: str, source: str) -> tuple[Any, dict[Key, str]]:
         line = mark.line + 1 if mark else 1
         problem = str(error.problem or error.context)
     raise ConfigError(f"{source}:{line}: not YAML that can be read: {problem}; allowed: a YAML mapping")
+
+
+def refusal(mistakes: Iterable[Mistake], places: Places) -> ConfigError:
+    """All mistakes in the order of their lines, one a line."""
+    order = {place: index for index, place in enumerate(places.values())}
+    lines = [(place_of(key, places), show_key(key), text, allowed) for key, text, allowed in mistakes]
+    lines.sort(key=lambda line: order[line[0]])
+    shown = [": ".join(filter(None, (*line[:3],))) + f"; allowed: {line[3]}" for line in lines[:MAX_MISTAKES]]
+    if len(lines) > MAX_MISTAKES:
+        shown.append(f"and {len(lines) - MAX_MISTAKES} more")
+    return ConfigError("\n".join(shown))
+
+
+def place_of(key: Key, places: Places) -> str:
+    """Where a key is written, or the nearest above it."""
+    while key not in places:
+        key = key[:-1]
+    return places[key]
 
 
 def show(value: object) -> str:

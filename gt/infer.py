@@ -219,8 +219,7 @@ def _gather(name: str, op: Op, operands: Sequence[Operand], attributes: Attribut
     tensors, axis = _tensors(operands), attributes["axis"]
     x, index = tensors[0], tensors[1]
     _check_axes(name, [axis], x)
-    if index.dtype.kind != "i":
-        raise DTypeError(f"{name}: an index tensor holds integers, not {index.dtype}")
+    _check_index(name, index)
     if index.ndim != x.ndim or any(
         i > s for d, (i, s) in enumerate(zip(index.shape, x.shape, strict=True)) if d != axis
     ):
@@ -231,6 +230,29 @@ def _gather(name: str, op: Op, operands: Sequence[Operand], attributes: Attribut
         raise ShapeError(f"{name}: values of shape {tensors[2].shape} for an index of shape {index.shape}")
     _one_dtype(name, [x, tensors[2]])
     return (x,)
+
+
+def _check_index(name: str, index: Spec) -> None:
+    if index.dtype.kind != "i":
+        raise DTypeError(f"{name}: an index tensor holds integers, not {index.dtype}")
+
+
+def _take(name: str, op: Op, operands: Sequence[Operand], attributes: Attributes) -> tuple[Spec, ...]:
+    (x, index), axis = _tensors(operands), attributes["axis"]
+    _check_axes(name, [axis], x)
+    _check_index(name, index)
+    return (spec(x.dtype, (*x.shape[:axis], *index.shape, *x.shape[axis + 1 :])),)
+
+
+def _segment_sum(name: str, op: Op, operands: Sequence[Operand], attributes: Attributes) -> tuple[Spec, ...]:
+    (values, index), axis = _tensors(operands), attributes["axis"]
+    _check_index(name, index)
+    end = axis + index.ndim
+    if axis > values.ndim or values.shape[axis:end] != index.shape:
+        raise ShapeError(
+            f"{name}: values of shape {values.shape} do not have the shape {index.shape} of the index from axis {axis} on"
+        )
+    return (spec(values.dtype, (*values.shape[:axis], attributes["size"], *values.shape[end:])),)
 
 
 def _matmul(name: str, op: Op, operands: Sequence[Operand], attributes: Attributes) -> tuple[Spec, ...]:
@@ -273,6 +295,8 @@ _FAMILIES: Final[dict[str, Callable[[str, Op, Sequence[Operand], Attributes], tu
     "update_slice": _update_slice,
     "gather": _gather,
     "scatter_add": _gather,
+    "take": _take,
+    "segment_sum": _segment_sum,
     "matmul": _matmul,
     "softmax": _softmax,
     "tag": _unary,
@@ -322,6 +346,7 @@ _ATTRIBUTE_KINDS: Final[dict[str, Callable[[object], Any]]] = {
     "axes": _axes,
     "axis": _axis,
     "shape": _shape,
+    "size": lambda value: _ints([value], 0, MAX_ELEMENTS)[0],
     "sizes": lambda value: _ints(value, 0, MAX_ELEMENTS),
     "steps": lambda value: _ints(value, -MAX_ELEMENTS, MAX_ELEMENTS),
     "dtype": _dtype,

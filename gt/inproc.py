@@ -45,7 +45,7 @@ class Fabric:
         self.queue: deque[tuple[bytes, bytes, m.Message]] = deque()
         for number, identity in enumerate(self.workers):
             said = facts[number] if facts else {}
-            hello = {"address": identity.decode(), "bulk": identity, "device": "cpu", **said}
+            hello = {"address": identity.decode(), "bulk": identity, "device": "cpu", "kind": "cpu", **said}
             self.say(identity, m.Hello(m.VERSION, "worker", hello))
         self.run()
 

@@ -18,7 +18,8 @@ from typing import Final
 class Op:
     """One op. `arity` None means one or more tensors; `domain` and `result` are dtype rules read by `gt/infer.py`.
 
-    `attributes` maps each attribute to its kind: 'axis', 'axes', 'shape', 'sizes', 'steps', 'dtype', 'bool'.
+    `attributes` maps each attribute to its kind: 'axis', 'axes', 'shape', 'size', 'sizes', 'steps',
+    'dtype', 'bool'.
     `scalars` says where Python scalars may stand: 'any' operand, only the 'tail' (all but the first), 'only', or 'none'.
     """
 
@@ -134,6 +135,16 @@ OPS: Final[dict[str, Op]] = {
     ),
     "scatter_add": Op(
         "scatter_add", 3, "number", attributes={"axis": "axis"}, doc="x with values added at index along axis"
+    ),
+    "take": Op(
+        "take", 2, attributes={"axis": "axis"}, doc="the slices of x along axis that an index of any shape lists"
+    ),
+    "segment_sum": Op(
+        "segment_sum",
+        2,
+        "number",
+        attributes={"axis": "axis", "size": "size"},
+        doc="size slices along axis, each the sum of the values whose index names it: the gradient of take",
     ),
     # linear algebra
     "matmul": Op("matmul", 2, "number", doc="[..., m, k] by [..., k, n], leading dimensions broadcast"),

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from effort import cases
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -23,7 +24,7 @@ NUMBERS = FLOATS + INTS
 ANY = ("bool", *NUMBERS)
 KINDS = {"any": ANY, "number": NUMBERS, "float": FLOATS, "bool": ("bool",)}
 
-few = settings(max_examples=30, deadline=None)
+few = settings(max_examples=cases(15))
 
 
 class Other:

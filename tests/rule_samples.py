@@ -73,6 +73,11 @@ def index(below: int, *shape: int) -> Array:
     return np.asarray(random.integers(0, below, shape))
 
 
+def either_end(below: int, *shape: int) -> Array:
+    """Places counted from the front or, below zero, from the end."""
+    return np.asarray(random.integers(-below, below, shape))
+
+
 Maker = Callable[..., Array]
 MAKERS: dict[str, tuple[Maker, ...]] = {
     "any": (halves, ints, bools),
@@ -206,6 +211,26 @@ def gathers(op: str) -> Iterator[Sample]:
         yield Sample(op, (floats(*x), index(x[axis], *at), *values(*at)), {"axis": axis}, edge)
 
 
+def takes(op: str) -> Iterator[Sample]:
+    for make in MAKERS["any"]:
+        yield Sample(op, (make(5, 4), index(4, 7)), {"axis": 1})
+    for x, at, axis, edge in (
+        ((7, 4), (5, 3), 0, False), ((3, 7, 4), (6,), 1, False), ((7, 4), (), 0, False),
+        ((1, 4), (2,), 0, True), ((5, 4), (0,), 1, True), ((4, 0), (3,), 0, True),
+    ):  # fmt: skip
+        yield Sample(op, (floats(*x), either_end(x[axis], *at)), {"axis": axis}, edge)
+
+
+def segment_sums(op: str) -> Iterator[Sample]:
+    for make in MAKERS["number"]:
+        yield Sample(op, (make(5, 7), index(4, 7)), {"axis": 1, "size": 4})
+    for values, at, axis, size, edge in (
+        ((5, 3, 4), (5, 3), 0, 7, False), ((3, 6, 4), (6,), 1, 5, False), ((4,), (), 0, 5, True),
+        ((2, 4), (2,), 0, 1, True), ((5, 0), (0,), 1, 4, True), ((3, 0), (3,), 0, 4, True),
+    ):  # fmt: skip
+        yield Sample(op, (floats(*values), either_end(size, *at)), {"axis": axis, "size": size}, edge)
+
+
 def matmuls(op: str) -> Iterator[Sample]:
     for a, b in (
         ((5, 4), (4, 3)), ((3, 5, 4), (4, 6)), ((3, 5, 4), (3, 4, 6)), ((2, 1, 5, 4), (3, 4, 6)), ((5, 4), (3, 4, 6)),
@@ -233,7 +258,8 @@ def follows(op: str) -> Iterator[Sample]:
 FAMILIES = {
     "creation": creations, "random": creations, "unary": unaries, "cast": casts, "binary": binaries, "where": wheres,
     "reduction": reductions, "arg": args, "reshape": reshapes, "permute": permutes, "expand": expands, "cat": cats,
-    "slice": slices, "update_slice": slices, "gather": gathers, "scatter_add": gathers, "matmul": matmuls,
+    "slice": slices, "update_slice": slices, "gather": gathers, "scatter_add": gathers, "take": takes,
+    "segment_sum": segment_sums, "matmul": matmuls,
     "softmax": softmaxes, "tag": tags, "follow": follows,
 }  # fmt: skip
 DRAWS = 6

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgpack
 import pytest
+from effort import cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -65,7 +66,7 @@ class Wire:
 
 
 @given(st.lists(st.integers(1, 3 * CHUNK), min_size=1, max_size=4), st.integers(0, 1 << 32))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=cases(10))
 def test_streams_are_whole_under_any_interleaving(sizes: list[int], seed: int) -> None:
     """However grants and chunks of several streams interleave, each arrives whole and nothing is left behind."""
     wire, choice = Wire(), random.Random(seed)
@@ -244,7 +245,7 @@ def test_wrong_headers_are_refused(header: bytes) -> None:
 
 
 @given(st.binary(max_size=70))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=cases(100))
 def test_random_headers_never_do_more_than_be_refused(header: bytes) -> None:
     """Whatever bytes arrive as a header, nothing but `ProtocolError` is raised."""
     try:

@@ -25,5 +25,5 @@ def test_it_loads_fits_four_workers_and_crosses_the_wire(path: Path) -> None:
 def test_the_digits_are_a_grid_of_two_by_two() -> None:
     config = load(FOLDER / "digits.yaml")
     assert list(config.mesh_for(4).items()) == [("data", 2), ("model", 2)]
-    assert config.rules["batch"].strategy == "data_parallel"
-    assert [config.rules[signal].dimension for signal in ("hidden", "hidden2")] == [0, 1]
+    assert config.rules["batch"][0].strategy == "data_parallel"
+    assert [config.rules[signal][0].dimension for signal in ("hidden", "hidden2")] == [0, 1]

@@ -111,9 +111,10 @@ def test_the_plan_in_the_architecture_page_is_what_the_planner_prints() -> None:
     assert str(planner.plan(segment, first.inputs).plan) == printed[1]
 
 
-def test_the_config_in_the_readme_is_one() -> None:
-    (text,) = re.findall(r"```yaml\n(.*?)```", read("README.md"), flags=re.DOTALL)
-    assert parse(text).mesh_for(4) == {"data": 2, "model": 2}
+def test_the_configs_in_the_readme_are_right() -> None:
+    program, patterns = re.findall(r"```yaml\n(.*?)```", read("README.md"), flags=re.DOTALL)
+    assert parse(program).mesh_for(4) == {"data": 2, "model": 2}
+    assert [rule.strategy for _, rule in parse(patterns).each()] == ["fully_sharded", "tensor_parallel", "replicate"]
 
 
 def test_the_program_in_the_readme_is_twenty_lines_of_python_at_most() -> None:

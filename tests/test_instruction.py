@@ -7,6 +7,7 @@ from typing import Any
 import msgpack
 import pytest
 from builders import Lines
+from effort import cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rule_samples import FAMILIES, drawn
@@ -288,7 +289,7 @@ def survives(data: bytes) -> None:
 
 
 @given(st.binary(max_size=200))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=cases(50))
 def test_random_bytes_never_do_more_than_be_refused(data: bytes) -> None:
     """Whatever bytes arrive as a definition or a plan, nothing but an error of GT is raised."""
     survives(data)
@@ -299,14 +300,14 @@ def test_random_bytes_never_do_more_than_be_refused(data: bytes) -> None:
 
 
 @given(st.lists(plain, min_size=5, max_size=5))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=cases(50))
 def test_random_structures_never_do_more_than_be_refused(raw: list[Any]) -> None:
     """Whatever structure arrives as a definition, nothing but an error of GT is raised."""
     survives(msgpack.packb(raw))
 
 
 @given(st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=cases(75))
 def test_mutated_definitions_never_do_more_than_be_refused(data: st.DataObject) -> None:
     """A definition that was right until something in it changed is refused by an error of GT, or means something."""
     whole = data.draw(st.sampled_from([pack_segment(network()), pack_segment(several()), body()]))
@@ -314,7 +315,7 @@ def test_mutated_definitions_never_do_more_than_be_refused(data: st.DataObject) 
 
 
 @given(st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=cases(50))
 def test_mutated_plans_never_do_more_than_be_refused(data: st.DataObject) -> None:
     """The same of plans."""
     raw = data.draw(mutated(msgpack.unpackb(pack_plan(plan_of(network())), strict_map_key=False)))
@@ -333,7 +334,7 @@ def test_a_plan_names_its_mesh_by_a_number(mesh: Any) -> None:
 
 
 @given(st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=cases(50))
 def test_random_segments_survive_the_wire(data: st.DataObject) -> None:
     """Any run of ops over any operands that fit comes back equal."""
     lines = Lines()

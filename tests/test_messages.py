@@ -6,6 +6,7 @@ from typing import Any
 
 import msgpack
 import pytest
+from effort import cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -177,7 +178,7 @@ def test_data_beyond_the_bound_is_refused() -> None:
 
 
 @given(st.lists(st.binary(max_size=64), max_size=3))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=cases(100))
 def test_random_frames_never_do_more_than_be_refused(encoded: list[bytes]) -> None:
     """Whatever frames arrive, nothing but `ProtocolError` is raised."""
     try:
@@ -194,7 +195,7 @@ json = st.recursive(
 
 
 @given(st.sampled_from(SAMPLES), st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=cases(150))
 def test_random_fields_are_refused_or_mean_a_message(sample: Any, data: st.DataObject) -> None:
     """A message with some fields replaced is refused by `ProtocolError`, or is a message that encodes again."""
     plain = raw(sample)

@@ -8,6 +8,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from effort import cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -148,7 +149,7 @@ def contributions(shape, before, after, mesh, seed=0):
 
 
 @given(moves())
-@settings(max_examples=300)
+@settings(max_examples=cases(100))
 def test_transfers_carry_one_layout_to_another(move):
     """Doing what `receives` says, in its order, gives each rank its part, with contributions added in order of rank."""
     shape, before, after, mesh = move

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from gt.infer import Attributes, Operand
 from gt.partition import Box
 from gt.spec import Spec
+
+
+class Part(NamedTuple):
+    """Which part of an operand of global `shape` this worker holds."""
+
+    shape: tuple[int, ...]
+    box: Box
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,8 +23,8 @@ class Call:
     """One instruction as one worker sees it.
 
     `operands` and `result` are local: what this worker holds. `attributes` and `shape` (the result's) are global, and
-    `box` says which part of the global result is the local one. An operand that is a `str` is the kind of a run-time
-    scalar.
+    `box` says which part of the global result is the local one, `parts` the same of each operand (None for a run-time
+    scalar; empty when every operand is whole). An operand that is a `str` is the kind of a run-time scalar.
     """
 
     xp: Any
@@ -27,12 +34,21 @@ class Call:
     result: Spec
     shape: tuple[int, ...]
     box: Box
+    parts: tuple[Part | None, ...] = ()
 
     def tensor(self, position: int) -> Spec:
         """The local spec of an operand that is a tensor."""
         operand = self.operands[position]
         assert isinstance(operand, Spec), f"{self.op}: operand {position} is a tensor"
         return operand
+
+    def span(self, position: int, axis: int) -> tuple[int, int, int]:
+        """Along an axis of a tensor operand: its global size, and from where to where this worker holds it."""
+        part = self.parts[position] if self.parts else None
+        if part is None:
+            size = self.tensor(position).shape[axis]
+            return size, 0, size
+        return part.shape[axis], *part.box[axis]
 
 
 Kernel = Callable[..., Any]

@@ -160,6 +160,87 @@ def scatter_add(call: Call) -> Kernel:
     return kernel
 
 
+def take(call: Call) -> Kernel:
+    """Whole slices. Of an axis that is cut, those in this worker's range, with zeros in place of the others."""
+    xp, axis = call.xp, call.attributes["axis"]
+    size, first, last = call.span(0, axis)
+    if (first, last) == (0, size):
+        if xp is np:
+            return _checked_by_numpy(call, size, lambda x, index: x.take(index, axis))
+
+        def whole(x: Any, index: Any) -> Any:
+            _refuse(call, index, size)
+            return x.take(index, axis)
+
+        return whole
+    result, after = call.result, call.tensor(0).ndim - axis - 1
+
+    def masked(x: Any, index: Any) -> Any:
+        places = _places(call, index, size) - first
+        if first == last:
+            return xp.zeros(result.shape, result.dtype.numpy)
+        inside = (places >= 0) & (places < last - first)
+        found = x.take(xp.where(inside, places, 0), axis)
+        return xp.where(inside.reshape((*inside.shape, *(1,) * after)), found, found.dtype.type(0))
+
+    return masked
+
+
+def segment_sum(call: Call) -> Kernel:
+    """Values are added in the order of their places, so that the same call gives the same bits; float16 in float32.
+
+    Where the result is cut along the axis, what falls outside this worker's range is left out.
+    """
+    xp, axis, size, result = call.xp, call.attributes["axis"], call.attributes["size"], call.result
+    first, last = call.box[axis]
+    work = wide(result.dtype).numpy
+    values, count = call.tensor(0).shape, call.tensor(1).size
+    end = axis + call.tensor(1).ndim
+    rows, rest = (*values[:axis], count, *values[end:]), (*values[:axis], *values[end:])
+    width = math.prod(rest)
+    add = _add_rows if xp is np else _add_rows_of(xp, count, width)
+
+    def kernel(value: Any, index: Any) -> Any:
+        places = _places(call, index, size).reshape(-1) - first
+        out = xp.zeros((last - first, *rest), work)
+        if out.size and value.size:
+            lines = xp.moveaxis(value.reshape(rows), axis, 0)
+            if last - first < size:
+                inside = (places >= 0) & (places < last - first)
+                places, lines = places[inside], lines[inside]
+            if places.size:
+                add(out, places, lines.astype(work, copy=False))
+        return xp.moveaxis(out, 0, axis).astype(result.dtype.numpy, copy=False)
+
+    return kernel
+
+
+def _places(call: Call, index: Any, size: int) -> Any:
+    """An index in int64 with all its places counted from the front. Raises `IndexOutOfRange`."""
+    index = index.astype(np.int64, copy=False)
+    _refuse(call, index, size)
+    return call.xp.where(index < 0, index + size, index)
+
+
+def _add_rows(out: Any, places: Any, rows: Any) -> None:
+    """`np.add.at` along the first axis, many times faster: rows sorted by their places, each run of equals summed."""
+    order = places.argsort(kind="stable")
+    places = places[order]
+    starts = np.flatnonzero(np.concatenate(([True], places[1:] != places[:-1])))
+    out[places[starts]] = np.add.reduceat(rows[order], starts, axis=0, dtype=out.dtype)
+
+
+def _add_rows_of(xp: Any, count: int, width: int) -> Kernel:
+    """The same over another array module, element by element."""
+    add = segment_add(xp, count)
+
+    def add_rows(out: Any, places: Any, rows: Any) -> None:
+        elements = places[:, None] * width + xp.arange(width)
+        add(out.reshape(-1), elements.reshape(-1), rows.reshape(-1))
+
+    return add_rows
+
+
 def segment_add(xp: Any, most: int) -> Kernel:
     """`add.at` for one dimension without atomics, whose order would change the bits from run to run.
 

@@ -18,7 +18,7 @@ from gt.dtypes import float16, float32
 
 from .call import Call, Kernel, KernelFactory
 from .elementwise import cast, divide_integers, power, relu, rsqrt, same, sigmoid, ufunc, where
-from .indexing import gather, scatter_add, slice_, update_slice
+from .indexing import gather, scatter_add, segment_sum, slice_, take, update_slice
 from .philox import normal, uniform
 from .reductions import arg, reduction, softmax
 
@@ -137,6 +137,8 @@ KERNELS: Final[dict[str, KernelFactory]] = {
     # indexing along one axis
     "gather": gather,
     "scatter_add": scatter_add,
+    "take": take,
+    "segment_sum": segment_sum,
     # linear algebra
     "matmul": _matmul,
     # composite

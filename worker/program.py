@@ -18,7 +18,7 @@ from gt.schedule import order, repeats
 from gt.spec import Spec, spec
 
 from .backend import Backend
-from .call import Call
+from .call import Call, Part
 from .exchange import Move, assemble, compile_move, reducer
 from .kernels import KERNELS
 
@@ -144,6 +144,14 @@ class _Compiler:
         assert part is not None, "whoever has a part in a result has one in its operands"
         return spec(operand.dtype, extent(part))
 
+    def held(self, reference: int, rank: int) -> Part | None:
+        """The whole of an operand, and which part of it this worker holds; None for a run-time scalar."""
+        operand = self.plan.operand(reference)
+        if isinstance(operand, str):
+            return None
+        part = self.part(reference, rank)
+        return None if part is None else Part(operand.shape, part)
+
     def step(self, instruction: Instruction, rank: int, time: int) -> list[_Drafted | Move]:
         output = ref(OUTPUT, instruction.outputs[0])
         whole = self.plan.values[output >> 2]
@@ -158,6 +166,7 @@ class _Compiler:
             spec(whole.dtype, extent(part)),
             whole.shape,
             part,
+            tuple(self.held(r, rank) for r in instruction.inputs),
         )
         kernel: Callable[..., Any]
         try:

@@ -9,12 +9,15 @@ from .containers import ModuleDict, ModuleList, Sequential
 from .layers import (
     GELU,
     Dropout,
+    Embedding,
     Flatten,
     Identity,
+    LayerNorm,
     LeakyReLU,
     Linear,
     LogSoftmax,
     ReLU,
+    RMSNorm,
     Sigmoid,
     SiLU,
     Softmax,
@@ -27,7 +30,7 @@ from .parameter import Buffer, Parameter
 
 __all__ = [
     "Module", "Parameter", "Buffer", "Sequential", "ModuleList", "ModuleDict",
-    "Linear", "Flatten", "Identity", "Dropout",
+    "Linear", "Embedding", "LayerNorm", "RMSNorm", "Flatten", "Identity", "Dropout",
     "ReLU", "LeakyReLU", "Tanh", "Sigmoid", "GELU", "SiLU", "Softplus", "Softmax", "LogSoftmax",
     "CrossEntropyLoss", "MSELoss", "L1Loss", "NLLLoss",
     "functional", "init",

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
 
-from gt.client import autograd, creation, modes
+from gt.client import autograd, creation, modes, signal
 from gt.client.tensor import Tensor
 from gt.dtypes import as_dtype
 from gt.errors import GTError, ShapeError
@@ -33,6 +33,8 @@ class Module:
     _modules: dict[str, Module | None]
     _forward_hooks: list[Callable[..., Any]]
     _forward_pre_hooks: list[Callable[..., Any]]
+    _signals: tuple[str, ...] | None = None
+    """The signals that a call runs in, outermost first: those of `gt.signal.attach`."""
 
     def __init__(self) -> None:
         state = self.__dict__
@@ -49,6 +51,12 @@ class Module:
         raise NotImplementedError(f"{type(self).__name__} has no forward()")
 
     def __call__(self, *args: Any, **options: Any) -> Any:
+        if self._signals is None:
+            return self._call(args, options)
+        with signal.attached(self._signals):
+            return self._call(args, options)
+
+    def _call(self, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
         if not self._forward_hooks and not self._forward_pre_hooks:
             return self.forward(*args, **options)
         for hook in list(self._forward_pre_hooks):

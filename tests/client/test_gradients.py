@@ -73,6 +73,15 @@ SAMPLES: dict[str, list[Sample]] = {
     ],
     "gather": [([A], lambda x: emission.apply("gather", (x, gt.tensor(INDEX)), 1))],
     "scatter_add": [([A, B[:, :2]], lambda x, v: emission.apply("scatter_add", (x, gt.tensor(INDEX), v), 1))],
+    "take": [
+        ([A], lambda x: emission.apply("take", (x, gt.tensor(INDEX)), 1)),
+        ([A], lambda x: emission.apply("take", (x, gt.tensor([1, -1])), 0)),
+        ([A], lambda x: emission.apply("take", (x, gt.tensor(2)), 1)),
+    ],
+    "segment_sum": [
+        ([A], lambda v: emission.apply("segment_sum", (v, gt.tensor([0, 3, 3])), 1, 4)),
+        ([A], lambda v: emission.apply("segment_sum", (v, gt.tensor([[0, 3, 1], [3, 3, -1]])), 0, 5)),
+    ],
     "matmul": [
         ([A, B.T.copy()], emit("matmul")),
         ([np.stack([A, B]), B.T.copy()], emit("matmul")),

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from effort import cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -36,7 +37,7 @@ def numbered(shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
     return np.arange(float(np.prod(shape))).reshape(shape)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=cases(105))
 @given(subscripts())
 def test_reading_is_as_in_numpy(case: tuple[tuple[int, ...], Any]) -> None:
     shape, key = case
@@ -46,7 +47,7 @@ def test_reading_is_as_in_numpy(case: tuple[tuple[int, ...], Any]) -> None:
     np.testing.assert_array_equal(part.numpy(), array[key])
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=cases(50))
 @given(subscripts(), st.data())
 def test_writing_broadcasts_as_in_numpy(case: tuple[tuple[int, ...], Any], data: st.DataObject) -> None:
     shape, key = case
@@ -65,7 +66,7 @@ def test_writing_broadcasts_as_in_numpy(case: tuple[tuple[int, ...], Any], data:
     np.testing.assert_array_equal(scalar.numpy(), same)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=cases(30))
 @given(subscripts())
 def test_gradients_go_where_the_elements_came_from(case: tuple[tuple[int, ...], Any]) -> None:
     shape, key = case

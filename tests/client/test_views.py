@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from effort import cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -84,7 +85,7 @@ WRITES: list[tuple[str, Callable[[Any, Any], Any]]] = [
 
 
 @needs_torch
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=cases(50))
 @given(st.data())
 def test_writes_through_views_reach_the_same_elements_as_in_pytorch(data: st.DataObject) -> None:
     array = np.arange(24.0).reshape(SHAPE) / 7
@@ -112,7 +113,7 @@ GRAD_WRITES = [each for each in WRITES if each[0] not in ("clamp_", "tanh_")]
 
 
 @needs_torch
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=cases(50))
 @given(st.data())
 def test_gradients_go_through_writes_and_views_as_in_pytorch(data: st.DataObject) -> None:
     array = np.arange(24.0).reshape(SHAPE) / 7

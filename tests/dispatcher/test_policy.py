@@ -4,8 +4,10 @@ import pytest
 
 from gt.config import parse
 from gt.dispatcher.policy import Policy, resolve
+from gt.dtypes import float32
 from gt.errors import ConfigError
-from gt.placement import uniform_mesh
+from gt.placement import format_layout, uniform_mesh
+from gt.spec import spec
 
 GRID = {"data": 2, "model": 2}
 
@@ -71,3 +73,141 @@ def test_workers_that_are_no_block_are_refused() -> None:
     """What cannot be said by positions on each axis is refused with file, line, key and a block that could be meant."""
     with pytest.raises(ConfigError, match=r"x.yaml:2: sharding_config.x.shard.workers: \[0, 3\] is no block"):
         policy("mesh: {data: 2, model: 2}\nsharding_config: {x: {shard: {axis: 0, workers: [0, 3]}}}\n")
+
+
+def strategies(rules: Policy, *path: str, backward: bool = False) -> list[str | None]:
+    return [wish and wish.strategy for wish in rules.wishes(path, backward=backward)]
+
+
+def test_each_strategy_speaks_of_its_own_axis() -> None:
+    """A strategy asks for something on one axis; replicate and auto on all, unless one is named."""
+    axes = {"stages": 2, "data": 2, "expert": 1, "model": 2}
+    rules = policy(
+        "mesh: {stages: 2, data: 2, expert: 1, model: 2}\n"
+        "sharding_config:\n"
+        "  a: {strategy: fully_sharded}\n"
+        "  b: {strategy: sequence_parallel}\n"
+        "  c: {strategy: expert_parallel}\n"
+        "  d: {strategy: auto}\n"
+        "  e: {strategy: sequence_parallel, dimension: 2, mesh_axis: data}\n"
+        "  f: {strategy: auto, mesh_axis: model}\n",
+        axes,
+    )
+    assert strategies(rules, "a") == [None, "fully_sharded", None, None]
+    assert strategies(rules, "b") == [None, None, None, "sequence_parallel"]
+    assert strategies(rules, "c") == [None, None, "expert_parallel", None]
+    assert strategies(rules, "d") == ["auto"] * 4
+    assert strategies(rules, "f") == [None, None, None, "auto"]
+    assert rules.wishes(("b",))[3].dimension == 1  # type: ignore[union-attr]
+    assert rules.wishes(("e",))[1].dimension == 2  # type: ignore[union-attr]
+    assert (rules.microbatches, rules.schedule, rules.deterministic) == (1, "1f1b", 0)
+
+
+def test_a_pipeline_is_positions_on_its_axis() -> None:
+    """Stage i lives at position stages[i]; the session takes microbatches and schedule from it."""
+    rules = policy(
+        "mesh: {stages: 2, model: 2}\ndeterministic: true\n"
+        "sharding_config:\n"
+        "  a: {strategy: pipeline_parallel, stages: [[3, 2], [0, 1]], microbatches: 4, schedule: gpipe}\n",
+        {"stages": 2, "model": 2},
+    )
+    stages, model = rules.wishes(("a",))
+    assert stages is not None
+    assert model is None
+    assert (stages.strategy, stages.stages, stages.where) == ("pipeline_parallel", (1, 0), "x.yaml:4")
+    assert (rules.microbatches, rules.schedule, rules.deterministic) == (4, "gpipe", 8)
+
+
+def test_several_rules_of_one_signal_each_have_their_axis() -> None:
+    """A list of rules is one signal's wishes on several axes; an inner signal overrides one of them."""
+    rules = policy(
+        "mesh: {data: 2, model: 2}\n"
+        "sharding_config:\n"
+        "  blocks: [{strategy: fully_sharded}, {strategy: tensor_parallel, dimension: 0}]\n"
+        "  blocks/head: {strategy: replicate, mesh_axis: model}\n"
+    )
+    assert strategies(rules, "blocks") == ["fully_sharded", "tensor_parallel"]
+    assert strategies(rules, "blocks", "x") == ["fully_sharded", "tensor_parallel"]
+    assert strategies(rules, "blocks", "head") == ["fully_sharded", "replicate"]
+
+
+def test_names_beat_patterns_and_long_patterns_short_ones() -> None:
+    """All that are for a signal add up over the axes; on one axis the one that says most wins."""
+    rules = policy(
+        "mesh: {data: 2, model: 2}\n"
+        "sharding_config:\n"
+        "  blocks.3: {strategy: replicate, mesh_axis: data}\n"
+        "  blocks.*: {strategy: fully_sharded}\n"
+        "  '*': {strategy: data_parallel}\n"
+        "  blocks.[12].attn: {strategy: tensor_parallel}\n"
+        "  x.?: {strategy: fully_sharded}\n"
+        "  '?.y': {strategy: data_parallel}\n"
+        "  out/in*: {strategy: tensor_parallel}\n"
+        "  out*: {strategy: auto}\n"
+    )
+    assert strategies(rules, "other") == ["data_parallel", None]
+    assert strategies(rules, "blocks.7") == ["fully_sharded", None]
+    assert strategies(rules, "blocks.3") == ["replicate", None]
+    assert strategies(rules, "blocks.1.attn") == ["fully_sharded", "tensor_parallel"]
+    assert strategies(rules, "blocks.3.attn") == ["fully_sharded", None]
+    assert strategies(rules, "x.y") == ["data_parallel", None], "as long: the later in the file"
+    assert strategies(rules, "out") == ["auto", "auto"]
+    assert strategies(rules, "out", "inner") == ["data_parallel", "tensor_parallel"], "`*` is for inner itself"
+    assert strategies(rules, "Blocks.7") == ["data_parallel", None]
+
+
+def test_a_pattern_can_name_another_rule_for_its_gradients() -> None:
+    """`backward:` goes with the rule, whatever its name stands for."""
+    rules = policy(
+        "mesh: {data: 2}\n"
+        "sharding_config:\n"
+        "  h.*: {strategy: data_parallel, backward: whole}\n"
+        "  whole: {strategy: replicate}\n",
+        {"data": 2},
+    )
+    assert strategies(rules, "h.1") == ["data_parallel"]
+    assert strategies(rules, "h.1", backward=True) == ["replicate"]
+
+
+def of_kinds(text: str, *kinds: str) -> Policy:
+    return resolve(parse(text, "x.yaml"), uniform_mesh(1, GRID, (0, 1, 2, 3)), kinds)
+
+
+def test_a_kind_of_worker_becomes_shares() -> None:
+    """`device:` is the explicit form over the workers of that kind; where all are, it says nothing."""
+    text = "mesh: {data: 2, model: 2}\nsharding_config:\n  x: {device: cuda}\n"
+    data, model = of_kinds(text, "cpu", "cpu", "cuda", "cuda").wishes(("x",))
+    assert data is not None
+    assert model is not None
+    assert (data.strategy, data.dimension, data.weights) == ("shard", 0, (0, 1))
+    assert (model.strategy, model.dimension, model.weights) == ("shard", 0, None)
+    assert of_kinds(text, "cuda", "cuda", "cuda", "cuda").wishes(("x",)) == (None, None)
+    text = text.replace("{device", "{strategy: tensor_parallel, device")
+    assert strategies(of_kinds(text, "cpu", "cpu", "cuda", "cuda"), "x") == ["shard", "tensor_parallel"]
+    assert strategies(of_kinds(text, "cuda", "cuda", "cuda", "cuda"), "x") == [None, "tensor_parallel"]
+
+
+def test_a_kind_of_which_there_is_none_or_no_block_is_refused() -> None:
+    text = "mesh: {data: 2, model: 2}\nsharding_config:\n  x: {device: cuda}\n"
+    with pytest.raises(ConfigError) as none:
+        of_kinds(text, "cpu", "cpu", "cpu", "cpu")
+    assert str(none.value) == (
+        "x.yaml:3: sharding_config.x.device: no worker of the mesh {data: 2, model: 2} is of the kind cuda; allowed: cpu"
+    )
+    with pytest.raises(ConfigError, match=r"^x.yaml:3: sharding_config.x.device: \[0, 3\] is no block of the mesh"):
+        of_kinds(text, "cuda", "cpu", "cpu", "cuda")
+
+
+def test_a_put_goes_where_activations_of_its_signal_live() -> None:
+    """What comes from the client is cut as it will be used, where it has the dimension."""
+    rules = policy(
+        "mesh: {data: 2, model: 2}\n"
+        "sharding_config:\n"
+        "  a: [{strategy: fully_sharded}, {strategy: sequence_parallel}]\n"
+        "  b: {shard: {axis: 1, workers: [1, 3]}}\n"
+        "  c: {strategy: tensor_parallel}\n"
+    )
+    layouts = {name: format_layout(rules.put_layout((name,), spec(float32, (4, 4)))) for name in "abc"}
+    assert layouts == {"a": "S0|S1", "b": "S1|S1(0,1)", "c": "R|R"}
+    assert format_layout(rules.put_layout(("a",), spec(float32, (4,)))) == "S0|R"
+    assert format_layout(rules.put_layout(("a",), spec(float32, ()))) == "R|R"

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from builders import Array
+from effort import cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -106,7 +107,7 @@ def test_every_move_along_one_axis(operation: str) -> None:
     st.sampled_from(PARTIAL_OPS),
     st.data(),
 )
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=cases(60))
 def test_moves_on_two_axes(sizes: tuple[int, int], shape: list[int], operation: str, data: st.DataObject) -> None:
     """From any layout to any other on a mesh of two axes, also where both cut one dimension or both are partial."""
     mesh = uniform_mesh(1, dict(zip("ab", sizes, strict=True)), tuple(range(sizes[0] * sizes[1])))

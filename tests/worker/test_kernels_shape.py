@@ -30,8 +30,9 @@ from gt import dtypes
 from gt.errors import IndexOutOfRange
 from gt.partition import Box, extent
 from gt.spec import spec
+from gt.worker.call import Call, Part
 from gt.worker.indexing import segment_add
-from gt.worker.kernels import KERNELS, Call
+from gt.worker.kernels import KERNELS
 
 
 def part(name: str, box: Box, whole: tuple[int, ...], *operands: Any, dtype: dtypes.DType, **attributes: Any) -> Array:
@@ -238,6 +239,86 @@ def test_an_index_out_of_range_is_named(bad: int, count: int, expanded: bool) ->
             compute(xp, "gather", (x, index), {"axis": 1})
         with pytest.raises(IndexOutOfRange, match=f"scatter_add: index {bad} is out of range for axis 1 of size 5"):
             compute(xp, "scatter_add", (x, index, value), {"axis": 1})
+
+
+@st.composite
+def listed(draw: st.DrawFn) -> tuple[Array, Array, int]:
+    """A tensor, an index of any shape, and the axis of the tensor along which it counts, from either end."""
+    x = draw(filled(draw(st.sampled_from(ANY)), hnp.array_shapes(max_dims=3, max_side=4)))
+    axis = draw(st.integers(0, x.ndim - 1))
+    size = x.shape[axis]
+    shape = draw(hnp.array_shapes(min_dims=0, max_dims=2, min_side=0, max_side=4))
+    kind = draw(st.sampled_from(["int8", "int32", "int64"]))
+    return x, draw(hnp.arrays(kind, shape, elements=st.integers(-size, size - 1))), axis
+
+
+@few
+@given(case=listed())
+def test_take(case: tuple[Array, Array, int]) -> None:
+    x, index, axis = case
+    np.testing.assert_array_equal(run("take", x, index, axis=axis), np.take(x, index, axis))
+
+
+@few
+@given(case=listed(), ends=st.tuples(st.integers(0, 4), st.integers(0, 4)))
+def test_take_of_a_part_of_the_axis_leaves_zeros(case: tuple[Array, Array, int], ends: tuple[int, int]) -> None:
+    x, index, axis = case
+    first, last = sorted(min(end, x.shape[axis]) for end in ends)
+    kept = [slice(None)] * x.ndim
+    kept[axis] = slice(first, last)
+    masked = np.zeros_like(x)
+    masked[tuple(kept)] = x[tuple(kept)]
+    expected = np.take(masked, index, axis)
+    box = tuple((first, last) if at == axis else (0, size) for at, size in enumerate(x.shape))
+    whole = tuple((0, size) for size in expected.shape)
+    specs = (spec(dtypes.as_dtype(x.dtype), extent(box)), spec(dtypes.as_dtype(index.dtype), index.shape))
+    held = (Part(x.shape, box), Part(index.shape, tuple((0, size) for size in index.shape)))
+    for xp in (np, OTHER):
+        call = Call(
+            xp, "take", {"axis": axis}, specs, spec(specs[0].dtype, expected.shape), expected.shape, whole, held
+        )
+        out = KERNELS["take"](call)(frozen(x[tuple(kept)]), index)
+        assert out.dtype == x.dtype
+        np.testing.assert_array_equal(out, expected)
+        if index.size and first < last:
+            with pytest.raises(IndexOutOfRange, match=f"index {x.shape[axis]} is out of range for axis {axis} of size"):
+                KERNELS["take"](call)(x[tuple(kept)], np.full(index.shape, x.shape[axis]))
+
+
+@few
+@given(case=listed(), data=st.data())
+def test_segment_sum(case: tuple[Array, Array, int], data: st.DataObject) -> None:
+    x, index, axis = case
+    assume(x.dtype != bool)
+    size = x.shape[axis]
+    shape = (*x.shape[:axis], *index.shape, *x.shape[axis + 1 :])
+    value = data.draw(filled(x.dtype.name, shape))
+    if value.dtype.kind == "f":
+        assume(np.isfinite(value).all())
+    expected = wide(np.zeros_like(x))
+    with np.errstate(over="ignore"):
+        for at in np.ndindex(index.shape):
+            here, there = (slice(None),) * axis, index[at]
+            expected[(*here, there)] += wide(value)[(*here, *at)]
+    check(run("segment_sum", value, index, axis=axis, size=size), expected)
+    first, last = sorted(data.draw(st.tuples(st.integers(0, size), st.integers(0, size))))
+    box = tuple((first, last) if at == axis else (0, n) for at, n in enumerate(x.shape))
+    specs = tuple(spec(dtypes.as_dtype(a.dtype), a.shape) for a in (value, index))
+    result = spec(specs[0].dtype, extent(box))
+    call = Call(np, "segment_sum", {"axis": axis, "size": size}, specs, result, x.shape, box)
+    out = KERNELS["segment_sum"](call)(value, index)
+    assert (out.dtype, out.shape) == (value.dtype, result.shape)
+    check(out, expected[tuple(slice(*ends) for ends in box)])
+
+
+@pytest.mark.parametrize("bad", [5, -6, 2**40])
+def test_a_listed_place_out_of_range_is_named(bad: int) -> None:
+    index = np.array([0, bad])
+    for xp in (np, OTHER):
+        with pytest.raises(IndexOutOfRange, match=f"take: index {bad} is out of range for axis 1 of size 5"):
+            compute(xp, "take", (np.zeros((3, 5)), index), {"axis": 1})
+        with pytest.raises(IndexOutOfRange, match=f"segment_sum: index {bad} is out of range for axis 1 of size 5"):
+            compute(xp, "segment_sum", (np.zeros((3, 2)), index), {"axis": 1, "size": 5})
 
 
 @few

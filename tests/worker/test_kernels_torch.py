@@ -152,6 +152,19 @@ def test_gather_and_scatter_add(axis: int, count: int) -> None:
             agree(run("scatter_add", x, index, value, axis=axis), torch.scatter_add(t, axis, i, v))
 
 
+@pytest.mark.parametrize("axis", [0, 1])
+def test_take_and_segment_sum(axis: int) -> None:
+    index = np.random.default_rng(0).integers(0, 5, 7)
+    shape = (7, 6) if axis == 0 else (5, 7)
+    for dtype in NUMBERS:
+        x, value = make(dtype, (5, 6)), make(dtype, shape, 1)
+        t, i, v = tensors(x, index, value)
+        agree(run("take", x, index, axis=axis), torch.index_select(t, axis, i))
+        if dtype != "float16":  # which it adds up in float16
+            total = run("segment_sum", value, index, axis=axis, size=x.shape[axis])
+            agree(total, torch.zeros_like(t).index_add(axis, i, v))
+
+
 def test_shapes_and_matrices() -> None:
     for dtype in NUMBERS:
         x, y = make(dtype, (2, 3, 4)), make(dtype, (4, 5), 1)

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from effort import cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -67,7 +68,7 @@ def whole(shape: tuple[int, ...]) -> Box:
 # the words
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=cases(80))
 @given(seed=SEEDS, counter=SEEDS, case=boxes(), chunk=st.integers(1, 40), skip=st.integers(0, 40))
 def test_any_box_has_the_words_of_the_plain_stream(
     seed: int, counter: int, case: tuple[tuple[int, ...], Box], chunk: int, skip: int
@@ -111,7 +112,7 @@ def rounds(seed: int, counter: int, block: int) -> list[int]:
     return [c0, c1, c2, c3]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=cases(20))
 @given(seed=SEEDS, counter=SEEDS)
 def test_the_paper_and_numpy_agree(seed: int, counter: int) -> None:
     """So whoever writes the rounds again, for another device, can check against either."""
@@ -173,7 +174,7 @@ def device(tmp_path_factory: pytest.TempPathFactory) -> Device:
     return Device(tmp_path_factory.mktemp("kernel"))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=cases(40))
 @given(seed=SEEDS, counter=SEEDS, case=boxes(max_side=12))
 def test_the_raw_kernel_makes_the_same_words(
     device: Device, seed: int, counter: int, case: tuple[tuple[int, ...], Box]
@@ -197,7 +198,7 @@ def test_distributions_on_a_device_are_made_of_the_same_words(device: Device) ->
 
 @pytest.mark.parametrize("name", ["uniform", "normal"])
 @pytest.mark.parametrize("dtype", [dtypes.float16, dtypes.float32, dtypes.float64])
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=cases(10))
 @given(case=boxes())
 def test_any_box_has_the_numbers_of_the_whole(
     name: str, dtype: dtypes.DType, case: tuple[tuple[int, ...], Box]

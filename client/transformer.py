@@ -1,0 +1,149 @@
+"""What transformers are made of: look-ups, normalisation over the last dimensions, attention. All of it is composed.
+
+PyTorch's names, arguments and defaults; it is reached as `gt.nn.functional`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gt.dtypes import DType, float16, float32
+from gt.errors import DTypeError, ShapeError
+
+from . import apply as emission
+from . import arithmetic, creation, functional, reductions
+
+if TYPE_CHECKING:
+    from .tensor import Tensor
+
+
+def embedding(input: Tensor, weight: Tensor, padding_idx: int | None = None) -> Tensor:
+    """The rows of `weight` (rows, size) that integers list: (..., size). The row `padding_idx` gets no gradient.
+
+    An index out of range is an error at the fetch.
+    """
+    places, rows = arithmetic.tensor_of("embedding", input), arithmetic.tensor_of("embedding", weight)
+    if rows.ndim != 2:
+        raise ShapeError(f"embedding: a weight of shape (rows, size), not {rows.shape}")
+    found = emission.apply("take", (rows, places), 0)
+    if padding_idx is None:
+        return found
+    row = place_of("embedding", padding_idx, rows.shape[0])
+    padding = emission.apply("reshape", (arithmetic.eq(places, row),), (*places.shape, 1))
+    return arithmetic.where(padding, found.detach(), found)
+
+
+def place_of(name: str, padding_idx: int, rows: int) -> int:
+    """The row that `padding_idx` names, which may count from the end."""
+    if not -rows <= padding_idx < rows:
+        raise ShapeError(f"{name}: padding_idx {padding_idx} is not one of {rows} rows")
+    return padding_idx % rows
+
+
+def layer_norm(
+    input: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Tensor:
+    """(x − mean) / √(variance + eps) over the last dimensions, then `· weight + bias` (Ba et al., 2016, arXiv:1607.06450)."""
+    x, axes, count = _normalised("layer_norm", input, normalized_shape)
+    center = arithmetic.sub(x, arithmetic.div(_sum(x, axes), count))
+    spread = arithmetic.div(_sum(arithmetic.square(center), axes), count)
+    out = arithmetic.mul(center, arithmetic.rsqrt(arithmetic.add(spread, float(eps))))
+    return _scaled(out, weight, bias, input.dtype)
+
+
+def rms_norm(
+    input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None
+) -> Tensor:
+    """x / √(mean of x² + eps) over the last dimensions, then `· weight` (Zhang and Sennrich, 2019, arXiv:1910.07467).
+
+    Without `eps` it is the smallest step of the dtype.
+    """
+    x, axes, count = _normalised("rms_norm", input, normalized_shape)
+    small = float(np.finfo(x.dtype.name).eps) if eps is None else float(eps)
+    spread = arithmetic.div(_sum(arithmetic.square(x), axes), count)
+    return _scaled(arithmetic.mul(x, arithmetic.rsqrt(arithmetic.add(spread, small))), weight, None, input.dtype)
+
+
+def _normalised(name: str, input: Tensor, shape: Sequence[int]) -> tuple[Tensor, tuple[int, ...], float]:
+    """The operand (float16 in float32, where squares fit), the axes to normalise over, and how many elements they have."""
+    x, sizes = arithmetic.tensor_of(name, input), tuple(shape)
+    if x.dtype.kind != "f":
+        raise DTypeError(f"{name} takes floating-point numbers, not {x.dtype}")
+    if not sizes or x.shape[-len(sizes) :] != sizes:
+        raise ShapeError(f"{name}: input {x.shape} does not end in normalized_shape {sizes}")
+    wide = arithmetic.cast(x, float32) if x.dtype is float16 else x
+    return wide, tuple(range(x.ndim - len(sizes), x.ndim)), float(math.prod(sizes))
+
+
+def _sum(x: Tensor, axes: tuple[int, ...]) -> Tensor:
+    return emission.apply("sum", (x,), axes, True)
+
+
+def _scaled(x: Tensor, weight: Tensor | None, bias: Tensor | None, dtype: DType) -> Tensor:
+    if weight is not None:
+        x = arithmetic.mul(x, weight)
+    if bias is not None:
+        x = arithmetic.add(x, bias)
+    return arithmetic.cast(x, dtype)
+
+
+def scaled_dot_product_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+) -> Tensor:
+    """softmax(query keyᵀ · scale + mask) value (Vaswani et al., 2017, arXiv:1706.03762), scale 1/√size unless given.
+
+    query (..., l, size), key (..., s, size), value (..., s, out); leading dimensions broadcast. A boolean `attn_mask`
+    says what takes part, any other is added; a query that may see nothing gets zeros. `is_causal`: query i sees keys up
+    to i. Dropout is applied whenever `dropout_p` is not 0.
+    """
+    if is_causal and attn_mask is not None:
+        raise ValueError("scaled_dot_product_attention: give either attn_mask or is_causal, not both")
+    if min(query.ndim, key.ndim, value.ndim) < 2:
+        raise ShapeError(
+            f"scaled_dot_product_attention: shapes {query.shape}, {key.shape} and {value.shape}: "
+            "each has at least two dimensions"
+        )
+    factor = 1 / math.sqrt(query.shape[-1]) if scale is None else float(scale)
+    order = (*range(key.ndim - 2), key.ndim - 1, key.ndim - 2)
+    scores = functional.matmul(arithmetic.mul(query, factor), emission.apply("permute", (key,), order))
+    if is_causal:
+        weights = reductions.softmax(arithmetic.where(_causal(*scores.shape[-2:]), scores, -math.inf), -1)
+    elif attn_mask is not None:
+        weights = _masked(scores, arithmetic.tensor_of("scaled_dot_product_attention", attn_mask))
+    else:
+        weights = reductions.softmax(scores, -1)
+    if dropout_p:
+        weights = functional.dropout(weights, dropout_p)
+    return functional.matmul(weights, value)
+
+
+def _causal(queries: int, keys: int) -> Tensor:
+    """(queries, keys): whether the key does not come after the query."""
+    rows = emission.apply("reshape", (creation.arange(queries),), (queries, 1))
+    return arithmetic.le(creation.arange(keys), rows)
+
+
+def _masked(scores: Tensor, mask: Tensor) -> Tensor:
+    """Softmax under a mask; rows of which nothing is left are zeros, and pass no gradient."""
+    if mask.dtype.kind == "b":
+        scores = arithmetic.where(mask, scores, -math.inf)
+    else:
+        scores = arithmetic.add(scores, arithmetic.cast(mask, scores.dtype))
+    with emission.with_changes(grad=False):
+        nothing = reductions.all(arithmetic.eq(scores, -math.inf), -1, True)
+    weights = reductions.softmax(arithmetic.where(nothing, 0.0, scores), -1)
+    return arithmetic.where(nothing, 0.0, weights)

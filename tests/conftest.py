@@ -1,0 +1,42 @@
+"""What holds for all tests: how many cases are drawn, in which company tests of processes run, and what was proved."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from effort import EFFORT, PROVED, cases
+from hypothesis import settings
+
+settings.register_profile("gt", deadline=None, max_examples=cases(50), print_blob=True)
+settings.load_profile("gt")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests of processes run one after another, beside the rest: each has a machine's worth of processes already."""
+    for item in items:
+        if item.get_closest_marker("process"):
+            item.add_marker(pytest.mark.xdist_group("process"))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """A process of pytest-xdist ends: what it proved counts here."""
+    PROVED.update(Counter(getattr(node, "workeroutput", {}).get("proved", {})))
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """In a process of pytest-xdist: say what was proved to whoever started it."""
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output["proved"] = dict(PROVED)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say what was proved, case by case."""
+    if PROVED:
+        terminalreporter.section("proved", sep="-")
+        for kind, count in sorted(PROVED.items()):
+            terminalreporter.write_line(f"{count:9,} {kind}")
+        terminalreporter.write_line(f"{PROVED.total():9,} cases in all, at effort {EFFORT:g}")
