@@ -560,6 +560,17 @@ def adopt(session: Session) -> Session:
     return session
 
 
+def swap(session: Session | None) -> Session | None:
+    """Put another session, or none, in the place of the default one, which stays open; the one that was there."""
+    global _threads
+    before = active()
+    if before is not None and before.pid == os.getpid():
+        before.flush()
+    _default[:] = [] if session is None else [session]
+    _threads = _Threads()
+    return before
+
+
 def disconnect() -> None:
     """End the default session; another can follow. Tensors of it cannot be used any more."""
     global _threads

@@ -1,8 +1,8 @@
 """The account of one plan before it runs: what it moves, computes and holds, and how long it should take.
 
 By the cost model (`cost.py`) and the arithmetic of parts (`gt/partition.py`), over the plan as the workers get it. Each
-rank does the plan's instructions in order; a move begins when the last of those who exchange something in it is there.
-Nothing here chooses anything: `gt explain` prints it, tests hold plans to textbook byte counts with it.
+rank does its instructions in the order of its schedule; a move begins when the last of those who give something in it is
+there. Nothing here chooses anything: `gt explain` prints it, tests hold plans to textbook byte counts with it.
 """
 
 from __future__ import annotations
@@ -15,20 +15,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gt.instruction import INPUT, MOVE, OUTPUT, SCALAR, Instruction, Plan, Tag, ref
-from gt.partition import box, extent, moved_bytes
-from gt.placement import Layout, Mesh, Replicate, collective_name
+from gt.partition import box, extent, moved_bytes, present
+from gt.placement import Layout, Mesh, Partial, Replicate, collective_name
+from gt.schedule import Item, order, repeats
 from gt.spec import Spec, spec
 
-from .cost import VIEWS, Link, Speeds, compute_seconds, exchange_seconds, work
-
-Vector = np.ndarray[Any, Any]
-"""One figure for each rank."""
+from .cost import VIEWS, Link, Speeds, Work, compute_seconds, exchange_seconds, work
 
 
 class Moved(NamedTuple):
     """One move of a plan. `position` is its place among the instructions; `axes` are those along which workers exchange;
-    `total` the bytes that travel in all, `most` those that one worker receives. A move in which nobody needs what another
-    holds has no collective, bytes or seconds."""
+    `total` the bytes that travel in all, `most` those that one worker receives, in all of `times` microbatches. A move in
+    which nobody needs what another holds has no collective, bytes or seconds."""
 
     position: int
     collective: str
@@ -38,6 +36,7 @@ class Moved(NamedTuple):
     after: Layout
     total: int
     most: int
+    times: int
     seconds: float
     tag: Tag
 
@@ -69,24 +68,14 @@ class Account:
 
 def account(plan: Plan, mesh: Mesh, speeds: Speeds) -> Account:
     """The account of `plan` on workers of these speeds."""
-    clock = _Clock(mesh, speeds)
-    moves: list[Moved] = []
-    steps: list[float] = []
-    for position, instruction in enumerate(plan.instructions):
-        if instruction.op == MOVE:
-            move = _moved(plan, mesh, speeds, position, instruction)
-            moves.append(move)
-            steps.append(move.seconds)
-            if move.collective:
-                clock.exchange(move)
-        else:
-            steps.append(clock.compute(plan, instruction))
-    inputs = np.zeros(len(mesh.members), np.int64)
-    for index, value in enumerate(plan.inputs):
-        inputs += local_bytes(value, plan.input_layouts[index], mesh)
+    form = _Form(plan, mesh)
+    clock = _Clock(form, speeds)
+    clock.run()
+    inputs = [sum(form.bytes(ref(INPUT, i), rank) for i in range(len(plan.inputs))) for rank in range(form.ranks)]
+    peak = [_peak(form, rank, inputs[rank]) for rank in range(form.ranks)]
+    moves = tuple(exchange.move for exchange in clock.exchanges.values())
     return Account(
-        tuple(moves), tuple(clock.computing.tolist()), tuple(clock.now.tolist()),
-        tuple(_peak(plan, mesh, inputs).tolist()), tuple(inputs.tolist()), tuple(steps),
+        moves, tuple(clock.computing), tuple(clock.now), tuple(peak), tuple(inputs), tuple(clock.steps())
     )  # fmt: skip
 
 
@@ -94,83 +83,196 @@ def account(plan: Plan, mesh: Mesh, speeds: Speeds) -> Account:
 
 
 @lru_cache(maxsize=4096)
-def _parts(shape: tuple[int, ...], layout: Layout, mesh: Mesh) -> tuple[tuple[int, ...], ...]:
-    """The shape of every rank's part; who holds none of it holds no elements."""
-    parts = (box(shape, layout, mesh, rank) for rank in range(len(mesh.members)))
-    return tuple((0,) if part is None else extent(part) for part in parts)
+def _parts(value: Spec, layout: Layout, mesh: Mesh) -> tuple[Spec | None, ...]:
+    """What every rank holds of a value."""
+    boxes = (box(value.shape, layout, mesh, rank) for rank in range(len(mesh.members)))
+    return tuple(None if part is None else spec(value.dtype, extent(part)) for part in boxes)
 
 
 @lru_cache(maxsize=4096)
-def local_bytes(value: Spec, layout: Layout, mesh: Mesh) -> Vector:
+def local_bytes(value: Spec, layout: Layout, mesh: Mesh) -> np.ndarray[Any, Any]:
     """For each rank, the bytes of its part. Read only."""
-    sizes = np.array([spec(value.dtype, shape).nbytes for shape in _parts(value.shape, layout, mesh)], np.int64)
+    sizes = np.array([0 if part is None else part.nbytes for part in _parts(value, layout, mesh)], np.int64)
     sizes.flags.writeable = False
     return sizes
+
+
+class _Form:
+    """A plan on its mesh, with one rank a microbatch: rank r of the workers is ranks r·times, … in time."""
+
+    def __init__(self, plan: Plan, mesh: Mesh) -> None:
+        self.plan = plan
+        self.mesh = mesh
+        self.ranks = len(mesh.members)
+        self.times = plan.pipeline.microbatches if plan.pipeline else 1
+        self.timed = mesh.timed(self.times)
+        self.here = [mesh.coordinates(rank) for rank in range(self.ranks)]
+        same = list(order(plan, self.here[0])) if plan.pipeline is None else None
+        self.items: list[list[Item]] = [same or list(order(plan, at)) for at in self.here]
+
+    def repeated(self, r: int) -> bool:
+        """Whether a tensor is there once for each microbatch."""
+        return self.times > 1 and repeats(self.plan.layout(r))
+
+    def part(self, r: int, rank: int, time: int = 0) -> Spec | str | None:
+        """What a rank holds of an operand."""
+        operand = self.plan.operand(r)
+        if isinstance(operand, str):
+            return operand
+        return _parts(operand, self.plan.layout(r), self.timed)[rank * self.times + time]
+
+    def bytes(self, r: int, rank: int, time: int = 0) -> int:
+        part = self.part(r, rank, time)
+        return part.nbytes if isinstance(part, Spec) else 0
+
+    def space(self, layout: Layout) -> Layout:
+        """The layout without its place in time."""
+        return layout[: len(self.mesh.sizes)]
 
 
 # time
 
 
+class _Exchange:
+    """A move: who waits for whom. Ranks that differ only along the axes that change are a group; who holds something
+    before the move gives, who holds something after it waits until all of its group have given."""
+
+    def __init__(self, form: _Form, speeds: Speeds, position: int, instruction: Instruction) -> None:
+        plan, mesh = form.plan, form.mesh
+        source, made = instruction.inputs[0], ref(OUTPUT, instruction.outputs[0])
+        value = plan.values[made >> 2]
+        whole_before, whole_after = plan.layout(source), plan.layout(made)
+        before, after = form.space(whole_before), form.space(whole_after)
+        self.times = form.times if form.repeated(source) and form.repeated(made) else 1
+        if self.times > 1:
+            total, most = _bytes(value, whole_before, whole_after, form.timed)
+        else:
+            total, most = _bytes(value, before, after, mesh)
+        tag = plan.tags[instruction.tag]
+        axes = [
+            axis
+            for axis, (old, new) in enumerate(zip(before, after, strict=True))
+            if old != new and not isinstance(old, Replicate) and mesh.sizes[axis] > 1
+        ]
+        self.seconds = self.sending = 0.0
+        name = ""
+        if total:
+            links = [speeds.links[axis] for axis in axes]
+            slowest = Link(min(link.bandwidth for link in links), max(link.latency for link in links))
+            self.seconds = exchange_seconds(most, math.prod(mesh.sizes[axis] for axis in axes), slowest)
+            self.sending = most / slowest.bandwidth
+            name = collective_name(before, after)
+            groups = [tuple(-1 if axis in axes else at for axis, at in enumerate(here)) for here in form.here]
+            self.group = groups
+            self.gives = [present(before, here) for here in form.here]
+            self.waits = [present(after, here) for here in form.here]
+            self.givers: dict[tuple[int, ...], int] = dict.fromkeys(groups, 0)
+            for group, gives in zip(groups, self.gives, strict=True):
+                self.givers[group] += gives
+        names = tuple(mesh.axes[axis] for axis in axes) if total else ()
+        self.move = Moved(
+            position, name, names, value, before, after,
+            total, most * self.times, self.times, self.seconds * self.times, tag,
+        )  # fmt: skip
+
+
 class _Clock:
     """Each rank's time and work, as the plan goes on."""
 
-    def __init__(self, mesh: Mesh, speeds: Speeds) -> None:
-        self.mesh = mesh
+    def __init__(self, form: _Form, speeds: Speeds) -> None:
+        self.form = form
         self.speeds = speeds
-        self.now = np.zeros(len(mesh.members))
-        self.computing = np.zeros(len(mesh.members))
-        self.alike = len(set(speeds.devices)) == 1
+        self.now = [0.0] * form.ranks
+        self.computing = [0.0] * form.ranks
+        self.cursors = [0] * form.ranks
+        self.exchanges = {
+            at: _Exchange(form, speeds, at, instruction)
+            for at, instruction in enumerate(form.plan.instructions)
+            if instruction.op == MOVE
+        }
+        self.given: dict[tuple[int, int, tuple[int, ...]], list[float]] = {}
+        """For each group in a move under way, when each of its ranks gave."""
+        self.gave: set[tuple[Item, int]] = set()
+        self.took: dict[Item, list[float]] = {}
+        self.memo: dict[Any, float] = {}
 
-    def compute(self, plan: Plan, instruction: Instruction) -> float:
-        """Every rank does its part of one instruction; the seconds of the slowest."""
-        operands = [plan.operand(r) for r in instruction.inputs]
-        forms = [
-            (operand,) * len(self.now) if isinstance(operand, str) else self.local(operand, plan.layout(r))
-            for operand, r in zip(operands, instruction.inputs, strict=True)
-        ]
-        results = [self.local(plan.values[n], plan.layouts[n]) for n in instruction.outputs]
-        memo: dict[Any, float] = {}
-        took = np.empty(len(self.now))
-        for rank, device in enumerate(self.speeds.devices):
-            given, made = tuple(form[rank] for form in forms), tuple(form[rank] for form in results)
-            key = (given, made, None if self.alike else device)
-            if key not in memo:
-                idle = all(x.size == 0 for x in made) and any(plan.values[n].size for n in instruction.outputs)
-                memo[key] = 0.0 if idle else compute_seconds(work(instruction.op, given, made), device)
-            took[rank] = memo[key]
-        self.now += took
-        self.computing += took
-        return float(took.max())
+    def run(self) -> None:
+        """Let every rank go on until all have finished."""
+        waiting = list(range(self.form.ranks))
+        while waiting:
+            before = sum(self.cursors)
+            waiting = [rank for rank in waiting if not self.advance(rank)]
+            assert not waiting or sum(self.cursors) > before, "in a plan nobody waits for ever"
 
-    def local(self, value: Spec, layout: Layout) -> tuple[Spec, ...]:
-        return tuple(spec(value.dtype, shape) for shape in _parts(value.shape, layout, self.mesh))
+    def advance(self, rank: int) -> bool:
+        """Go on until the plan ends (True) or somebody is missing."""
+        items = self.form.items[rank]
+        for cursor in range(self.cursors[rank], len(items)):
+            item = items[cursor]
+            exchange = self.exchanges.get(item[0])
+            if exchange is None or not exchange.seconds:
+                took = self.seconds(item)[rank]
+                self.now[rank] += took
+                self.computing[rank] += took
+            elif not self.exchange(item, exchange, rank):
+                self.cursors[rank] = cursor
+                return False
+        self.cursors[rank] = len(items)
+        return True
 
-    def exchange(self, move: Moved) -> None:
-        """Those who differ along the move's axes only wait for each other."""
-        grid = self.now.reshape(self.mesh.sizes)
-        axes = tuple(self.mesh.axes.index(name) for name in move.axes)
-        grid[...] = grid.max(axis=axes, keepdims=True) + move.seconds
+    def exchange(self, item: Item, exchange: _Exchange, rank: int) -> bool:
+        group = exchange.group[rank]
+        given = self.given.setdefault((*item, group), [])
+        if exchange.gives[rank] and (item, rank) not in self.gave:
+            self.gave.add((item, rank))
+            given.append(self.now[rank])
+        if not exchange.waits[rank]:
+            self.now[rank] += exchange.sending if exchange.gives[rank] else 0.0
+        elif len(given) < exchange.givers[group]:
+            return False
+        else:
+            self.now[rank] = max(self.now[rank], max(given) + exchange.seconds)  # of those who give, it is one
+        return True
 
+    def seconds(self, item: Item) -> list[float]:
+        """What one instruction takes each rank."""
+        found = self.took.get(item)
+        if found is None:
+            at, time = item
+            instruction = self.form.plan.instructions[at]
+            found = self.took[item] = [self.of(instruction, time, rank) for rank in range(self.form.ranks)]
+        return found
 
-def _moved(plan: Plan, mesh: Mesh, speeds: Speeds, position: int, instruction: Instruction) -> Moved:
-    (source,) = instruction.inputs
-    number = instruction.outputs[0]
-    value, before, after = plan.values[number], plan.layout(source), plan.layouts[number]
-    axes = [
-        axis
-        for axis, (old, new) in enumerate(zip(before, after, strict=True))
-        if old != new and not isinstance(old, Replicate) and mesh.sizes[axis] > 1
-    ]
-    tag = plan.tags[instruction.tag]
-    total, most = _bytes(value, before, after, mesh)
-    if not total:
-        return Moved(position, "", (), value, before, after, 0, 0, 0.0, tag)
-    parts = math.prod(mesh.sizes[axis] for axis in axes)
-    links = [speeds.links[axis] for axis in axes]
-    slowest = Link(min(link.bandwidth for link in links), max(link.latency for link in links))
-    seconds = exchange_seconds(most, parts, slowest)
-    names = tuple(mesh.axes[axis] for axis in axes)
-    return Moved(position, collective_name(before, after), names, value, before, after, total, most, seconds, tag)
+    def of(self, instruction: Instruction, time: int, rank: int) -> float:
+        form, device = self.form, self.speeds.devices[rank]
+        outputs = [ref(OUTPUT, n) for n in instruction.outputs]
+        made = tuple(form.part(r, rank, time) for r in outputs)
+        given = tuple(form.part(r, rank, time) for r in instruction.inputs)
+        idle = not any(isinstance(x, Spec) and x.size for x in made) and any(
+            form.plan.values[r >> 2].size for r in outputs
+        )
+        joins = _in_time(form, instruction) in ("join", "sum")
+        if idle or (instruction.op == MOVE and not joins):
+            return 0.0  # nothing to do, or another look at what is there
+        key = (instruction.op, given, made, device)
+        if key not in self.memo:
+            operands = [x for x in given if x is not None]
+            results = [x for x in made if isinstance(x, Spec)]
+            joined = instruction.op == MOVE  # microbatches, within the worker
+            amount = (
+                Work(0.0, 2.0 * sum(x.nbytes for x in results)) if joined else work(instruction.op, operands, results)
+            )
+            self.memo[key] = compute_seconds(amount, device)
+        return self.memo[key]
+
+    def steps(self) -> list[float]:
+        """For each instruction, the seconds of the slowest rank."""
+        found = [0.0] * len(self.form.plan.instructions)
+        for (at, _), took in self.took.items():
+            found[at] += max(took)
+        for at, exchange in self.exchanges.items():
+            found[at] += exchange.move.seconds
+        return found
 
 
 @lru_cache(maxsize=4096)
@@ -181,31 +283,56 @@ def _bytes(value: Spec, before: Layout, after: Layout, mesh: Mesh) -> tuple[int,
 # memory
 
 
-def _peak(plan: Plan, mesh: Mesh, inputs: Vector) -> Vector:
-    """The most bytes that each rank holds at once: a value lives from its instruction to its last reader."""
-    root: dict[int, int] = {}
-    last: dict[int, int] = {}
-    for at, instruction in enumerate(plan.instructions):
+def _peak(form: _Form, rank: int, inputs: int) -> int:
+    """The most bytes that a rank holds at once: a value lives from its instruction to its last reader."""
+    plan = form.plan
+    root: dict[Item, Item] = {}
+    """What each view looks at; by reference and microbatch."""
+
+    def place(r: int, time: int) -> Item:
+        item = (r, time if form.repeated(r) else 0)
+        return root.get(item, item)
+
+    last: dict[Item, int] = {}
+    held: list[list[Item]] = []
+    for at, (position, time) in enumerate(form.items[rank]):
+        instruction = plan.instructions[position]
+        made = ref(OUTPUT, instruction.outputs[0])
+        change = _in_time(form, instruction)
         for r in instruction.inputs:
             if r & 3 != SCALAR:
-                last[root.get(r, r)] = at
-        for n in instruction.outputs:
-            r = ref(OUTPUT, n)
-            source = instruction.inputs[0] if instruction.op in VIEWS else r
-            root[r] = root.get(source, source)
-            last[root[r]] = at
-    kept = {root[ref(OUTPUT, n)] for _, n in (*plan.survivors, *plan.rehomed)}
-    dying: dict[int, list[int]] = {}
-    for r, at in last.items():
-        if r & 3 != INPUT and r not in kept:
-            dying.setdefault(at, []).append(r)
-    live = inputs.copy()
-    peak = inputs.copy()
-    for at, instruction in enumerate(plan.instructions):
-        for n in instruction.outputs:
-            if root[ref(OUTPUT, n)] == ref(OUTPUT, n):
-                live += local_bytes(plan.values[n], plan.layouts[n], mesh)
-        np.maximum(peak, live, out=peak)
-        for r in dying.get(at, ()):
-            live -= local_bytes(plan.values[r >> 2], plan.layouts[r >> 2], mesh)
+                times = range(form.times) if change == "join" else (time,)
+                last.update({place(r, each): at for each in times})
+        fresh = []
+        if instruction.op in VIEWS or change == "cut":
+            root[made, time if form.repeated(made) else 0] = place(instruction.inputs[0], time)
+        else:
+            outputs = [place(ref(OUTPUT, n), time) for n in instruction.outputs]
+            fresh = [item for item in outputs if item not in last]  # a sum over microbatches is made with the first
+            last.update(dict.fromkeys(outputs, at))
+        held.append(fresh)
+    kept = {place(ref(OUTPUT, n), 0) for _, n in (*plan.survivors, *plan.rehomed)}
+    dying: dict[int, list[Item]] = {}
+    for item, at in last.items():
+        if item[0] & 3 != INPUT and item not in kept:
+            dying.setdefault(at, []).append(item)
+    live = peak = inputs
+    for at, fresh in enumerate(held):
+        live += sum(form.bytes(*_at(item, rank)) for item in fresh)
+        peak = max(peak, live)
+        live -= sum(form.bytes(*_at(item, rank)) for item in dying.get(at, ()))
     return peak
+
+
+def _in_time(form: _Form, instruction: Instruction) -> str:
+    """Whether a move is one between microbatches: '' (no), 'cut', 'join', or 'sum', which adds them as they come."""
+    if instruction.op != MOVE or form.times == 1:
+        return ""
+    before, after = form.plan.layout(instruction.inputs[0])[-1], form.plan.layouts[instruction.outputs[0]][-1]
+    if before == after:
+        return ""
+    return "cut" if isinstance(before, Replicate) else "sum" if isinstance(before, Partial) else "join"
+
+
+def _at(item: Item, rank: int) -> tuple[int, int, int]:
+    return item[0], rank, item[1]

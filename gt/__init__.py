@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from .errors import ShapeError as ShapeError
     from .errors import WorkerError as WorkerError
     from .errors import WorkerLost as WorkerLost
+    from .explaining import explain as explain
     from .session import connect as connect
     from .session import disconnect as disconnect
     from .session import flush as flush
@@ -68,6 +69,9 @@ _HOMES: Final[dict[str, tuple[str, ...]]] = {
     ),
     ".session": (
         "connect", "init", "disconnect", "load_config", "stats", "synchronize", "flush",
+    ),
+    ".explaining": (
+        "explain",
     ),
     ".config": (
         "Config", "SignalConfig",

@@ -10,7 +10,7 @@ from gt.dispatcher.account import Account, account
 from gt.dispatcher.cost import Device, Link, Speeds
 from gt.dtypes import float32
 from gt.infer import infer
-from gt.instruction import INPUT, MOVE, OUTPUT, Instruction, Plan, Tag, ref
+from gt.instruction import INPUT, MOVE, OUTPUT, Instruction, Pipeline, Plan, Tag, ref
 from gt.placement import Layout, Mesh, parse_layout, uniform_mesh
 from gt.spec import Spec, spec
 
@@ -43,11 +43,13 @@ class Written:
         self.layouts.append(parse_layout(layout))
         return ref(OUTPUT, number)
 
-    def account(self, *survivors: int, mesh: Mesh = TWO, devices: tuple[Device, ...] = ()) -> Account:
+    def account(
+        self, *survivors: int, mesh: Mesh = TWO, devices: tuple[Device, ...] = (), pipeline: Pipeline | None = None
+    ) -> Account:
         plan = Plan(
             mesh.number, tuple(self.inputs), tuple(self.input_layouts), "", (Tag(("net",), "forward", "model.py:7"),),
             tuple(self.instructions), tuple(self.values), tuple(self.layouts),
-            tuple((r >> 2, r >> 2) for r in survivors), (),
+            tuple((r >> 2, r >> 2) for r in survivors), (), pipeline,
         )  # fmt: skip
         device = Device(100.0, 50.0, 0.5)
         speeds = Speeds(LINKS[-len(mesh.sizes) :], devices or (device,) * len(mesh.members))
@@ -136,3 +138,42 @@ def test_uneven_and_empty_parts_count_as_they_are() -> None:
     assert found.inputs == (20, 0)
     assert found.peak == (40, 0)
     assert found.computing == (0.5 + 40 / 50, 0.0)
+
+
+def test_stages_of_a_pipeline_work_at_the_same_time_and_hold_a_microbatch_at_a_time() -> None:
+    lines = Written()
+    x = lines.op("@0|S0", MOVE, lines.input("@0|R", 100))
+    y = lines.op("@0|S0", "neg", x)
+    z = lines.op("@1|S0", "neg", lines.op("@1|S0", MOVE, y))
+    whole = lines.op("@1|R", MOVE, z)
+    found = lines.account(
+        whole, mesh=uniform_mesh(1, {"stages": 2}, (0, 1)), pipeline=Pipeline(4, 0, (0, 1), "gpipe")
+    )  # fmt: skip
+    cut, send, join = found.moves
+    assert (cut.collective, join.collective, cut.total, join.total) == ("", "", 0, 0)
+    assert (send.collective, send.axes, send.times) == ("send", ("stages",), 4)
+    assert (send.total, send.most) == (400, 400)
+    one, trip = 0.5 + 200 / 50, 1.0 + 100 / 4000  # a microbatch is 25 elements of 4 bytes, read and written
+    assert send.seconds == pytest.approx(4 * trip)
+    # the second stage starts when the first microbatch has come, and then has work until the last
+    leaves = [(n + 1) * one + n * 100 / 4000 for n in range(4)]
+    arrives = 0.0
+    for each in leaves:
+        arrives = max(arrives, each + trip) + one
+    assert found.finished == pytest.approx((leaves[-1] + 100 / 4000, arrives + 0.5 + 800 / 50))
+    assert found.computing == pytest.approx((4 * one, 4 * one + 0.5 + 800 / 50))
+    # x, of which the microbatches are views, and one microbatch; four results of a microbatch, one that came, the whole
+    assert found.peak == (500, 800)
+
+
+def test_contributions_of_microbatches_are_added_as_they_come() -> None:
+    lines = Written()
+    x = lines.op("S1|S0", MOVE, lines.input("S1|R", 8, 2))
+    total = lines.op("S0|P(sum)", "sum", x, axes=(0,), keepdims=False)
+    whole = lines.op("R|R", MOVE, lines.op("S0|R", MOVE, total))
+    found = lines.account(whole, pipeline=Pipeline(2, 0, (0, 1), "gpipe"))
+    assert [(move.collective, move.times) for move in found.moves] == [("", 1), ("", 1), ("all-gather", 1)]
+    # of each microbatch a sum of 16 + 4 bytes, added to one of 4
+    assert found.computing == pytest.approx((2 * (0.5 + 20 / 50) + 2 * (0.5 + 8 / 50),) * 2)
+    # the input's half, the running sum, and then the whole
+    assert found.peak == (32 + 4 + 8,) * 2

@@ -1,0 +1,382 @@
+"""Runs a program to explain it: one in-memory worker computes its numbers while shadows plan for workers that need not exist.
+
+The program's own session is replaced: whatever it says to `gt.init` or `gt.connect`, its messages go to the shadows
+first, which refuse what a service would refuse, and then to a worker in this thread. After enough updates the program is
+stopped. What is found is put together in `gt/explanation.py`. Part of the public face, so it may reach into rooms.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import runpy
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from . import messages as m
+from .errors import GTError
+from .explanation import Explanation, gathered
+from .host import CONNECT_TIMEOUT
+from .shadow import Shadow
+
+if TYPE_CHECKING:
+    from .client.session import Session
+    from .config import Config
+
+STEPS: Final = 2
+"""Updates after which a program is stopped: in the first, weights move to their homes; the second is like all others."""
+SPEEDS: Final = ("measured", "typical")
+PLANNED: Final = (m.Define, m.Drop, m.Run, m.Put, m.Free)
+"""What is said to every shadow."""
+
+
+class Enough(SystemExit):
+    """Stops the program. A `SystemExit`, so that no `except Exception` keeps it and threads end quietly."""
+
+
+class ProgramError(Exception):
+    """The program raised an error of its own; the text is its traceback."""
+
+
+class Explainer:
+    """One explanation under way. `alone` plans for one worker without a config: what the others are compared with."""
+
+    def __init__(
+        self, *, config: Config | None = None, workers: int | None = None, others: Sequence[tuple[str, Config]] = (),
+        steps: int = STEPS, values: bool = True, speeds: str = "measured", memory: int = 0,
+    ) -> None:  # fmt: skip
+        self.config = config
+        self.workers = workers
+        self.others = others
+        self.steps = steps
+        self.values = values
+        self.speeds = speeds
+        self.memory = memory
+        self.shadows: list[Shadow] = []
+        self.alone: Shadow | None = None
+        self.stream: list[Any] = []
+        """What the program asked for, to be planned again under other configs: updates are marked by None."""
+        self.updates = 0
+        self.updating = False
+        self.stopped = ""
+        self.refused: GTError | None = None
+        self.asked = 1
+        """Workers that the program itself asked for."""
+        self.links: list[_Link] = []
+
+    def start(self, config: Config | None, workers: int | None) -> Session:
+        """The session that the program gets in place of the one it asked for."""
+        from .client import session as sessions
+
+        sessions.disconnect()
+        first = not any(shadow.runs for shadow in self.shadows)
+        if first:
+            self.asked = workers or 1
+            self.plan_for(self.config or config)
+        link = _Link(self, follows=first)
+        self.links.append(link)
+        session = sessions.Session(link, "explain", keeper=False)
+        session.open({"bulk": b""}, CONNECT_TIMEOUT)
+        session.config = self.config or config
+        return sessions.adopt(session)
+
+    def plan_for(self, config: Config | None) -> None:
+        """Make the shadows. Raises ConfigError when a config does not fit the workers."""
+        named = [(_name(config), config), *self.others]
+        configs = [each for _, each in named if each is not None]
+        count = self.workers or max([self.asked, *(each.workers_needed() for each in configs)])
+        try:
+            for each in configs:
+                each.mesh_for(count)
+        except GTError as error:
+            self.refused = error
+            raise
+        facts = facts_of(count, self.speeds)
+        self.shadows = [Shadow(name, each, facts, self.memory) for name, each in named]
+        self.alone = Shadow("one worker", None, facts_of(1, self.speeds))
+        self.stream.clear()
+
+    def take(self, message: Any) -> None:
+        """What the program says to the service. Raises `Enough`, or what the service would refuse it with."""
+        if isinstance(message, m.Run):
+            self.count(message)
+        elif isinstance(message, m.Fetch) and not self.values:
+            self.stop("it asks for a value, and none are computed")
+        elif isinstance(message, m.Configure):
+            self.configure(message)
+        if isinstance(message, PLANNED):
+            self.stream.append(_slim(message))
+            try:
+                for shadow in self.everyone():
+                    shadow.take(self.stream[-1])
+            except GTError as error:
+                self.refused = error
+                raise
+
+    def everyone(self) -> list[Shadow]:
+        """All shadows."""
+        return [*self.shadows, *([self.alone] if self.alone else [])]
+
+    def configure(self, message: m.Configure) -> None:
+        """The program loads a config of its own; the one that the user explains it with goes before."""
+        from .config import Config
+
+        if self.config is None:
+            config = Config.from_wire(message.config)
+            if any(shadow.runs for shadow in self.shadows):
+                self.shadows[0].take(message)
+            else:
+                self.plan_for(config)
+
+    def count(self, run: m.Run) -> None:
+        """Notice the end of an update: the first run without an instruction of that phase."""
+        segment = self.shadows[0].client.segments.get(run.segment)
+        tags = getattr(segment, "tags", ())
+        if any(tag.phase == "update" for tag in tags):
+            self.updating = True
+        elif self.updating:
+            self.ended()
+            if self.updates >= self.steps:
+                self.stop("")
+            for shadow in self.everyone():
+                shadow.update = self.updates
+            self.stream.append(None)
+
+    def ended(self) -> None:
+        """One update is complete."""
+        self.updates += self.updating
+        self.updating = False
+
+    def stop(self, reason: str) -> None:
+        """Let the program go no further."""
+        self.stopped = reason or f"it was stopped after {self.updates} updates"
+        raise Enough(0)
+
+    def result(self, program: str) -> list[Explanation]:
+        """What was found, one for each config."""
+        if self.refused is not None:
+            raise self.refused
+        self.ended()
+        assert self.alone is not None
+        return [gathered(program, shadow, self.alone, self.updates, self.stopped) for shadow in self.shadows]
+
+
+class _Link:
+    """The client's end: the shadows first, then the worker that computes (or, without values, the dispatcher's answers)."""
+
+    def __init__(self, explainer: Explainer, *, follows: bool) -> None:
+        from .inproc import Fabric, InprocLink
+
+        self.explainer = explainer
+        self.follows = follows
+        self.closed = False
+        self.real = InprocLink(Fabric(1, None)) if explainer.values or not follows else None
+        self.heard: list[Any] = []
+
+    def send(self, message: m.Message) -> None:
+        """Plan for a message, then act on it."""
+        if self.closed:
+            return
+        if self.explainer.stopped and isinstance(message, (m.Run, m.Put, m.Fetch)):
+            raise Enough(0)
+        if self.follows:
+            self.explainer.take(message)
+        if isinstance(message, m.Configure):
+            self.heard.append(m.Answer(0, {}))
+        elif self.real is not None:
+            self.real.send(message)
+        else:
+            shadow = self.explainer.shadows[0]
+            if isinstance(message, m.Ask):
+                shadow.take(message)
+            self.heard += shadow.answers
+            shadow.answers.clear()
+
+    def receive(self) -> list[m.Message]:
+        """What was answered."""
+        heard, self.heard = self.heard, []
+        return heard + (self.real.receive() if self.real else [])
+
+    def wait(self, timeout: float) -> None:
+        """Nothing to wait for."""
+
+    def alive(self) -> str | None:
+        """Whoever waits here waits for something that will not come by itself."""
+        return "every message was delivered and none answers this"
+
+    def put_bulk(self, array: Any, tensor: int) -> bool:
+        """Memory needs no bulk socket."""
+        return False
+
+    def cut(self, message: m.Cut) -> None:
+        """Never comes."""
+
+    def sending(self, tensor: int) -> bool:
+        """Never."""
+        return False
+
+    def cancel(self, tensor: int) -> None:
+        """Nothing is under way."""
+
+    def break_off(self) -> None:
+        """Nothing is under way."""
+
+    def ignore(self, message: m.Value) -> None:
+        """Never comes."""
+
+    def fetch_bulk(self, message: m.Value, buffer: Any, done: Callable[[], None]) -> None:
+        """Never comes."""
+
+    def close(self) -> None:
+        """Nothing to close."""
+        self.closed = True
+
+
+@contextlib.contextmanager
+def in_place(explainer: Explainer) -> Iterator[None]:
+    """While it lasts, sessions that start are the explainer's; the one before goes on afterwards."""
+    from . import session as face
+    from .client import session as sessions
+
+    before = sessions.swap(None)
+    face.substitutes.append(explainer.start)
+    try:
+        yield
+    finally:
+        face.substitutes.pop()
+        for link in explainer.links:
+            link.closed = True
+        sessions.disconnect()
+        sessions.swap(before)
+
+
+def explain(
+    fn: Callable[..., Any], *args: Any, config: Any = None, workers: int | None = None, compare: Sequence[Any] = (),
+    steps: int = STEPS, values: bool = True, speeds: str = "measured", memory: int = 0,
+) -> Any:  # fmt: skip
+    """How `fn(*args)` would be sharded, what moves and what it costs: an `Explanation`, or a list with `compare`.
+
+    `config` is a path, a mapping or a `gt.Config` (default: the one that GT_CONFIG names), `workers` how many there
+    would be (default: as many as the config needs). The call computes its numbers on one worker in this process, with
+    `values=False` none at all, and is stopped after `steps` updates. It runs in a session of its own, so models and
+    tensors must be made inside `fn`. `speeds`: workers as this machine is 'measured' to be, or 'typical' ones;
+    `memory`: the bytes that each of them may hold. Raises `ConfigError` and `OutOfMemory` as a service would.
+    """
+    explainer = _explainer(config, workers, compare, steps=steps, values=values, speeds=speeds, memory=memory)
+    with in_place(explainer), contextlib.suppress(Enough):
+        _began(explainer)
+        fn(*args)
+        _flush()
+    found = explainer.result(getattr(fn, "__name__", "the program"))
+    return found if compare else found[0]
+
+
+def explain_program(
+    program: Path, arguments: Sequence[str] = (), *, config: Any = None, workers: int | None = None,
+    compare: Sequence[Any] = (), steps: int = STEPS, values: bool = True, speeds: str = "measured", memory: int = 0,
+) -> tuple[Explainer, list[Explanation]]:  # fmt: skip
+    """Run a program as `python program arguments…` would and explain it. What it prints goes to stderr.
+
+    Raises `ProgramError` with the program's own traceback when it fails by itself, and errors as `explain` does.
+    """
+    explainer = _explainer(config, workers, compare, steps=steps, values=values, speeds=speeds, memory=memory)
+    argv, path = sys.argv, sys.path[:]
+    sys.argv = [str(program), *arguments]
+    sys.path.insert(0, str(program.resolve().parent))
+    try:
+        with in_place(explainer), contextlib.redirect_stdout(sys.stderr):
+            try:
+                runpy.run_path(str(program), run_name="__main__")
+                _flush()
+            except Enough:
+                pass
+            except SystemExit as ended:
+                if ended.code not in (None, 0):
+                    raise ProgramError(f"{program} ended with status {ended.code}") from None
+                _flush()
+            except Exception as error:  # noqa: BLE001 — whatever it is, it is the program's own
+                if explainer.refused is not None:
+                    raise explainer.refused from None
+                raise ProgramError(_traceback(error, program)) from None
+    finally:
+        sys.argv = argv
+        sys.path[:] = path
+    if not explainer.shadows:
+        raise GTError(f"{program} computes nothing with gt: there is nothing to explain")
+    return explainer, explainer.result(str(program))
+
+
+def _explainer(config: Any, workers: int | None, compare: Sequence[Any], **options: Any) -> Explainer:
+    from .session import _read
+
+    if options["speeds"] not in SPEEDS:
+        raise ValueError(f"speeds are {' or '.join(SPEEDS)}, not {options['speeds']!r}")
+    read = _read(config)
+    others = [(_name(each), each) for each in map(_read, compare) if each is not None]
+    return Explainer(config=read, workers=workers, others=others, **options)
+
+
+def _began(explainer: Explainer) -> None:
+    """Start the session at once, so that a config that does not fit is refused before anything runs."""
+    explainer.start(None, None)
+
+
+def _flush() -> None:
+    from .client import session as sessions
+
+    if sessions.active() is not None:
+        sessions.current().flush()
+
+
+def _name(config: Config | None) -> str:
+    """What a config is called: its file."""
+    if config is None:
+        return "no config"
+    lines = [config.mesh_where, *(rule.where for _, rule in config.each())]
+    return lines[-1].rpartition(":")[0] or lines[-1]
+
+
+def _slim(message: Any) -> Any:
+    """The message without the numbers of a put: memory that is only zeros is never touched, so it takes none."""
+    if isinstance(message, m.Put):
+        import numpy as np
+
+        zeros: Any = np.zeros(len(message.data), np.uint8).data
+        return message._replace(data=zeros)
+    return message
+
+
+def _traceback(error: BaseException, program: Path) -> str:
+    """The traceback from the program's first line on."""
+    frames = error.__traceback__
+    while frames is not None and Path(frames.tb_frame.f_code.co_filename).resolve() != program.resolve():
+        frames = frames.tb_next
+    return "".join(traceback.format_exception(type(error), error, frames))
+
+
+# the machines
+
+
+@lru_cache(maxsize=1)
+def _measured() -> tuple[str, float, float]:
+    from .worker.backend import backend, count_devices
+    from .worker.calibrate import measure
+
+    chosen = backend("cuda:0" if count_devices() else "cpu")
+    flops, memory = measure(chosen)["speed"]
+    return chosen.kind, flops, memory
+
+
+def facts_of(workers: int, speeds: str) -> list[dict[str, Any]]:
+    """What `workers` would say of themselves, if they all were on a machine like this one. CPU workers share its cores."""
+    if speeds == "typical":
+        return [{"kind": "cpu", "host": "here"}] * workers
+    from .launch import cores
+
+    kind, flops, memory = _measured()
+    if kind == "cpu":
+        flops, memory = flops / workers, memory / max(1.0, workers / cores())
+    return [{"kind": kind, "host": "here", "speed": [flops, memory]}] * workers

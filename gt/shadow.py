@@ -1,0 +1,237 @@
+"""A service that only plans: a dispatcher's core, and workers that need not exist and say at once that they are done.
+
+It gets the messages of a real session beside the real service and keeps what it would have made of them: every run's
+plan, its account, and what each worker then held. So homes, caches and refusals are the dispatcher's own, not a copy of
+its rules. Nothing is computed here, and nothing is ever answered.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+
+from . import messages as m
+from .errors import OutOfMemory
+from .instruction import INPUT, MOVE, OUTPUT, SCALAR, Plan, ref, unpack_plan
+from .placement import Layout, Mesh
+from .spec import Spec
+
+if TYPE_CHECKING:
+    from .config import Config
+    from .dispatcher.account import Account
+    from .dispatcher.cost import Speeds
+
+CLIENT: Final = b"client"
+PACE: Final = 16
+"""Plans after which the workers say that they are done: fewer than the credits of any dispatcher."""
+
+
+class Ran(NamedTuple):
+    """One run: its plan, and in which update of the program it came (from 0)."""
+
+    update: int
+    plan: Plan
+    account: Account
+
+
+class Use(NamedTuple):
+    """One place where a signal's tensors are: `role` is 'parameter' or 'activation'."""
+
+    role: str
+    spec: Spec
+    layout: Layout
+
+
+@dataclass
+class Uses:
+    """Where the tensors of one signal were in one update, by run and reference."""
+
+    update: int
+    found: dict[tuple[int, int], Use] = field(default_factory=dict)
+
+    def count(self, role: str) -> Counter[tuple[Spec, Layout]]:
+        """How many tensors of a role are of one spec in one layout."""
+        return Counter((use.spec, use.layout) for use in self.found.values() if use.role == role)
+
+
+@dataclass
+class Memory:
+    """The most that one worker holds at once, and when."""
+
+    peak: int = 0
+    worker: int = 0
+    resident: int = 0
+    """Of it, what lives between plans."""
+    signal: str = ""
+    phase: str = ""
+
+
+@dataclass
+class Shadow:
+    """Plans for `facts`, one mapping for each worker. `limit` is the bytes that each may hold, 0 for any.
+
+    Updates before number `since` are planned, as later ones depend on them, and not accounted for.
+    """
+
+    name: str
+    config: Config | None
+    facts: Sequence[Mapping[str, Any]]
+    limit: int = 0
+    since: int = 0
+    runs: list[Ran] = field(default_factory=list)
+    uses: dict[tuple[str, ...], Uses] = field(default_factory=dict)
+    """For each signal path, where its parameters and activations were in the last update that used it."""
+    memory: Memory = field(default_factory=Memory)
+    answers: list[Any] = field(default_factory=list)
+    """What the dispatcher has said to the client and nobody has read."""
+    update: int = 0
+    mesh: Mesh | None = None
+    speeds: Speeds | None = None
+
+    def __post_init__(self) -> None:
+        from .dispatcher.core import Core, Received
+
+        self.received = Received
+        self.core = Core(config=self.config, workers_expected=len(self.facts))
+        self.numbers: Counter[bytes] = Counter()
+        self.plans: dict[int, Plan | bytes] = {}
+        self.accounts: dict[int, Account] = {}
+        self.behind = 0
+        self.workers = [b"worker-%d" % number for number in range(len(self.facts))]
+        for identity, said in zip(self.workers, self.facts, strict=True):
+            self._say(identity, m.Hello(m.VERSION, "worker", {"address": identity.decode(), "bulk": b"", **said}))
+        self._say(CLIENT, m.Hello(m.VERSION, "client", {"bulk": b""}))
+
+    def take(self, message: Any) -> None:
+        """Plan for a message of the client. Raises the error with which the service would refuse it."""
+        self.answers.clear()
+        looks = isinstance(message, m.Run) and self.update >= self.since
+        inputs = self._inputs(message) if looks else []
+        before = self._resident() if looks else Counter()
+        for send in self._say(CLIENT, message):
+            if isinstance(send, m.DefinePlan):
+                self.plans[send.plan] = send.body
+            elif isinstance(send, m.DropPlan):
+                self.plans.pop(send.plan, None)
+                self.accounts.pop(send.plan, None)
+            elif isinstance(send, m.Execute) and looks:
+                self._ran(send, before, inputs)
+        self._check(message)
+
+    # the dispatcher
+
+    def _say(self, peer: bytes, message: Any) -> list[Any]:
+        """`peer` sends a message; what the workers are told."""
+        self.numbers[peer] += 1
+        told = []
+        for send in self.core.handle(self.received(peer, self.numbers[peer], message), 0.0):
+            if send.to == (CLIENT,):
+                self.answers.append(send.message)
+            else:
+                told.append(send.message)
+                if isinstance(send.message, (m.Execute, m.Store)):
+                    self.behind += 1
+                    if self.behind >= PACE:
+                        self._catch_up(send.message.order)
+        return told
+
+    def _catch_up(self, order: int) -> None:
+        self.behind = 0
+        for identity in self.workers:
+            self._say(identity, m.Done(order))
+
+    @property
+    def client(self) -> Any:
+        """The one session, as the dispatcher knows it."""
+        return self.core.clients[CLIENT]
+
+    def _inputs(self, run: m.Run) -> list[bool]:
+        """Whether each input of a run is a parameter."""
+        return [entry is not None and entry.home.param for entry in map(self.client.table.get, run.inputs)]
+
+    def _check(self, message: Any) -> None:
+        """Raise what would reach the program only when it fetches something."""
+        for answer in self.answers:
+            if isinstance(answer, m.Failed):
+                raise m.error_of(answer.kind, answer.text)
+        entry = self.client.table.get(message.tensor) if isinstance(message, m.Put) else None
+        if isinstance(message, m.Run) and message.segment in self.client.segments:
+            survivors = getattr(self.client.segments[message.segment], "survivors", ())
+            entry = self.client.table.get(message.base + survivors[0]) if survivors else None
+        if entry is not None and entry.fault is not None:
+            raise m.error_of(*entry.fault)
+
+    # what came of it
+
+    def _resident(self) -> Counter[tuple[Spec, Layout]]:
+        """What lives between plans."""
+        return Counter((entry.spec, entry.home.layout) for entry in self.client.table.values() if entry.fault is None)
+
+    def _ran(self, execute: m.Execute, before: Counter[tuple[Spec, Layout]], params: list[bool]) -> None:
+        from .dispatcher.account import account, local_bytes
+
+        plan = self.plans[execute.plan]
+        if not isinstance(plan, Plan):
+            plan = self.plans[execute.plan] = unpack_plan(plan)
+        record = self.core.meshes[plan.mesh]
+        self.mesh, self.speeds = record.mesh, record.speeds
+        found = self.accounts.get(execute.plan)
+        if found is None:
+            found = self.accounts[execute.plan] = account(plan, record.mesh, record.speeds)
+        self.runs.append(Ran(self.update, plan, found))
+        held = np.zeros(len(record.mesh.members), np.int64)
+        for (value, layout), count in before.items():
+            held += count * local_bytes(value, layout, record.mesh)
+        total = held + np.array(found.peak) - np.array(found.inputs)
+        worker = int(total.argmax())
+        if total[worker] > self.memory.peak:
+            tag = _weightiest(plan)
+            signal = "/".join(tag.signal)
+            self.memory = Memory(int(total[worker]), worker, int(held[worker]), signal, tag.phase)
+            if 0 < self.limit < self.memory.peak:
+                raise OutOfMemory(
+                    f"{self.name}: worker {worker} would hold {self.memory.peak:,} bytes of {self.limit:,} in "
+                    f"{tag.phase} of {f'signal {signal}' if signal else 'no signal'} ({tag.site}); "
+                    "use more workers, or a rule that cuts what it holds"
+                )
+        self._use(plan, params)
+
+    def _use(self, plan: Plan, params: list[bool]) -> None:
+        """Note where the parameters and activations of each signal are in this plan."""
+        from .dispatcher.cost import VIEWS
+
+        source: dict[int, int] = {}
+        """What each moved copy is a copy of."""
+        weights = {ref(INPUT, index) for index, param in enumerate(params) if param}
+        homes = {ref(INPUT, index): plan.layouts[output] for index, output in plan.rehomed}
+        for instruction in plan.instructions:
+            tag = plan.tags[instruction.tag]
+            tensors = [source.get(r, r) for r in instruction.inputs if r & 3 != SCALAR]
+            made = [ref(OUTPUT, n) for n in instruction.outputs]
+            if instruction.op == MOVE:
+                source[made[0]] = tensors[0]
+                continue
+            if tensors and weights.issuperset(tensors):
+                weights.update(made)
+            elif tag.phase == "forward" and tensors and instruction.op not in VIEWS:
+                for r in made:
+                    self._note(tag.signal, Use("activation", plan.values[r >> 2], plan.layout(r)), r)
+            for r in tensors if tag.phase == "forward" else ():
+                if r & 3 == INPUT and params[r >> 2]:
+                    layout = homes.get(r, plan.input_layouts[r >> 2])
+                    self._note(tag.signal, Use("parameter", plan.inputs[r >> 2], layout), r)
+
+    def _note(self, signal: tuple[str, ...], use: Use, r: int) -> None:
+        if signal not in self.uses or self.uses[signal].update != self.update:
+            self.uses[signal] = Uses(self.update)
+        self.uses[signal].found[len(self.runs), r] = use
+
+
+def _weightiest(plan: Plan) -> Any:
+    """The tag of the instruction with the largest result."""
+    largest = max(plan.instructions, key=lambda i: max(plan.values[n].nbytes for n in i.outputs))
+    return plan.tags[largest.tag]

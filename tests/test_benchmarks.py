@@ -1,0 +1,37 @@
+"""Benchmarks that run without daemons do run, and measure what they say."""
+
+import runpy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PLANNER = Path(__file__).parent.parent / "benchmarks" / "planner.py"
+
+
+@pytest.fixture(scope="module")
+def planner() -> dict[str, Any]:
+    return runpy.run_path(str(PLANNER), run_name="planner")
+
+
+def test_planning_is_measured_for_each_figure_and_mesh(planner: dict[str, Any]) -> None:
+    table = planner["table"]
+    table.__globals__["SIZES"] = (1, 2, 4)
+    (_, segments, instructions, hot), *figures = table(1)
+    assert (segments, instructions.split()[1]) == ("2 segments", "instructions")
+    assert hot.startswith("hot: ")
+    assert [row[0].split(" (")[0] for row in figures if row[0]] == ["first sight", "memoised", "hot", "credit"]
+    assert [row[1] for row in figures] == ["1 worker", "2 workers", "4 workers"] * 4
+    assert all(float(row[2].split()[0]) > 0 for row in figures)
+
+
+def test_hot_runs_hit_the_cache_and_leave_nothing_behind(planner: dict[str, Any]) -> None:
+    case = planner["case"](planner["recorded"](), 4)
+    client = case.shadow.client
+    made, hits, tensors = client.made, client.hits, len(client.table)
+    for _ in range(2):
+        planner["measure"](case)
+    assert client.made == made
+    assert client.hits == hits + 2 * planner["BATCH"]
+    assert len(client.table) == tensors + len(case.alive)
+    case.shadow.core.check()
