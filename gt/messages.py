@@ -293,25 +293,35 @@ class Part(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """One transfer of one move: from rank `source`, for step `step` of plan `order`; `fault` instead of data when poisoned."""
+    """Piece `part` of the move `step` of plan `order`, from rank `source`; `fault`, when the rank has none, stands for
+    all that it has not sent. The bytes are `data`, or lie in shared memory at `block`, [lender, loan, offset, bytes]."""
 
     order: int
     step: int
+    part: int
     source: int
     fault: list[str]
+    block: list[int]
     data: bytes
+
+
+class Read(NamedTuple):
+    """Worker `reader` has read these loans of the receiver's memory."""
+
+    reader: int
+    loans: list[int]
 
 
 Message = (
     Hello | Welcome | Ping | Goodbye | Configure | Define | Drop | Run | Put | Free | Fetch | Ask | Credit | Cut | Value
     | Failed | Answer | DefineMesh | DropMesh | DefinePlan | DropPlan | Execute | Store | Release | Forget | Collect
-    | PeerLost | Done | Poisoned | Landed | Part | Piece
+    | PeerLost | Done | Poisoned | Landed | Part | Piece | Read
 )  # fmt: skip
 
 CODES: Final[tuple[type[Any], ...]] = (
     Hello, Welcome, Ping, Goodbye, Configure, Define, Drop, Run, Put, Free, Fetch, Ask, Credit, Cut, Value,
     Failed, Answer, DefineMesh, DropMesh, DefinePlan, DropPlan, Execute, Store, Release, Forget, Collect,
-    PeerLost, Done, Poisoned, Landed, Part, Piece,
+    PeerLost, Done, Poisoned, Landed, Part, Piece, Read,
 )  # fmt: skip
 """A message's code is its place here: append only."""
 
@@ -335,6 +345,10 @@ def _is_scalars(value: object) -> bool:
     return type(value) is list and all(type(item) in (int, float, bool) for item in value)
 
 
+def _is_block(value: object) -> bool:
+    return _is_ids(value) and isinstance(value, list) and len(value) in (0, 4)
+
+
 def _is_strings(value: object) -> bool:
     return type(value) is list and all(type(item) is str for item in value)
 
@@ -350,14 +364,15 @@ _FORMS: Final[dict[str, tuple[str, Callable[[object], bool]]]] = {
     "list[Any]": ("a list", lambda value: type(value) is list),
 }
 
+_NAMED: Final = {"scalars": ("numbers", _is_scalars), "block": ("[] or [lender, loan, offset, bytes]", _is_block)}
+"""Fields whose name says more than their type."""
+
 
 def _checks(kind: type[Any]) -> tuple[tuple[str, str, Callable[[object], bool]], ...]:
     forms: dict[str, str] = {
         name: str(getattr(form, "__forward_arg__", form)) for name, form in kind.__annotations__.items()
     }
-    return tuple(
-        (name, "numbers", _is_scalars) if name == "scalars" else (name, *_FORMS[form]) for name, form in forms.items()
-    )
+    return tuple((name, *(_NAMED.get(name) or _FORMS[form])) for name, form in forms.items())
 
 
 _CHECKS: Final = tuple(_checks(kind) for kind in CODES)

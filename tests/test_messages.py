@@ -45,7 +45,8 @@ SAMPLES: tuple[Any, ...] = (
     m.Poisoned(9, 3, "WorkerError", "no memory"),
     m.Landed(3, 7),
     m.Part(6, ["WorkerError", "no memory"], False, b""),
-    m.Piece(9, 1, 0, [], b"abcd"),
+    m.Piece(9, 1, 0, 2, [], [0, 7, 4096, 4], b"abcd"),
+    m.Read(2, [7, 9]),
 )
 BY_KIND = {type(sample): sample for sample in SAMPLES}
 

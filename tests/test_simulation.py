@@ -26,7 +26,7 @@ from gt.dtypes import as_dtype, float32, int64
 from gt.instruction import Segment, pack_segment
 from gt.spec import pack_spec, spec, unpack_spec
 from gt.worker.backend import backend
-from gt.worker.core import BulkIn, BulkOut, Forgotten, ToDispatcher
+from gt.worker.core import BulkIn, BulkOut, Forgotten, ToDispatcher, ToPeer
 from gt.worker.core import Core as Worker
 
 DISPATCHER = "dispatcher"
@@ -218,7 +218,7 @@ class WorkerPeer:
                 self.part(send)
             elif isinstance(send, Forgotten):
                 self.offered = {key: array for key, array in self.offered.items() if key[0] != send.client}
-            else:
+            elif isinstance(send, ToPeer):
                 self.network.send(self.name, send.address, send.message)
         self.core.check()
         self.granted &= set(self.core.expecting)

@@ -19,12 +19,14 @@ import numpy as np
 from gt import messages as m
 from gt import transport
 from gt.bulk import INLINE, PUT, Frames, Inbox, Key, Outbox, read_header
-from gt.errors import GTError, ProtocolError
+from gt.collectives import CHUNK
+from gt.errors import GTError, ProtocolError, SessionError
 from gt.host import CONNECT_TIMEOUT, host_facts
 
 from .backend import backend
 from .calibrate import measure
-from .core import BulkIn, BulkOut, Core, ToDispatcher, ToPeer
+from .core import PEER_TIMEOUT, BulkIn, BulkOut, Core, ToDispatcher, ToPeer, Unreachable
+from .shared import SHARED_MEMORY, Shared
 
 log = logging.getLogger("gt.worker")
 TICK: Final = 1.0
@@ -41,11 +43,13 @@ class Shell:
     ) -> None:
         self.address = address
         self.watch = watch
-        self.core = Core(backend(device))
+        self.memory = Shared(_number("GT_SHARED_MEMORY", SHARED_MEMORY))
+        timeout = _number("GT_PEER_TIMEOUT", PEER_TIMEOUT)
+        self.core = Core(backend(device), self.memory, turn=CHUNK, peer_timeout=timeout)
         self.own_folder = None if folder else tempfile.mkdtemp(prefix="gt-worker-")
         path = Path(folder or self.own_folder or "") / f"worker-{os.getpid()}"
         self.peers_in = transport.pull(f"ipc://{path}")
-        self.peer_address = f"ipc://{path}"
+        self.peer_address = self.memory.announce(f"ipc://{path}")
         self.peers_out: dict[str, transport.Socket] = {}
         self.control = transport.dealer(address, transport.new_identity())
         self.bulk: transport.Socket | None = None
@@ -77,7 +81,7 @@ class Shell:
             poller.register(self.watch, transport.READABLE)
         heard = started = time.monotonic()
         while not self.stopping:
-            ready = dict(poller.poll(int(TICK * 1000)))
+            ready = dict(poller.poll(0 if self.core.busy else int(TICK * 1000)))
             now = time.monotonic()
             if self.watch is not None and self.watch in ready:
                 self.orphaned = True
@@ -113,7 +117,7 @@ class Shell:
     def close(self) -> None:
         """Close the sockets and remove what is left of them."""
         self.control.close(linger=200)
-        Path(self.peer_address.removeprefix("ipc://")).unlink(missing_ok=True)
+        transport.unlink(self.peers_in)
         if self.own_folder:
             shutil.rmtree(self.own_folder, ignore_errors=True)
 
@@ -147,16 +151,20 @@ class Shell:
                 self._part(send)
             elif isinstance(send, ToPeer):
                 self._to_peer(send.address, send.message)
+            elif isinstance(send, Unreachable):
+                socket = self.peers_out.pop(send.address, None)
+                if socket is not None:
+                    socket.close()
             else:
                 self.outbox.drop_client(send.client)
         if self.core.expecting or self.landing:  # whatever the event was: the core may have caught up with its queue
             self._open_puts()
 
-    def _to_peer(self, address: str, piece: m.Piece) -> None:
+    def _to_peer(self, address: str, message: m.Piece | m.Read) -> None:
         socket = self.peers_out.get(address)
         if socket is None:
-            socket = self.peers_out[address] = transport.push(address)
-        transport.send(socket, m.encode(piece))
+            socket = self.peers_out[address] = transport.push(address.partition("#")[0])
+        transport.send(socket, m.encode(message))
 
     def _part(self, send: BulkOut) -> None:
         """Small parts go with their message, large ones wait for the client's grant."""
@@ -215,18 +223,30 @@ class Shell:
     def _hear_peers(self) -> None:
         while (frames := transport.receive(self.peers_in)) is not None:
             try:
-                _, piece = m.decode(frames)
-                if not isinstance(piece, m.Piece):
-                    raise ProtocolError(f"{type(piece).__name__} from a peer")
+                _, message = m.decode(frames)
+                if not isinstance(message, m.Piece | m.Read):
+                    raise ProtocolError(f"{type(message).__name__} from a peer")
             except ProtocolError as error:
                 self._refuse(error)
                 continue
-            self._handle(piece)
+            self._handle(message)
 
     def _refuse(self, error: Exception) -> None:
         self.refused += 1
         if self.refused == 1:
             log.warning("refused a message on a data socket: %s", error)
+
+
+def _number(name: str, default: float) -> float:
+    """A number from the environment. Raises `SessionError` for anything else."""
+    text = os.environ.get(name, "")
+    try:
+        value = float(text) if text else default
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < float("inf"):
+        raise SessionError(f"{name}={text} is no number from 0: unset it, or say for example {name}={default:g}")
+    return value
 
 
 def _pulse(address: str, peer_address: str) -> None:

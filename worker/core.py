@@ -13,13 +13,13 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 from operator import length_hint
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 
 from gt import messages as m
 from gt.bulk import GET, Key
-from gt.errors import ProtocolError
+from gt.errors import GTError, ProtocolError
 from gt.instruction import unpack_plan
 from gt.messages import Fault, fault_of
 from gt.partition import box
@@ -27,11 +27,37 @@ from gt.placement import Mesh, parse_layout
 from gt.spec import unpack_spec
 
 from .backend import Backend
-from .exchange import Move, assemble, pieces
+from .exchange import Exchange, Move, Ready
 from .program import Program, Step, compile_plan, describe
 
-PEER_TIMEOUT: Final = 600.0
-"""Seconds that a plan waits for a peer's piece before it goes on without, saying whom it waited for."""
+PEER_TIMEOUT: Final = 300.0
+"""Seconds without a piece that a plan waits for before it goes on without, saying whom it waited for."""
+SHARED: Final = 32 << 10
+"""Bytes from which a piece goes through shared memory, where there is some."""
+BATCH: Final = 8
+"""Loans that a reader gives back with one message while it waits in a move."""
+
+
+class Memory(Protocol):
+    """Memory that this worker lends to others on its machine, and theirs that it reads (`shared.py`)."""
+
+    def know(self, worker: int, address: str) -> None:
+        """Where a worker is, and so its memory."""
+
+    def forget(self, worker: int) -> None:
+        """A worker is gone, and reads nothing more."""
+
+    def reaches(self, worker: int) -> bool:
+        """Whether a worker can read what this one lends."""
+
+    def lend(self, nbytes: int, readers: list[int]) -> tuple[int, int, np.ndarray[Any, Any]] | None:
+        """(the loan's number, where it lies, the bytes to fill), or None when there is no room."""
+
+    def back(self, reader: int, loans: list[int]) -> None:
+        """`reader` has read these loans."""
+
+    def view(self, worker: int, offset: int, nbytes: int) -> np.ndarray[Any, Any]:
+        """Bytes that a worker has lent. Raises `GTError` when there are none."""
 
 
 class ToDispatcher(NamedTuple):
@@ -41,10 +67,10 @@ class ToDispatcher(NamedTuple):
 
 
 class ToPeer(NamedTuple):
-    """A piece for another worker, by its address."""
+    """A piece for another worker, by its address, or the word that its own were read."""
 
     address: str
-    message: m.Piece
+    message: m.Piece | m.Read
 
 
 class BulkOut(NamedTuple):
@@ -62,7 +88,13 @@ class Forgotten(NamedTuple):
     client: int
 
 
-Send = ToDispatcher | ToPeer | BulkOut | Forgotten
+class Unreachable(NamedTuple):
+    """The worker at an address is gone: nothing is sent there any more."""
+
+    address: str
+
+
+Send = ToDispatcher | ToPeer | BulkOut | Forgotten | Unreachable
 
 
 class BulkIn(NamedTuple):
@@ -90,16 +122,15 @@ ABSENT: Final = Absent()
 
 @dataclass(slots=True)
 class MeshInfo:
-    """A mesh that this worker is a member of, and where its other members are."""
+    """A mesh that this worker is a member of."""
 
     mesh: Mesh
     rank: int
-    addresses: tuple[str, ...]
 
 
 @dataclass(slots=True)
 class Running:
-    """An execution under way: where it is (`block`), and the sources whose pieces it waits for."""
+    """An execution under way: where it is (`block`), the move it stands in, and since when nothing came."""
 
     order: int
     client: int
@@ -109,16 +140,29 @@ class Running:
     info: MeshInfo
     slots: list[Any]
     block: int = 0
-    waiting: set[int] | None = None
+    exchange: Exchange | None = None
     since: float = 0.0
     poisoned: bool = False
 
 
 class Core:
-    """One worker on one device."""
+    """One worker on one device.
 
-    def __init__(self, backend: Backend) -> None:
+    `turn` is how many bytes of a move are sent before what has arrived is looked at again; None is all of them.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        memory: Memory | None = None,
+        *,
+        turn: int | None = None,
+        peer_timeout: float = PEER_TIMEOUT,
+    ) -> None:
         self.backend = backend
+        self.memory = memory
+        self.turn = turn
+        self.peer_timeout = peer_timeout
         self.number = -1
         self.meshes: dict[int, MeshInfo] = {}
         self.plans: dict[int, bytes] = {}
@@ -126,8 +170,14 @@ class Core:
         self.stores: dict[int, dict[int, Any]] = {}
         self.queue: deque[Any] = deque()
         self.running: Running | None = None
-        self.arrived: dict[tuple[int, int], dict[int, m.Piece]] = {}
+        self.arrived: dict[tuple[int, int], list[m.Piece]] = {}
+        """Pieces of moves to come, by order and move."""
         self.finished = 0
+        self.addresses: dict[int, str] = {}
+        self.read: dict[int, list[int]] = {}
+        """Loans that were read and not given back yet, by the worker that lent them."""
+        self.last: tuple[Program, Move] | None = None
+        """The last collective that was finished."""
         self.lost: dict[int, str] = {}
         self.out: list[Send] = []
         self.expecting: dict[tuple[int, int], tuple[Any, ...]] = {}
@@ -139,9 +189,12 @@ class Core:
     def handle(self, event: Any, now: float) -> list[Send]:
         """Act on a message of the dispatcher, a `Piece`, a `BulkIn`, or (None) on the time; what to send, in order."""
         if isinstance(event, m.Piece):
-            self._piece(event)
+            self._piece(event, now)
+        elif isinstance(event, m.Read):
+            if self.memory is not None:
+                self.memory.back(event.reader, event.loans)
         elif isinstance(event, m.PeerLost):
-            self.lost[event.worker] = event.text
+            self._lost(event)
         elif isinstance(event, BulkIn):
             self._landed(event)
         elif event is not None:
@@ -151,15 +204,24 @@ class Core:
                 self._resume(self.running, now)
             while self.queue and self.running is None:
                 self._act(self.queue.popleft(), now)
+        if self.read:
+            self._give_back()
         out, self.out = self.out, []
         return out
 
     def check(self) -> None:
         """The invariants between events."""
-        assert self.running is None or self.running.waiting, "a plan stands only where it waits"
+        exchange = self.running.exchange if self.running is not None else None
+        assert self.running is None or (exchange is not None and not exchange.done), "a plan stands only where it waits"
         assert self.running is not None or not self.queue, "nothing waits behind nothing"
         assert all(order > self.finished for order, _ in self.arrived), "pieces of finished plans are dropped"
         assert set(self.programs) <= set(self.plans)
+
+    @property
+    def busy(self) -> bool:
+        """Whether there is more to send at once: the next event should not be waited for."""
+        running = self.running
+        return running is not None and running.exchange is not None and bool(running.exchange.ready)
 
     @property
     def held_bytes(self) -> int:
@@ -181,9 +243,7 @@ class Core:
             self.plans.pop(message.plan, None)
             self.programs.pop(message.plan, None)
         elif isinstance(message, m.DefineMesh):
-            axes, sizes, members, weights = message.body
-            mesh = Mesh(message.mesh, tuple(axes), tuple(sizes), tuple(members), tuple(map(tuple, weights)))
-            self.meshes[message.mesh] = MeshInfo(mesh, mesh.members.index(self.number), tuple(message.addresses))
+            self._define_mesh(message)
         elif isinstance(message, m.DropMesh):
             self.meshes.pop(message.mesh, None)
         elif isinstance(message, m.Forget):
@@ -196,6 +256,16 @@ class Core:
             self.number = message.number
         elif not isinstance(message, m.Ping):
             raise ProtocolError(f"{type(message).__name__} is nothing that a dispatcher says to a worker")
+
+    def _define_mesh(self, message: m.DefineMesh) -> None:
+        axes, sizes, members, weights = message.body
+        mesh = Mesh(message.mesh, tuple(axes), tuple(sizes), tuple(members), tuple(map(tuple, weights)))
+        self.meshes[message.mesh] = MeshInfo(mesh, mesh.members.index(self.number))
+        for worker, address in zip(mesh.members, message.addresses, strict=True):
+            if worker != self.number and worker not in self.lost:
+                self.addresses[worker] = address
+                if self.memory is not None:
+                    self.memory.know(worker, address)
 
     # tensors in and out
 
@@ -317,7 +387,7 @@ class Core:
                 self._finish(running)
                 return
             self._start(running, program.moves[running.block], now)
-            if running.waiting:
+            if not self._advance(running, now):
                 self.running = running
                 return
             self._complete(running)
@@ -356,7 +426,8 @@ class Core:
         self.finished = running.order
         self.executed += 1
         for key in [key for key in self.arrived if key[0] <= running.order]:
-            del self.arrived[key]
+            for piece in self.arrived.pop(key):
+                self._was_read(piece.block)
         self._done(running.order)
 
     def _kept(self, value: Any) -> Any:
@@ -378,97 +449,200 @@ class Core:
     # moves
 
     def _start(self, running: Running, move: Move, now: float) -> None:
-        """Send this rank's pieces, and note whose are missing."""
+        """Enter a move: take in what has come already."""
         held = running.slots[move.source]
-        info = running.info
-        for target, piece in self._outgoing(running, move, held):
-            fault = list(piece.fault) if isinstance(piece, Poison) else []
-            data: Any = b"" if fault else _bytes(piece)
-            self.out.append(ToPeer(info.addresses[target], m.Piece(running.order, move.number, info.rank, fault, data)))
-        here = self.arrived.get((running.order, move.number), {})
-        running.waiting = {t.source for t in move.receives if t.source != info.rank and t.source not in here}
+        fault = held.fault if type(held) is Poison else None
+
+        def explain(error: BaseException) -> Fault:
+            return self._broken(running, move, error)
+
+        running.exchange = Exchange(move, held, fault, self.backend.xp, explain)
         running.since = now
-        self._give_up(running, now)
+        for piece in self.arrived.pop((running.order, move.number), ()):
+            self._take(running, piece)
 
-    def _outgoing(self, running: Running, move: Move, held: Any) -> list[tuple[int, Any]]:
-        if type(held) is not Poison:
+    def _advance(self, running: Running, now: float) -> bool:
+        """Send what is ready, as far as this turn goes, and look who is still to be waited for; whether the move is over."""
+        exchange = running.exchange
+        assert exchange is not None
+        self._give_up(running, exchange, now)
+        spent = 0
+        while exchange.ready:
+            if self.turn is not None and spent >= self.turn:
+                running.since = now
+                return False
+            spent += self._send(running, exchange, exchange.ready.popleft())
+            if not exchange.ready:
+                exchange.make_own()
+        return exchange.done
+
+    def _send(self, running: Running, exchange: Exchange, ready: Ready) -> int:
+        """One piece to all who need it: those on this machine read one copy of it in shared memory. Its bytes."""
+        info, move, fault = running.info, exchange.move, ready.fault
+        workers = [worker for t in ready.targets if (worker := info.mesh.members[t]) not in self.lost]
+        near: list[int] = []
+        block: list[int] = []
+        data: Any = b""
+        nbytes = 0
+        if fault is None and workers:
             try:
-                return pieces(move, held, self.backend)
+                array = self.backend.to_host(ready.array)
+                nbytes = array.nbytes
+                if self.memory is not None and nbytes >= SHARED:
+                    near, block = self._lend(self.memory, array, workers)
+                if len(near) < len(workers):
+                    data = _bytes(np.ascontiguousarray(array))
             except Exception as error:  # noqa: BLE001 — out of memory: the others learn why they do not get their part
-                kind, text = fault_of(error)
-                held = Poison((kind, f"{text}\n  in {describe(running.program, move.instruction)}"))
-                self.out.append(ToDispatcher(m.Poisoned(running.order, running.client, *held.fault)))
-        return [(t.target, held) for t in move.sends]
+                exchange.send_no_more(self._broken(running, move, error))
+                return 0
+        head = (running.order, move.number, ready.number, info.rank, list(fault or ()))
+        for worker in workers:
+            piece = m.Piece(*head, block, b"") if worker in near else m.Piece(*head, [], data)
+            self.out.append(ToPeer(self.addresses[worker], piece))
+        return nbytes
 
-    def _piece(self, piece: m.Piece) -> None:
-        if piece.order <= self.finished:
-            return
-        self.arrived.setdefault((piece.order, piece.step), {})[piece.source] = piece
+    def _lend(self, memory: Memory, array: Any, workers: list[int]) -> tuple[list[int], list[int]]:
+        """Copy an array to where some of these workers can read it: (who they are, the block), or nobody."""
+        near = [worker for worker in workers if memory.reaches(worker)]
+        lent = memory.lend(array.nbytes, near) if near else None
+        if lent is None:
+            return [], []
+        loan, offset, place = lent
+        np.copyto(place.view(array.dtype).reshape(array.shape), array)
+        return near, [self.number, loan, offset, array.nbytes]
+
+    def _piece(self, piece: m.Piece, now: float) -> None:
+        """A piece of the move that this worker stands in, of one to come, or of one that it has given up."""
         running = self.running
-        if running is not None and running.waiting is not None:
-            move = running.program.moves[running.block]
-            if (piece.order, piece.step) == (running.order, move.number):
-                running.waiting.discard(piece.source)
+        if piece.order <= self.finished:
+            self._was_read(piece.block)
+            return
+        if piece.block and self.memory is not None and piece.block[0] in self.addresses:
+            try:  # at once: its owner may be gone when its turn comes
+                piece = piece._replace(data=self._memory_of(piece))
+            except GTError:
+                pass  # the move that reads it says why
+        move = running.exchange.move if running is not None and running.exchange is not None else None
+        if running is not None and move is not None and (piece.order, piece.step) == (running.order, move.number):
+            running.since = now
+            self._take(running, piece)
+        else:
+            self.arrived.setdefault((piece.order, piece.step), []).append(piece)
 
-    def _give_up(self, running: Running, now: float) -> None:
-        """Stop waiting for ranks that are lost, and for all when it has taken too long: their pieces are faults."""
-        assert running.waiting is not None
-        move = running.program.moves[running.block]
-        for rank in sorted(running.waiting):
-            member = running.info.mesh.members[rank]
-            fault: list[str] = []
-            if member in self.lost:
-                fault = ["WorkerLost", self.lost[member]]
-            elif now - running.since > PEER_TIMEOUT:
-                text = (
-                    f"waited {PEER_TIMEOUT:.0f} s for worker {member} in {describe(running.program, move.instruction)}"
-                )
-                fault = ["WorkerLost", text]
-            if fault:
-                pending = self.arrived.setdefault((running.order, move.number), {})
-                pending[rank] = m.Piece(running.order, move.number, rank, fault, b"")
-                running.waiting.discard(rank)
+    def _memory_of(self, piece: m.Piece) -> Any:
+        lender, _, offset, nbytes = piece.block
+        if self.memory is None:
+            raise ProtocolError("a piece in shared memory, of which this worker has none")
+        return self.memory.view(lender, offset, nbytes)
+
+    def _take(self, running: Running, piece: m.Piece) -> None:
+        """Hand a piece to the move that waits for it."""
+        exchange = running.exchange
+        assert exchange is not None
+        source = piece.source
+        if piece.fault:
+            exchange.fail(source, (piece.fault[0], piece.fault[-1]))
+            return
+        shape = exchange.shape_of(source, piece.part)
+        if shape is None:
+            self._was_read(piece.block)
+            return
+        try:
+            data = self._memory_of(piece) if piece.block and not len(piece.data) else piece.data
+            array = np.frombuffer(data, exchange.move.spec.dtype.numpy).reshape(shape)
+            exchange.arrive(source, piece.part, self.backend.from_host(array), piece.block)
+        except Exception as error:  # noqa: BLE001 — a piece of the wrong size, or memory that is not there
+            self._was_read(piece.block)
+            exchange.fail(source, self._broken(running, exchange.move, error))
+        while exchange.read:
+            self._was_read(exchange.read.pop())
+
+    def _was_read(self, block: list[int]) -> None:
+        if block:
+            self.read.setdefault(block[0], []).append(block[1])
+
+    def _give_back(self) -> None:
+        """Tell lenders what was read: in batches while a plan stands, all of it when none does."""
+        for worker, loans in list(self.read.items()):
+            if self.running is None or len(loans) >= BATCH:
+                del self.read[worker]
+                address = self.addresses.get(worker)
+                if address is not None:
+                    self.out.append(ToPeer(address, m.Read(self.number, loans)))
+
+    def _lost(self, event: m.PeerLost) -> None:
+        self.lost[event.worker] = event.text
+        address = self.addresses.pop(event.worker, None)
+        if address is not None:
+            self.out.append(Unreachable(address))
+        self.read.pop(event.worker, None)
+        if self.memory is not None:
+            self.memory.forget(event.worker)
+
+    def _give_up(self, running: Running, exchange: Exchange, now: float) -> None:
+        """Stop waiting for ranks that are lost, and for all when nothing has come for too long: their pieces are faults."""
+        if not exchange.waiting:
+            return
+        members = running.info.mesh.members
+        missing = sorted({source for source, _ in exchange.waiting})
+        if now - running.since > self.peer_timeout:
+            text = self._overdue(running, exchange, [members[rank] for rank in missing])
+            for rank in missing:
+                exchange.fail(rank, ("WorkerLost", text))
+        elif self.lost:
+            for rank in missing:
+                if members[rank] in self.lost:
+                    exchange.fail(rank, ("WorkerLost", self.lost[members[rank]]))
+
+    def _overdue(self, running: Running, exchange: Exchange, workers: list[int]) -> str:
+        """Whom a plan waited for in vain, in which collective, for how much, and what was well before."""
+        move = exchange.move
+        who = f"worker{'s' if len(workers) > 1 else ''} {', '.join(map(str, workers))}"
+        nbytes, whole = move.expected(exchange.waiting), move.expected(move.awaited)
+        last = f"the last that was finished is {_named(*self.last)}" if self.last else "none was finished before"
+        return (
+            f"waited {self.peer_timeout:g} s for {who} in the {move.collective} in which {nbytes:,} of {whole:,} bytes "
+            f"did not come: {describe(running.program, move.instruction)}; {last}. If the peers are only slow, "
+            "set GT_PEER_TIMEOUT to more seconds where the workers are started"
+        )
 
     def _resume(self, running: Running, now: float) -> None:
-        self._give_up(running, now)
-        if not running.waiting:
+        if self._advance(running, now):
             self.running = None
             self._complete(running)
             self._run(running, now)
 
     def _complete(self, running: Running) -> None:
-        """Put together what a move brought; step on to the next block."""
-        move = running.program.moves[running.block]
-        slots = running.slots
-        here = self.arrived.pop((running.order, move.number), {})
-        held = slots[move.source]
-        fault: Fault | None = held.fault if type(held) is Poison and self._reads_own(move, running) else None
-        for transfer in move.receives:
-            piece = here.get(transfer.source)
-            if piece is not None and piece.fault:
-                fault = fault or (piece.fault[0], piece.fault[-1])
+        """Leave a move with what it brought; step on to the next block."""
+        exchange, slots = running.exchange, running.slots
+        assert exchange is not None
+        move = exchange.move
+        fault = exchange.fault
         if fault is None:
             try:
-                parts = {t.source: self._array(here[t.source], t, move) for t in move.receives if t.source in here}
-                slots[move.target] = assemble(move, held, parts, self.backend.xp)
-            except Exception as error:  # noqa: BLE001 — out of memory, or a piece of the wrong size
-                kind, text = fault_of(error)
-                fault = (kind, f"{text}\n  in {describe(running.program, move.instruction)}")
-                self.out.append(ToDispatcher(m.Poisoned(running.order, running.client, *fault)))
+                slots[move.target] = exchange.result()
+                self.last = (running.program, move)
+            except Exception as error:  # noqa: BLE001 — out of memory
+                fault = self._broken(running, move, error)
         if fault is not None:
             slots[move.target] = Poison(fault)
             running.poisoned = True
         for dead in move.dead:
             slots[dead] = None
-        running.waiting = None
+        running.exchange = None
         running.block += 1
 
-    def _reads_own(self, move: Move, running: Running) -> bool:
-        return any(t.source == running.info.rank for t in move.receives)
+    def _broken(self, running: Running, move: Move, error: BaseException) -> Fault:
+        """An error in a move, as it is reported and passed on."""
+        kind, text = fault_of(error)
+        fault = (kind, f"{text}\n  in {describe(running.program, move.instruction)}")
+        self.out.append(ToDispatcher(m.Poisoned(running.order, running.client, *fault)))
+        return fault
 
-    def _array(self, piece: m.Piece, transfer: Any, move: Move) -> Any:
-        shape = tuple(stop - start for start, stop in transfer.part)
-        return self.backend.from_host(np.frombuffer(piece.data, move.spec.dtype.numpy).reshape(shape))
+
+def _named(program: Program, move: Move) -> str:
+    """A collective, as a time-out names the last one that was well."""
+    return f"the {move.collective or 'move'} of {move.spec} at {program.plan.tags[move.instruction.tag].site}"
 
 
 def _put_fault(spec: Any, error: Exception) -> Fault:
@@ -481,4 +655,4 @@ def _bytes(array: np.ndarray[Any, Any]) -> Any:
     return array.reshape(-1).view(np.uint8).data if array.size else b""
 
 
-__all__ = ["BulkIn", "BulkOut", "Core", "Forgotten", "Poison", "ToDispatcher", "ToPeer"]
+__all__ = ["BulkIn", "BulkOut", "Core", "Forgotten", "Poison", "ToDispatcher", "ToPeer", "Unreachable"]

@@ -1,39 +1,86 @@
 """One move, from one worker's side: what it sends, what it waits for, and how the pieces become the value in its new layout.
 
-Everything here follows from shape, layouts, mesh and rank. No message, socket or clock may be in here: when pieces leave
-and arrive is the core's business.
+A `Move` is compiled once: everything in it follows from shape, layouts, mesh and rank (`schedule.py`). An `Exchange` is a
+move under way. No message, socket or clock may be in here: when pieces leave and arrive is the core's business.
 """
 
 from __future__ import annotations
 
+import math
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
+from gt.collectives import all_reduce_algorithm
+from gt.errors import ProtocolError
 from gt.instruction import Instruction
+from gt.messages import Fault
 from gt.partition import Box, Transfer, box, extent, receives, relative, sends
-from gt.placement import Layout, Mesh, Partial
+from gt.placement import Layout, Mesh, Partial, Replicate, collective_name
 from gt.spec import Spec
 
-from .backend import Backend
+from .schedule import ALL_REDUCE, Made, redistribution
+
+Index = tuple[Any, ...]
+"""Slices into an array, and an ellipsis, so that what they pick is an array even without dimensions."""
+
+
+class Sending(NamedTuple):
+    """What this rank sends of the value that it holds: `at` says where it lies in it."""
+
+    number: int
+    at: Index
+    targets: tuple[int, ...]
+
+
+class Portion(NamedTuple):
+    """What is made of contributions with the same place: `at` in the result, `held` in the value before the move.
+
+    `sources` are in the order of adding; `foreign` of them are other ranks. Made, it goes to `targets` as piece `number`.
+    """
+
+    at: Index
+    held: Index | None
+    shape: tuple[int, ...]
+    sources: tuple[int, ...]
+    foreign: int
+    number: int
+    targets: tuple[int, ...]
 
 
 @dataclass(slots=True)
 class Move:
-    """One redistribution, from this rank's side. `number` is its place among the plan's instructions."""
+    """One redistribution, from this rank's side. `number` is its name among the moves of the plan, the same on all ranks.
+
+    `awaited` says to which portion piece (source rank, number) belongs; `targets` are all ranks that ever get a piece.
+    """
 
     number: int
     source: int
     target: int
     dead: tuple[int, ...]
+    rank: int
     held: Box | None
     wanted: Box | None
-    sends: tuple[Transfer, ...]
-    receives: tuple[Transfer, ...]
+    sendings: tuple[Sending, ...]
+    portions: tuple[Portion, ...]
+    awaited: dict[tuple[int, int], int]
+    targets: tuple[int, ...]
     reduce: str | None
-    shape: tuple[int, ...]
     spec: Spec
+    collective: str
     instruction: Instruction
+
+    @property
+    def local(self) -> bool:
+        """Whether this rank needs nobody, and nobody needs it."""
+        return not self.targets and not self.awaited
+
+    def expected(self, keys: Any) -> int:
+        """Bytes of some of the awaited pieces."""
+        size = self.spec.dtype.itemsize
+        return sum(math.prod(self.portions[self.awaited[key]].shape) * size for key in keys)
 
 
 def compile_move(
@@ -48,33 +95,69 @@ def compile_move(
     target: int,
     dead: tuple[int, ...],
     times: int = 1,
+    algorithm: str | None = None,
 ) -> Move:
     """The move number `number` of a value of spec `whole` from slot `source` into slot `target`, as `rank` takes part in it.
 
     `mesh` and `rank` are those of the plan; with microbatches they count each worker `times` times, one after the other,
-    and one microbatch's pieces all belong to that microbatch.
+    and one microbatch's pieces all belong to that microbatch. `algorithm` is for an all-reduce; None is the best one.
     """
-    operations = {
-        old.op
-        for old, new in zip(before, after, strict=True)
-        if isinstance(old, Partial) and not isinstance(new, Partial)
-    }
+    changed = [(old, new) for old, new in zip(before, after, strict=True) if old != new]
+    operations = {old.op for old, new in changed if isinstance(old, Partial) and not isinstance(new, Partial)}
     assert len(operations) <= 1, "the planner reduces by one operation at a time"
+    held = box(whole.shape, before, mesh, rank)
     wanted = box(whole.shape, after, mesh, rank)
+    gives = [_of_worker(t, times) for t in sends(whole.shape, before, after, mesh, rank)]
+    gets = [_of_worker(t, times) for t in receives(whole.shape, before, after, mesh, rank)]
+    here = rank // times
+    size = whole.dtype.itemsize
+    schedule = None
+    if len(gets) > 1 and all(isinstance(old, Partial) and isinstance(new, Replicate) for old, new in changed):
+        assert held is not None, "whoever takes part in an all-reduce has a contribution"
+        group = tuple(t.source for t in gets)
+        chosen = algorithm or all_reduce_algorithm(math.prod(extent(held)) * size, len(group))
+        if chosen in ALL_REDUCE:
+            schedule = ALL_REDUCE[chosen](held, size, group, here)
+    if schedule is None:
+        schedule = redistribution(gives, gets, here, size)
+    sendings = tuple(Sending(sent.number, _index(sent.part, held), sent.targets) for sent in schedule.sent)
+    portions = tuple(_portion(made, here, held, wanted) for made in schedule.made)
+    ranks = {rank for sent in schedule.sent for rank in sent.targets}
+    ranks.update(rank for made in schedule.made for rank in made.targets)
     return Move(
         number,
         source,
         target,
         dead,
-        box(whole.shape, before, mesh, rank),
+        here,
+        held,
         wanted,
-        tuple(_of_worker(t, times) for t in sends(whole.shape, before, after, mesh, rank) if t.target != rank),
-        tuple(_of_worker(t, times) for t in receives(whole.shape, before, after, mesh, rank)),
+        sendings,
+        portions,
+        schedule.awaited,
+        tuple(sorted(ranks)),
         operations.pop() if operations else None,
-        extent(wanted or ()),
         whole,
+        collective_name(before, after),
         instruction,
     )
+
+
+def _portion(made: Made, rank: int, held: Box | None, wanted: Box | None) -> Portion:
+    return Portion(
+        _index(made.part, wanted),
+        _index(made.part, held) if rank in made.sources else None,
+        extent(made.part),
+        tuple(made.sources),
+        sum(source != rank for source in made.sources),
+        made.number,
+        made.targets,
+    )
+
+
+def _index(part: Box, origin: Box | None) -> Index:
+    assert origin is not None, "nothing is cut from a value that is not here"
+    return (*relative(part, origin), ...)
 
 
 def _of_worker(transfer: Transfer, times: int) -> Transfer:
@@ -85,44 +168,179 @@ def _of_worker(transfer: Transfer, times: int) -> Transfer:
     return Transfer(transfer.source // times, transfer.target // times, transfer.part)
 
 
-def pieces(move: Move, held: Any, backend: Backend) -> list[tuple[int, Any]]:
-    """(target rank, contiguous array of NumPy) for each transfer that this rank sends."""
-    contiguous, to_host = backend.xp.ascontiguousarray, backend.to_host
-    box = move.held
-    if box is None:
-        return []
-    return [(t.target, to_host(contiguous(held[relative(t.part, box)]))) for t in move.sends]
-
-
-def assemble(move: Move, held: Any, arrived: dict[int, Any], xp: Any) -> Any:
-    """The moved value's local part, from the own part and the pieces by source rank.
-
-    Contributions to the same part are reduced in order of rank, so that every replica adds in the same order.
-    """
-    own = move.instruction
+def local(move: Move, held: Any, xp: Any) -> Any:
+    """The result of a move in which this rank needs nobody."""
     if move.wanted is None:
         return None
-    if len(move.receives) == 1 and move.receives[0].part == move.wanted:
-        (only,) = move.receives
-        if only.source != only.target:
-            return arrived[only.source]
-        part = held[relative(only.part, move.held or ())]
-        return part if part.nbytes == held.nbytes else part.copy()
-    out = xp.empty(move.shape, move.spec.dtype.numpy)
-    filled: set[Box] = set()
-    for transfer in move.receives:
-        if transfer.source == transfer.target:
-            piece = held[relative(transfer.part, move.held or ())]
+    if not move.portions:
+        return xp.empty(extent(move.wanted), move.spec.dtype.numpy)
+    (only,) = move.portions
+    part = held[only.held]
+    return part if part.nbytes == held.nbytes else part.copy()
+
+
+class Ready(NamedTuple):
+    """A piece that may leave: part of an array of the backend, or a fault in its place, to these ranks."""
+
+    number: int
+    targets: tuple[int, ...]
+    array: Any
+    fault: Fault | None
+
+
+class Contribution(NamedTuple):
+    """A piece that has come, and the block that it lies in when it is lent."""
+
+    array: Any
+    block: list[int]
+
+
+class Exchange:
+    """A move under way. Pieces come in any order; what they complete is made at once, and `ready` to go on.
+
+    A rank that has a fault in place of its contribution tells everybody it would have sent to, once; whoever lacks
+    something for a portion passes the reason on in the same way, so an exchange always ends.
+    """
+
+    __slots__ = (
+        "_explain", "_got", "_missing", "_own", "_spoilt", "_told", "_xp",
+        "faults", "held", "left", "move", "out", "read", "ready", "waiting",
+    )  # fmt: skip
+
+    def __init__(
+        self, move: Move, held: Any, fault: Fault | None, xp: Any, explain: Callable[[BaseException], Fault]
+    ) -> None:
+        self.move = move
+        self.held = held
+        self.out: Any = None
+        self.waiting = dict(move.awaited)
+        """Pieces that have not come, and the portions that they belong to."""
+        self.ready: deque[Ready] = deque()
+        self.faults: dict[int, Fault] = {}
+        """Why something could not be made, by the rank that it came from."""
+        self.left = len(move.portions)
+        self._xp = xp
+        self._explain = explain
+        self._missing = [portion.foreign for portion in move.portions]
+        self.read: list[list[int]] = []
+        """Blocks that were read."""
+        self._own = [index for index, portion in enumerate(move.portions) if not portion.foreign]
+        self._got: list[dict[int, Contribution]] = [{} for _ in move.portions]
+        self._spoilt: set[int] = set()
+        self._told = False
+        if fault is not None:
+            self._tell(fault)
+            for index, portion in enumerate(move.portions):
+                if portion.held is not None:
+                    self._spoilt.add(index)
+                    self.faults[move.rank] = fault
         else:
-            piece = arrived[transfer.source]
-        at = relative(transfer.part, move.wanted)
-        if transfer.part not in filled:
-            filled.add(transfer.part)
-            out[at] = piece
-        else:
-            assert move.reduce is not None, f"{own.op}: two sources for one part"
-            out[at] = reducer(move.reduce, xp)(out[at], piece)
-    return out
+            for sending in move.sendings:
+                self.ready.append(Ready(sending.number, sending.targets, held[sending.at], None))
+        if not self.ready:
+            self.make_own()
+
+    @property
+    def done(self) -> bool:
+        """Whether nothing is left to make or to send."""
+        return not self.left and not self.ready
+
+    @property
+    def fault(self) -> Fault | None:
+        """Why the value could not be made, if it could not: this rank's own reason before another's."""
+        if not self.faults:
+            return None
+        rank = self.move.rank
+        return self.faults[rank] if rank in self.faults else self.faults[min(self.faults)]
+
+    def make_own(self) -> None:
+        """Make the portions for which nobody else is needed: when others have got what they need, so that none waits."""
+        own, self._own = self._own, []
+        for index in own:
+            self._make(index)
+
+    def arrive(self, source: int, number: int, array: Any, block: list[int]) -> None:
+        """A piece that is waited for has come; `block` is where it lies when it is lent."""
+        index = self.waiting.pop((source, number))
+        self._got[index][source] = Contribution(array, block)
+        self._count(index)
+
+    def send_no_more(self, fault: Fault) -> None:
+        """This rank cannot send what it has: the others learn why. What it makes for itself is not touched by that."""
+        self.ready.clear()
+        self._told = False
+        self._tell(fault)
+
+    def fail(self, source: int, fault: Fault) -> None:
+        """Nothing more comes from `source`."""
+        self.faults.setdefault(source, fault)
+        for key in [key for key in self.waiting if key[0] == source]:
+            index = self.waiting.pop(key)
+            self._spoilt.add(index)
+            self._count(index)
+
+    def shape_of(self, source: int, number: int) -> tuple[int, ...] | None:
+        """The shape of a piece; None when nobody waits for it."""
+        index = self.waiting.get((source, number))
+        return None if index is None else self.move.portions[index].shape
+
+    def result(self) -> Any:
+        """The value in its new layout, when there is no fault; None when this rank has no part in it."""
+        if self.out is None and self.move.wanted is not None:
+            self.out = self._xp.empty(extent(self.move.wanted), self.move.spec.dtype.numpy)
+        return self.out
+
+    def _count(self, index: int) -> None:
+        self._missing[index] -= 1
+        if not self._missing[index]:
+            self._make(index)
+
+    def _make(self, index: int) -> None:
+        """Make a portion: all its contributions are here, or will never be."""
+        portion = self.move.portions[index]
+        got, self._got[index] = self._got[index], {}
+        if index not in self._spoilt:
+            try:
+                made = self._reduced(portion, got)
+                if portion.targets and not self._told:
+                    self.ready.append(Ready(portion.number, portion.targets, made, None))
+            except Exception as error:  # noqa: BLE001 — out of memory, or a piece that does not fit
+                self.faults[self.move.rank] = self._explain(error)
+                self._spoilt.add(index)
+        fault = self.fault
+        if index in self._spoilt and portion.targets and fault is not None:
+            self._tell(fault)
+        self.left -= 1
+        self.read += [contribution.block for contribution in got.values() if contribution.block]
+
+    def _reduced(self, portion: Portion, got: dict[int, Contribution]) -> Any:
+        sources = [
+            self.held[portion.held] if source == self.move.rank else got[source].array for source in portion.sources
+        ]
+        if len(self.move.portions) == len(sources) == 1 and portion.held is None and not got[portion.sources[0]].block:
+            self.out = sources[0]
+            return self.out
+        if self.out is None:
+            wanted = self.move.wanted
+            assert wanted is not None, "a portion is part of something that is wanted"
+            self.out = self._xp.empty(extent(wanted), self.move.spec.dtype.numpy)
+        place = self.out[portion.at]
+        if len(sources) == 1:
+            place[...] = sources[0]
+            return place
+        if self.move.reduce is None:
+            raise ProtocolError(f"{self.move.instruction.op}: two sources for one part")
+        operation = reducer(self.move.reduce, self._xp)
+        operation(sources[0], sources[1], out=place)
+        for source in sources[2:]:
+            operation(place, source, out=place)
+        return place
+
+    def _tell(self, fault: Fault) -> None:
+        """Everybody who still expects something of this rank learns why it does not come."""
+        if not self._told and self.move.targets:
+            self.ready.append(Ready(0, self.move.targets, None, fault))
+        self._told = True
 
 
 def reducer(operation: str, xp: Any) -> Callable[..., Any]:

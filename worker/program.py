@@ -19,7 +19,7 @@ from gt.spec import Spec, spec
 
 from .backend import Backend
 from .call import Call, Part
-from .exchange import Move, assemble, compile_move, reducer
+from .exchange import Move, compile_move, local, reducer
 from .kernels import KERNELS
 
 Slots = list[Any]
@@ -188,12 +188,12 @@ class _Compiler:
         move = compile_move(
             instruction, number, whole, before, after, self.mesh, rank, reads, writes, (), times=self.times
         )
-        if move.sends or any(t.source != t.target for t in move.receives):
+        if not move.local:
             return [move]
         if move.wanted is None:
             return []
         xp = self.backend.xp
-        return [_Drafted(lambda held: assemble(move, held, {}, xp), (reads,), (reads,), writes, instruction)]
+        return [_Drafted(lambda held: local(move, held, xp), (reads,), (reads,), writes, instruction)]
 
     def in_time(self, instruction: Instruction) -> bool:
         """Whether a move is one along the axis in time: within a worker, between microbatches."""

@@ -16,27 +16,71 @@ from gt.config import Config
 from gt.dispatcher.plan import Home, Planner
 from gt.dispatcher.policy import Policy, resolve
 from gt.dtypes import as_dtype, float32, int64
-from gt.errors import ProtocolError
+from gt.errors import ProtocolError, WorkerError
 from gt.instruction import MOVE, Plan, Segment, pack_plan
 from gt.placement import REPLICATE, Layout, Shard, format_layout, uniform_mesh
 from gt.spec import pack_spec, spec
+from gt.worker.arena import Arena
 from gt.worker.backend import backend
-from gt.worker.core import PEER_TIMEOUT, BulkIn, BulkOut, Core, Forgotten, Poison, ToDispatcher, ToPeer
+from gt.worker.core import PEER_TIMEOUT, BulkIn, BulkOut, Core, Forgotten, Poison, ToDispatcher, ToPeer, Unreachable
 
 CLIENT = 5
+SLOT = 256
 CUT: Layout = (Shard(0),)
 WHOLE: Layout = (REPLICATE,)
 
 
-class Ranks:
-    """The workers of one mesh. Pieces that they send wait in `pieces`, as (target, piece), until a test delivers them."""
+class Heap:
+    """Shared memory without the sharing: what all workers of a test lend. A slot that is free again is overwritten."""
 
-    def __init__(self, size: int) -> None:
+    everything: dict[int, Array]
+
+    def __init__(self, worker: int, everything: dict[int, Array], slots: int) -> None:
+        self.everything = everything
+        self.arena = Arena(slots)
+        self.gone: set[int] = set()
+        self.own = everything[worker] = np.zeros(slots * SLOT, np.uint8)
+
+    def know(self, worker: int, address: str) -> None:
+        assert address == str(worker)
+
+    def forget(self, worker: int) -> None:
+        self.gone.add(worker)
+        self.arena.lost(worker)
+
+    def reaches(self, worker: int) -> bool:
+        return worker not in self.gone
+
+    def lend(self, nbytes: int, readers: list[int]) -> tuple[int, int, Array] | None:
+        lent = self.arena.lend(readers) if nbytes <= SLOT else None
+        return lent and (lent[0], lent[1] * SLOT, self.own[lent[1] * SLOT :][:nbytes])
+
+    def back(self, reader: int, loans: list[int]) -> None:
+        self.arena.back(reader, loans)
+        for slot in self.arena.free:
+            self.own[slot * SLOT :][:SLOT] = 77
+
+    def view(self, worker: int, offset: int, nbytes: int) -> Array:
+        if offset + nbytes > self.everything[worker].size:
+            raise WorkerError("beyond")
+        return self.everything[worker][offset:][:nbytes]
+
+
+class Ranks:
+    """The workers of one mesh. Pieces that they send wait in `pieces`, as (target, piece), until a test delivers them.
+
+    With `slots` each worker lends so many slots of shared memory. `turn` is that of the cores.
+    """
+
+    def __init__(self, size: int, slots: int = 0, turn: int | None = None) -> None:
+        memory: dict[int, Array] = {}
+        self.heaps = [Heap(rank, memory, slots) for rank in range(size)] if slots else []
         self.mesh = uniform_mesh(1, {"workers": size}, tuple(range(size)))
         self.planner = Planner(self.mesh, Policy(self.mesh, {}))
-        self.cores = [Core(backend("cpu")) for _ in range(size)]
+        self.cores = [Core(backend("cpu"), heap, turn=turn) for heap in self.heaps or [None] * size]
         self.said: list[list[Any]] = [[] for _ in range(size)]
-        self.pieces: list[tuple[int, m.Piece]] = []
+        self.pieces: list[tuple[int, Any]] = []
+        self.unreachable: list[tuple[int, int]] = []
         self.orders = itertools.count(1)
         self.plans = itertools.count(1)
         self.now = 0.0
@@ -52,6 +96,8 @@ class Ranks:
         for send in self.cores[rank].handle(event, self.now):
             if isinstance(send, ToPeer):
                 self.pieces.append((int(send.address), m.decode(m.encode(send.message))[1]))
+            elif isinstance(send, Unreachable):
+                self.unreachable.append((rank, int(send.address)))
             elif isinstance(send, (BulkOut, Forgotten)):
                 said.append(send)
             else:
@@ -70,8 +116,12 @@ class Ranks:
         self.tell(target, piece)
 
     def settle(self) -> None:
-        while self.pieces:
-            self.deliver()
+        while self.pieces or any(core.busy for core in self.cores):
+            if self.pieces:
+                self.deliver()
+            for rank, core in enumerate(self.cores):
+                if core.busy:
+                    self.tell(rank, None)
 
     def define(self, segment: Segment, layouts: list[Layout], policy: Policy | None = None) -> tuple[int, Plan]:
         """Plan a segment from where its inputs are; tell every worker."""
@@ -110,10 +160,12 @@ def _checked() -> Iterator[None]:
     for ranks in made:
         for core in ranks.cores:
             core.check()
+        for heap in ranks.heaps:
+            heap.arena.check()
 
 
-def ranks(size: int) -> Ranks:
-    made.append(Ranks(size))
+def ranks(size: int, slots: int = 0, turn: int | None = None) -> Ranks:
+    made.append(Ranks(size, slots, turn))
     return made[-1]
 
 
@@ -548,9 +600,10 @@ def test_a_lost_peer_is_not_waited_for_in_plans_to_come() -> None:
     """Plans that were issued before the loss and start after it run through without waiting."""
     group, plan, _ = gathered(2)
     group.tell(0, m.PeerLost(1, "gone"))
+    assert group.unreachable == [(0, 1)]
     assert group.tell(0, group.execute(plan, [1])) == [m.Done(2)]
     assert group.stored(101).fault == ("WorkerLost", "gone")
-    group.pieces.clear()
+    assert group.pieces == [], "nothing is sent to a worker that is gone: it would lie in a queue for ever"
 
 
 def test_a_piece_sent_before_the_loss_still_counts() -> None:
@@ -575,8 +628,150 @@ def test_nobody_is_waited_for_for_ever() -> None:
     assert group.tell(0, None) == [m.Done(2)]
     kind, text = group.stored(101).fault
     assert kind == "WorkerLost"
-    assert "worker 1" in text
+    assert "for worker 1 in the all-reduce in which 12 of 12 bytes did not come" in text
     assert "model.py:2" in text
+    assert "none was finished before" in text
+    group.pieces.clear()
+
+
+def test_a_time_out_names_all_who_are_missing_and_what_was_well_before() -> None:
+    """Whoever sent its piece is not named; the wait counts from the last piece; the last finished collective is named."""
+    group, plan, _ = gathered(4)
+    group.all(group.execute(plan, [1]))
+    group.settle()
+    run = group.execute(plan, [1], base=200)
+    group.tell(0, run)
+    group.now = PEER_TIMEOUT - 1
+    group.tell(2, run)
+    group.deliver(next(at for at, (target, piece) in enumerate(group.pieces) if (target, piece.source) == (0, 2)))
+    group.now = PEER_TIMEOUT + 1
+    assert group.tell(0, None) == []
+    group.now = 2 * PEER_TIMEOUT
+    assert group.tell(0, None) == [m.Done(3)]
+    _, text = group.stored(201).fault
+    assert "for workers 1, 3 in the all-reduce in which 24 of 36 bytes" in text
+    assert "the last that was finished is the all-reduce of f32[3] at model.py:2" in text
+    assert "GT_PEER_TIMEOUT" in text
+    group.pieces.clear()
+
+
+# shared memory
+
+
+@pytest.fixture
+def _shared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything goes through shared memory, in pieces of at most a slot."""
+    monkeypatch.setattr("gt.worker.core.SHARED", 1)
+    monkeypatch.setattr("gt.collectives.CHUNK", SLOT)
+
+
+def reduced(group: Ranks, size: int) -> tuple[int, Array]:
+    """A plan that sums over ranks, and what comes out. Rows are integers, so that every order of additions is exact."""
+    array = np.random.default_rng(5).integers(0, 9, (len(group.cores), size)).astype(np.float32)
+    group.store(1, array, CUT)
+    plan, _ = group.define(one("sum", spec(float32, array.shape), axes=(0,), keepdims=False), [CUT])
+    return plan, array.sum(0)
+
+
+@pytest.mark.usefixtures("_shared")
+@pytest.mark.parametrize("size", [2, 3, 5])
+@pytest.mark.parametrize("slots", [1, 3, 100])
+@pytest.mark.parametrize("turn", [None, SLOT])
+def test_pieces_go_through_shared_memory(size: int, slots: int, turn: int | None) -> None:
+    """With any room for it, from one slot on: the value is right, and afterwards all slots are free."""
+    group = ranks(size, slots, turn)
+    plan, total = reduced(group, 1000)
+    random = np.random.default_rng(slots)
+    for base in (100, 200, 300):
+        run = group.execute(plan, [1], base=base)
+        for rank in random.permutation(size):
+            group.tell(int(rank), run)
+        through = [piece for _, piece in group.pieces if isinstance(piece, m.Piece)]
+        assert any(piece.block for piece in through)
+        while group.pieces or any(core.busy for core in group.cores):
+            if group.pieces:
+                group.deliver(int(random.integers(len(group.pieces))))
+            for rank, core in enumerate(group.cores):
+                if core.busy:
+                    group.tell(rank, None)
+        for rank in range(size):
+            np.testing.assert_array_equal(group.stored(base, rank), total)
+    assert [len(heap.arena.loans) for heap in group.heaps] == [0] * size
+    assert all(core.arrived == {} and core.read == {} for core in group.cores)
+
+
+@pytest.mark.usefixtures("_shared")
+def test_one_copy_in_shared_memory_serves_all() -> None:
+    """An all-gather lends what each rank has once, to all the others."""
+    group = ranks(4, 100)
+    group.store(1, numbers(8), CUT)
+    plan, _ = group.define(one("cat", spec(float32, (8,)), axis=0), [CUT])
+    group.tell(0, group.execute(plan, [1]))
+    assert len({tuple(piece.block) for _, piece in group.pieces}) == 1
+    assert [loan.readers for loan in group.heaps[0].arena.loans.values()] == [{1, 2, 3}]
+    group.pieces.clear()
+    for rank in (1, 2, 3):
+        group.tell(0, m.PeerLost(rank, "gone"))
+    assert group.heaps[0].arena.loans == {}
+
+
+@pytest.mark.usefixtures("_shared")
+def test_blocks_of_a_lost_reader_are_free_and_those_of_a_lost_lender_still_count() -> None:
+    """A worker that is gone reads nothing more; what it had lent before, and its peer had heard of, is used."""
+    group = ranks(2, 100)
+    plan, total = reduced(group, 60)
+    run = group.execute(plan, [1])
+    group.tell(1, run)
+    group.deliver()
+    assert len(group.heaps[1].arena.loans) == 1
+    group.tell(0, m.PeerLost(1, "gone"))
+    group.tell(0, run)
+    np.testing.assert_array_equal(group.stored(100), total)
+    assert group.heaps[0].arena.loans == {}
+    group.pieces.clear()
+
+
+@pytest.mark.usefixtures("_shared")
+def test_a_block_of_a_plan_that_was_given_up_is_given_back() -> None:
+    """A piece that comes after the time-out is of no use: its lender gets its slot back."""
+    group = ranks(2, 100)
+    plan, _ = reduced(group, 60)
+    run = group.execute(plan, [1])
+    group.tell(0, run)
+    group.now = PEER_TIMEOUT + 1
+    group.tell(0, None)
+    assert isinstance(group.stored(100), Poison)
+    group.tell(1, run)
+    group.settle()
+    assert [len(heap.arena.loans) for heap in group.heaps] == [0, 0]
+
+
+@pytest.mark.usefixtures("_shared")
+@pytest.mark.parametrize("block", [[1, 1, 1 << 40, 240], [1, 1, 0, 4]])
+def test_a_block_that_is_not_there_is_a_fault(block: list[int]) -> None:
+    """A peer that names memory which it does not have, or too little of it, spoils this tensor and nothing else."""
+    group = ranks(2, 100)
+    plan, _ = reduced(group, 60)
+    group.tell(0, group.execute(plan, [1]))
+    group.tell(0, m.Piece(2, 1, 0, 1, [], block, b""))
+    assert group.said[0][-1] == m.Done(2)
+    assert isinstance(group.stored(100), Poison)
+    group.pieces.clear()
+
+
+def test_a_large_move_is_sent_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker sends only so much before it hears what has come; a core that has more to send says that it is busy."""
+    monkeypatch.setattr("gt.collectives.CHUNK", SLOT)
+    group = ranks(2, turn=1)
+    plan, _ = reduced(group, 1000)
+    group.tell(0, group.execute(plan, [1]))
+    sent = []
+    while group.cores[0].busy:
+        sent.append(len(group.pieces))
+        group.tell(0, None)
+    assert sent == list(range(1, len(sent) + 1))
+    assert len(sent) * SLOT >= 2000 - SLOT
+    assert group.cores[0].running is not None
     group.pieces.clear()
 
 
@@ -701,7 +896,7 @@ def test_a_piece_of_the_wrong_size_is_a_fault() -> None:
     """A peer that sends too little spoils this tensor and nothing else."""
     group, plan, _ = gathered(2)
     group.tell(0, group.execute(plan, [1]))
-    group.tell(0, m.Piece(2, 1, 1, [], b"1234"))
+    group.tell(0, m.Piece(2, 1, 0, 1, [], [], b"1234"))
     assert group.said[0][-1] == m.Done(2)
     assert "ValueError" in group.stored(101).fault[1]
     group.pieces.clear()

@@ -9,25 +9,73 @@ import numpy as np
 import pytest
 from builders import Array
 from effort import cases
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from gt.collectives import ALGORITHMS, CHUNK, CROWD, MAX_CHUNKS, all_reduce_algorithm, all_reduce_bytes, chunks
 from gt.dtypes import as_dtype, float32
 from gt.instruction import MOVE, Instruction, ref
+from gt.messages import Fault
 from gt.partition import box, extent
-from gt.placement import PARTIAL_OPS, REPLICATE, Layout, Mesh, Partial, Placement, Replicate, Shard, uniform_mesh
+from gt.placement import PARTIAL_OPS, REPLICATE, At, Layout, Mesh, Partial, Placement, Replicate, Shard, uniform_mesh
 from gt.spec import Spec, spec
 from gt.worker.backend import backend
-from gt.worker.exchange import Move, assemble, compile_move, pieces
+from gt.worker.exchange import Exchange, Move, Ready, compile_move, local
+from gt.worker.schedule import cut
 
 CPU = backend("cpu")
 REDUCE: dict[str, Any] = {"sum": np.add, "max": np.maximum, "min": np.minimum, "prod": np.multiply}
 
 
-def compiled(whole: Spec, before: Layout, after: Layout, mesh: Mesh, rank: int) -> Move:
+def compiled(whole: Spec, before: Layout, after: Layout, mesh: Mesh, rank: int, algorithm: str | None = None) -> Move:
     """A move from slot 0 to slot 1, as `rank` sees it."""
     instruction = Instruction(MOVE, range(1), (ref(1, 0),), {}, 0)
-    return compile_move(instruction, 0, whole, before, after, mesh, rank, 0, 1, (0,))
+    return compile_move(instruction, 0, whole, before, after, mesh, rank, 0, 1, (0,), algorithm=algorithm)
+
+
+def refuse(error: BaseException) -> Any:
+    raise error
+
+
+def exchanged(
+    moves: list[Move],
+    held: list[Any],
+    *,
+    faults: dict[int, Fault] | None = None,
+    seed: int = 0,
+    lend: bool = False,
+) -> list[Exchange]:
+    """The exchanges of all ranks, run to their end with pieces that overtake each other at will.
+
+    `lend` overwrites every piece as soon as its reader says that it was read, as a sender does that lends memory.
+    """
+    faults = faults or {}
+    random = np.random.default_rng(seed)
+    done = [Exchange(move, held[rank], faults.get(rank), np, refuse) for rank, move in enumerate(moves)]
+    under_way: list[tuple[int, int, Ready]] = []
+    blocks: list[Array] = []
+    while True:
+        for rank, exchange in enumerate(done):
+            while exchange.ready:
+                ready = exchange.ready.popleft()
+                if ready.array is not None:
+                    ready = ready._replace(array=np.array(ready.array, order="C"))
+                under_way += [(rank, target, ready) for target in ready.targets]
+            exchange.make_own()
+        if not under_way:
+            break
+        source, target, ready = under_way.pop(int(random.integers(len(under_way))))
+        exchange = done[target]
+        if ready.fault is not None:
+            exchange.fail(source, ready.fault)
+        elif exchange.shape_of(source, ready.number) is not None:
+            assert exchange.shape_of(source, ready.number) == ready.array.shape
+            blocks.append(ready.array.copy())
+            exchange.arrive(source, ready.number, blocks[-1], [0, len(blocks) - 1, 0, 0] if lend else [])
+        while exchange.read:
+            blocks[exchange.read.pop()[1]][...] = 77
+    assert all(exchange.done and not exchange.waiting for exchange in done), "nobody waits for ever"
+    return done
 
 
 def contributions(array: Array, layout: Layout, mesh: Mesh, seed: int) -> list[Array]:
@@ -54,36 +102,26 @@ def contributions(array: Array, layout: Layout, mesh: Mesh, seed: int) -> list[A
             shares = [array]
         for rank, share in zip(group, shares, strict=True):
             part = box(array.shape, layout, mesh, rank)
-            held[rank] = share[tuple(slice(*pair) for pair in part)]
+            held[rank] = None if part is None else share[tuple(slice(*pair) for pair in part)]
     return [held[rank] for rank in range(len(mesh.members))]
 
 
-def check_move(array: Array, before: Layout, after: Layout, mesh: Mesh, seed: int = 0) -> None:
+def check_move(
+    array: Array, before: Layout, after: Layout, mesh: Mesh, seed: int = 0, algorithm: str | None = None
+) -> None:
     """After the move every rank holds its part of the value, and ranks that hold the same hold the same bits."""
     whole = spec(as_dtype(array.dtype), array.shape)
-    ranks = range(len(mesh.members))
-    moves = [compiled(whole, before, after, mesh, rank) for rank in ranks]
+    moves = [compiled(whole, before, after, mesh, rank, algorithm) for rank in range(len(mesh.members))]
     held = contributions(array, before, mesh, seed)
-    sent: dict[tuple[int, int], Any] = {}
-    for rank in ranks:
-        for target, piece in pieces(moves[rank], held[rank], CPU):
-            assert piece.flags.c_contiguous
-            assert (rank, target) not in sent, "one piece for each pair"
-            sent[rank, target] = piece
     joined: dict[Any, bytes] = {}
-    for rank in ranks:
-        arrived = {t.source: sent.pop((t.source, rank)) for t in moves[rank].receives if t.source != rank}
-        arrived = {
-            source: piece.reshape(extent(next(t.part for t in moves[rank].receives if t.source == source)))
-            for source, piece in arrived.items()
-        }
-        found = assemble(moves[rank], held[rank], arrived, np)
+    for rank, exchange in enumerate(exchanged(moves, held, seed=seed, lend=bool(seed % 2))):
+        assert exchange.fault is None
+        found = local(moves[rank], held[rank], np) if moves[rank].local else exchange.result()
         part = box(array.shape, after, mesh, rank)
         key = (part, tuple(c for c, p in zip(mesh.coordinates(rank), after, strict=True) if isinstance(p, Partial)))
-        if not any(isinstance(p, Partial) for p in after):
+        if part is not None and not any(isinstance(p, Partial) for p in after):
             np.testing.assert_array_equal(found, array[tuple(slice(*pair) for pair in part)])
             assert joined.setdefault(key, np.asarray(found).tobytes()) == np.asarray(found).tobytes()
-    assert not sent, "nobody sends what nobody receives"
 
 
 def placements(ndim: int, operation: str) -> list[Placement]:
@@ -118,15 +156,138 @@ def test_moves_on_two_axes(sizes: tuple[int, int], shape: list[int], operation: 
     check_move(array, before, after, mesh)
 
 
+@pytest.fixture
+def _small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pieces of at most 16 bytes: so small values go in many."""
+    monkeypatch.setattr("gt.collectives.CHUNK", 16)
+
+
+@given(
+    st.sampled_from(ALGORITHMS),
+    st.integers(1, 5),
+    st.lists(st.integers(0, 9), max_size=3),
+    st.sampled_from(PARTIAL_OPS),
+    st.integers(0, 1000),
+)
+@settings(max_examples=cases(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@pytest.mark.usefixtures("_small_chunks")
+def test_every_algorithm_reduces(algorithm: str, size: int, shape: list[int], operation: str, seed: int) -> None:
+    """Whatever the algorithm, the number of workers and the shape: the value, and the same bits on every replica."""
+    mesh = uniform_mesh(1, {"workers": size}, tuple(range(size)))
+    array = np.random.default_rng(seed).integers(1, 5, tuple(shape)).astype(np.float64)
+    check_move(array, (Partial(operation),), (REPLICATE,), mesh, seed, algorithm)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("size", [2, 3, 5, 8])
+@pytest.mark.usefixtures("_small_chunks")
+def test_additions_are_done_in_one_order(algorithm: str, size: int) -> None:
+    """However pieces overtake each other, each element is summed in the same order: the same bits every time."""
+    mesh = uniform_mesh(1, {"workers": size}, tuple(range(size)))
+    held = [np.random.default_rng(rank).standard_normal((7, 5)).astype(np.float32) for rank in range(size)]
+    moves = [compiled(spec(float32, (7, 5)), (Partial(),), (REPLICATE,), mesh, rank, algorithm) for rank in range(size)]
+    found = {
+        exchange.result().tobytes() for seed in range(5) for exchange in exchanged(moves, held, seed=seed, lend=True)
+    }
+    assert len(found) == 1
+    np.testing.assert_allclose(np.frombuffer(found.pop(), np.float32).reshape(7, 5), sum(held), rtol=1e-5, atol=1e-6)
+
+
+@given(
+    st.integers(1, 5),
+    st.lists(st.integers(0, 7), min_size=1, max_size=3),
+    st.integers(0, 1000),
+    st.data(),
+)
+@settings(max_examples=cases(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@pytest.mark.usefixtures("_small_chunks")
+def test_moves_in_many_pieces(size: int, shape: list[int], seed: int, data: st.DataObject) -> None:
+    """Between any two placements, uneven ones and single positions too, also when every transfer goes in many pieces."""
+    mesh = uniform_mesh(1, {"workers": size}, tuple(range(size)))
+    weights = st.lists(st.integers(0, 3), min_size=size, max_size=size).map(tuple)
+    ends = st.one_of(
+        st.just(REPLICATE),
+        st.builds(Shard, st.integers(0, len(shape) - 1)),
+        st.builds(Shard, st.integers(0, len(shape) - 1), weights),
+        st.builds(At, st.integers(0, size - 1)),
+    )
+    before = data.draw(st.one_of(ends, st.just(Partial())))
+    array = np.random.default_rng(seed).integers(1, 5, tuple(shape)).astype(np.float64)
+    check_move(array, (before,), (data.draw(ends),), mesh, seed)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("size", [2, 3, 4, 5])
+@pytest.mark.usefixtures("_small_chunks")
+def test_a_fault_reaches_everybody_who_needs_what_is_lacking(algorithm: str, size: int) -> None:
+    """One rank has a fault instead of its contribution: nobody waits for ever, and every rank learns that fault."""
+    mesh = uniform_mesh(1, {"workers": size}, tuple(range(size)))
+    held = [np.ones((7, 5), np.float32)] * size
+    moves = [compiled(spec(float32, (7, 5)), (Partial(),), (REPLICATE,), mesh, rank, algorithm) for rank in range(size)]
+    for bad in range(size):
+        fault = ("WorkerError", f"rank {bad}")
+        values = [None if rank == bad else value for rank, value in enumerate(held)]
+        found = exchanged(moves, values, faults={bad: fault}, seed=bad, lend=True)
+        assert [exchange.fault for exchange in found] == [fault] * size
+
+
+@given(
+    st.lists(st.integers(0, 6), max_size=4).map(lambda sizes: tuple((size, size + size % 4) for size in sizes)),
+    st.integers(1, 60),
+)
+def test_pieces_tile_their_transfer(part: Any, count: int) -> None:
+    """Cut pieces are stretches of memory, in order, that together are the whole, and as many as asked for if there are."""
+    whole = np.arange(int(np.prod(extent(part)))).reshape(extent(part))
+    found = [whole[tuple(slice(a - origin, b - origin) for (a, b), (origin, _) in zip(piece, part, strict=True))]
+             for piece in cut(part, count)]  # fmt: skip
+    np.testing.assert_array_equal(np.concatenate([piece.reshape(-1) for piece in found]), whole.reshape(-1))
+    assert len(found) >= min(count, whole.size)
+    if whole.size:
+        assert max(piece.size for piece in found) <= max(1, -(-2 * whole.size // count))
+
+
+def test_large_transfers_go_in_pieces_of_bounded_size() -> None:
+    """No piece is larger than a slot of shared memory, unless there would be very many."""
+    assert [chunks(n) for n in (0, 1, CHUNK, CHUNK + 1, 10 * CHUNK)] == [1, 1, 1, 2, 10]
+    assert chunks(CHUNK * MAX_CHUNKS * 5) == MAX_CHUNKS
+
+
+@pytest.mark.parametrize("hosts", [1, 2])
+@pytest.mark.parametrize("parts", [1, 2, 3, 8, 9, 64])
+@pytest.mark.parametrize("nbytes", [0, 4, 1 << 12, 1 << 16, 1 << 30])
+def test_the_algorithm_moves_no_more_than_the_textbook_says(hosts: int, parts: int, nbytes: int) -> None:
+    """Large values move twice, whatever the number of workers; a crowd does not send each other every small one."""
+    algorithm = all_reduce_algorithm(nbytes, parts, hosts)
+    assert algorithm in ALGORITHMS
+    if nbytes >= 1 << 16 or parts > CROWD:
+        assert all_reduce_bytes(algorithm, nbytes, parts) == 2 * (parts - 1) * nbytes
+    else:
+        assert all_reduce_bytes(algorithm, nbytes, parts) == parts * (parts - 1) * nbytes
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("size", [2, 3, 5])
+def test_algorithms_move_the_bytes_that_they_are_priced_at(algorithm: str, size: int) -> None:
+    mesh = uniform_mesh(1, {"workers": size}, tuple(range(size)))
+    whole = spec(float32, (size * 4,))
+    moves = [compiled(whole, (Partial(),), (REPLICATE,), mesh, rank, algorithm) for rank in range(size)]
+    assert sum(move.expected(move.awaited) for move in moves) == all_reduce_bytes(algorithm, whole.nbytes, size)
+
+
+def test_one_copy_serves_all_who_need_the_same() -> None:
+    """What several ranks need is sent once, to all of them."""
+    mesh = uniform_mesh(1, {"workers": 4}, tuple(range(4)))
+    move = compiled(spec(float32, (8,)), (Shard(0),), (REPLICATE,), mesh, 2)
+    assert [sending.targets for sending in move.sendings] == [(0, 1, 3)]
+    assert move.collective == "all-gather"
+
+
 def test_a_value_without_dimensions_moves() -> None:
     """Contributions to a scalar, as NumPy's own scalars, are joined on every worker."""
     mesh = uniform_mesh(1, {"workers": 3}, (0, 1, 2))
     moves = [compiled(spec(float32, ()), (Partial("sum"),), (REPLICATE,), mesh, rank) for rank in range(3)]
-    held = [np.float32(rank + 1) for rank in range(3)]
-    sent = {(rank, target): piece for rank in range(3) for target, piece in pieces(moves[rank], held[rank], CPU)}
-    for rank in range(3):
-        arrived = {source: sent[source, rank].reshape(()) for source in range(3) if source != rank}
-        found = assemble(moves[rank], held[rank], arrived, np)
+    for exchange in exchanged(moves, [np.float32(rank + 1) for rank in range(3)]):
+        found = exchange.result()
         assert (found.shape, found.dtype, found) == ((), np.float32, 6)
 
 
@@ -135,6 +296,20 @@ def test_what_a_move_keeps_holds_no_larger_array() -> None:
     mesh = uniform_mesh(1, {"workers": 2}, (0, 1))
     array = np.arange(8, dtype=np.float32)
     move = compiled(spec(float32, (8,)), (REPLICATE,), (Shard(0),), mesh, 0)
-    part = assemble(move, array, {}, np)
+    assert move.local
+    part = local(move, array, np)
     assert part.base is None
     np.testing.assert_array_equal(part, array[:4])
+
+
+def test_a_piece_that_nobody_waits_for_has_no_shape() -> None:
+    """A doubled piece, or one of a stranger, is of no use, and of no harm."""
+    mesh = uniform_mesh(1, {"workers": 2}, (0, 1))
+    move = compiled(spec(float32, (8,)), (Partial(),), (REPLICATE,), mesh, 0)
+    exchange = Exchange(move, np.ones(8, np.float32), None, np, refuse)
+    assert exchange.shape_of(1, 0) == (8,)
+    assert (exchange.shape_of(1, 9), exchange.shape_of(7, 0), exchange.shape_of(0, 0)) == (None, None, None)
+    exchange.arrive(1, 0, np.ones(8, np.float32), [])
+    assert exchange.shape_of(1, 0) is None
+    exchange.fail(1, ("WorkerLost", "too late to matter"))
+    assert exchange.left == 0

@@ -80,9 +80,9 @@ def test_blocks_lie_between_moves() -> None:
     for rank, program in enumerate(programs):
         assert [len(block) for block in program.blocks] == [1, 2]
         (move,) = program.moves
-        assert (move.number, move.reduce, move.shape) == (1, "sum", (4,))
-        assert [t.target for t in move.sends] == [1 - rank]
-        assert [t.source for t in move.receives] == [0, 1]
+        assert (move.number, move.reduce, move.collective, move.wanted) == (1, "sum", "all-reduce", ((0, 4),))
+        assert move.targets == (1 - rank,)
+        assert [portion.sources for portion in move.portions] == [(0, 1)]
 
 
 def test_a_failing_instruction_is_described_as_the_user_wrote_it() -> None:
