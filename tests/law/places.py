@@ -1,6 +1,7 @@
-"""Configs as data, and how they are drawn: meshes of one and two axes, and a rule of any form for some of the signals.
+"""Where programs run, as data, and how that is drawn: workers, alike or not, and a config that uses all there is in one.
 
-Everything drawn is valid for the number of workers that is drawn with it.
+What is drawn is meant to be valid for the number of workers that is drawn with it; what is not is refused with a
+`ConfigError`, and whoever runs it holds it to that. `wild` draws what is valid word by word and seldom as a whole.
 """
 
 from __future__ import annotations
@@ -9,27 +10,68 @@ import itertools
 import math
 from typing import Any, Final, NamedTuple
 
-from gt.config import Config
+import yaml
+
+from gt.config import Config, parse
 from gt.dispatcher.policy import resolve
 from gt.errors import ConfigError
 from gt.placement import uniform_mesh
 
 from .programs import SIGNALS, Draws
 
-AXES: Final = (("data", "model"), ("model", "data"), ("x", "model"), ("data", "y"))
+Plain = dict[str, Any]
 
-FORMS: Final = (*("data_parallel", "tensor_parallel", "shard") * 3, "replicate", "hint")
+FILE: Final = "law.yaml"
+"""What the config of a place is called in errors."""
+OWN: Final = {
+    "data_parallel": "data", "tensor_parallel": "model", "fully_sharded": "data", "sequence_parallel": "model",
+    "pipeline_parallel": "stages", "expert_parallel": "expert",
+}  # fmt: skip
+"""The mesh axis of each strategy."""
+STRATEGIES: Final = (
+    "data_parallel", "tensor_parallel", "shard", "fully_sharded", "data_parallel", "tensor_parallel", "shard",
+    "sequence_parallel", "expert_parallel", "replicate", "auto", "hint",
+)  # fmt: skip
+PATTERNS: Final = ("*", "a*", "b/*", "[ab]", "?", "c/*")
 
 
 class Place(NamedTuple):
-    """Where a program runs. `codec`: every message goes through its bytes."""
+    """Where a program runs.
+
+    `codec`: every message goes through its bytes. `speeds`: how fast each worker says it is, all alike when empty.
+    `reload`: from the second repetition on, this config holds in place of the first.
+    """
 
     workers: int
-    config: dict[str, Any] | None
-    codec: bool
+    config: Plain | None
+    codec: bool = False
+    speeds: tuple[int, ...] = ()
+    reload: Plain | None = None
 
     def __str__(self) -> str:
-        return f"workers={self.workers}, config={self.config!r}{', through bytes' if self.codec else ''}"
+        lines = [f"workers={self.workers}{', through bytes' if self.codec else ''}"]
+        if self.speeds:
+            lines.append(f"speeds={self.speeds}")
+        lines.append(text_of(self.config))
+        if self.reload is not None:
+            lines += ["from the second repetition on:", text_of(self.reload)]
+        return "\n".join(lines)
+
+    @property
+    def deterministic(self) -> int:
+        """Into how many blocks everything is computed; 0 when it need not be the same to the bit."""
+        found = self.config or {}
+        return int(found.get("blocks", 8)) if found.get("deterministic") else 0
+
+
+def text_of(config: Plain | None) -> str:
+    """The file of a config."""
+    return "" if config is None else yaml.safe_dump(config, sort_keys=False, default_flow_style=None, width=200)
+
+
+def read(config: Plain | None) -> Config | None:
+    """The config as a file of it is read."""
+    return None if config is None else parse(text_of(config), FILE)
 
 
 def _pick(draws: Draws, options: Any) -> Any:
@@ -38,22 +80,35 @@ def _pick(draws: Draws, options: Any) -> Any:
 
 def draw_place(draws: Draws) -> Place:
     """Workers and a config for them."""
-    workers = _pick(draws, (2, 4, 3, 5, 4, 3, 2, 1))
+    workers = _pick(draws, (2, 4, 3, 8, 6, 4, 5, 2, 7, 1))
+    config = _config(draws, workers)
+    codec = draws.below(6) == 5
+    speeds: tuple[int, ...] = ()
+    if draws.below(4) == 3:
+        speeds = tuple(_pick(draws, (4, 1, 2, 3, 7)) for _ in range(workers))
+    reload = None  # until a session can be given another config
+    return Place(workers, config, codec, speeds, reload)
+
+
+def _config(draws: Draws, workers: int) -> Plain:
     mesh = _mesh(draws, workers)
     names = [name for name in SIGNALS[:-1] if draws.below(6) != 5]
+    names += [_pick(draws, PATTERNS)] if draws.below(4) == 3 else []
     if not names:
-        return Place(workers, {"mesh": mesh}, codec=False)
-    rules = {name: _rule(draws, mesh) for name in names}
-    for name in names:
+        return {"mesh": mesh}
+    pipeline = _pipeline(draws, mesh) if "stages" in mesh or draws.below(12) == 11 else None
+    rules = {name: _rules(draws, mesh, pipeline) for name in dict.fromkeys(names)}
+    for rule in rules.values():
         if draws.below(3) == 2:
-            rules[name]["backward"] = _pick(draws, names)
-    config: dict[str, Any] = {"mesh": mesh, "sharding_config": rules}
+            first = rule[0] if isinstance(rule, list) else rule
+            first["backward"] = _pick(draws, tuple(rules))
+    config: Plain = {"mesh": mesh, "sharding_config": rules}
     if draws.below(5) == 4 and _fits({"sharding_config": rules}, workers):
         del config["mesh"]
-    return Place(workers, config, codec=draws.below(6) == 5)
+    return config
 
 
-def _fits(config: dict[str, Any], workers: int) -> bool:
+def _fits(config: Plain, workers: int) -> bool:
     """Whether a config without a mesh of its own is valid."""
     try:
         known = Config.from_plain(config)
@@ -65,38 +120,88 @@ def _fits(config: dict[str, Any], workers: int) -> bool:
 
 
 def _mesh(draws: Draws, workers: int) -> dict[str, int]:
-    if draws.below(2):
-        pairs = [(a, b) for a in range(1, workers + 1) for b in range(1, workers + 1) if a * b <= workers]
-        pairs.sort(key=lambda pair: -min(pair) * 10 - pair[0] * pair[1])
-        sizes = _pick(draws, pairs)
-        return dict(zip(_pick(draws, AXES), sizes, strict=True))
-    return {_pick(draws, ("data", "model", "x")): workers - draws.below(min(2, workers))}
+    """One to three axes in any order, whose sizes multiply to the workers or to somewhat fewer."""
+    names = ["data", "model", "stages", "x", "expert"]
+    for at in range(len(names)):  # drawn nothing but zeros, they stay as they are
+        other = at + draws.below(len(names) - at)
+        names[at], names[other] = names[other], names[at]
+    count = _pick(draws, (1, 2, 2, 3))
+    sizes = sorted(
+        (sizes for sizes in itertools.product(range(1, workers + 1), repeat=count) if math.prod(sizes) <= workers),
+        key=lambda sizes: (-math.prod(sizes), -min(sizes)),
+    )
+    likely = sizes[: 3 * count] if draws.below(5) != 4 else sizes
+    return dict(zip(names, _pick(draws, likely), strict=False))
 
 
-def _rule(draws: Draws, mesh: dict[str, int]) -> dict[str, Any]:
-    form = _pick(draws, FORMS)
+def _pipeline(draws: Draws, mesh: dict[str, int]) -> Plain:
+    """The pipeline of a config: all rules for one say the same of its axis, microbatches and schedule."""
+    axis = "stages" if "stages" in mesh else _pick(draws, tuple(mesh))
+    inner = math.prod(list(mesh.values())[list(mesh).index(axis) + 1 :])
+    stages: list[list[int]] = [[] for _ in range(mesh[axis])]
+    for rank in range(math.prod(mesh.values())):
+        stages[rank // inner % mesh[axis]].append(rank)
+    if draws.below(3) == 2:
+        stages.reverse()
+    if len(stages) > 2 and draws.below(3) == 2:
+        stages.pop(draws.below(len(stages)))
+    rule: Plain = {"strategy": "pipeline_parallel", "stages": stages}
+    microbatches = _pick(draws, (None, 2, 4, 3, 1, 2))
+    if microbatches:
+        rule["microbatches"] = microbatches
+    schedule = _pick(draws, (None, "gpipe", "1f1b"))
+    if schedule:
+        rule["schedule"] = schedule
+    if axis != "stages":
+        rule["mesh_axis"] = axis
+    return rule
+
+
+def _rules(draws: Draws, mesh: dict[str, int], pipeline: Plain | None) -> Plain | list[Plain]:
+    """What one signal is given: a rule, or several that speak of different axes."""
+    if pipeline and draws.below(2):
+        first = {**pipeline, "stages": [list(stage) for stage in pipeline["stages"]]}
+    else:
+        first = _rule(draws, mesh)
+    if len(mesh) == 1 or _axis(first) is None or draws.below(3) != 2:
+        return first
+    found, spoken = [first], {_axis(first)}
+    for axis in mesh:
+        strategy = next((name for name, own in OWN.items() if own == axis and name != "pipeline_parallel"), None)
+        if axis not in spoken and draws.below(2):
+            found.append({"strategy": strategy} if strategy else {"strategy": "tensor_parallel", "mesh_axis": axis})
+    return found if len(found) > 1 else first
+
+
+def _axis(rule: Plain) -> str | None:
+    return rule.get("mesh_axis") or OWN.get(rule.get("strategy", ""))
+
+
+def _rule(draws: Draws, mesh: dict[str, int]) -> Plain:
+    form = _pick(draws, STRATEGIES)
     if form == "hint":
-        return {"compile": True}
+        return {"compile": True} if draws.below(2) else {"device": "cpu"}
     if form == "shard":
         return {"shard": {"axis": _pick(draws, (0, 1, 2)), "workers": _block(draws, mesh)}}
-    rule: dict[str, Any] = {"strategy": form}
-    if form == "replicate":
+    rule: Plain = {"strategy": form}
+    if form in ("replicate", "auto"):
         if draws.below(2):
             rule["mesh_axis"] = _pick(draws, tuple(mesh))
         return rule
-    own = {"data_parallel": "data", "tensor_parallel": "model"}[form]
+    own = OWN[form]
     axis = own if own in mesh and draws.below(3) else _pick(draws, tuple(mesh))
     if axis != own:
         rule["mesh_axis"] = axis
-    if form == "data_parallel":
-        if draws.below(2):
-            rule["batch_split"] = mesh[axis]
-        return rule
-    dimension = _pick(draws, (0, 1, None, 2))
-    if dimension is not None:
-        rule["dimension"] = dimension
-    if draws.below(2):
+    if form == "data_parallel" and draws.below(2):
+        rule["batch_split"] = mesh[axis]
+    if form in ("tensor_parallel", "sequence_parallel"):
+        dimension = _pick(draws, (0, 1, None, 2))
+        if dimension is not None:
+            rule["dimension"] = dimension
+    if form == "tensor_parallel" and draws.below(2):
         rule["replicas"] = math.prod(mesh.values()) // mesh[axis]
+    if draws.below(8) == 7:
+        rule["device"] = "cpu"
     return rule
 
 
@@ -114,3 +219,72 @@ def _block(draws: Draws, mesh: dict[str, int]) -> list[int]:
             rank = rank * size + at
         ranks.append(rank)
     return ranks[::-1] if draws.below(2) else ranks
+
+
+# what is valid word by word
+
+
+def wild(draws: Draws) -> Place:
+    """A config in which keys, axes, workers and sizes seldom agree, for any number of workers."""
+    workers = 1 + draws.below(8)
+    names = ("a", "b", "c", "a/b", "a*")
+    rules: dict[str, Any] = {}
+    for name in names[: 1 + draws.below(3)]:
+        several = [_wild_rule(draws, names) for _ in range(_pick(draws, (1, 1, 1, 2, 3)))]
+        rules[name] = several if len(several) > 1 else several[0]
+    config: Plain = {"sharding_config": rules}
+    if draws.below(3):
+        axes = [_pick(draws, ("data", "model", "stages", "expert", "x"))]
+        if draws.below(4):
+            spoken = [rule for rule in rules.values() if isinstance(rule, dict)]
+            axes = list(dict.fromkeys(axis for rule in spoken if (axis := _axis(rule)))) or axes
+        config["mesh"] = {axis: _pick(draws, (2, 1, 3, 4)) for axis in axes}
+    if draws.below(6) == 5:
+        config["deterministic"] = _pick(draws, (True, False))
+    if draws.below(8) == 7:
+        config["blocks"] = _pick(draws, (8, 4, 3, 1))
+    return Place(workers, config)
+
+
+def _wild_rule(draws: Draws, names: tuple[str, ...]) -> Plain:
+    options: dict[str, Any] = {
+        "strategy": (*OWN, "replicate", "auto"),
+        "shard": None,
+        "stages": None,
+        "batch_split": (2, 1, 3, 4),
+        "dimension": (0, 1, 2, 5),
+        "replicas": (1, 2, 3),
+        "microbatches": (2, 1, 3, 8),
+        "schedule": ("gpipe", "1f1b"),
+        "mesh_axis": ("data", "model", "x"),
+        "backward": names,
+        "compile": (True, False),
+        "device": ("cpu", "cuda"),
+    }
+    likely = {"strategy": 11, "shard": 2, "backward": 2, "mesh_axis": 2}
+    rule: Plain = {}
+    for name, values in options.items():
+        if draws.below(12) >= likely.get(name, 1):
+            continue
+        if name == "shard":
+            rule[name] = {
+                "axis": draws.below(4),
+                "workers": sorted({draws.below(6) for _ in range(1 + draws.below(4))}),
+            }
+        elif name == "stages":
+            width = 1 + draws.below(2)
+            rule[name] = [[draws.below(6) for _ in range(width)] for _ in range(1 + draws.below(3))]
+        else:
+            rule[name] = _pick(draws, values)
+    strategy = rule.get("strategy")
+    if strategy == "pipeline_parallel" and "stages" not in rule and draws.below(8):
+        width = 1 + draws.below(2)
+        rule["stages"] = [list(range(n * width, n * width + width)) for n in range(1 + draws.below(3))]
+    if draws.below(4):  # mostly, only what the strategy takes
+        takes = {
+            "data_parallel": ("batch_split",), "tensor_parallel": ("dimension", "replicas"),
+            "sequence_parallel": ("dimension",), "pipeline_parallel": ("stages", "microbatches", "schedule"),
+        }.get(str(strategy), ())  # fmt: skip
+        common = ("strategy", "mesh_axis", "backward", "compile", "device", *(("shard",) if not strategy else ()))
+        rule = {key: value for key, value in rule.items() if key in (*common, *takes)}
+    return rule or {"compile": True}

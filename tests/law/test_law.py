@@ -1,30 +1,52 @@
-"""The law: random programs under random configs, on one to five workers, see what one worker sees, and NumPy.
+"""The law: random programs under random configs, on one to eight workers, see what one worker sees, and NumPy.
 
-What is drawn and how it is judged is in `programs.py`, `places.py`, `meaning.py` and `running.py`. A seed that fails
-here is replayed by `PYTHONPATH=tests python -m law SEED 1`.
+What is drawn and how it is judged is in `programs.py`, `places.py`, `meaning.py` and `running.py`; `test_checker.py` says
+that it can fail, `test_found.py` what it found.
 """
 
 from __future__ import annotations
 
 import pytest
 from effort import PROVED, cases
-from law.__main__ import case
+from law.__main__ import case, wild_case
+from law.places import Place
+from law.programs import Program
 from law.running import Discarded, assert_law
 
-SEEDS = cases(160)
-BATCHES = [range(start, min(start + 10, SEEDS)) for start in range(0, SEEDS, 10)]
+HELD = "programs under a config, on one to eight workers"
+REFUSED = "configs that cannot be, refused with a clear error"
 
 
-@pytest.mark.parametrize("seeds", BATCHES, ids=lambda seeds: f"{seeds[0]}-{seeds[-1]}")
+def batches(seeds: int, size: int) -> list[range]:
+    """The seeds from 0 up, so many to a test."""
+    return [range(start, min(start + size, seeds)) for start in range(0, seeds, size)]
+
+
+def name(seeds: range) -> str:
+    return f"{seeds[0]}-{seeds[-1]}"
+
+
+def holds(program: Program, places: list[Place], replay: str) -> None:
+    """Hold a program to the law; a failure says how to see it again."""
+    try:
+        for refusal in assert_law(program, places):
+            PROVED[REFUSED if refusal else HELD] += 1
+    except Discarded:
+        return
+    except Exception as error:
+        error.add_note(f"replay: PYTHONPATH=tests python -m law {replay} --reduce\n{program}")
+        raise
+
+
+@pytest.mark.parametrize("seeds", batches(cases(200), 10), ids=name)
 def test_annotations_never_change_values(seeds: range) -> None:
     """Whatever a program computes, and wherever its config puts that, it sees the same values and leaves nothing."""
     for seed in seeds:
-        program, places = case(seed)
-        try:
-            assert_law(program, places)
-        except Discarded:
-            continue
-        except Exception as error:
-            error.add_note(f"seed {seed}\n{program}\n" + "\n".join(map(str, places)))
-            raise
-        PROVED["programs under a config, on one to five workers"] += len(places)
+        holds(*case(seed), f"{seed} 1")
+
+
+@pytest.mark.parametrize("seeds", batches(cases(100), 20), ids=name)
+def test_a_config_holds_or_is_refused_with_one_clear_error(seeds: range) -> None:
+    """What does not fit together is refused, naming line and key and what would do; never an assertion or a wait."""
+    for seed in seeds:
+        holds(*wild_case(seed), f"{seed} 1 --wild")

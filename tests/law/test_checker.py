@@ -1,0 +1,94 @@
+"""The checker of the law can fail: with a mistake planted in the rules or in an exchange, drawn programs find it.
+
+Each of these is a mistake that somebody has made somewhere: what it would take is one line.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable
+
+import pytest
+from law.__main__ import case, failure, smallest
+
+from gt.dispatcher import rules
+from gt.dispatcher.rules import Row
+from gt.placement import REPLICATE, Partial
+from gt.worker import exchange
+
+SEEDS = 200
+"""Among the first that many programs each mistake is found."""
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+
+
+def _lost(op: str, partial: str) -> Plant:
+    return lambda patch: patch.setitem(rules._LOST, op, Partial(partial))
+
+
+def _passing(op: str, *patterns: str) -> Plant:
+    return lambda patch: patch.setitem(rules.PASSING, op, (("sum",), patterns))
+
+
+def _rule(family: str, change: Callable[[Row], Iterable[Row]]) -> Plant:
+    right = rules.RULES[family]
+    return lambda patch: patch.setitem(
+        rules.RULES, family, lambda case: itertools.chain.from_iterable(map(change, right(case)))
+    )
+
+
+def _whole_without_adding(row: Row) -> Iterable[Row]:
+    """A cut through what is contracted, as if each worker had the whole product."""
+    yield Row((REPLICATE,), row.inputs) if row.outputs == (Partial("sum"),) else row
+
+
+def _no_reduction(patch: pytest.MonkeyPatch) -> None:
+    """Of the contributions to one part the first is taken for the value."""
+    patch.setattr(exchange, "reducer", lambda operation, xp: lambda first, later: first)
+
+
+def _equal_cuts(row: Row) -> Iterable[Row]:
+    """Along an axis that is read in steps each worker has the part that it needs."""
+    yield row
+    if all(placement == REPLICATE for placement in row.inputs[:1]):
+        yield Row(row.outputs, (row.outputs[0], *row.inputs[1:]))
+
+
+MISTAKES: dict[str, Plant] = {
+    "the largest of parts, as a sum": _lost("max", "sum"),
+    "a replicated value beside a partial sum": _passing("add", "PP", "PR", "RP"),
+    "a function of partial sums, as if it were linear": _passing("unary", "P"),
+    "a softmax of each part": lambda patch: patch.setitem(rules.RULES, "softmax", rules.RULES["unary"]),
+    "a cut through what is contracted, as the whole": _rule("matmul", _whole_without_adding),
+    "a slice of each part": _rule("slice", _equal_cuts),
+    "an all-reduce that adds nothing": _no_reduction,
+}
+
+
+def first_found() -> tuple[int, BaseException] | None:
+    """The first seed of which some case fails."""
+    for seed in range(SEEDS):
+        program, places = case(seed)
+        for place in places:
+            error = failure(program, place)
+            if error is not None:
+                return seed, error
+    return None
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_planted_mistake_is_found(mistake: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wrong values, or a failure on a worker: no planted mistake goes unseen."""
+    MISTAKES[mistake](monkeypatch)
+    assert first_found() is not None, f"{mistake} was not found in {SEEDS} programs"
+
+
+def test_what_is_found_is_made_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A failing program shrinks to the few steps that it takes, on one place, and still fails."""
+    _no_reduction(monkeypatch)
+    seed, _ = first_found() or pytest.fail("nothing was found")
+    program, places = case(seed)
+    place = next(place for place in places if failure(program, place) is not None)
+    small, _ = smallest(program, place)
+    assert len(small.setup) + len(small.body) <= min(5, len(program.setup) + len(program.body))
+    assert small.repeats == 1
