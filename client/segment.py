@@ -28,6 +28,8 @@ MAX_DEFINED: Final = 1 << 16
 MAX_FREED: Final = 1 << 14
 """Deaths that one message tells of."""
 ID_BITS: Final = 40
+PUTS: Final = 1 << ID_BITS - 1
+"""Of a builder's ids this many, the first, are for puts: what is not in the segment under way has an id before its base."""
 """Each builder hands out ids from a range of its own, 2**40 long."""
 
 
@@ -110,6 +112,8 @@ class Owner(Protocol):
     """What a builder needs of its session."""
 
     definitions: Definitions
+    flush_length: int
+    """Instructions after which a new builder flushes by itself."""
     orphans: list[int]
     """Dead tensors of builders that are gone themselves; whoever flushes next frees them."""
 
@@ -146,12 +150,15 @@ class Builder:
     """
 
     __slots__ = (
-        "__weakref__", "base", "busy", "claimed", "dead", "foreign", "inputs", "lock", "record", "scalars", "session",
+        "__weakref__", "base", "busy", "claimed", "dead", "foreign", "inputs", "length", "lock", "puts", "record",
+        "scalars", "session",
     )  # fmt: skip
 
     def __init__(self, session: Owner, number: int, lock: Lock) -> None:
         self.session = session
-        self.base = number << ID_BITS
+        self.puts = number << ID_BITS
+        self.base = self.puts + PUTS
+        self.length = session.flush_length
         self.dead: list[int] = []
         self.record: list[tuple[Any, ...]] = []
         """For each instruction its signature and, for each tensor operand, the output that it is (or ~slot of an input)."""
@@ -193,7 +200,7 @@ class Builder:
             raise
         finally:
             self.busy = False
-        if len(record) >= FLUSH_LENGTH:
+        if len(record) >= self.length:
             self.flush()
         return value
 
@@ -219,7 +226,7 @@ class Builder:
             raise
         finally:
             self.busy = False
-        if len(record) >= FLUSH_LENGTH:
+        if len(record) >= self.length:
             self.flush()
         return value
 
@@ -245,7 +252,7 @@ class Builder:
             raise
         finally:
             self.busy = False
-        if len(record) >= FLUSH_LENGTH:
+        if len(record) >= self.length:
             self.flush()
         return value
 
@@ -286,10 +293,9 @@ class Builder:
         return True
 
     def allocate(self, spec: Spec) -> Value:
-        """The value of a tensor that comes from outside (a put). The caller has flushed, so ids and the stream stay in order."""
-        assert not self.record, "a put comes between segments"
-        value = Value(self, self.base, spec)
-        self.base += 1
+        """The value of a tensor that comes from outside (a put). Its id lies before those of all results."""
+        value = Value(self, self.puts, spec)
+        self.puts += 1
         return value
 
     def flush(self) -> None:

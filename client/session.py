@@ -24,11 +24,14 @@ import numpy as np
 
 from gt import messages as m
 from gt.errors import GTError, SessionError
+from gt.instruction import MAX_INSTRUCTIONS
 from gt.spec import Spec, pack_spec, spec, unpack_spec
 
-from .segment import Builder, Definitions, Value
+from .segment import FLUSH_LENGTH, Builder, Definitions, Value
 
 log: Final = logging.getLogger("gt")
+PATIENCE: Final = 8
+"""So many times longer a segment may lie idle that is one step of a pipeline."""
 IDLE_FLUSH: Final = 0.25
 """Seconds after which the keeper flushes what a thread has gathered and left."""
 SILENCE: Final = 15.0
@@ -194,7 +197,8 @@ class Session:
         self.heard = time.monotonic()
         self.welcomed = False
         self.configured: Future | None = None
-        self.config: Any = None
+        self.flush_length = FLUSH_LENGTH
+        self._config: Any = None
         """The session's own sharding config (a `gt.config.Config`), to notice slips in the names of signals."""
         self.mentioned: set[str] = set()
         self._close = close
@@ -245,7 +249,6 @@ class Session:
         array = np.ascontiguousarray(array).reshape(array.shape)
         known = spec(as_dtype(array.dtype), array.shape)
         mine = builder()
-        mine.flush()
         with self.exclusive():
             value = mine.allocate(known)
             self.sent += 1
@@ -304,6 +307,20 @@ class Session:
             self.facts.update(future.result())
         finally:
             self.configured = None
+
+    @property
+    def config(self) -> Any:
+        """The sharding config that this session gave, if any."""
+        return self._config
+
+    @config.setter
+    def config(self, config: Any) -> None:
+        # forward and backward of a pipelined step must lie in one segment, or its microbatches cannot alternate
+        self._config = config
+        piped = config is not None and config.pipelined
+        self.flush_length = MAX_INSTRUCTIONS if piped else FLUSH_LENGTH
+        for each in list(self.builders):
+            each.length = self.flush_length
 
     def mention_slips(self, path: tuple[str, ...]) -> None:
         """Say once that a signal has nearly the name of a rule: it is ignored, as unknown ones are, but hardly meant to be."""
@@ -452,17 +469,24 @@ class Session:
 
 
 def _keep(session: Session, stop: threading.Event) -> None:
-    """The keeper: flush what has lain idle for a round, hear what has arrived, give a sign of life."""
+    """The keeper: flush what has lain idle for a round, hear what has arrived, give a sign of life.
+
+    A segment that may not be cut at its length is not cut by a pause of the program either, unless that is a long one.
+    """
     seen: WeakKeyDictionary[Builder, tuple[int, int]] = WeakKeyDictionary()
+    rounds = 0
     while not stop.wait(IDLE_FLUSH) and session.failure is None:
+        rounds += 1
         for each in list(session.builders):
             state = (each.base, len(each.record) + len(each.dead))
-            if state[1] and seen.get(each) == state and each.lock.acquire(blocking=False):
+            patient = each.length > FLUSH_LENGTH and rounds % PATIENCE
+            if state[1] and seen.get(each) == state and not patient and each.lock.acquire(blocking=False):
                 try:
                     each.flush_from_outside()
                 finally:
                     each.lock.release()
-            seen[each] = state
+            if not patient:
+                seen[each] = state
         with session.exclusive():
             if session.orphans:
                 session.orphans, orphans = [], session.orphans

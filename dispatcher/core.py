@@ -49,6 +49,8 @@ MAX_SEGMENTS: Final = 1 << 14
 """Definitions of one session; a client drops its own long before."""
 MAX_WAITING: Final = 1 << 28
 """Bytes of one client's puts that may wait here, besides one that may be as large as a frame."""
+MAX_REASONS: Final = 100
+"""Different reasons that are counted for one session."""
 MAX_ID: Final = 1 << 63
 """Tensor ids lie below; so they fit every integer that carries them."""
 WORKER_TIMEOUT: Final = 10.0
@@ -588,6 +590,8 @@ class Core:
         for (offset, index), home in zip(planned.plan.survivors, planned.survivors, strict=True):
             client.table[run.base + offset] = Entry(values[index], mesh.number, home)
         self._finish(client, run)
+        if planned.hindered and (planned.hindered in client.gpipe or len(client.gpipe) < MAX_REASONS):
+            client.gpipe[planned.hindered] += 1
         self.counters.runs += 1
         self.counters.instructions += len(planned.plan.instructions)
 
@@ -802,7 +806,7 @@ class Core:
             "fetches": counters.fetches,
             "puts": counters.puts,
             "session": {"tensors": len(client.table), "segments": len(client.segments), "plans_made": client.made,
-                        "plan_hits": client.hits, "queued": len(client.queue)},
+                        "plan_hits": client.hits, "queued": len(client.queue), "gpipe": dict(client.gpipe)},
         }  # fmt: skip
 
 

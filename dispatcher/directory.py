@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -55,6 +55,8 @@ class Client:
     credited: int = 0
     inflight: deque[tuple[int, int]] = field(default_factory=deque)
     """(position in the client's stream of runs and puts, order) of what the workers may not have finished."""
+    gpipe: Counter[str] = field(default_factory=Counter)
+    """Runs that could not be 1f1b, by the reason."""
     made: int = 0
     hits: int = 0
 

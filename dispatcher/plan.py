@@ -1,485 +1,435 @@
 """The planner: from a segment and where its inputs are to a plan. A pure function; its results are cached by the core.
 
-Instruction by instruction, and for each mesh axis apart, it takes the cheapest legal row (`rules.py`) by the cost of the
-moves that the row needs (`cost.py`), honouring what the signal asks (`policy.py`). What that means:
+Instruction by instruction it takes the best legal choice (`choice.py`), remembered by what the choice may depend on, and
+puts moves before the instruction where operands are elsewhere. What that means:
 
 * A *parameter* is an input that was marked at creation, or what followed from one. The first rule that meets it places
   it and becomes its claim: the new placement is its home from then on. Everything else is an *activation*.
 * What is computed element-wise from one parameter, in its shape, goes where the parameter is.
 * A value that outlives the plan is never partial: its contributions are reduced at the end of the plan.
 * An unasked-for shard is avoided when it saves no traffic, so a program without rules stays as it is.
+* Under a pipeline rule the mesh gets an axis in time (`gt/schedule.py`), to which the same rows apply.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
-from gt.infer import Attributes
-from gt.instruction import INPUT, MOVE, OUTPUT, SCALAR, Instruction, Plan, Segment, ref
-from gt.ops import OPS
-from gt.placement import REPLICATE, Layout, Mesh, Partial, Placement, Replicate, Shard
+from gt.instruction import INPUT, MOVE, OUTPUT, SCALAR, Instruction, Pipeline, Plan, Segment, ref
+from gt.placement import REPLICATE, Layout, Mesh, Placement, Shard
+from gt.schedule import hindrance, turns
 from gt.spec import Spec
 
-from .cost import IMPOSSIBLE, LATENCY, move_cost
-from .policy import Policy, Wish
-from .rules import Cut, Row, reshape_aligned, rows
+from .choice import (
+    DATA,
+    PARAMETER,
+    Choice,
+    Owner,
+    Question,
+    Stages,
+    State,
+    batch_dimension,
+    choices,
+    parameter_placement,
+    path,
+    whole,
+)
+from .cost import Speeds, move_seconds, speeds_of
+from .policy import Policy, Wish, Wishes
+from .stages import stages_of
 
-ELEMENTWISE: Final = frozenset({"unary", "cast", "binary", "where", "tag", "follow"})
-RELAYOUT: Final = frozenset({"reshape", "permute", "expand", "slice", "cat"})
-"""Ops that move dimensions about: their results follow their operands, whatever the signal would rather have."""
-TWO_STEP: Final = 64 << 10
-"""Bytes from which an all-reduce over more than two workers goes as reduce-scatter and all-gather."""
-MAX_MEMO: Final = 1 << 12
+MAX_MEMO: Final = 1 << 14
+NOWHERE: Final = -1
+"""The layout of a run-time scalar."""
 
 
 class Home(NamedTuple):
-    """Where a tensor lives between plans, whether it is a parameter, and whether a rule has claimed it."""
+    """Where a tensor lives between plans, whether it is a parameter, whether a rule has claimed it, and what it comes from."""
 
     layout: Layout
     param: bool = False
     claimed: bool = False
+    origin: int = DATA
 
 
 class Planned(NamedTuple):
-    """A plan, and the homes of its survivors (in their order) and of all its inputs after it."""
+    """A plan, and the homes of its survivors (in their order) and of all its inputs after it.
+
+    `hindered` says why what was asked to run as 1f1b runs as gpipe.
+    """
 
     plan: Plan
     survivors: tuple[Home, ...]
     inputs: tuple[Home, ...]
+    hindered: str = ""
+
+
+class Decision(NamedTuple):
+    """A `Choice` with layouts and states by their numbers."""
+
+    operands: tuple[int, ...]
+    results: tuple[int, ...]
+    asked: tuple[int, ...]
+    states: tuple[int, ...]
+    seconds: float
+
+
+class Tables:
+    """Everything that was ever chosen on one mesh: layouts and states by number, and choices by what they depend on."""
+
+    def __init__(self, mesh: Mesh, speeds: Speeds, stages: Stages, timed: bool) -> None:
+        self.mesh = mesh
+        self.speeds = speeds
+        self.stages = stages
+        self.timed = timed
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget everything; numbers given before mean nothing any more."""
+        self.layouts: list[Layout] = []
+        self.layout_numbers: dict[Layout, int] = {}
+        self.states: list[State] = []
+        self.state_numbers: dict[State, int] = {}
+        self.keys: dict[Any, int] = {}
+        self.decisions: dict[tuple[int, ...], tuple[Decision, ...]] = {}
+        self.copies: dict[tuple[int, int], tuple[int, tuple[int, ...]]] = {}
+
+    def layout(self, layout: Layout) -> int:
+        """The number of a layout."""
+        found = self.layout_numbers.get(layout)
+        if found is None:
+            found = self.layout_numbers[layout] = len(self.layouts)
+            self.layouts.append(layout)
+        return found
+
+    def state(self, state: State) -> int:
+        """The number of a state."""
+        found = self.state_numbers.get(state)
+        if found is None:
+            found = self.state_numbers[state] = len(self.states)
+            self.states.append(state)
+        return found
+
+    def key(self, instruction: Instruction, results: tuple[Spec, ...], kinds: str) -> int:
+        """The number of everything about an instruction but its tensors."""
+        key = (instruction.op, tuple(instruction.attributes.values()), results, kinds)
+        found = self.keys.get(key)
+        if found is None:
+            found = self.keys[key] = len(self.keys)
+        return found
+
+    def copied(self, state: int, layout: int) -> tuple[int, tuple[int, ...]]:
+        """The state of a value after it was moved to a layout, and the layouts on the way from the nearest copy."""
+        found = self.copies.get((state, layout))
+        if found is None:
+            old, target = self.states[state], self.layouts[layout]
+            source = min(old.copies, key=lambda copy: self.seconds(old.spec, copy, target))
+            steps = [step for step in path(old.spec, source, target, self.mesh, self.timed) if step not in old.copies]
+            new = self.state(old._replace(copies=(*old.copies, *steps)))
+            found = self.copies[state, layout] = (new, (self.layout(source), *map(self.layout, steps)))
+        return found
+
+    def seconds(self, spec: Spec, before: Layout, after: Layout) -> float:
+        """What moving a value costs, axis by axis."""
+        total = 0.0
+        for axis, (old, new) in enumerate(zip(before, after, strict=True)):
+            total += move_seconds(old, new, spec.nbytes, self.mesh.sizes[axis], self.speeds.links[axis])
+        return total
+
+    def decide(self, question: Question) -> tuple[Decision, ...]:
+        """The choices for a question, by number."""
+        return tuple(
+            self._numbered(choice, question) for choice in choices(question, self.mesh, self.speeds, self.stages)
+        )
+
+    def _numbered(self, choice: Choice, question: Question) -> Decision:
+        states = (
+            self.state(State(spec, layout, (layout,), choice.origin, choice.owner, choice.batch))
+            for spec, layout in zip(question.results, choice.results, strict=True)
+        )
+        return Decision(
+            tuple(NOWHERE if layout is None else self.layout(layout) for layout in choice.operands),
+            tuple(map(self.layout, choice.results)),
+            tuple(map(self.layout, choice.asked)),
+            tuple(states),
+            choice.seconds,
+        )
 
 
 @dataclass
 class Planner:
-    """Plans for one session: its mesh, its policy, and a memo of choices already made. No other state."""
+    """Plans for one session: its mesh, its policy, and tables of choices already made. No other state."""
 
     mesh: Mesh
     policy: Policy
-    rows_seen: dict[Any, tuple[Row, ...]] = field(default_factory=dict)
-    choices: dict[Any, tuple[Placement | None, ...]] = field(default_factory=dict)
+    speeds: Speeds | None = None
+    tables: Tables = field(init=False)
+    timed: Tables = field(init=False)
+
+    def __post_init__(self) -> None:
+        speeds = self.speeds or speeds_of(self.mesh.sizes, [{}] * len(self.mesh.members))
+        self.speeds, stages = speeds, self.policy.stages()
+        self.tables = self.timed = Tables(self.mesh, speeds, stages, timed=False)
+        if self.policy.microbatches > 1:
+            in_memory = replace(speeds, links=(*speeds.links, speeds.links[-1]))
+            self.timed = Tables(self.mesh.timed(self.policy.microbatches), in_memory, stages, timed=True)
 
     def plan(self, segment: Segment, homes: tuple[Home, ...]) -> Planned:
         """Place every value of `segment`, whose inputs are at `homes`."""
-        return _Pass(self, segment, homes).run()
-
-    def candidates(
-        self, instruction: Instruction, operands: tuple[Spec | str, ...], results: tuple[Spec, ...], cut: Cut
-    ) -> Any:
-        """The legal rows, memoised."""
-        key = (instruction.op, tuple(instruction.attributes.values()), operands, results, cut)
-        found = self.rows_seen.get(key)
-        if found is None:
-            if len(self.rows_seen) > MAX_MEMO:
-                self.rows_seen.clear()
-            found = self.rows_seen[key] = rows(instruction.op, instruction.attributes, operands, results, cut)
-        return found
+        piped = any(
+            wish is not None and wish.strategy == "pipeline_parallel"
+            for tag in segment.tags
+            for wish in self.policy.wishes(tag.signal)
+        )
+        tables = self.timed if piped else self.tables
+        if len(tables.decisions) > MAX_MEMO:
+            tables.clear()
+        return Pass(self.policy, tables, segment, homes, piped).run()
 
 
-@dataclass
-class _Owner:
-    """The parameter that a value follows: its spec, and where it is now."""
-
-    spec: Spec
-    layout: Layout
-    claimed: bool
+BATCH: Final = Wish("data_parallel", "<pipeline>")
+"""What a pipeline rule asks for on the axis in time: activations cut along their first dimension."""
 
 
-class _Pass:
-    """One planning pass. `at[r]` is the plan's reference for the segment's reference r and `copies[r]` all its layouts."""
+class Pass:
+    """One planning pass: states of all values by the segment's reference, and the plan as far as it is made."""
 
-    def __init__(self, planner: Planner, segment: Segment, homes: tuple[Home, ...]) -> None:
-        self.planner = planner
-        self.mesh = planner.mesh
+    def __init__(
+        self, policy: Policy, tables: Tables, segment: Segment, homes: tuple[Home, ...], piped: bool,
+        script: Sequence[int] = (),
+    ) -> None:  # fmt: skip
+        self.policy = policy
+        self.tables = tables
         self.segment = segment
-        self.homes = list(homes)
+        self.homes = homes
+        self.script = script
+        """For each instruction which of its choices to take; the best where nothing is said."""
         self.values: list[Spec] = []
-        self.layouts: list[Layout] = []
+        self.placed: list[int] = []
         self.instructions: list[Instruction] = []
-        self.copies: dict[int, dict[Layout, int]] = {}
-        self.current: dict[int, Layout] = {}
-        self.owners: dict[int, _Owner] = {}
-        self.weights: set[int] = set()
+        self.states: dict[int, int] = {}
+        self.references: dict[int, dict[int, int]] = {}
+        """For each value its copies: by the layout's number the plan's reference."""
+        self.unclaimed: set[int] = set()
+        self.backward = False
+        self.time: Layout = (REPLICATE,) if tables.timed else ()
         for index, home in enumerate(homes):
-            r = ref(INPUT, index)
-            self.current[r] = home.layout
-            self.copies[r] = {home.layout: r}
-            if home.param:
-                self.owners[r] = _Owner(segment.inputs[index], home.layout, home.claimed)
-                self.weights.add(r)
+            r, layout = ref(INPUT, index), (*home.layout, *self.time)
+            spec = segment.inputs[index]
+            owner = Owner(spec, layout, home.claimed) if home.param else None
+            origin = PARAMETER if home.param else home.origin
+            self.states[r] = tables.state(State(spec, layout, (layout,), origin, owner, batch_dimension(spec, origin)))
+            self.references[r] = {tables.layout(layout): r}
+            if home.param and not home.claimed:
+                self.unclaimed.add(r)
+        self.wishes = [self.wished(tag.signal, tag.phase == "backward") for tag in segment.tags]
+        self.wish_keys = [tables.keys.setdefault(wishes, len(tables.keys)) for wishes in self.wishes]
+        self.forgets = any(wish is not None and wish.strategy == "fully_sharded" for w in self.wishes for wish in w)
+        self.piped = piped
+        self.stages = self.staged() if piped else None
+
+    def wished(self, signal: tuple[str, ...], backward: bool) -> Wishes:
+        """What a signal asks for on each axis, that in time among them."""
+        wishes = self.policy.wishes(signal, backward=backward)
+        if not self.tables.timed:
+            return wishes
+        piped = any(wish is not None and wish.strategy == "pipeline_parallel" for wish in wishes)
+        return (*wishes, BATCH if piped else None)
+
+    def staged(self) -> list[int | None]:
+        """The position of the pipeline's axis for each instruction that a rule puts on a stage."""
+        states = {r: self.tables.states[number] for r, number in self.states.items()}
+        return stages_of(self.segment, self.policy, states)
 
     def run(self) -> Planned:
-        for instruction in self.segment.instructions:
-            self.place(instruction)
-        survivors, homes = [], []
-        for number in self.segment.survivors:
-            r = ref(OUTPUT, number)
-            whole = _whole(self.current[r])
-            final = self.moved(r, whole, self.segment_tag(r))
-            survivors.append((number, final >> 2))
-            owner = self.owners.get(r)
-            follows = owner is not None and owner.spec is self.segment.values[number]
-            homes.append(Home(whole, follows, follows and owner is not None and owner.claimed))
-        rehomed = []
-        for index, home in enumerate(self.homes):
-            r = ref(INPUT, index)
-            if self.current[r] != home.layout:
-                rehomed.append((index, self.copies[r][self.current[r]] >> 2))
-            owner = self.owners.get(r)
-            self.homes[index] = Home(self.current[r], home.param, owner.claimed if owner else home.claimed)
-        plan = Plan(
-            self.mesh.number,
-            self.segment.inputs,
-            tuple(next(iter(self.copies[ref(INPUT, i)])) for i in range(len(self.homes))),
-            self.segment.kinds,
-            self.segment.tags,
-            tuple(self.instructions),
-            tuple(self.values),
-            tuple(self.layouts),
-            tuple(survivors),
-            tuple(rehomed),
+        for index, instruction in enumerate(self.segment.instructions):
+            self.place(index, instruction)
+        return self.finish()
+
+    def place(self, index: int, instruction: Instruction) -> None:
+        """Put one instruction into the plan, with the moves that it needs."""
+        tables, states, references = self.tables, self.states, self.references
+        inputs, tag = instruction.inputs, instruction.tag
+        if self.forgets and not self.backward and self.segment.tags[tag].phase == "backward":
+            self.forget()
+        if self.unclaimed:
+            self.claim(index, instruction)
+        values = self.segment.values
+        results = tuple([values[n] for n in instruction.outputs])
+        kinds = "".join([self.segment.kinds[r >> 2] for r in inputs if r & 3 == SCALAR])
+        stage = -1 if self.stages is None or self.stages[index] is None else self.stages[index]
+        backward = self.segment.tags[tag].phase == "backward"
+        key = (
+            tables.key(instruction, results, kinds), self.wish_keys[tag] if not backward else ~self.wish_keys[tag], stage,
+            *[NOWHERE if r & 3 == SCALAR else states[r] for r in inputs],
+        )  # fmt: skip
+        decisions = tables.decisions.get(key)  # type: ignore[arg-type]
+        if decisions is None:
+            decisions = tables.decisions[key] = tables.decide(self.question(index, instruction, results))  # type: ignore[index]
+        script = self.script
+        decision = decisions[min(script[index], len(decisions) - 1) if script else 0]
+        read = []
+        for r, layout in zip(inputs, decision.operands, strict=True):
+            if layout == NOWHERE:
+                read.append(r)
+            else:
+                found = references[r].get(layout)
+                read.append(self.moved(r, layout, tag) if found is None else found)
+        first = len(self.values)
+        self.instructions.append(
+            Instruction(instruction.op, range(first, first + len(results)), tuple(read), instruction.attributes, tag)
         )
-        return Planned(plan, tuple(homes), tuple(self.homes))
-
-    def segment_tag(self, reference: int) -> int:
-        """The tag of the instruction that made a segment's output."""
-        for instruction in self.segment.instructions:
-            if reference >> 2 in instruction.outputs:
-                return instruction.tag
-        return 0
-
-    # one instruction
-
-    def place(self, instruction: Instruction) -> None:
-        operands = tuple(self.segment.operand(r) for r in instruction.inputs)
-        results = tuple(self.segment.values[n] for n in instruction.outputs)
-        tag = self.segment.tags[instruction.tag]
-        wishes = self.planner.policy.wishes(tag.signal, backward=tag.phase == "backward")
-        self.claim(instruction, wishes)
-        tensors = [r for r in instruction.inputs if r & 3 != SCALAR]
-        owner = self.owner_of(instruction, tensors, results)
-        weight = bool(tensors) and all(r in self.weights for r in tensors)
-        forced: list[Placement | None] = [None] * len(self.mesh.sizes)
-        for axis, wish in enumerate(wishes):
-            forced[axis] = self.forced(instruction, results[0], axis, wish, weight)
-        if owner is not None:
-            forced = list(owner.layout)
-        columns = [
-            self.choose(instruction, operands, results, axis, forced[axis], wishes[axis], weight)
-            for axis in range(len(self.mesh.sizes))
-        ]
-        # a run-time scalar is nowhere: its target is never asked for
-        targets = [tuple(column[1][i] or REPLICATE for column in columns) for i in range(len(operands))]
-        outputs = [tuple(column[0][n] for column in columns) for n in range(len(results))]
-        if instruction.op == "reshape" and not self.aligned(operands, results, targets, outputs):
-            targets = [self.mesh.replicated]
-            outputs = [self.mesh.replicated]
-        inputs = tuple(
-            self.moved(r, layout, instruction.tag) if isinstance(operand, Spec) else r
-            for r, operand, layout in zip(instruction.inputs, operands, targets, strict=True)
-        )
-        self.append(instruction.op, inputs, instruction.attributes, instruction.tag, results, outputs)
-        first = len(self.values) - len(results)
+        self.values += results
+        self.placed += decision.results
         for offset, number in enumerate(instruction.outputs):
             r = ref(OUTPUT, number)
-            made = ref(OUTPUT, first + offset)
-            self.copies[r] = {outputs[offset]: made}
-            self.current[r] = outputs[offset]
-            if weight or (instruction.op == "tag" and instruction.attributes["param"]):
-                self.weights.add(r)
-            self.settle(r, results[offset], forced, instruction)
-            if owner is not None:
-                self.owners[r] = owner
-            elif instruction.op == "tag" and instruction.attributes["param"]:
-                claimed = any(wish is not None for wish in wishes)
-                whole = _whole(
-                    self.current[r]
-                )  # what follows a parameter goes where it is, and nothing can go to a partial
-                self.moved(r, whole, instruction.tag)
-                self.current[r] = whole
-                self.owners[r] = _Owner(results[offset], self.current[r], claimed)
+            references[r] = {decision.results[offset]: ref(OUTPUT, first + offset)}
+            states[r] = decision.states[offset]
+            if decision.asked[offset] != decision.results[offset]:
+                self.settle(r, decision.asked[offset], tag)
+        if instruction.op == "tag" and instruction.attributes["param"]:
+            owner = tables.states[states[r]].owner
+            if owner is not None and not owner.claimed:
+                self.unclaimed.add(r)
 
-    def settle(self, r: int, result: Spec, forced: list[Placement | None], instruction: Instruction) -> None:
-        """Move a result to where it is asked to be, when no row left it there."""
-        now = self.current[r]
-        asked = tuple(
-            placement if placement is not None and _fits(placement, result) else now[axis]
-            for axis, placement in enumerate(forced)
+    def question(self, index: int, instruction: Instruction, results: tuple[Spec, ...]) -> Question:
+        """What there is to choose for an instruction."""
+        states, tables = self.states, self.tables
+        operands = tuple(
+            self.segment.kinds[r >> 2] if r & 3 == SCALAR else tables.states[states[r]] for r in instruction.inputs
         )
-        if asked != now:
-            self.moved(r, asked, instruction.tag)
-            self.current[r] = asked
+        return Question(
+            instruction.op, instruction.attributes, operands, results, self.wishes[instruction.tag],
+            self.stages[index] if self.stages else None, self.segment.tags[instruction.tag].phase == "backward",
+        )  # fmt: skip
 
-    def claim(self, instruction: Instruction, wishes: tuple[Wish | None, ...]) -> None:
-        """Give every unclaimed parameter among the inputs the placement that its signal asks for."""
+    # values that move
+
+    def moved(self, r: int, layout: int, tag: int) -> int:
+        """The plan's reference to a value in a layout in which there is no copy of it yet."""
+        self.states[r], (source, *steps) = self.tables.copied(self.states[r], layout)
+        references = self.references[r]
+        at = references[source]
+        spec = self.tables.states[self.states[r]].spec
+        for step in steps:
+            self.instructions.append(Instruction(MOVE, range(len(self.values), len(self.values) + 1), (at,), {}, tag))
+            at = references[step] = ref(OUTPUT, len(self.values))
+            self.values.append(spec)
+            self.placed.append(step)
+        return references[layout]
+
+    def settle(self, r: int, layout: int, tag: int) -> None:
+        """Take a value to where it is to stay."""
+        if layout not in self.references[r]:
+            self.moved(r, layout, tag)
+        tables = self.tables
+        self.states[r] = tables.state(tables.states[self.states[r]]._replace(at=tables.layouts[layout]))
+
+    def forget(self) -> None:
+        """From the backward sweep on, gather parameters again rather than keep what was gathered for the forward one."""
+        self.backward = True
+        tables = self.tables
+        for r, references in self.references.items():
+            state = tables.states[self.states[r]]
+            if state.origin == PARAMETER and len(references) > 1:
+                at = tables.layout(state.at)
+                self.references[r] = {at: references[at]}
+                self.states[r] = tables.state(state._replace(copies=(state.at,)))
+
+    def claim(self, index: int, instruction: Instruction) -> None:
+        """Give every unclaimed parameter among the operands the placement that its signal asks for."""
+        wishes = self.wishes[instruction.tag]
         if not any(wishes):
             return
+        stage = self.stages[index] if self.stages else None
         for r in instruction.inputs:
-            if r & 3 != INPUT:
+            if r not in self.unclaimed:
                 continue
-            owner = self.owners.get(r)
-            if owner is None or owner.claimed:
-                continue
-            asked: list[Placement] = list(self.current[r])
+            state = self.tables.states[self.states[r]]
+            asked: list[Placement] = list(state.at)
             for axis, wish in enumerate(wishes):
-                placement = self.parameter_placement(instruction, owner.spec, axis, wish)
-                if placement is not None:
+                if wish is not None and wish.strategy == "pipeline_parallel" and stage is None:
+                    return  # which stage is known only where it is used
+                dimension = 0 if wish is None or wish.dimension is not None else self.open_dimension(instruction, axis)
+                placement = parameter_placement(state.spec, wish, dimension, stage)
+                if placement is not None and self.tables.mesh.sizes[axis] > 1:
                     asked[axis] = placement
-            owner.claimed = True
-            self.moved(r, tuple(asked), instruction.tag)
-            self.current[r] = owner.layout = tuple(asked)
+            self.unclaimed.discard(r)
+            layout, home = self.tables.layout(tuple(asked)), tuple(asked)
+            self.settle(r, layout, instruction.tag)
+            # the copy that it had elsewhere is gone: from now on it costs what it will always cost
+            self.references[r] = {layout: self.references[r][layout]}
+            owner = Owner(state.spec, home, True)
+            self.states[r] = self.tables.state(State(state.spec, home, (home,), state.origin, owner))
 
-    def parameter_placement(
-        self, instruction: Instruction, spec: Spec, axis: int, wish: Wish | None
-    ) -> Placement | None:
-        """Where a rule wants a parameter on one mesh axis."""
-        if wish is None or wish.strategy == "shard":
-            return None
-        if wish.strategy != "tensor_parallel":
-            return REPLICATE
-        dimension = wish.dimension
-        if dimension is None:
-            dimension = self.chosen_dimension(instruction, axis)
-        if spec.ndim >= 2:
-            return Shard(dimension) if dimension < spec.ndim else REPLICATE
-        # what has one dimension follows the output: cut in the column form, whole in the row form
-        return Shard(0) if spec.ndim == 1 and dimension == 0 else REPLICATE
-
-    def chosen_dimension(self, instruction: Instruction, axis: int) -> int:
+    def open_dimension(self, instruction: Instruction, axis: int) -> int:
         """0 (columns), or 1 (rows) when the activation that meets the weight is already cut along what they contract."""
         reach = set(instruction.inputs) | {ref(OUTPUT, n) for n in instruction.outputs}
         for other in self.segment.instructions:
             if other.op == "matmul" and reach & set(other.inputs):
                 for r in other.inputs:
-                    layout = self.current.get(r)
-                    spec = self.segment.operand(r)
-                    if layout is not None and r not in reach and isinstance(spec, Spec):
-                        return 1 if layout[axis] == Shard(spec.ndim - 1) else 0
+                    number = self.states.get(r)
+                    if number is not None and r not in reach:
+                        state = self.tables.states[number]
+                        return 1 if state.at[axis] == Shard(state.spec.ndim - 1) else 0
         return 0
 
-    def owner_of(self, instruction: Instruction, tensors: list[int], results: tuple[Spec, ...]) -> _Owner | None:
-        """The parameter that a result is computed from element-wise, in its shape.
+    # the end
 
-        A parameter and what followed from it in earlier plans (its momentum, say) are one where they lie alike.
-        """
-        family = OPS[instruction.op].family
-        if family not in ELEMENTWISE:
-            return None
-        if instruction.op == "follow":
-            like = instruction.inputs[1]
-            spec = self.segment.operand(like)
-            assert isinstance(spec, Spec)
-            return self.owners.get(like) or _Owner(spec, _whole(self.current[like]), False)
-        found = [owner for r in tensors if (owner := self.owners.get(r)) is not None]
-        if not found or any(owner.layout != found[0].layout or owner.spec.shape != results[0].shape for owner in found):
-            return None
-        return next((owner for owner in found if owner.claimed), found[0])
+    def finish(self) -> Planned:
+        tables, segment = self.tables, self.segment
+        survivors, homes = [], []
+        made = {number: instruction.tag for instruction in segment.instructions for number in instruction.outputs}
+        for number in segment.survivors:
+            r = ref(OUTPUT, number)
+            self.settle(r, tables.layout(self.rest(r)), made[number])
+            state = tables.states[self.states[r]]
+            survivors.append((number, self.references[r][tables.layout(state.at)] >> 2))
+            owner = state.owner if state.owner is not None and state.owner.spec is state.spec else None
+            homes.append(self.home(state, owner is not None, owner))
+        inputs, rehomed = [], []
+        for index, home in enumerate(self.homes):
+            r = ref(INPUT, index)
+            state = tables.states[self.states[r]]
+            inputs.append(self.home(state, home.param, state.owner))
+            if inputs[-1].layout != home.layout:
+                rehomed.append((index, self.references[r][tables.layout(state.at)] >> 2))
+        plan = Plan(
+            tables.mesh.number,
+            segment.inputs,
+            tuple((*home.layout, *self.time) for home in self.homes),
+            segment.kinds,
+            segment.tags,
+            tuple(self.instructions),
+            tuple(self.values),
+            tuple([tables.layouts[number] for number in self.placed]),
+            tuple(survivors),
+            tuple(rehomed),
+        )
+        hindered = ""
+        if tables.timed:
+            plan, hindered = self.piped_plan(plan)
+        return Planned(plan, tuple(homes), tuple(inputs), hindered)
 
-    def forced(
-        self, instruction: Instruction, result: Spec, axis: int, wish: Wish | None, weight: bool
-    ) -> Placement | None:
-        """Where the signal says a result must be on one axis; None: anywhere."""
-        if wish is None:
-            return None
-        if wish.strategy == "shard":
-            assert wish.dimension is not None
-            return Shard(wish.dimension, wish.weights) if result.ndim > wish.dimension else None
-        if wish.strategy == "replicate":
-            return REPLICATE
-        if instruction.op == "tag" and instruction.attributes["param"]:
-            return self.parameter_placement(instruction, result, axis, wish)
-        if wish.strategy == "data_parallel" and not weight and instruction.op == "tag" and result.ndim:
-            return Shard(0)
-        return None
+    def rest(self, r: int) -> Layout:
+        """Where a value stays between plans: whole, and joined in time."""
+        layout = whole(self.tables.states[self.states[r]].at)
+        return (*layout[:-1], REPLICATE) if self.tables.timed else layout
 
-    # choosing a row on one axis
+    def home(self, state: State, param: bool, owner: Owner | None) -> Home:
+        layout = state.at[:-1] if self.tables.timed else state.at
+        claimed = param and owner is not None and owner.claimed
+        return Home(layout, param, claimed, DATA if param else state.origin)
 
-    def choose(
-        self,
-        instruction: Instruction,
-        operands: tuple[Spec | str, ...],
-        results: tuple[Spec, ...],
-        axis: int,
-        forced: Placement | None,
-        wish: Wish | None,
-        weight: bool,
-    ) -> tuple[tuple[Placement, ...], tuple[Placement | None, ...]]:
-        """(placements of the results, placements of the operands) of the cheapest row."""
-        now = tuple(self.nearest(r, axis) if r & 3 != SCALAR else None for r in instruction.inputs)
-        if self.mesh.sizes[axis] == 1:
-            return (REPLICATE,) * len(results), tuple(None if p is None else REPLICATE for p in now)
-        others = tuple(_parts(self.mesh, self.current[r], axis) if r & 3 != SCALAR else 1 for r in instruction.inputs)
-        key = (
-            instruction.op, tuple(instruction.attributes.values()), operands, now, others, axis, forced,
-            wish is not None and wish.strategy, weight,
-        )  # fmt: skip
-        memo: dict[Any, Any] = self.planner.choices
-        found = memo.get(key)
-        if found is None:
-            if len(memo) > MAX_MEMO:
-                memo.clear()
-            found = memo[key] = self.cheapest(instruction, operands, results, axis, forced, wish, weight, now, others)
-        chosen: tuple[tuple[Placement, ...], tuple[Placement | None, ...]] = found
-        return chosen
-
-    def nearest(self, reference: int, axis: int) -> Placement:
-        """Where a value is on one axis; a copy that an earlier instruction had cut counts before the replicated whole."""
-        layout = self.current[reference]
-        if isinstance(layout[axis], Replicate):
-            for copy in self.copies[reference]:
-                if isinstance(copy[axis], Shard):
-                    return copy[axis]
-        return layout[axis]
-
-    def cheapest(
-        self,
-        instruction: Instruction,
-        operands: tuple[Spec | str, ...],
-        results: tuple[Spec, ...],
-        axis: int,
-        forced: Placement | None,
-        wish: Wish | None,
-        weight: bool,
-        now: tuple[Placement | None, ...],
-        others: tuple[int, ...],
-    ) -> tuple[tuple[Placement, ...], tuple[Placement | None, ...]]:
-        parts = self.mesh.sizes[axis]
-        variants: dict[tuple[int, ...] | None, None] = {None: None}
-        for placement in (*now, forced):
-            if isinstance(placement, Shard):
-                variants[placement.weights] = None
-        best: tuple[float, Any] | None = None
-        for weights in variants:
-            cut = Cut(self.mesh.weights[axis] if weights is None else weights)
-            for row in self.planner.candidates(instruction, operands, results, cut):
-                outputs = tuple(_weighted(p, weights) for p in row.outputs)
-                inputs = tuple(None if p is None else _weighted(p, weights) for p in row.inputs)
-                cost = 0.0
-                for before, after, operand, share in zip(now, inputs, operands, others, strict=True):
-                    if before is not None and after is not None and isinstance(operand, Spec):
-                        cost += move_cost(before, after, operand.nbytes / share, parts)
-                for placement, result in zip(outputs, results, strict=True):
-                    cost += self.inconvenience(placement, result, forced, wish, weight, now, parts, instruction)
-                if best is None or cost < best[0]:
-                    best = (cost, (outputs, inputs))
-        assert best is not None, f"{instruction.op} has no row"
-        assert best[0] != IMPOSSIBLE, f"{instruction.op}: no row can be reached from {now}"
-        found: tuple[tuple[Placement, ...], tuple[Placement | None, ...]] = best[1]
-        return found
-
-    def inconvenience(
-        self,
-        placement: Placement,
-        result: Spec,
-        forced: Placement | None,
-        wish: Wish | None,
-        weight: bool,
-        now: tuple[Placement | None, ...],
-        parts: int,
-        instruction: Instruction,
-    ) -> float:
-        """What a result's placement will cost later: the way to where it must be, or an unasked-for shard undone."""
-        if forced is not None and _fits(forced, result):
-            # of two ways that move as much the one that computes in place does less
-            return move_cost(placement, forced, result.nbytes, parts) + (placement != forced)
-        cut = any(isinstance(p, (Shard, Partial)) for p in now)
-        if isinstance(placement, Partial):
-            return 0.0 if cut else LATENCY + 2.0 * result.nbytes
-        wanted = _wanted(wish, weight, result, instruction)
-        if wanted is not None:
-            return 0.0 if placement == wanted else 1.0
-        if isinstance(placement, Shard):
-            return 0.0 if any(isinstance(p, Shard) for p in now) else LATENCY + result.nbytes
-        return 1.0 if cut else 0.0
-
-    # building the plan
-
-    def append(
-        self,
-        op: str,
-        inputs: tuple[int, ...],
-        attributes: Attributes,
-        tag: int,
-        results: tuple[Spec, ...],
-        layouts: list[Layout],
-    ) -> None:
-        outputs = range(len(self.values), len(self.values) + len(results))
-        self.instructions.append(Instruction(op, outputs, inputs, attributes, tag))
-        self.values.extend(results)
-        self.layouts.extend(layouts)
-
-    def moved(self, reference: int, layout: Layout, tag: int) -> int:
-        """The plan's reference to a value in `layout`, moving it there unless it already was."""
-        copies = self.copies[reference]
-        found = copies.get(layout)
-        if found is not None:
-            return found
-        spec = self.segment.operand(reference)
-        assert isinstance(spec, Spec)
-        before = self.current[reference]
-        if before not in copies:
-            before = next(iter(copies))
-        at = copies[before]
-        for step in path(spec, before, layout, self.mesh):
-            if step in copies:
-                at = copies[step]
-                continue
-            self.append(MOVE, (at,), {}, tag, (spec,), [step])
-            at = ref(OUTPUT, len(self.values) - 1)
-            copies[step] = at
-        return at
-
-    def aligned(self, operands: Any, results: Any, targets: list[Any], outputs: list[Layout]) -> bool:
-        return reshape_aligned(operands[0].shape, targets[0], results[0].shape, outputs[0], self.mesh)
-
-
-def path(spec: Spec, before: Layout, after: Layout, mesh: Mesh) -> list[Layout]:
-    """The layouts that a value goes through: at most one between, when an all-reduce is cheaper in two steps."""
-    reduced = [
-        axis
-        for axis, (a, b) in enumerate(zip(before, after, strict=True))
-        if isinstance(a, Partial) and isinstance(b, Replicate)
-    ]
-    if len(reduced) == 1 and mesh.sizes[reduced[0]] > 2 and spec.nbytes >= TWO_STEP:
-        axis = reduced[0]
-        free = [
-            dim
-            for dim in range(spec.ndim)
-            if spec.shape[dim] >= mesh.sizes[axis]
-            and not any(isinstance(p, Shard) and p.dim == dim for p in (*before, *after))
-        ]
-        if free:
-            dim = max(free, key=lambda d: spec.shape[d])
-            return [(*after[:axis], Shard(dim), *after[axis + 1 :]), after]
-    return [after]
-
-
-def _whole(layout: Layout) -> Layout:
-    """The layout with contributions reduced."""
-    return tuple(REPLICATE if isinstance(placement, Partial) else placement for placement in layout)
-
-
-def _fits(placement: Placement, result: Spec) -> bool:
-    return not isinstance(placement, Shard) or placement.dim < result.ndim
-
-
-def _weighted(placement: Placement, weights: tuple[int, ...] | None) -> Placement:
-    return Shard(placement.dim, weights) if isinstance(placement, Shard) else placement
-
-
-def _parts(mesh: Mesh, layout: Layout, but: int) -> int:
-    """Into how many parts the other axes cut a value."""
-    parts = 1
-    for axis, placement in enumerate(layout):
-        if axis != but and isinstance(placement, Shard):
-            parts *= mesh.sizes[axis]
-    return parts
-
-
-def _wanted(wish: Wish | None, weight: bool, result: Spec, instruction: Instruction) -> Placement | None:
-    """Where an activation would rather be: in a data-parallel signal cut along its batch."""
-    family = OPS[instruction.op].family
-    if wish is None or wish.strategy != "data_parallel" or weight or result.ndim == 0 or family in RELAYOUT:
-        return None
-    if family in ("creation", "random") and result.ndim < 2:
-        return REPLICATE
-    return Shard(0)
+    def piped_plan(self, plan: Plan) -> tuple[Plan, str]:
+        """The plan in microbatches, and why it cannot run as 1f1b where it should."""
+        wish = next(w for ws in self.wishes for w in ws if w is not None and w.strategy == "pipeline_parallel")
+        axis = next(i for ws in self.wishes for i, w in enumerate(ws) if w is wish)
+        pipeline = Pipeline(self.policy.microbatches, axis, wish.stages or (), self.policy.schedule)
+        plan = replace(plan, pipeline=pipeline)
+        if pipeline.schedule != "1f1b" or not any(turn.repeated for turn in turns(plan)):
+            return plan, ""
+        hindered = hindrance(plan)
+        return (replace(plan, pipeline=pipeline._replace(schedule="gpipe")) if hindered else plan), hindered

@@ -74,6 +74,15 @@ class Policy:
             found = self.memo[path, backward] = tuple(merged)
         return found
 
+    def stages(self) -> dict[int, dict[int, int]]:
+        """For a mesh axis that has a pipeline's stages: which stage is at each position."""
+        found: dict[int, dict[int, int]] = {}
+        for wishes in self.table.values():
+            for axis, wish in enumerate(wishes):
+                if wish is not None and wish.stages:
+                    found.setdefault(axis, {position: stage for stage, position in enumerate(wish.stages)})
+        return found
+
     def _rules_for(self, signal: str, path: str) -> list[str]:
         """The names of the rules for a signal at the end of a path; the last says most."""
         patterns = [name for name in self.table if is_pattern(name) and (matches(name, signal) or matches(name, path))]

@@ -276,6 +276,11 @@ class Config(_Strict):
         lines = ((signal, [rule.where for rule in each]) for signal, each in rules.items())
         return Config.from_plain(plain, places=_places(lines, (self if other.mesh is None else other).mesh_where))
 
+    @property
+    def pipelined(self) -> bool:
+        """Whether some rule asks for a pipeline."""
+        return any(rule.strategy == "pipeline_parallel" for _, rule in self.each())
+
     def near_miss(self, signal: str) -> str | None:
         """The rule whose name is nearly `signal`, when none is for it: a likely slip of the pen."""
         if any(matches(name, signal) for name in self.rules):

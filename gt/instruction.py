@@ -26,7 +26,7 @@ OUTPUT: Final = 0
 INPUT: Final = 1
 SCALAR: Final = 2
 
-MAX_INSTRUCTIONS: Final = 1 << 12
+MAX_INSTRUCTIONS: Final = 1 << 15
 MOVE: Final = "move"
 """The one op that only plans have: the same value in another layout."""
 

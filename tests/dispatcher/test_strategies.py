@@ -1,0 +1,162 @@
+"""Training under every strategy: the same losses as on one worker, and values where the strategy says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import gt
+from gt.client import session as sessions
+from gt.dispatcher.plan import Planned
+from gt.instruction import MOVE
+from gt.placement import At, Shard, collective_name
+
+PIPE: dict[str, Any] = {"strategy": "pipeline_parallel", "stages": [[0], [1]], "microbatches": 4}
+FOUR: dict[str, Any] = {**PIPE, "stages": [[0, 1], [2, 3]]}
+CONFIGS: dict[str, tuple[int, dict[str, Any]]] = {
+    "data": (4, {"sharding_config": {"net": {"strategy": "data_parallel"}}}),
+    "data, uneven": (5, {"sharding_config": {"net": {"strategy": "data_parallel"}}}),
+    "fully sharded": (4, {"sharding_config": {"net": {"strategy": "fully_sharded"}}}),
+    "fully sharded, uneven": (3, {"sharding_config": {"net": {"strategy": "fully_sharded"}}}),
+    "sequence": (2, {"sharding_config": {"net": {"strategy": "sequence_parallel", "dimension": 1}}}),
+    "expert": (2, {"sharding_config": {"net": {"strategy": "expert_parallel"}}}),
+    "replicate": (3, {"sharding_config": {"net": {"strategy": "replicate"}}}),
+    "pipeline": (2, {"sharding_config": {"net": PIPE}}),
+    "pipeline, gpipe": (2, {"sharding_config": {"net": {**PIPE, "schedule": "gpipe", "microbatches": 3}}}),
+    "pipeline, more microbatches than examples": (2, {"sharding_config": {"net": {**PIPE, "microbatches": 40}}}),
+    "pipeline, other order": (2, {"sharding_config": {"net": {**PIPE, "stages": [[1], [0]]}}}),
+    "pipeline and data": (4, {"sharding_config": {"net": FOUR}}),
+    "pipeline and tensor": (4, {"mesh": {"stages": 2, "model": 2}, "sharding_config": {
+        "net": FOUR, "layer0": {"strategy": "tensor_parallel", "dimension": 0},
+        "layer1": {"strategy": "tensor_parallel", "dimension": 1}}}),
+    "pipeline and fully sharded": (4, {"mesh": {"stages": 2, "data": 2}, "sharding_config": {
+        "net": [FOUR, {"strategy": "fully_sharded"}]}}),
+    "fully sharded and tensor": (4, {"mesh": {"data": 2, "model": 2}, "sharding_config": {
+        "net": {"strategy": "fully_sharded"}, "layer0": {"strategy": "tensor_parallel", "dimension": 0},
+        "layer1": {"strategy": "tensor_parallel", "dimension": 1}}}),
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def _ended() -> Iterator[None]:
+    yield
+    gt.disconnect()
+
+
+def train(workers: int, config: dict[str, Any] | None, *, cut: bool = False, steps: int = 3) -> np.ndarray[Any, Any]:
+    """The losses of a small network; with `cut` each is fetched between forward and backward."""
+    gt.connect("inproc", workers=workers, config=config)
+    gt.manual_seed(0)
+    random = np.random.default_rng(0)
+    x = random.standard_normal((22, 16)).astype(np.float32)
+    y = random.standard_normal((22, 6)).astype(np.float32)
+    layers = [gt.nn.Linear(16, 20), gt.nn.Linear(20, 18), gt.nn.Linear(18, 18), gt.nn.Linear(18, 6)]
+    optimizer = gt.optim.Adam([p for layer in layers for p in layer.parameters()], lr=1e-2)
+    losses = []
+    for _ in range(steps):
+        h = gt.from_numpy(x)
+        with gt.signal.context("net"):
+            for index, layer in enumerate(layers):
+                with gt.signal.context(f"layer{index}"):
+                    h = layer(h) if index == 3 else layer(h).tanh()
+        loss = ((h - gt.from_numpy(y)) ** 2).mean()
+        if cut:
+            losses.append(loss.item())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        if not cut:
+            losses.append(loss.item())
+    fabric().check()
+    return np.array(losses)
+
+
+def fabric() -> Any:
+    return sessions.current().link.fabric  # type: ignore[attr-defined]
+
+
+def plans() -> list[Planned]:
+    """The session's plans, the latest last."""
+    (client,) = fabric().dispatcher.clients.values()
+    return [cached.planned for cached in client.plans.values()]
+
+
+def moved(planned: Planned) -> list[str]:
+    """The names of a plan's collectives."""
+    plan = planned.plan
+    found = []
+    for instruction in plan.instructions:
+        if instruction.op == MOVE:
+            before, after = plan.layout(instruction.inputs[0]), plan.layouts[instruction.outputs[0]]
+            axes = len(before) - (plan.pipeline is not None)  # nothing travels along the axis in time
+            found.append(collective_name(before[:axes], after[:axes]))
+    return [name for name in found if name]
+
+
+@pytest.fixture(scope="module")
+def expected() -> np.ndarray[Any, Any]:
+    losses = train(1, None)
+    gt.disconnect()
+    return losses
+
+
+@pytest.mark.parametrize("cut", [False, True])
+@pytest.mark.parametrize("name", CONFIGS)
+def test_losses_are_those_of_one_worker(name: str, cut: bool, expected: np.ndarray[Any, Any]) -> None:
+    np.testing.assert_allclose(train(*CONFIGS[name], cut=cut), expected, rtol=2e-6)
+
+
+def steady() -> tuple[Planned, Planned]:
+    """The plans of forward with backward, and of the update, once all parameters are where they stay."""
+    made = plans()
+    phases = [{tag.phase for tag in planned.plan.tags} for planned in made]
+    backward = next(p for p, seen in zip(reversed(made), reversed(phases), strict=True) if "backward" in seen)
+    return backward, next(p for p, seen in zip(reversed(made), reversed(phases), strict=True) if seen == {"update"})
+
+
+def test_fully_sharded_moves_what_the_book_says() -> None:
+    """Each weight is gathered forward and backward, each gradient reduce-scattered, and the update moves nothing."""
+    train(*CONFIGS["fully sharded"])
+    step, update = steady()
+    names = moved(step)
+    # 8 parameters are gathered forward; backward needs 3 weights again (not the first: nobody wants its input's gradient)
+    assert sorted(names) == sorted(["all-gather"] * 11 + ["reduce-scatter"] * 8 + ["all-reduce"])
+    assert moved(update) == []
+    assert all(home.layout == (Shard(0),) for home in update.inputs if home.param)
+
+
+def test_a_pipeline_only_sends_between_neighbours() -> None:
+    """Activations go up, gradients down, and nothing else but the loss's way to the client."""
+    train(*CONFIGS["pipeline"])
+    step, update = steady()
+    assert step.hindered == ""
+    assert step.plan.pipeline is not None
+    assert step.plan.pipeline.schedule == "1f1b"
+    assert moved(step) == ["send", "send"]
+    assert moved(update) == []
+    assert {home.layout for home in update.inputs if home.param} == {(At(0),), (At(1),)}
+
+
+def test_a_fetch_between_forward_and_backward_makes_a_step_gpipe() -> None:
+    train(*CONFIGS["pipeline"], cut=True)
+    reasons = {planned.hindered for planned in plans()}
+    assert "forward and backward came in different segments" in reasons
+    assert gt.stats()["gpipe"]["forward and backward came in different segments"] >= 3
+
+
+def test_experts_live_apart() -> None:
+    """Weights with a leading expert dimension are cut along it, and a batched product works where they are."""
+    gt.connect("inproc", workers=2, config={"sharding_config": {"moe": {"strategy": "expert_parallel"}}})
+    experts = gt.nn.Parameter(gt.randn(4, 8, 8))
+    x = gt.randn(4, 5, 8)
+    with gt.signal.context("moe"):
+        y = x @ experts
+    z = y.sum()
+    z.backward()
+    assert experts.grad is not None
+    np.testing.assert_allclose(y.numpy(), x.numpy() @ experts.detach().numpy(), rtol=1e-5)
+    layouts = {home.layout for planned in plans() for home in (*planned.survivors, *planned.inputs) if home.param}
+    assert (Shard(0),) in layouts
