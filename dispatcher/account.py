@@ -16,11 +16,11 @@ import numpy as np
 
 from gt.instruction import INPUT, MOVE, OUTPUT, SCALAR, Instruction, Plan, Tag, ref
 from gt.partition import box, extent, moved_bytes, present
-from gt.placement import Layout, Mesh, Partial, Replicate, collective_name
+from gt.placement import Layout, Mesh, Partial, Replicate, Shard, collective_name
 from gt.schedule import Item, order, repeats
 from gt.spec import Spec, spec
 
-from .cost import VIEWS, Link, Speeds, Work, compute_seconds, exchange_seconds, work
+from .cost import VIEWS, Device, Link, Speeds, Work, compute_seconds, exchange_seconds, work
 
 
 class Moved(NamedTuple):
@@ -71,11 +71,19 @@ def account(plan: Plan, mesh: Mesh, speeds: Speeds) -> Account:
     form = _Form(plan, mesh)
     clock = _Clock(form, speeds)
     clock.run()
-    inputs = [sum(form.bytes(ref(INPUT, i), rank) for i in range(len(plan.inputs))) for rank in range(form.ranks)]
-    peak = [_peak(form, rank, inputs[rank]) for rank in range(form.ranks)]
+    inputs = np.zeros(form.ranks, np.int64)
+    for index in range(len(plan.inputs)):
+        inputs += form.sizes(ref(INPUT, index))[:, 0]
+    peak = np.empty_like(inputs)
+    alike: dict[int, list[int]] = {}  # ranks that do the same in the same order: without a pipeline all
+    for rank, items in enumerate(form.items):
+        alike.setdefault(id(items), []).append(rank)
+    for ranks in alike.values():
+        peak[ranks] = _peak(form, ranks, inputs[ranks])
     moves = tuple(exchange.move for exchange in clock.exchanges.values())
     return Account(
-        moves, tuple(clock.computing), tuple(clock.now), tuple(peak), tuple(inputs), tuple(clock.steps())
+        moves, tuple(clock.computing), tuple(clock.now), tuple(peak.tolist()), tuple(inputs.tolist()),
+        tuple(clock.steps()),
     )  # fmt: skip
 
 
@@ -107,23 +115,27 @@ class _Form:
         self.times = plan.pipeline.microbatches if plan.pipeline else 1
         self.timed = mesh.timed(self.times)
         self.here = [mesh.coordinates(rank) for rank in range(self.ranks)]
-        same = list(order(plan, self.here[0])) if plan.pipeline is None else None
-        self.items: list[list[Item]] = [same or list(order(plan, at)) for at in self.here]
+        stages = [here[plan.pipeline.axis] if plan.pipeline else 0 for here in self.here]
+        orders = {stage: list(order(plan, self.here[stages.index(stage)])) for stage in set(stages)}
+        self.items: list[list[Item]] = [orders[stage] for stage in stages]
+        """What each rank does in which order; those of one stage do the same."""
 
     def repeated(self, r: int) -> bool:
         """Whether a tensor is there once for each microbatch."""
         return self.times > 1 and repeats(self.plan.layout(r))
 
-    def part(self, r: int, rank: int, time: int = 0) -> Spec | str | None:
-        """What a rank holds of an operand."""
+    def parts(self, r: int) -> tuple[Spec | str | None, ...]:
+        """What each rank holds of an operand, rank by rank and in it microbatch by microbatch."""
         operand = self.plan.operand(r)
         if isinstance(operand, str):
-            return operand
-        return _parts(operand, self.plan.layout(r), self.timed)[rank * self.times + time]
+            return (operand,) * (self.ranks * self.times)
+        return _parts(operand, self.plan.layout(r), self.timed)
 
-    def bytes(self, r: int, rank: int, time: int = 0) -> int:
-        part = self.part(r, rank, time)
-        return part.nbytes if isinstance(part, Spec) else 0
+    def sizes(self, r: int) -> np.ndarray[Any, Any]:
+        """The bytes of them: a row for each rank, a column for each microbatch."""
+        operand = self.plan.operand(r)
+        assert isinstance(operand, Spec), "a scalar takes no memory"
+        return local_bytes(operand, self.plan.layout(r), self.timed).reshape(self.ranks, self.times)
 
     def space(self, layout: Layout) -> Layout:
         """The layout without its place in time."""
@@ -149,11 +161,7 @@ class _Exchange:
         else:
             total, most = _bytes(value, before, after, mesh)
         tag = plan.tags[instruction.tag]
-        axes = [
-            axis
-            for axis, (old, new) in enumerate(zip(before, after, strict=True))
-            if old != new and not isinstance(old, Replicate) and mesh.sizes[axis] > 1
-        ]
+        axes = _exchanging(before, after, mesh)
         self.seconds = self.sending = 0.0
         name = ""
         if total:
@@ -161,7 +169,7 @@ class _Exchange:
             slowest = Link(min(link.bandwidth for link in links), max(link.latency for link in links))
             self.seconds = exchange_seconds(most, math.prod(mesh.sizes[axis] for axis in axes), slowest)
             self.sending = most / slowest.bandwidth
-            name = collective_name(before, after)
+            name = collective_name(before, after) or "all-to-all"
             groups = [tuple(-1 if axis in axes else at for axis, at in enumerate(here)) for here in form.here]
             self.group = groups
             self.gives = [present(before, here) for here in form.here]
@@ -174,6 +182,20 @@ class _Exchange:
             position, name, names, value, before, after,
             total, most * self.times, self.times, self.seconds * self.times, tag,
         )  # fmt: skip
+
+
+def _exchanging(before: Layout, after: Layout, mesh: Mesh) -> list[int]:
+    """The axes along which workers need each other: those that change, and those whose part of a dimension shifts because
+    another axis now cuts the same dimension, or no longer does."""
+    pairs = list(enumerate(zip(before, after, strict=True)))
+    cut = {p.dim for _, pair in pairs if pair[0] != pair[1] for p in pair if isinstance(p, Shard)}
+    return [
+        axis
+        for axis, (old, new) in pairs
+        if not isinstance(old, Replicate)
+        and mesh.sizes[axis] > 1
+        and (old != new or (isinstance(old, Shard) and old.dim in cut))
+    ]
 
 
 class _Clock:
@@ -239,31 +261,33 @@ class _Clock:
         found = self.took.get(item)
         if found is None:
             at, time = item
-            instruction = self.form.plan.instructions[at]
-            found = self.took[item] = [self.of(instruction, time, rank) for rank in range(self.form.ranks)]
+            form, instruction = self.form, self.form.plan.instructions[at]
+            references = (*instruction.inputs, *(ref(OUTPUT, n) for n in instruction.outputs))
+            # of most ranks the parts are alike: what one takes is worked out once
+            columns = zip(*(form.parts(r)[time :: form.times] for r in references), strict=True)
+            found = self.took[item] = [
+                self.of(instruction, parts, device) for parts, device in zip(columns, self.speeds.devices, strict=True)
+            ]
         return found
 
-    def of(self, instruction: Instruction, time: int, rank: int) -> float:
-        form, device = self.form, self.speeds.devices[rank]
-        outputs = [ref(OUTPUT, n) for n in instruction.outputs]
-        made = tuple(form.part(r, rank, time) for r in outputs)
-        given = tuple(form.part(r, rank, time) for r in instruction.inputs)
-        idle = not any(isinstance(x, Spec) and x.size for x in made) and any(
-            form.plan.values[r >> 2].size for r in outputs
-        )
-        joins = _in_time(form, instruction) in ("join", "sum")
-        if idle or (instruction.op == MOVE and not joins):
-            return 0.0  # nothing to do, or another look at what is there
-        key = (instruction.op, given, made, device)
-        if key not in self.memo:
-            operands = [x for x in given if x is not None]
-            results = [x for x in made if isinstance(x, Spec)]
-            joined = instruction.op == MOVE  # microbatches, within the worker
-            amount = (
-                Work(0.0, 2.0 * sum(x.nbytes for x in results)) if joined else work(instruction.op, operands, results)
-            )
-            self.memo[key] = compute_seconds(amount, device)
-        return self.memo[key]
+    def of(self, instruction: Instruction, parts: tuple[Spec | str | None, ...], device: Device) -> float:
+        """Seconds of one instruction on these parts of its operands and results."""
+        key = (instruction.op, _in_time(self.form, instruction), len(instruction.outputs), parts, device)
+        found = self.memo.get(key)
+        if found is None:
+            given = [x for x in parts[: len(instruction.inputs)] if x is not None]
+            made = [x for x in parts[len(instruction.inputs) :] if isinstance(x, Spec)]
+            whole = any(self.form.plan.values[n].size for n in instruction.outputs)
+            if whole and not any(x.size for x in made):
+                found = 0.0  # it has no part in this
+            elif instruction.op != MOVE:
+                found = compute_seconds(work(instruction.op, given, made), device)
+            elif key[1] in ("join", "sum"):
+                found = compute_seconds(Work(0.0, 2.0 * sum(x.nbytes for x in made)), device)
+            else:
+                found = 0.0  # another look at what is there
+            self.memo[key] = found
+        return found
 
     def steps(self) -> list[float]:
         """For each instruction, the seconds of the slowest rank."""
@@ -283,8 +307,8 @@ def _bytes(value: Spec, before: Layout, after: Layout, mesh: Mesh) -> tuple[int,
 # memory
 
 
-def _peak(form: _Form, rank: int, inputs: int) -> int:
-    """The most bytes that a rank holds at once: a value lives from its instruction to its last reader."""
+def _peak(form: _Form, ranks: list[int], inputs: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The most bytes that each of some ranks, which do the same, holds at once: a value lives to its last reader."""
     plan = form.plan
     root: dict[Item, Item] = {}
     """What each view looks at; by reference and microbatch."""
@@ -295,7 +319,7 @@ def _peak(form: _Form, rank: int, inputs: int) -> int:
 
     last: dict[Item, int] = {}
     held: list[list[Item]] = []
-    for at, (position, time) in enumerate(form.items[rank]):
+    for at, (position, time) in enumerate(form.items[ranks[0]]):
         instruction = plan.instructions[position]
         made = ref(OUTPUT, instruction.outputs[0])
         change = _in_time(form, instruction)
@@ -316,11 +340,13 @@ def _peak(form: _Form, rank: int, inputs: int) -> int:
     for item, at in last.items():
         if item[0] & 3 != INPUT and item not in kept:
             dying.setdefault(at, []).append(item)
-    live = peak = inputs
+    live, peak = inputs.copy(), inputs.copy()
     for at, fresh in enumerate(held):
-        live += sum(form.bytes(*_at(item, rank)) for item in fresh)
-        peak = max(peak, live)
-        live -= sum(form.bytes(*_at(item, rank)) for item in dying.get(at, ()))
+        for r, time in fresh:
+            live += form.sizes(r)[ranks, time]
+        np.maximum(peak, live, out=peak)
+        for r, time in dying.get(at, ()):
+            live -= form.sizes(r)[ranks, time]
     return peak
 
 
@@ -332,7 +358,3 @@ def _in_time(form: _Form, instruction: Instruction) -> str:
     if before == after:
         return ""
     return "cut" if isinstance(before, Replicate) else "sum" if isinstance(before, Partial) else "join"
-
-
-def _at(item: Item, rank: int) -> tuple[int, int, int]:
-    return item[0], rank, item[1]

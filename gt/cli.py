@@ -203,6 +203,9 @@ def explain(
     steps: Annotated[int, typer.Option(min=1, help="Stop after this many updates, and explain the last.")] = 2,
     values: Annotated[bool, typer.Option(help="Compute the program's numbers, on one worker in this process.")] = True,
     compare: Annotated[list[Path] | None, typer.Option(help="Another config, shown side by side.")] = None,
+    search: Annotated[
+        bool, typer.Option("--search", help="Propose a config: YAML that says why, rule by rule.")
+    ] = False,
     memory: Annotated[
         str, typer.Option(help="What a worker may hold, as in 16GB; a plan that needs more is refused.")
     ] = "",
@@ -220,13 +223,18 @@ def explain(
         if not program.is_file():
             raise GTError(f"there is no program {program}")
         try:
-            _, found = explain_program(
+            explainer, found = explain_program(
                 program, arguments or (), config=config, workers=workers, compare=compare or (), steps=steps,
-                values=values, speeds="typical" if typical else "measured", memory=_bytes(memory),
+                values=values, speeds="typical" if typical else "measured", memory=0 if search else _bytes(memory),
             )  # fmt: skip
         except ProgramError as error:
             typer.echo(str(error).rstrip("\n"), err=True)
             raise typer.Exit(1) from None
+        if search:
+            from .search import propose
+
+            typer.echo(propose(str(program), explainer, found[0], _bytes(memory)).yaml, nl=False)
+            return
     if json:
         import json as notation
 

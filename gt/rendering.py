@@ -115,8 +115,9 @@ def _parts(one: Explanation, full: bool, width: int) -> Iterator[RenderableType]
 def _title(one: Explanation) -> Text:
     shape = " × ".join(f"{axis} {size}" for axis, size in one.mesh.items())
     found = Text.assemble((short(one.program), "bold"), " under ", (short(one.config), "bold"))
+    used = math.prod(one.mesh.values())
     workers = "1 worker" if one.workers == 1 else f"{one.workers} workers"
-    found.append(f": {workers}" + (f", {shape}" if len(one.mesh) > 1 or one.workers > 1 else ""))
+    found.append(f": {workers}" + (f", {used} used" if used < one.workers else "") + (f", {shape}" if used > 1 else ""))
     computing, moves = instructions_of(one.plans)
     what = "the whole program" if one.update is None else f"update {one.update}"
     runs = "1 plan" if len(one.runs) == 1 else f"{len(one.runs)} plans"

@@ -30,7 +30,7 @@ OWNERS = {
 LAZY = ("gt/__init__.py", "gt/cli.py")
 ALIASES = ("gt/autograd.py", "gt/nn/__init__.py", "gt/nn/functional.py", "gt/nn/init.py", "gt/optim/__init__.py")
 STARTERS = ("gt/session.py", "gt/inproc.py", "gt/launch.py")
-EXPLAINERS = ("gt/explaining.py", "gt/explanation.py", "gt/rendering.py", "gt/shadow.py")
+EXPLAINERS = ("gt/explaining.py", "gt/explanation.py", "gt/rendering.py", "gt/search.py", "gt/shadow.py")
 FACE = (*LAZY, *ALIASES, *STARTERS, *EXPLAINERS, "gt/__main__.py", "gt/optim/lr_scheduler.py", "gt/signal.py")
 # The one way back: a program's first operation starts the default session, and that is the public face's business.
 FIRST_OPERATION = ("client/session.py", "gt.session.init")

@@ -119,6 +119,13 @@ def test_a_move_is_as_slow_as_the_slowest_of_its_axes() -> None:
     assert found.steps == (model.seconds, both.seconds)
 
 
+def test_a_dimension_that_a_second_axis_cuts_too_shifts_along_the_first() -> None:
+    lines = Written()
+    (move,) = lines.account(lines.op("S0|S0", MOVE, lines.input("R|S0", 8)), mesh=GRID).moves
+    # ranks hold [0, 4) and [4, 8), and get [0, 2), [2, 4), [4, 6), [6, 8): two of them from elsewhere
+    assert (move.collective, move.axes, move.total, move.most) == ("all-to-all", ("model",), 16, 8)
+
+
 def test_in_a_move_whoever_is_there_first_waits_for_those_it_exchanges_with_alone() -> None:
     lines = Written()
     x = lines.input("R|S0", 100, 1)
