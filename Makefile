@@ -40,6 +40,7 @@ check: lint types fast ## format, lint, strict types and the fast tests
 bench: $(VENV)/.bench ## measure GT beside NumPy and, when it can be had, PyTorch
 	@$(BIN)/python benchmarks/run.py
 	@$(BIN)/python benchmarks/planner.py
+	@$(BIN)/python benchmarks/collectives.py
 
 torch: $(VENV)/.bench ## install the peer and outside judge, PyTorch, when it can be had; tests without it say so and skip
 

@@ -194,9 +194,17 @@ class Machine:
         self._folder.cleanup()
 
 
+def left_by_kill(machine: Machine, worker: Process) -> None:
+    """A worker that was started by hand and killed cannot tidy up after itself: do it, and nothing else."""
+    for path in machine.temp.glob(f"*/worker-{worker.pid}"):
+        folder = path.parent
+        path.unlink()
+        folder.rmdir()
+
+
 def seconds(line: str) -> float:
     """The number at the end of a line."""
     return float(line.rsplit(maxsplit=1)[-1])
 
 
-__all__: list[Any] = ["COMMAND", "PROGRAM", "TIMEOUT", "Machine", "Process", "ends", "seconds"]
+__all__: list[Any] = ["COMMAND", "PROGRAM", "TIMEOUT", "Machine", "Process", "ends", "left_by_kill", "seconds"]

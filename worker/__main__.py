@@ -31,6 +31,9 @@ from .shared import SHARED_MEMORY, Shared
 log = logging.getLogger("gt.worker")
 TICK: Final = 1.0
 """Seconds between two looks at the time."""
+CROWDED: Final = 8
+"""Slots of shared memory in use from which a sender waits a moment for its readers."""
+PAUSE_MS: Final = 2
 SILENCE: Final = 20.0
 """Seconds without a word from the dispatcher after which a worker ends: it serves nobody any more."""
 
@@ -81,7 +84,7 @@ class Shell:
             poller.register(self.watch, transport.READABLE)
         heard = started = time.monotonic()
         while not self.stopping:
-            ready = dict(poller.poll(0 if self.core.busy else int(TICK * 1000)))
+            ready = dict(poller.poll(self._patience()))
             now = time.monotonic()
             if self.watch is not None and self.watch in ready:
                 self.orphaned = True
@@ -108,6 +111,13 @@ class Shell:
         else:
             self._say(m.Goodbye("", "it was stopped"))
         return 0
+
+    def _patience(self) -> int:
+        """Milliseconds to wait for events. Whoever has more to send than readers have caught up with waits a moment for
+        them, so that few slots are used, over and over, and stay in caches; no longer, because they may be far behind."""
+        if not self.core.busy:
+            return int(TICK * 1000)
+        return PAUSE_MS if self.memory.lent >= CROWDED else 0
 
     def stop(self, *_: Any) -> None:
         """Stop at the next turn; safe in a signal handler."""

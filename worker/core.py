@@ -34,7 +34,7 @@ PEER_TIMEOUT: Final = 300.0
 """Seconds without a piece that a plan waits for before it goes on without, saying whom it waited for."""
 SHARED: Final = 32 << 10
 """Bytes from which a piece goes through shared memory, where there is some."""
-BATCH: Final = 8
+BATCH: Final = 4
 """Loans that a reader gives back with one message while it waits in a move."""
 
 

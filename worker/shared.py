@@ -85,6 +85,11 @@ class Shared:
         """Whether a peer can read what this worker lends."""
         return worker in self.near
 
+    @property
+    def lent(self) -> int:
+        """Slots in use."""
+        return len(self.arena.loans)
+
     def lend(self, nbytes: int, readers: list[int]) -> tuple[int, int, np.ndarray[Any, Any]] | None:
         """(the loan's number, its offset, the bytes to fill), or None when it is too large or all slots are in use."""
         lent = self.arena.lend(readers) if nbytes <= CHUNK else None

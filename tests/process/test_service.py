@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import zmq
-from daemons import Machine, Process, ends, seconds
+from daemons import Machine, ends, left_by_kill, seconds
 
 import gt
 from gt import messages as m
@@ -196,14 +196,6 @@ def test_a_killed_worker(machine: Machine) -> None:
     np.testing.assert_array_equal((mine + 1).numpy(), [1, 2, 3, 4])
     right()
     left_by_kill(machine, workers[0])
-
-
-def left_by_kill(machine: Machine, worker: Process) -> None:
-    """A worker that was started by hand and killed cannot tidy up after itself: do it, and nothing else."""
-    for path in machine.temp.glob(f"*/worker-{worker.pid}"):
-        folder = path.parent
-        path.unlink()
-        folder.rmdir()
 
 
 def test_a_worker_killed_during_bulk_transfers(machine: Machine) -> None:
