@@ -492,7 +492,7 @@ class Core:
         facts = [worker.facts for worker in members]
         mesh, speeds = measured_mesh(next(self.mesh_numbers), axes, tuple(numbers[:size]), facts)
         kinds = [str(each.get("kind", "cpu")) for each in facts]
-        planner = Planner(mesh, Policy(mesh, {}) if config is None else resolve(config, mesh, kinds))
+        planner = Planner(mesh, Policy(mesh, {}) if config is None else resolve(config, mesh, kinds), speeds)
         client.planner = planner
         self.meshes[mesh.number] = MeshRecord(mesh, speeds, members, tuple(worker.identity for worker in members))
         addresses = {worker.number: worker.address for worker in self.workers.values()}

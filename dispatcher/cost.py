@@ -20,8 +20,6 @@ from gt.ops import OPS
 from gt.placement import Mesh, Partial, Placement, Replicate, Shard
 from gt.spec import Spec
 
-LATENCY: Final = 16 << 10
-"""The cost of one exchange, in bytes that the link could have carried meanwhile ."""
 IMPOSSIBLE: Final = float("inf")
 VIEWS: Final = frozenset({"permute", "reshape", "expand", "slice", "tag", "follow"})
 """Ops whose result is, on a worker, another look at their first operand: they touch and take no memory."""
@@ -127,20 +125,6 @@ def move_seconds(before: Placement, after: Placement, nbytes: float, parts: int,
         in_two = 2.0 * exchange_seconds(others, parts, link)
         return min(exchange_seconds(nbytes * (parts - 1), parts, link), in_two)
     return exchange_seconds(others / parts if isinstance(after, Shard) else others, parts, link)
-
-
-def move_cost(before: Placement, after: Placement, nbytes: float, parts: int) -> float:
-    """Bytes that one worker receives (latency included) when `nbytes` per position go from `before` to `after` over `parts`."""
-    if before == after or parts == 1:
-        return 0.0
-    share = nbytes * (parts - 1) / parts
-    if isinstance(after, Partial):
-        return IMPOSSIBLE
-    if isinstance(before, Replicate):
-        return 0.0
-    if isinstance(before, Shard):
-        return LATENCY + (share if isinstance(after, Replicate) else share / parts)
-    return LATENCY + (2 * share if isinstance(after, Replicate) else share)
 
 
 # speeds, from what workers say of themselves

@@ -168,6 +168,9 @@ def test_unlike_workers_get_shards_in_proportion_and_values_stay() -> None:
         np.testing.assert_array_equal(product.numpy(), np.maximum(x @ x.T, 0))
         (record,) = fabric.dispatcher.meshes.values()
         assert record.mesh.weights == ((3, 1, 1, 1),)
+        (client,) = fabric.dispatcher.clients.values()
+        assert client.planner is not None
+        assert client.planner.speeds == record.speeds
         stored = [next(iter(worker.stores.values())) for worker in fabric.workers.values()]
         assert [min(array.shape[0] for array in store.values()) for store in stored] == [6, 2, 2, 2]
     finally:
