@@ -45,7 +45,8 @@ class Owner(NamedTuple):
 class State(NamedTuple):
     """What a choice may know of a value: where it is, in which layouts there are copies, what it comes from and follows.
 
-    `batch` is the dimension along which it has one entry for each example, as far as that is known.
+    `batch` is the dimension along which it has one entry for each example, as far as that is known. `shared` are
+    contributions that several instructions read: each of them alone would rather put off adding them up.
     """
 
     spec: Spec
@@ -54,6 +55,7 @@ class State(NamedTuple):
     origin: int
     owner: Owner | None
     batch: int | None = None
+    shared: bool = False
 
 
 class Question(NamedTuple):
@@ -337,7 +339,7 @@ def _ranked(
     gathered = _gathered(question, wish, owner, origin)
     present = [placement for placements in now for placement in placements]
     for row in _rows(question, axis, mesh, [*present, forced]):
-        if any(isinstance(row.operands[i], (Shard, Partial)) for i in gathered):
+        if any(isinstance(row.operands[i], (Shard, Partial)) for i in gathered) or not _added_up(question, axis, row):
             continue
         seconds = score = 0.0
         for before, after, nbytes in zip(now, row.operands, sizes, strict=True):
@@ -365,6 +367,20 @@ def _there(operand: State, axis: int) -> tuple[Placement, ...]:
     if REPLICATE in found:
         return tuple(placement for placement in found if not isinstance(placement, Partial))
     return tuple(found)
+
+
+def _added_up(question: Question, axis: int, row: _Placed) -> bool:
+    """Whether a row has shared contributions added up once and for all: whole, or cut as the signal cuts activations."""
+    for operand, after in zip(question.operands, row.operands, strict=True):
+        if isinstance(operand, State) and operand.shared and isinstance(operand.at[axis], Partial):
+            wish = question.wishes[axis]
+            if isinstance(after, Partial) or (
+                isinstance(after, Shard)
+                and (wish is None or after != _activation(wish, operand.spec))
+                and not any(isinstance(copy[axis], (Shard, Replicate)) for copy in operand.copies)
+            ):
+                return False
+    return True
 
 
 def _gathered(question: Question, wish: Wish | None, owner: Owner | None, origin: int) -> list[int]:

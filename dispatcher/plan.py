@@ -6,7 +6,8 @@ puts moves before the instruction where operands are elsewhere. What that means:
 * A *parameter* is an input that was marked at creation, or what followed from one. The first rule that meets it places
   it and becomes its claim: the new placement is its home from then on. Everything else is an *activation*.
 * What is computed element-wise from one parameter, in its shape, goes where the parameter is.
-* A value that outlives the plan is never partial: its contributions are reduced at the end of the plan.
+* A value that outlives the plan is never partial: its contributions are reduced at the end of the plan, and
+  those that several instructions read before the first of them.
 * An unasked-for shard is avoided when it saves no traffic, so a program without rules stays as it is.
 * Under a pipeline rule the mesh gets an axis in time (`gt/schedule.py`), to which the same rows apply.
 """
@@ -18,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
 from gt.instruction import INPUT, MOVE, OUTPUT, SCALAR, Instruction, Pipeline, Plan, Segment, ref
-from gt.placement import REPLICATE, Layout, Mesh, Placement, Shard
+from gt.placement import REPLICATE, Layout, Mesh, Partial, Placement, Shard
 from gt.schedule import hindrance, turns
 from gt.spec import Spec
 
@@ -90,6 +91,8 @@ class Tables:
         """Forget everything; numbers given before mean nothing any more."""
         self.layouts: list[Layout] = []
         self.layout_numbers: dict[Layout, int] = {}
+        self.contributed: set[int] = set()
+        """The layouts in which something is partial."""
         self.states: list[State] = []
         self.state_numbers: dict[State, int] = {}
         self.keys: dict[Any, int] = {}
@@ -102,6 +105,8 @@ class Tables:
         if found is None:
             found = self.layout_numbers[layout] = len(self.layouts)
             self.layouts.append(layout)
+            if any(isinstance(placement, Partial) for placement in layout):
+                self.contributed.add(found)
         return found
 
     def state(self, state: State) -> int:
@@ -287,6 +292,8 @@ class Pass:
             r = ref(OUTPUT, number)
             references[r] = {decision.results[offset]: ref(OUTPUT, first + offset)}
             states[r] = decision.states[offset]
+            if decision.results[offset] in tables.contributed and r in self.segment.read_often:
+                states[r] = tables.state(tables.states[states[r]]._replace(shared=True))
             if decision.asked[offset] != decision.results[offset]:
                 self.settle(r, decision.asked[offset], tag)
         if instruction.op == "tag" and instruction.attributes["param"]:

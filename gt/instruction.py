@@ -82,6 +82,17 @@ class Segment:
             r: at for at, instruction in enumerate(self.instructions) for r in instruction.inputs if r & 3 != SCALAR
         }
 
+    @cached_property
+    def read_often(self) -> frozenset[int]:
+        """The references to outputs that more than one instruction reads; whoever asks for a survivor reads it too."""
+        seen = {ref(OUTPUT, number) for number in self.survivors}
+        often = set()
+        for instruction in self.instructions:
+            for r in instruction.inputs:
+                if r & 3 == OUTPUT:
+                    (often if r in seen else seen).add(r)
+        return frozenset(often)
+
     def __str__(self) -> str:
         return "\n".join(print_segment(self))
 

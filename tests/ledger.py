@@ -10,14 +10,13 @@ from typing import Any, NamedTuple
 import gt
 from gt import messages as m
 from gt.config import Config
-from gt.dispatcher.account import Moved, account
-from gt.dispatcher.cost import speeds_of
-from gt.instruction import Plan, unpack_plan
-from gt.placement import Mesh
+from gt.instruction import MOVE, Plan, unpack_plan
+from gt.partition import moved_bytes
+from gt.placement import Mesh, collective_name, format_layout
 
 
 class Move(NamedTuple):
-    """One collective: what it is called, what of, in which phase and signal, and the bytes that travel in all."""
+    """One collective: what it is called, of what, in which phase and innermost signal, and the bytes that travel in all."""
 
     collective: str
     shape: tuple[int, ...]
@@ -49,27 +48,44 @@ class Ledger:
         worker.handle = read
 
     @property
+    def client(self) -> Any:
+        """What the dispatcher knows of this session."""
+        (client,) = self.session.link.fabric.dispatcher.clients.values()
+        return client
+
+    @property
     def mesh(self) -> Mesh:
         """The mesh that the session's config asked for."""
-        (client,) = self.session.link.fabric.dispatcher.clients.values()
-        mesh: Mesh = client.planner.mesh
+        mesh: Mesh = self.client.mesh
         return mesh
+
+    def home(self, tensor: gt.Tensor) -> str:
+        """Where a tensor lives between plans."""
+        gt.flush()
+        return format_layout(self.client.table[tensor._value.id].home.layout)
 
     def taken(self) -> list[Plan]:
         """The plans that were run since this was asked last."""
+        gt.flush()
         runs, self.runs = self.runs, []
         return runs
 
     def moves(self, plans: list[Plan]) -> list[Move]:
         """The collectives of plans, in order; moves for which nobody needs what another holds are none."""
-        mesh = self.mesh
-        speeds = speeds_of(mesh.sizes, [{}] * len(mesh.members))
-        return [_move(moved) for plan in plans for moved in account(plan, mesh, speeds).moves if moved.total]
+        return [move for plan in plans for move in _moves(plan, self.mesh)]
 
 
-def _move(moved: Moved) -> Move:
-    signal = moved.tag.signal[-1] if moved.tag.signal else ""
-    return Move(moved.collective, moved.spec.shape, moved.tag.phase, signal, moved.total)
+def _moves(plan: Plan, mesh: Mesh) -> Iterator[Move]:
+    axes = len(mesh.sizes)  # along one in time nothing travels
+    for instruction in plan.instructions:
+        if instruction.op != MOVE:
+            continue
+        before, after = plan.layout(instruction.inputs[0])[:axes], plan.layouts[instruction.outputs[0]][:axes]
+        value, tag = plan.values[instruction.outputs[0]], plan.tags[instruction.tag]
+        total, _ = moved_bytes(value.shape, value.dtype.itemsize, before, after, mesh)
+        if total:
+            signal = tag.signal[-1] if tag.signal else ""
+            yield Move(collective_name(before, after), value.shape, tag.phase, signal, total)
 
 
 @contextmanager
