@@ -337,9 +337,13 @@ def _ranked(
         for operand in question.operands
     ]
     gathered = _gathered(question, wish, owner, origin)
+    # what a stage computes it computes itself: what it reads comes over once, not also what was made of it before
+    staged = isinstance(forced, At) and question.stage is not None and owner is None
     present = [placement for placements in now for placement in placements]
     for row in _rows(question, axis, mesh, [*present, forced]):
         if any(isinstance(row.operands[i], (Shard, Partial)) for i in gathered) or not _added_up(question, axis, row):
+            continue
+        if staged and row.results[0] != forced:
             continue
         seconds = score = 0.0
         for before, after, nbytes in zip(now, row.operands, sizes, strict=True):
@@ -349,6 +353,10 @@ def _ranked(
         if seconds == IMPOSSIBLE:
             continue
         score += seconds
+        kept = any(
+            isinstance(after, Shard) and (after in before or (REPLICATE not in before and any(map(_is_cut, before))))
+            for before, after in zip(now, row.operands, strict=True)
+        )
         for placement, result in zip(row.results, question.results, strict=True):
             if forced is not None and _fits(forced, result):
                 # of two ways that move as much the one that computes in place does less
@@ -356,9 +364,13 @@ def _ranked(
             else:
                 wanted = _wanted(question, wish, origin) and wish is not None and _activation(wish, result) is not None
                 asked = wanted and wish is not None and _as_wanted(row, question, wish, result, cuts)
-                score += _inconvenience(placement, wanted, asked, result, present, link)
+                score += _inconvenience(placement, wanted, asked, result, present, kept, link)
         if score != IMPOSSIBLE:
             yield _Ranked(score, seconds, row.results, row.operands)
+
+
+def _is_cut(placement: Placement) -> bool:
+    return isinstance(placement, Shard)
 
 
 def _there(operand: State, axis: int) -> tuple[Placement, ...]:
@@ -428,16 +440,25 @@ def _weighted(row: Row, weights: tuple[int, ...] | None) -> _Placed:
 
 
 def _inconvenience(
-    placement: Placement, wanted: bool, asked: bool, result: Spec, present: Sequence[Placement], link: Link
+    placement: Placement,
+    wanted: bool,
+    asked: bool,
+    result: Spec,
+    present: Sequence[Placement],
+    kept: bool,
+    link: Link,
 ) -> float:
-    """What a result's placement will cost later, where nothing forces it: an unasked-for shard undone, say."""
+    """What a result's placement will cost later, where nothing forces it: an unasked-for shard undone, say.
+
+    `kept`: a shard comes from one that was there.
+    """
     cut = any(isinstance(p, (Shard, Partial)) for p in present)
     if isinstance(placement, Partial):
         return 0.0 if cut else link.latency + 2.0 * result.nbytes / link.bandwidth
     if wanted:
         return 0.0 if asked else TIE
     if isinstance(placement, Shard):
-        return 0.0 if any(isinstance(p, Shard) for p in present) else link.latency + result.nbytes / link.bandwidth
+        return 0.0 if kept else link.latency + result.nbytes / link.bandwidth
     return TIE if cut else 0.0
 
 
