@@ -25,6 +25,8 @@ DATA, PARAMETER, CONSTANT = 0, 1, 2
 ELEMENTWISE: Final = frozenset({"unary", "cast", "binary", "where", "tag", "follow"})
 RELAYOUT: Final = frozenset({"reshape", "permute", "expand", "slice", "cat"})
 """Families that move dimensions about: their results follow their operands, whatever the signal would rather have."""
+LOOKUPS: Final = frozenset({"gather", "take"})
+"""Families that use a parameter also where nothing else in them is data: positions may be constants."""
 BATCHED: Final = frozenset({"data_parallel", "fully_sharded"})
 """Strategies under which activations are cut along their first dimension."""
 TIE: Final = 1e-9
@@ -340,11 +342,16 @@ def _ranked(
     # what a stage computes it computes itself: what it reads comes over once, not also what was made of it before
     staged = isinstance(forced, At) and question.stage is not None and owner is None
     present = [placement for placements in now for placement in placements]
-    for row in _rows(question, axis, mesh, [*present, forced]):
-        if any(isinstance(row.operands[i], (Shard, Partial)) for i in gathered) or not _added_up(question, axis, row):
-            continue
-        if staged and row.results[0] != forced:
-            continue
+    rows = [
+        row
+        for row in _rows(question, axis, mesh, [*present, forced])
+        if not any(isinstance(row.operands[i], (Shard, Partial)) for i in gathered)
+        and not (staged and row.results[0] != forced)
+        and _added_up(question, axis, row)
+    ]
+    held = _held(question, axis, owner, origin)
+    in_place = [row for row in rows if all(isinstance(row.operands[i], Shard) for i in held)]
+    for row in in_place or rows:
         seconds = score = 0.0
         for before, after, nbytes in zip(now, row.operands, sizes, strict=True):
             if after is not None:
@@ -397,10 +404,21 @@ def _added_up(question: Question, axis: int, row: _Placed) -> bool:
 
 def _gathered(question: Question, wish: Wish | None, owner: Owner | None, origin: int) -> list[int]:
     """The operands that must be whole where they meet data: fully sharded parameters are gathered at use."""
-    if wish is None or wish.strategy != "fully_sharded" or owner is not None or origin != DATA:
+    if wish is None or wish.strategy != "fully_sharded" or owner is not None:
+        return []
+    if origin != DATA and OPS[question.op].family not in LOOKUPS:
         return []
     operands = enumerate(question.operands)
     return [i for i, operand in operands if isinstance(operand, State) and operand.origin == PARAMETER]
+
+
+def _held(question: Question, axis: int, owner: Owner | None, origin: int) -> list[int]:
+    """The operands that stay where they are cut: tensor-parallel weights do not move, what they meet comes to them."""
+    wish = question.wishes[axis]
+    if wish is None or wish.strategy != "tensor_parallel" or owner is not None or origin != DATA:
+        return []
+    operands = enumerate(question.operands)
+    return [i for i, x in operands if isinstance(x, State) and x.origin == PARAMETER and _is_cut(x.at[axis])]
 
 
 class _Placed(NamedTuple):

@@ -86,7 +86,7 @@ class Segment:
     def read_often(self) -> frozenset[int]:
         """The references to outputs that more than one instruction reads; whoever asks for a survivor reads it too."""
         seen = {ref(OUTPUT, number) for number in self.survivors}
-        often = set()
+        often: set[int] = set()
         for instruction in self.instructions:
             for r in instruction.inputs:
                 if r & 3 == OUTPUT:
