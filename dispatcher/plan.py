@@ -131,9 +131,10 @@ class Tables:
         if found is None:
             old, target = self.states[state], self.layouts[layout]
             source = min(old.copies, key=lambda copy: self.seconds(old.spec, copy, target))
-            steps = [step for step in path(old.spec, source, target, self.mesh, self.timed) if step not in old.copies]
-            new = self.state(old._replace(copies=(*old.copies, *steps)))
-            found = self.copies[state, layout] = (new, (self.layout(source), *map(self.layout, steps)))
+            way = [source, *path(old.spec, source, target, self.mesh, self.timed)]
+            way = way[max(at for at, step in enumerate(way) if step in old.copies) :]
+            new = self.state(old._replace(copies=(*old.copies, *way[1:])))
+            found = self.copies[state, layout] = (new, tuple(map(self.layout, way)))
         return found
 
     def seconds(self, spec: Spec, before: Layout, after: Layout) -> float:
@@ -183,10 +184,14 @@ class Planner:
 
     def plan(self, segment: Segment, homes: tuple[Home, ...]) -> Planned:
         """Place every value of `segment`, whose inputs are at `homes`."""
-        piped = any(
-            wish is not None and wish.strategy == "pipeline_parallel"
-            for tag in segment.tags
-            for wish in self.policy.wishes(tag.signal)
+        piped = next(
+            (
+                (axis, wish)
+                for tag in segment.tags
+                for axis, wish in enumerate(self.policy.wishes(tag.signal))
+                if wish is not None and wish.strategy == "pipeline_parallel"
+            ),
+            None,
         )
         tables = self.timed if piped else self.tables
         if len(tables.decisions) > MAX_MEMO:
@@ -202,7 +207,7 @@ class Pass:
     """One planning pass: states of all values by the segment's reference, and the plan as far as it is made."""
 
     def __init__(
-        self, policy: Policy, tables: Tables, segment: Segment, homes: tuple[Home, ...], piped: bool,
+        self, policy: Policy, tables: Tables, segment: Segment, homes: tuple[Home, ...], piped: tuple[int, Wish] | None,
         script: Sequence[int] = (),
     ) -> None:  # fmt: skip
         self.policy = policy
@@ -233,6 +238,7 @@ class Pass:
         self.wish_keys = [tables.keys.setdefault(wishes, len(tables.keys)) for wishes in self.wishes]
         self.forgets = any(wish is not None and wish.strategy == "fully_sharded" for w in self.wishes for wish in w)
         self.piped = piped
+        """The mesh axis of the pipeline that some of the segment is under, and its rule."""
         self.stages = self.staged() if piped else None
 
     def wished(self, signal: tuple[str, ...], backward: bool) -> Wishes:
@@ -432,8 +438,8 @@ class Pass:
 
     def piped_plan(self, plan: Plan) -> tuple[Plan, str]:
         """The plan in microbatches, and why it cannot run as 1f1b where it should."""
-        wish = next(w for ws in self.wishes for w in ws if w is not None and w.strategy == "pipeline_parallel")
-        axis = next(i for ws in self.wishes for i, w in enumerate(ws) if w is wish)
+        assert self.piped is not None, "only what is under a pipeline is in microbatches"
+        axis, wish = self.piped
         pipeline = Pipeline(self.policy.microbatches, axis, wish.stages or (), self.policy.schedule)
         plan = replace(plan, pipeline=pipeline)
         if pipeline.schedule != "1f1b" or not any(turn.repeated for turn in turns(plan)):

@@ -1,7 +1,8 @@
-"""Run drawn programs by the thousand: `PYTHONPATH=tests python -m law FIRST COUNT [--wild] [--reduce]`.
+"""Run drawn programs by the thousand: `PYTHONPATH=tests python -m law FIRST COUNT [--wild | --networks] [--reduce]`.
 
 Prints whatever breaks the law, with the seed that replays it. `--wild`: under configs that are seldom valid, which must
-be refused with a clear error or else hold. `--reduce` makes each failing case small.
+be refused with a clear error or else hold. `--networks`: training loops in place of programs. `--reduce` makes each
+failing case small.
 """
 
 from __future__ import annotations
@@ -12,11 +13,14 @@ import sys
 import time
 import traceback
 from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any, Final
 
+from .networks import Network, draw_network
 from .places import Place, draw_place, wild
 from .programs import Program, draw_program
 from .reducing import reduced
-from .running import Discarded, assert_law
+from .running import Discarded, assert_law, assert_same_training
 
 PLACES = 2
 """Where each program runs, beside one worker."""
@@ -46,10 +50,28 @@ def wild_case(seed: int) -> tuple[Program, list[Place]]:
     return draw_program(draws), [wild(draws) for _ in range(WILD_PLACES)]
 
 
-def failure(program: Program, place: Place) -> BaseException | None:
+def network_case(seed: int) -> tuple[Network, list[Place]]:
+    """The network of a seed, and where it is trained."""
+    draws = Seeded(seed)
+    return draw_network(draws), [draw_place(draws) for _ in range(PLACES)]
+
+
+KINDS: Final[dict[str, Callable[[int], tuple[Any, list[Place]]]]] = {
+    "programs": case, "wild": wild_case, "networks": network_case
+}  # fmt: skip
+
+
+def judged(subject: Program | Network, places: list[Place]) -> Iterator[str | None]:
+    """For each place None when the law holds there, or the error by which its config was refused."""
+    if isinstance(subject, Network):
+        return assert_same_training(subject, places)
+    return assert_law(subject, places)
+
+
+def failure(subject: Program | Network, place: Place) -> BaseException | None:
     """How a case breaks the law; None when it does not, or proves nothing."""
     try:
-        list(assert_law(program, [place]))
+        list(judged(subject, [place]))
     except Discarded:
         return None
     except (AssertionError, Exception) as error:  # noqa: BLE001  # whatever it is, it is a finding
@@ -57,10 +79,10 @@ def failure(program: Program, place: Place) -> BaseException | None:
     return None
 
 
-def smallest(program: Program, place: Place) -> tuple[Program, Place]:
+def smallest(subject: Any, place: Place) -> tuple[Any, Place]:
     """The case made small: it fails with an error of the same class, from the same line."""
-    wanted = _kind(failure(program, place))
-    return reduced(program, place, lambda program, place: _kind(failure(program, place)) == wanted)
+    wanted = _kind(failure(subject, place))
+    return reduced(subject, place, lambda subject, place: _kind(failure(subject, place)) == wanted)
 
 
 def _kind(error: BaseException | None) -> tuple[object, ...] | None:
@@ -70,17 +92,17 @@ def _kind(error: BaseException | None) -> tuple[object, ...] | None:
     return type(error).__name__, last.filename, last.name
 
 
-def main(first: int, count: int, *, seldom_valid: bool, reduce: bool) -> int:
+def main(first: int, count: int, kind: str, *, reduce: bool) -> int:
     """Run the cases of `count` seeds; the number of those that fail."""
     outcomes: Counter[str] = Counter()
     started = time.perf_counter()
     failed = 0
     for seed in range(first, first + count):
-        program, places = (wild_case if seldom_valid else case)(seed)
+        subject, places = KINDS[kind](seed)
         try:
-            for refusal in assert_law(program, places):
+            for refusal in judged(subject, places):
                 outcomes["held" if refusal is None else "refused"] += 1
-                if refusal and not seldom_valid:
+                if refusal and kind != "wild":
                     print(f"seed {seed}: {refusal}")
         except Discarded as reason:
             outcomes[f"discarded: {reason}"] += 1
@@ -88,15 +110,16 @@ def main(first: int, count: int, *, seldom_valid: bool, reduce: bool) -> int:
             failed += 1
             outcomes[f"FAILED: {type(error).__name__}"] += 1
             for place in places:
-                found = failure(program, place)
+                found = failure(subject, place)
                 if found is not None:
-                    small = smallest(program, place) if reduce else (program, place)
+                    small = smallest(subject, place) if reduce else (subject, place)
                     print(f"--- seed {seed}", *small, sep="\n")
-                    traceback.print_exception(failure(*small), limit=-4, file=sys.stdout)
+                    traceback.print_exception(failure(*small) or found, limit=-4, chain=False, file=sys.stdout)
+                    sys.stdout.flush()
                     break
     for outcome, number in outcomes.most_common():
         print(f"{number:7} {outcome}")
-    print(f"{count} programs in {time.perf_counter() - started:.1f} s")
+    print(f"{count} {kind} in {time.perf_counter() - started:.1f} s")
     return failed
 
 
@@ -104,7 +127,8 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="law", description=__doc__)
     parser.add_argument("first", type=int)
     parser.add_argument("count", type=int)
-    parser.add_argument("--wild", action="store_true")
+    parser.add_argument("--wild", dest="kind", action="store_const", const="wild", default="programs")
+    parser.add_argument("--networks", dest="kind", action="store_const", const="networks")
     parser.add_argument("--reduce", action="store_true")
     given = parser.parse_args()
-    sys.exit(min(1, main(given.first, given.count, seldom_valid=given.wild, reduce=given.reduce)))
+    sys.exit(min(1, main(given.first, given.count, given.kind, reduce=given.reduce)))

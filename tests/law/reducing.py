@@ -7,24 +7,45 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
+from .networks import Network
 from .places import Place
 from .programs import Program, Step
 
-Fails = Callable[[Program, Place], bool]
+Fails = Callable[[Any, Place], bool]
 
 
-def reduced(program: Program, place: Place, fails: Fails) -> tuple[Program, Place]:
-    """The smallest case that greedy steps find, of which `fails` still says so."""
+def reduced(subject: Any, place: Place, fails: Fails) -> tuple[Any, Place]:
+    """The smallest case that greedy steps find, of which `fails` still says so; `subject` is a program or a network."""
     going = True
     while going:
         going = False
-        for smaller in _smaller(program, place):
+        for smaller in (_smaller_network if isinstance(subject, Network) else _smaller)(subject, place):
             if fails(*smaller):
-                program, place = smaller
+                subject, place = smaller
                 going = True
                 break
-    return program, place
+    return subject, place
+
+
+def _smaller_network(network: Network, place: Place) -> Iterator[tuple[Network, Place]]:
+    """Simpler networks: fewer layers and steps, and nothing on the way that is out of the ordinary."""
+    layers = network.layers
+    for number in range(len(layers) if len(layers) > 1 else 0):
+        yield replace(network, layers=layers[:number] + layers[number + 1 :]), place
+    plain = {"tied": False, "attached": False, "peek": False, "nudge": False, "ragged": False, "regression": False}
+    for name, value in {**plain, "outer": None, "optimizer": "SGD", "parts": 1, "sequence": 0}.items():
+        if getattr(network, name) != value:
+            yield replace(network, **{name: value}), place
+    if network.steps > 1:
+        yield replace(network, steps=network.steps - 1), place
+    for simpler in _simpler_places(place):
+        yield network, simpler
+    for number, layer in enumerate(layers):
+        for less in (replace(layer, backward=None), replace(layer, signal=None, backward=None)):
+            if less != layer:
+                yield replace(network, layers=(*layers[:number], less, *layers[number + 1 :])), place
 
 
 def _smaller(program: Program, place: Place) -> Iterator[tuple[Program, Place]]:
@@ -50,8 +71,9 @@ def _smaller(program: Program, place: Place) -> Iterator[tuple[Program, Place]]:
 
 
 def _simpler_places(place: Place) -> Iterator[Place]:
-    if place.codec:
-        yield place._replace(codec=False)
+    for name, value in (("reload", None), ("codec", False), ("speeds", ())):
+        if getattr(place, name) != value:
+            yield place._replace(**{name: value})
     config = place.config or {}
     rules = config.get("sharding_config", {})
     for name, rule in rules.items():

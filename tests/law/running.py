@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -23,6 +24,7 @@ from gt.host import host_facts
 from gt.inproc import Fabric, InprocLink
 
 from .meaning import IN_PLACE, MEANINGS, NAMES, RANDOM, Array, Meaning
+from .networks import Network, train
 from .places import FILE, Place, Plain, read
 from .programs import Program, Step, at
 
@@ -199,7 +201,7 @@ class Subject(Machine):
 
     def at(self, repetition: int, number: int, step: Step) -> None:
         if (repetition, number) == (1, 0) and self.reload is not None:
-            gt.load_config(read(self.reload))
+            _load(self.reload)
         super().at(repetition, number, step)
 
     def look(self, place: tuple[int, int], wanted: dict[str, Any], *, later: bool) -> None:
@@ -440,22 +442,29 @@ def reference(program: Program) -> dict[Key, Looked]:
     return values
 
 
-def sharded(program: Program, place: Place) -> dict[Key, Array]:
-    """What a program sees in a place. Raises `Refused` when a clear error says that this cannot be."""
+def inside(place: Place, work: Callable[[], Any]) -> Any:
+    """What `work` makes in a place; it leaves nothing there. Raises `Refused` when a clear error says that it cannot be."""
     gt.disconnect()
-    machine: Subject | None = None
     try:
         connected(place)
-        machine = Subject(place.reload)
-        machine.run(program)
+        made = work()
         _fabric().check()
-        values = machine.results()
     except ConfigError as error:
         check_refusal(str(error))
         raise Refused(str(error)) from None
-    del machine
     nothing_is_left()
-    return values
+    return made
+
+
+def sharded(program: Program, place: Place) -> dict[Key, Array]:
+    """What a program sees in a place."""
+
+    def work() -> dict[Key, Array]:
+        machine = Subject(place.reload)
+        machine.run(program)
+        return machine.results()
+
+    return inside(place, work)
 
 
 def check_refusal(text: str) -> None:
@@ -505,3 +514,26 @@ def assert_law(program: Program, places: Iterable[Place]) -> Iterator[str | None
         wrong = list(differences(expected, found))
         assert not wrong, "\n".join([str(place), *wrong])
         yield None
+
+
+def assert_same_training(network: Network, places: Iterable[Place]) -> Iterator[str | None]:
+    """The law for a network: its losses, gradients and parameters are what they are on one worker."""
+    expected = inside(Place(1, None), lambda: train(network))
+    if not all(np.isfinite(value).all() for value in expected.values()):
+        raise Discarded("the training is not finite")
+    for place in places:
+        again = None if place.reload is None else partial(_load, place.reload)
+        try:
+            found = inside(place, lambda again=again: train(network, again))
+        except Refused as refusal:
+            yield str(refusal)
+            continue
+        assert found.keys() == expected.keys()
+        for name, value in expected.items():
+            scale = 1e-8 * max(1.0, _largest(value))
+            np.testing.assert_allclose(found[name], value, rtol=1e-7, atol=scale, err_msg=f"{name}\n{place}")
+        yield None
+
+
+def _load(config: Plain) -> None:
+    gt.load_config(read(config))

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import pytest
 from effort import PROVED, cases
-from law.__main__ import case, wild_case
+from law.__main__ import case, judged, network_case, wild_case
+from law.networks import Network
 from law.places import Place
 from law.programs import Program
-from law.running import Discarded, assert_law
+from law.running import Discarded
 
+TRAINED = "networks trained under a config, on one to eight workers"
 HELD = "programs under a config, on one to eight workers"
 REFUSED = "configs that cannot be, refused with a clear error"
 
@@ -26,15 +28,15 @@ def name(seeds: range) -> str:
     return f"{seeds[0]}-{seeds[-1]}"
 
 
-def holds(program: Program, places: list[Place], replay: str) -> None:
-    """Hold a program to the law; a failure says how to see it again."""
+def holds(subject: Program | Network, places: list[Place], replay: str, what: str = HELD) -> None:
+    """Hold a program or a network to the law; a failure says how to see it again."""
     try:
-        for refusal in assert_law(program, places):
-            PROVED[REFUSED if refusal else HELD] += 1
+        for refusal in judged(subject, places):
+            PROVED[REFUSED if refusal else what] += 1
     except Discarded:
         return
-    except Exception as error:
-        error.add_note(f"replay: PYTHONPATH=tests python -m law {replay} --reduce\n{program}")
+    except (AssertionError, Exception) as error:
+        error.add_note(f"replay: PYTHONPATH=tests python -m law {replay} --reduce\n{subject}")
         raise
 
 
@@ -43,6 +45,13 @@ def test_annotations_never_change_values(seeds: range) -> None:
     """Whatever a program computes, and wherever its config puts that, it sees the same values and leaves nothing."""
     for seed in seeds:
         holds(*case(seed), f"{seed} 1")
+
+
+@pytest.mark.parametrize("seeds", batches(cases(32), 4), ids=name)
+def test_networks_learn_the_same_wherever_they_are(seeds: range) -> None:
+    """Losses, gradients and parameters of a training are those of one worker; microbatches and stages are no exception."""
+    for seed in seeds:
+        holds(*network_case(seed), f"{seed} 1 --networks", TRAINED)
 
 
 @pytest.mark.parametrize("seeds", batches(cases(100), 20), ids=name)
