@@ -11,6 +11,7 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from gt.collectives import TWO_STEP
 from gt.infer import Attributes
 from gt.ops import OPS
 from gt.placement import REPLICATE, At, Layout, Mesh, Partial, Placement, Replicate, Shard
@@ -501,25 +502,25 @@ def _parts(mesh: Mesh, layout: Layout, but: int) -> int:
     return parts
 
 
-def path(spec: Spec, before: Layout, after: Layout, mesh: Mesh, timed: bool) -> Iterator[Layout]:
+def path(spec: Spec, before: Layout, after: Layout, timed: bool) -> Iterator[Layout]:
     """The layouts that a value goes through: first or last in time where microbatches are joined or cut."""
     if not timed:
-        yield from _path(spec, before, after, mesh)
+        yield from _path(spec, before, after)
         return
     (*old, then), (*new, now) = before, after
     if then == now:
         if isinstance(then, Shard) and any(_recuts(a, b, then.dim) for a, b in zip(old, new, strict=True)):
             yield (*old, REPLICATE)
-            yield from _path(spec, (*old, REPLICATE), (*new, REPLICATE), mesh)
+            yield from _path(spec, (*old, REPLICATE), (*new, REPLICATE))
             yield after
         else:
-            yield from _path(spec, before, after, mesh)
+            yield from _path(spec, before, after)
     elif isinstance(then, Replicate):
-        yield from _path(spec, before, (*new, then), mesh)
+        yield from _path(spec, before, (*new, then))
         yield after
     else:  # joined first, also where it is cut again: a microbatch cannot wait for all others
         yield (*old, REPLICATE)
-        yield from _path(spec, (*old, REPLICATE), (*new, REPLICATE), mesh)
+        yield from _path(spec, (*old, REPLICATE), (*new, REPLICATE))
         if not isinstance(now, Replicate):
             yield after
 
@@ -528,28 +529,17 @@ def _recuts(before: Placement, after: Placement, dim: int) -> bool:
     return before != after and any(isinstance(p, Shard) and p.dim == dim for p in (before, after))
 
 
-TWO_STEP: Final = 64 << 10
-"""Bytes from which an all-reduce over more than two workers goes as reduce-scatter and all-gather."""
-
-
-def _path(spec: Spec, before: Layout, after: Layout, mesh: Mesh) -> Iterator[Layout]:
-    """At most one layout between, when an all-reduce is cheaper in two steps."""
+def _path(spec: Spec, before: Layout, after: Layout) -> Iterator[Layout]:
+    """Of a large value what needs nobody first, then all-reduces by themselves, for which there are better ways than for
+    everything at once (`gt/collectives.py`), then the rest."""
     if before == after:
         return
-    reduced = [
-        axis
-        for axis, (a, b) in enumerate(zip(before, after, strict=True))
-        if isinstance(a, Partial) and isinstance(b, Replicate)
-    ]
-    if len(reduced) == 1 and mesh.sizes[reduced[0]] > 2 and spec.nbytes >= TWO_STEP:
-        axis = reduced[0]
-        free = [
-            dim
-            for dim in range(spec.ndim)
-            if spec.shape[dim] >= mesh.sizes[axis]
-            and not any(isinstance(p, Shard) and p.dim == dim for p in (*before, *after))
-        ]
-        if free:
-            dim = max(free, key=lambda d: spec.shape[d])
-            yield (*after[:axis], Shard(dim), *after[axis + 1 :])
+    pairs = list(zip(before, after, strict=True))
+    if spec.nbytes >= TWO_STEP and any(isinstance(a, Partial) and isinstance(b, Replicate) for a, b in pairs):
+        cut = tuple(b if isinstance(a, Replicate) else a for a, b in pairs)
+        reduced = tuple(
+            b if isinstance(a, Partial) and isinstance(b, Replicate) else c
+            for (a, b), c in zip(pairs, cut, strict=True)
+        )
+        yield from (step for step in (cut, reduced) if step not in (before, after))
     yield after

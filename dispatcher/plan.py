@@ -131,7 +131,7 @@ class Tables:
         if found is None:
             old, target = self.states[state], self.layouts[layout]
             source = min(old.copies, key=lambda copy: self.seconds(old.spec, copy, target))
-            way = [source, *path(old.spec, source, target, self.mesh, self.timed)]
+            way = [source, *path(old.spec, source, target, self.timed)]
             way = way[max(at for at, step in enumerate(way) if step in old.copies) :]
             new = self.state(old._replace(copies=(*old.copies, *way[1:])))
             found = self.copies[state, layout] = (new, tuple(map(self.layout, way)))

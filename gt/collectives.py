@@ -14,6 +14,8 @@ MAX_CHUNKS: Final = 1 << 12
 
 TWO_STEP: Final = 64 << 10
 """Bytes from which an all-reduce goes in two steps: each worker reduces a share and hands it to all others."""
+PAIR: Final = 1 << 20
+"""The same for two workers, to whom a second step saves little and costs another wait."""
 CROWD: Final = 8
 """Workers above which a small all-reduce goes along a tree: else each has a message for every other."""
 
@@ -27,9 +29,7 @@ def all_reduce_algorithm(nbytes: int, parts: int, hosts: int = 1) -> str:
     they go up and down a `tree`. Large values go in `two-step`, or, over several machines, around a `ring`, in which
     only neighbours talk to each other.
     """
-    if parts <= 2 and nbytes < TWO_STEP:
-        return "direct"
-    if nbytes >= TWO_STEP:
+    if nbytes >= (TWO_STEP if parts > 2 else PAIR):
         return "ring" if hosts > 1 and parts > 2 else "two-step"
     return "tree" if parts > CROWD else "direct"
 

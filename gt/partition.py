@@ -10,8 +10,10 @@ import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import lru_cache
 
+from .collectives import all_reduce_algorithm, all_reduce_bytes
 from .placement import At, Layout, Mesh, Partial, Placement, Replicate, Shard
 
 Box = tuple[tuple[int, int], ...]
@@ -144,20 +146,32 @@ def sends(shape: tuple[int, ...], before: Layout, after: Layout, mesh: Mesh, ran
 
 
 def moved_bytes(shape: tuple[int, ...], itemsize: int, before: Layout, after: Layout, mesh: Mesh) -> tuple[int, int]:
-    """(bytes that travel between workers in all, the most that any one worker receives)."""
+    """(bytes that travel between workers in all, the most that any one worker receives).
+
+    Of an all-reduce those of the algorithm that it takes; when that has steps, a worker's part in them is rounded up.
+    """
+    changed = [(size, old, new) for size, old, new in zip(mesh.sizes, before, after, strict=True) if old != new]
+    all_reduce = bool(changed) and all(isinstance(a, Partial) and isinstance(b, Replicate) for _, a, b in changed)
     contributions = 1
     for size, old, new in zip(mesh.sizes, before, after, strict=True):
         if not _own(old, new) and isinstance(old, Partial):
             contributions *= size
-    total = most = 0
+    total = Fraction(0)
+    most = 0
     for rank in range(len(mesh.members)):
         here = mesh.coordinates(rank)
         wanted = box_at(shape, after, mesh, here)
         if wanted is None:
             continue
+        nbytes = math.prod(extent(wanted)) * itemsize
+        if all_reduce and (algorithm := all_reduce_algorithm(nbytes, contributions)) != "direct":
+            group = all_reduce_bytes(algorithm, nbytes, contributions)  # each of its ranks counts its share of that
+            total += Fraction(group, contributions)
+            most = max(most, -(-group // contributions))
+            continue
         kept = intersect(box_at(shape, before, mesh, here), wanted)
         # each element arrives once a contribution; what the rank holds itself need not travel
-        mine = contributions * math.prod(extent(wanted)) - (0 if kept is None else math.prod(extent(kept)))
+        mine = contributions * nbytes - (0 if kept is None else math.prod(extent(kept)) * itemsize)
         total += mine
         most = max(most, mine)
-    return total * itemsize, most * itemsize
+    return int(total), most

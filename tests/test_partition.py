@@ -9,11 +9,12 @@ from collections import Counter
 import numpy as np
 import pytest
 from effort import cases
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from gt.collectives import CROWD
 from gt.partition import bounds, box, extent, intersect, moved_bytes, present, receives, relative, sends
-from gt.placement import REPLICATE, At, Mesh, Partial, Shard
+from gt.placement import REPLICATE, At, Mesh, Partial, Shard, uniform_mesh
 
 REDUCE = {"sum": np.add, "max": np.maximum, "min": np.minimum, "prod": np.multiply}
 weight_lists = st.lists(st.integers(0, 9), min_size=1, max_size=9).map(tuple)
@@ -189,6 +190,7 @@ def test_every_send_has_its_receive(move):
 @given(moves(), st.sampled_from([1, 8]))
 def test_moved_bytes_are_the_sum_of_the_transfers(move, itemsize):
     shape, before, after, mesh = move
+    assume(len(mesh.members) <= CROWD)
     arrive = [
         sum(
             itemsize * math.prod(extent(t.part)) for t in receives(shape, before, after, mesh, rank) if t.source != rank
@@ -196,6 +198,16 @@ def test_moved_bytes_are_the_sum_of_the_transfers(move, itemsize):
         for rank in range(len(mesh.members))
     ]
     assert moved_bytes(shape, itemsize, before, after, mesh) == (sum(arrive), max(arrive))
+
+
+@pytest.mark.parametrize(("size", "nbytes"), [(3, 3 << 16), (4, 1 << 20), (9, 8)])
+def test_an_all_reduce_in_steps_is_counted_as_it_goes(size, nbytes):
+    """A large one, or one among many, moves every byte twice but for the own share."""
+    mesh = uniform_mesh(1, {"data": 2, "model": size}, tuple(range(2 * size)))
+    before, after = (REPLICATE, Partial()), (REPLICATE, REPLICATE)
+    total, most = moved_bytes((nbytes // 4,), 4, before, after, mesh)
+    assert total == 2 * 2 * (size - 1) * nbytes
+    assert most == -(-2 * (size - 1) * nbytes // size)
 
 
 @given(shapes, meshes(), st.data())

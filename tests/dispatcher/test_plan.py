@@ -12,13 +12,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gt.config import Config
+from gt.dispatcher.choice import path
 from gt.dispatcher.plan import Home, Planned, Planner
 from gt.dispatcher.policy import resolve
 from gt.dispatcher.rules import Cut, Row, reshape_aligned, rows
 from gt.dtypes import float32, float64, int64
 from gt.instruction import MOVE, OUTPUT, SCALAR, Plan, Segment, pack_plan, ref
 from gt.partition import moved_bytes
-from gt.placement import REPLICATE, Layout, Partial, Placement, Replicate, Shard, uniform_mesh
+from gt.placement import (
+    REPLICATE,
+    Layout,
+    Partial,
+    Placement,
+    Replicate,
+    Shard,
+    format_layout,
+    parse_layout,
+    uniform_mesh,
+)
+from gt.spec import spec
 from gt.worker.backend import backend
 from gt.worker.program import compile_plan
 
@@ -323,21 +335,31 @@ def test_survivors_are_never_partial() -> None:
     assert planned.survivors[0] == Home((REPLICATE,))
 
 
-def test_a_large_reduction_goes_in_two_steps() -> None:
-    """Over more than two workers a large all-reduce is a reduce-scatter and an all-gather, which send less."""
+def test_a_large_reduction_is_one_all_reduce() -> None:
+    """However large, an all-reduce is one move: the workers choose how, and the bytes are those of the way they choose."""
     lines = Lines()
     x, w = lines.input(256, 64), lines.input(64, 256)
     made = planner(BATCH, 4)
     planned = made.plan(lines.segment(lines.op("matmul", x, w)), (Home((Shard(1),)), Home((Shard(0),))))
     assert written(planned) == [
         "%0 f32[256,256] P(sum) = matmul $0 S1, $1 S0",
-        "%1 f32[256,256] S0 = move %0 P(sum)",
-        "%2 f32[256,256] R = move %1 S0",
+        "%1 f32[256,256] R = move %0 P(sum)",
     ]
     shape, mesh = (256, 256), made.mesh
-    at_once = moved_bytes(shape, 4, (Partial(),), (REPLICATE,), mesh)[1]
+    at_once = moved_bytes(shape, 4, (Partial(),), (REPLICATE,), mesh)
     halves = [(Partial(),), (Shard(0),), (REPLICATE,)]
-    assert sum(moved_bytes(shape, 4, a, b, mesh)[1] for a, b in pairwise(halves)) < at_once
+    steps = [moved_bytes(shape, 4, a, b, mesh) for a, b in pairwise(halves)]
+    assert at_once == (sum(total for total, _ in steps), sum(most for _, most in steps))
+
+
+def test_what_else_changes_does_not_come_between_a_large_all_reduce() -> None:
+    """Of several axes that change, first what needs nobody, then the all-reduce alone, then what gathers; small values
+    do it all at once."""
+    before, after = parse_layout("P(sum)|R|S0"), parse_layout("R|S1|R")
+    large, small = spec(float32, (256, 256)), spec(float32, (4, 4))
+    steps = ["P(sum)|S1|S0", "R|S1|S0", "R|S1|R"]
+    assert [format_layout(step) for step in path(large, before, after, False)] == steps
+    assert list(path(small, before, after, False)) == [after]
 
 
 # any program
@@ -354,8 +376,8 @@ def check_legal(made: Planner, segment: Segment, planned: Planned, homes: tuple[
     for instruction in plan.instructions:
         outputs = [plan.layouts[n] for n in instruction.outputs]
         inputs = [None if r & 3 == SCALAR else plan.layout(r) for r in instruction.inputs]
-        for layout, spec in zip(outputs, (plan.values[n] for n in instruction.outputs), strict=True):
-            check_layout(layout, spec.ndim, len(mesh.sizes))
+        for layout, value in zip(outputs, (plan.values[n] for n in instruction.outputs), strict=True):
+            check_layout(layout, value.ndim, len(mesh.sizes))
         if instruction.op == MOVE:
             (before,) = inputs
             assert before is not None
