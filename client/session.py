@@ -196,7 +196,6 @@ class Session:
         self.pending_error: GTError | None = None
         self.heard = time.monotonic()
         self.welcomed = False
-        self.configured: Future | None = None
         self.flush_length = FLUSH_LENGTH
         self._config: Any = None
         """The session's own sharding config (a `gt.config.Config`), to notice slips in the names of signals."""
@@ -300,13 +299,19 @@ class Session:
         """Load a sharding config (its wire form) into the service. Raises `ConfigError` when it does not fit."""
         self.usable()
         self.flush()
-        future = self.configured = Future(self, "the service to take the config")
-        with self.lock:
-            self.link.send(m.Configure(config))
-        try:
-            self.facts.update(future.result())
-        finally:
-            self.configured = None
+        future = Future(self, "the service to take the config")
+        with self.exclusive():
+            number = next(self.request_numbers)
+            self.requests[number] = future
+            self.link.send(m.Configure(number, config))
+        self.facts.update(future.result())
+
+    def set_options(self, values: dict[str, Any]) -> None:
+        """Tell the service of run-time options, which hold for what follows."""
+        self.usable()
+        self.flush()
+        with self.exclusive():
+            self.link.send(m.Options(values))
 
     @property
     def config(self) -> Any:
@@ -396,7 +401,7 @@ class Session:
         elif isinstance(message, m.Credit):
             self.credited = max(self.credited, message.done)
         elif isinstance(message, m.Answer):
-            future = self.requests.pop(message.request, None) if message.request else self.configured
+            future = self.requests.pop(message.request, None)
             if future is not None:
                 future._answer(message.facts)
         elif isinstance(message, m.Failed):
@@ -434,7 +439,7 @@ class Session:
 
     def _failed(self, message: m.Failed) -> None:
         error = m.error_of(message.kind, message.text)
-        future = self.requests.pop(message.request, None) if message.request else self.configured
+        future = self.requests.pop(message.request, None) if message.request else None
         if future is not None:
             future._fail(error)
         else:
@@ -445,8 +450,6 @@ class Session:
         requests, self.requests = self.requests, {}
         for future in requests.values():
             future._fail(error)
-        if self.configured is not None:
-            self.configured._fail(error)
 
     def close(self) -> None:
         """End the session: what is under way is finished first, tensors are freed, local daemons stop."""

@@ -16,7 +16,7 @@ from gt import transport
 from gt.errors import GTError, ProtocolError
 from gt.host import host_facts
 
-from .core import Core, Event, Lost, Malformed, Received, Tick
+from .core import Core, Event, Lost, Malformed, Received, Reload, Tick
 
 log = logging.getLogger("gt.dispatcher")
 TICK: Final = 1.0
@@ -26,12 +26,14 @@ TICK: Final = 1.0
 class Shell:
     """One running dispatcher."""
 
-    def __init__(self, address: str, *, config: Any = None, workers: int = 1, watch: int | None = None) -> None:
+    def __init__(self, address: str, *, config: str | None = None, workers: int = 1, watch: int | None = None) -> None:
+        read = _load(config)  # before anything is bound: it may be refused
         self.control = transport.router(address)
         self.address = transport.endpoint(self.control)
         self.bulk = transport.router(_bulk_address(self.address))
+        self.config = config
         self.core = Core(
-            config=config,
+            config=read,
             workers_expected=workers,
             facts={"bulk_address": transport.endpoint(self.bulk)},
             log=lambda level, text: getattr(log, level)(text),
@@ -39,6 +41,7 @@ class Shell:
         self.watch = watch
         self.processes: dict[int, bytes] = {}
         self.stopping = False
+        self.rereading = False
         self.wake_read, self.wake_write = os.pipe()
         os.set_blocking(self.wake_write, False)
         self.here = host_facts()
@@ -58,6 +61,11 @@ class Shell:
             ready = dict(poller.poll(int(max(0.0, due - time.monotonic()) * 1000) + 1))
             if self.watch is not None and self.watch in ready:
                 break  # the process that started this one is gone
+            if self.wake_read in ready:
+                os.read(self.wake_read, 4096)
+            if self.rereading:
+                self.rereading = False
+                self._reread()
             if self.control in ready:
                 self._drain()
             for descriptor in [d for d in ready if d in self.processes]:
@@ -80,6 +88,24 @@ class Shell:
         """Stop at the next turn; safe in a signal handler."""
         self.stopping = True
         os.write(self.wake_write, b"x")
+
+    def reread(self, *_: Any) -> None:
+        """Read the config again at the next turn; safe in a signal handler."""
+        self.rereading = True
+        os.write(self.wake_write, b"x")
+
+    def _reread(self) -> None:
+        """Apply the config's file as it is now. A wrong one is logged, and changes nothing."""
+        try:
+            config = _load(self.config)
+        except GTError as error:
+            log.error("the config stays as it was: %s", error)
+            return
+        if config is None:
+            log.warning("there is no config to read again: this dispatcher was started without --config")
+        else:
+            log.info("read %s again", self.config)
+            self._handle(Reload(config))
 
     def _drain(self) -> None:
         """Handle what has arrived, at most a batch, so that the time is looked at too."""
@@ -143,6 +169,15 @@ class Shell:
         self.control.close(linger=200)
 
 
+def _load(path: str | None) -> Any:
+    """The config in a file; None without one. Raises ConfigError."""
+    if path is None:
+        return None
+    from gt.config import load
+
+    return load(path)
+
+
 def _bulk_address(address: str) -> str:
     """Where the bulk socket listens: beside the control socket, or on a port of the system's choice on the same host."""
     if address.startswith("ipc://"):
@@ -163,7 +198,8 @@ def _relay(socket: transport.Socket) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run a dispatcher until SIGINT, SIGTERM, or the end of the process that started it. Returns the exit status."""
+    """Run a dispatcher until SIGINT, SIGTERM, or the end of the process that started it; SIGHUP has it read its config
+    again. Returns the exit status."""
     parser = argparse.ArgumentParser(prog="gt dispatcher", description="Run a dispatcher.")
     parser.add_argument("--address", default="tcp://127.0.0.1:7000")
     parser.add_argument("--config")
@@ -185,17 +221,13 @@ def serve(
     """Run a dispatcher at `address`; the exit status. `watch` is a descriptor whose end of file means: stop."""
     logging.basicConfig(level=log_level.upper(), format="%(asctime)s gt dispatcher %(levelname)s: %(message)s")
     try:
-        read = None
-        if config is not None:
-            from gt.config import load
-
-            read = load(config)
-        shell = Shell(address, config=read, workers=workers, watch=watch)
+        shell = Shell(address, config=config, workers=workers, watch=watch)
     except GTError as error:
         log.error("%s", error)
         return 1
     signal.signal(signal.SIGTERM, shell.stop)
     signal.signal(signal.SIGINT, shell.stop)
+    signal.signal(signal.SIGHUP, shell.reread)
     try:
         shell.run()
     finally:

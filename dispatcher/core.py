@@ -6,7 +6,7 @@
 What holds, always:
 
 * A client's messages are acted on in the order it sent them. One that cannot be acted on yet (no worker has joined, a
-  member of the mesh has no credit, a put it reads has not landed) holds up what that client sent after it, nobody else.
+  mesh has no credit, a put it reads has not landed) holds up what that client sent after it, nobody else.
 * Every plan gets the next number of one global order and goes to all members of its mesh in one step, or to none. So the
   workers see subsequences of one order, and collectives inside plans cannot deadlock.
 * A tensor without a value has a fault instead, and whatever is computed from it inherits the fault.
@@ -23,26 +23,30 @@ from gt import messages as m
 from gt.errors import ConfigError, DTypeError, GTError, ProtocolError, ShapeError
 from gt.instruction import pack_plan, unpack_segment
 from gt.messages import Fault, fault_of
+from gt.options import check_options
 from gt.partition import box, extent
 from gt.placement import Mesh, Replicate, format_layout
 from gt.spec import Spec, pack_spec, unpack_spec
 
 from .cost import measured_mesh
-from .directory import Cached, Client, Collection, Entry, MeshRecord, Worker
+from .directory import Cached, Client, Collection, Entry, MeshRecord, Moving, Worker
+from .migrate import Live, carry, first_few, layout_on, meeting
 from .plan import Home, Planner
 from .policy import Policy, resolve
 
 if TYPE_CHECKING:
     from gt.config import Config
 
-WORKER_CREDITS: Final = 32
-"""Plans that a worker may have and not have finished."""
+MESH_CREDITS: Final = 32
+"""Plans and puts of one mesh that its workers may have and not have finished."""
 CLIENT_CREDITS: Final = 64
 """Runs and puts that a client may have sent and not have been credited for."""
 MAX_QUEUE: Final = 1 << 18
 """Messages of one client that may wait here; a client that keeps to its credits never comes near."""
 MAX_PLANS: Final = 1024
 """Plans kept for one session; the least recently used goes first."""
+MAX_CLIENTS: Final = 1024
+"""Sessions at one time; so what workers have before them is bounded too."""
 MAX_TENSORS: Final = 1 << 22
 """Live tensors of one session."""
 MAX_SEGMENTS: Final = 1 << 14
@@ -94,7 +98,13 @@ class Tick(NamedTuple):
     """Time has passed."""
 
 
-Event = Received | Malformed | Lost | Tick
+class Reload(NamedTuple):
+    """The service has another config from now on; it holds for all sessions, under what they brought themselves."""
+
+    config: Config
+
+
+Event = Received | Malformed | Lost | Tick | Reload
 
 
 @dataclass(slots=True)
@@ -132,16 +142,14 @@ class Core:
         self.plan_numbers = itertools.count(1)
         self.request_numbers = itertools.count(1)
         self.order = 0
-        self.issued: dict[int, tuple[int, set[int]]] = {}
-        """For each order under way: its client, and the workers that have not finished it."""
+        self.issued: dict[int, MeshRecord] = {}
+        """The orders under way, each with its mesh."""
         self.counters = Counters()
         self.started: float | None = None
         self.out: list[Send] = []
-        self.held: dict[int, None] = {}
-        """Clients whose next message waits for a worker's credit."""
         self.confused: set[bytes] = set()
-        self.pulses: dict[bytes, str] = {}
-        """Connections that only say that the worker at some address lives."""
+        self.pulses: dict[bytes, Worker] = {}
+        """Connections that only say that some worker lives."""
 
     def handle(self, event: Event, now: float) -> list[Send]:
         """Act on one event; the messages to send, in order."""
@@ -153,6 +161,8 @@ class Core:
             self._refuse(event.peer, event.reason)
         elif isinstance(event, Lost):
             self._lost(event.peer, event.reason)
+        elif isinstance(event, Reload):
+            self._reload(event)
         else:
             self._tick(now)
         out, self.out = self.out, []
@@ -168,8 +178,12 @@ class Core:
         for record in self.meshes.values():
             numbers = {worker.number for worker in self.workers.values()}
             assert record.fault or set(record.mesh.members) <= numbers, "a sound mesh has all its members"
-        for worker in self.workers.values():
-            assert len(worker.outstanding) <= WORKER_CREDITS
+            assert record.client in self.by_number, "a mesh is somebody's"
+            assert len(record.pending) <= MESH_CREDITS
+            assert all(self.issued[order] is record for order in record.pending)
+            if record.pending:
+                assert record.lagging == sum(last < record.pending[0] for last in record.done.values()) > 0
+        assert len(self.issued) == sum(len(record.pending) for record in self.meshes.values())
 
     # peers
 
@@ -201,9 +215,7 @@ class Core:
         client, worker = self.clients.get(peer), self.workers.get(peer)
         known = client or worker
         if known is None and peer in self.pulses:
-            for other in self.workers.values():
-                if other.address == self.pulses[peer]:
-                    other.heard = now
+            self.pulses[peer].heard = now
             return
         if known is None:
             if not isinstance(message, m.Goodbye):
@@ -226,6 +238,9 @@ class Core:
             )
         elif peer in self.clients or peer in self.workers:
             self._refuse(peer, "a second Hello")
+        elif hello.role == "client" and len(self.clients) >= MAX_CLIENTS:
+            text = f"this service has {MAX_CLIENTS} sessions, and no room for another; try again when one has ended"
+            self._send(peer, m.Goodbye("SessionError", text))
         elif hello.role == "client":
             number = next(self.numbers)
             bulk = hello.facts.get("bulk", b"")
@@ -241,12 +256,13 @@ class Core:
             self._worker_joins(peer, hello, now)
         elif hello.role == "pulse":
             address = str(hello.facts.get("address"))
-            if not any(worker.address == address for worker in self.workers.values()):
+            found = next((worker for worker in self.workers.values() if worker.address == address), None)
+            if found is None:
                 self._refuse(peer, "a pulse of no worker")
                 return
             self._send(peer, m.Welcome(0, {}))
-            self.pulses = {pulse: other for pulse, other in self.pulses.items() if other != address}
-            self.pulses[peer] = address
+            self.pulses = {pulse: other for pulse, other in self.pulses.items() if other is not found}
+            self.pulses[peer] = found
         else:
             self._refuse(peer, f"no role {hello.role[:20]!r}")
 
@@ -270,7 +286,7 @@ class Core:
             self.log("info", f"client {client.number} left: {reason}")
         worker = self.workers.pop(peer, None)
         if worker is not None:
-            self.pulses = {pulse: address for pulse, address in self.pulses.items() if address != worker.address}
+            self.pulses = {pulse: other for pulse, other in self.pulses.items() if other is not worker}
             self.log("warning", f"worker {worker.number} was lost: {reason}")
             self._worker_lost(worker, reason)
 
@@ -279,14 +295,23 @@ class Core:
         for number, collection in list(self.collections.items()):
             if collection.client == client.number:
                 del self.collections[number]
-        if client.mesh is not None:
-            self._multicast(client.mesh, m.Forget(client.number))
-            self._drop_plans(client)
-            self._drop_mesh(client.mesh)
+        self._leave(client)
 
-    def _drop_mesh(self, mesh: Mesh) -> None:
-        self._multicast(mesh, m.DropMesh(mesh.number))
-        del self.meshes[mesh.number]
+    def _leave(self, client: Client) -> None:
+        """Whatever a client has on workers is forgotten, with its plans and meshes; what was under way counts as done."""
+        client.plans.clear()
+        client.planner = client.moving = None
+        for record in [record for record in self.meshes.values() if record.client == client.number]:
+            self._multicast(record.mesh, m.Forget(client.number))
+            for plan in record.plans:
+                self._multicast(record.mesh, m.DropPlan(plan))
+            self._drop_mesh(record)
+
+    def _drop_mesh(self, record: MeshRecord) -> None:
+        for order in record.pending:
+            del self.issued[order]
+        self._multicast(record.mesh, m.DropMesh(record.mesh.number))
+        del self.meshes[record.mesh.number]
 
     def _drop_plans(self, client: Client) -> None:
         for cached in client.plans.values():
@@ -304,34 +329,26 @@ class Core:
         fault: Fault = ("WorkerLost", f"worker {worker.number} was lost ({reason}); what it held is gone")
         if self.workers:  # all of them: one may wait in a plan of a mesh that is dropped already
             self.out.append(Send(tuple(self.workers), m.PeerLost(worker.number, fault[1])))
-        touched = [record for record in self.meshes.values() if worker.number in record.mesh.members]
+        touched = [record for record in self.meshes.values() if worker.number in record.done]
         for record in touched:
             record.fault = fault
             record.workers.remove(worker)
             record.identities = tuple(other.identity for other in record.workers)
-        dead = {record.mesh.number for record in touched}
-        broken = {client.number for client in self.clients.values() if client.mesh and client.mesh.number in dead}
+        broken = [self.by_number[number] for number in dict.fromkeys(record.client for record in touched)]
+        numbers = {client.number for client in broken}
         for number, collection in list(self.collections.items()):
-            if worker.number in collection.waiting or collection.client in broken:
+            if worker.number in collection.waiting or collection.client in numbers:
                 self._fail_collection(number, fault)  # the others' parts are forgotten with the mesh
-        for client in self.clients.values():
-            if client.mesh is None or client.mesh.number not in dead:
-                continue
+        for client in broken:
             for entry in client.table.values():
                 entry.fault = entry.fault or fault
                 entry.landing.clear()
-            explicit = client.config is not None and client.config.mesh is not None
-            lost = client.mesh
-            self._multicast(lost, m.Forget(client.number))
             self._send(client.identity, m.PeerLost(worker.number, fault[1]))
-            self._drop_plans(client)
-            client.planner = None
-            self._drop_mesh(lost)
-            if explicit:
+            self._leave(client)
+            if client.config is not None and client.config.mesh is not None:
                 client.fault = (fault[0], f"{fault[1]}; the session's mesh ({client.config.mesh_where}) no longer fits")
-        if worker.outstanding:  # only now: whoever waited for its credit must find the mesh gone
-            self._done(worker, worker.outstanding[-1])
-        for client in list(self.clients.values()):
+            self._credit(client)
+        for client in list(self.clients.values()):  # only now: whoever waited for it must find the mesh gone
             self._pump(client)
 
     def _tick(self, now: float) -> None:
@@ -397,6 +414,10 @@ class Core:
             self._drop(client, message.segment)
         elif isinstance(message, m.Configure):
             return self._configure(client, message)
+        elif isinstance(message, Reload):
+            return self._reconfigure(client, self._over_service(client.own))
+        elif isinstance(message, m.Options):
+            self._options(client, message.values)
         elif isinstance(message, m.Ask):
             self._send(client.identity, m.Answer(message.request, self.statistics(client)))
         return True
@@ -418,35 +439,129 @@ class Core:
             if message.bulk:
                 self._send(client.identity, m.Cut(message.tensor, []))
             self._credit(client)
-        elif isinstance(message, (m.Fetch, m.Ask)):
+        elif isinstance(message, (m.Fetch, m.Ask, m.Configure)):
             self._send(client.identity, m.Failed(message.request, *fault))
-        elif isinstance(message, m.Configure):
-            client.fault = fault
-            self._send(client.identity, m.Failed(0, *fault))
+        elif isinstance(message, Reload):
+            self.log("warning", f"client {client.number} stays with the config that it had: {fault[1]}")
         else:
             self._send(client.identity, m.Failed(0, *fault))
 
+    # configs
+
     def _configure(self, client: Client, message: m.Configure) -> bool:
-        if client.table:
-            raise ConfigError(
-                "a config is loaded before the session's first tensor; start a new session with gt.disconnect()"
-            )
-        if not self._ready():
-            return False
-        client.fault = None
         from gt.config import Config  # heavy, and most services never need it
 
-        config = Config.from_wire(message.config)
-        if self.config is not None:
-            config = self.config.overlay(config)
-        if client.mesh is not None:
-            self._drop_plans(client)
-            self._drop_mesh(client.mesh)
-            client.planner = None
-        client.config = config
-        self._mesh(client)
-        self._send(client.identity, m.Answer(0, {"mesh": dict(zip(client.mesh.axes, client.mesh.sizes, strict=True))}))  # type: ignore[union-attr]
+        own = Config.from_wire(message.config)
+        if not self._reconfigure(client, self._over_service(own)):
+            return False
+        client.own = own
+        mesh = self._mesh(client).mesh
+        self._send(client.identity, m.Answer(message.request, {"mesh": dict(zip(mesh.axes, mesh.sizes, strict=True))}))
         return True
+
+    def _reload(self, event: Reload) -> None:
+        try:
+            if self.workers:
+                event.config.mesh_for(len(self.workers))
+        except ConfigError as error:
+            self.log("error", f"the config stays as it was: {error}")
+            return
+        self.config = event.config
+        for client in list(self.clients.values()):
+            client.queue.append(event)
+            if len(client.queue) == 1:
+                self._pump(client)
+
+    def _over_service(self, own: Config | None) -> Config | None:
+        """A session's own config over the service's."""
+        return own if self.config is None else self.config if own is None else self.config.overlay(own)
+
+    def _reconfigure(self, client: Client, config: Config | None) -> bool:
+        """Shard a session by another config from here on; False if something must come first.
+
+        It takes hold between two plans, when no plan of the session is under way. Its own plans go, its parameters are
+        there to be claimed anew, and when its mesh changes its tensors move. Until that begins nothing has changed, so a
+        config that is refused leaves the session as it was.
+        """
+        if client.moving is not None:
+            return self._move_on(client, client.moving)
+        if not self._ready():
+            return False
+        old = client.mesh
+        live = [entry for entry in client.table.values() if entry.fault is None]
+        if (old is not None and self.meshes[old.number].pending) or any(entry.landing for entry in live):
+            return False
+        planner, record = self._planner(client, config)
+        client.fault = None
+        if old is not None:
+            self._drop_plans(client)
+            same = (old.axes, old.sizes, old.members) == (record.mesh.axes, record.mesh.sizes, record.mesh.members)
+            if not same and live:
+                self._join_mesh(record)
+                return self._set_out(client, config, planner, old)
+            if same:
+                planner = Planner(old, planner.policy, planner.speeds)
+            else:
+                self._drop_mesh(self.meshes[old.number])
+        if old is None or not same:
+            self._join_mesh(record)
+        client.config, client.planner = config, planner
+        for entry in live:
+            entry.home = entry.home._replace(claimed=False)
+        return True
+
+    def _set_out(self, client: Client, config: Config | None, planner: Planner, old: Mesh) -> bool:
+        """Begin to move a session's tensors to another mesh."""
+        members = meeting(old, planner.mesh)
+        both = None
+        if members:
+            self._join_mesh(record := self._record(client, {"workers": len(members)}, members))
+            both = record.mesh
+        left = [tensor for tensor, entry in client.table.items() if entry.fault is None]
+        client.moving = Moving(config, planner, both, left[::-1])
+        return self._move_on(client, client.moving)
+
+    def _move_on(self, client: Client, moving: Moving) -> bool:
+        """Move as many tensors as there are credits for; True when all have arrived."""
+        old, new, both = client.mesh, moving.planner.mesh, moving.both
+        assert old is not None
+        records = [self.meshes[mesh.number] for mesh in (old, new, both) if mesh is not None]
+        while moving.left and all(len(record.pending) < MESH_CREDITS for record in records):
+            waiting = ((tensor, client.table[tensor]) for tensor in reversed(moving.left))
+            live = first_few(Live(tensor, entry.spec, entry.home.layout) for tensor, entry in waiting)
+            del moving.left[-len(live) :]
+            for plan, tensors in carry(live, old, new, both):
+                mesh = self.meshes[plan.mesh].mesh
+                number = next(self.plan_numbers)
+                self._multicast(mesh, m.DefinePlan(number, pack_plan(plan)))
+                everything = list(range(len(tensors)))
+                execute = m.Execute(self._order(mesh), number, client.number, 0, tensors, [], everything, [])
+                self._multicast(mesh, execute)
+                self._multicast(mesh, m.DropPlan(number))
+            for each in live if both is not None else ():
+                if each.spec.size == 0:  # no piece of it travels, from which those who join could have it
+                    layout = format_layout(layout_on(new, old, each.layout))
+                    raw = pack_spec(each.spec)
+                    order = self._order(new)
+                    self._multicast(new, m.Store(order, client.number, each.tensor, raw, new.number, layout, b"", b""))
+            for each in live:
+                entry = client.table[each.tensor]
+                entry.mesh = new.number
+                entry.home = entry.home._replace(layout=layout_on(new, old, each.layout), claimed=False)
+        if moving.left or any(record.pending for record in records):
+            return False
+        leaving = tuple(worker.identity for worker in records[0].workers if worker.number not in new.members)
+        if leaving:
+            self.out.append(Send(leaving, m.Release(client.number, list(client.table))))
+        for record in records:
+            if record.mesh is not new:
+                self._drop_mesh(record)
+        client.config, client.planner, client.moving = moving.config, moving.planner, None
+        return True
+
+    def _options(self, client: Client, values: dict[str, Any]) -> None:
+        for name, value in check_options(values).items():
+            setattr(client, name, value)
 
     def _define(self, client: Client, message: m.Define) -> None:
         if message.segment in client.segments:
@@ -476,35 +591,47 @@ class Core:
             return client.planner
         if client.fault is not None:
             raise m.error_of(*client.fault)
+        config = client.config or self.config
+        planner, record = self._planner(client, config)
+        self._join_mesh(record)
+        client.config, client.planner = config, planner
+        return planner
+
+    def _planner(self, client: Client, config: Config | None) -> tuple[Planner, MeshRecord]:
+        """A planner for a config over the workers there are, and its mesh, which they do not know yet."""
         if not self.workers:
             raise m.error_of("WorkerLost", "no worker has joined this service: start one with `gt worker --address …`")
-        config = client.config = client.config or self.config
         axes = {"workers": 1} if config is None else config.mesh_for(len(self.workers))
         size = 1
         for length in axes.values():
             size *= length
         numbers = sorted(worker.number for worker in self.workers.values())
         if size == 1:
-            used = [record.mesh.members[0] for record in self.meshes.values()]
-            numbers.sort(key=lambda number: (used.count(number), number))
-        by_number = {worker.number: worker for worker in self.workers.values()}
-        members = [by_number[number] for number in numbers[:size]]
-        facts = [worker.facts for worker in members]
-        mesh, speeds = measured_mesh(next(self.mesh_numbers), axes, tuple(numbers[:size]), facts)
-        kinds = [str(each.get("kind", "cpu")) for each in facts]
-        planner = Planner(mesh, Policy(mesh, {}) if config is None else resolve(config, mesh, kinds), speeds)
-        client.planner = planner
-        self.meshes[mesh.number] = MeshRecord(mesh, speeds, members, tuple(worker.identity for worker in members))
-        addresses = {worker.number: worker.address for worker in self.workers.values()}
-        body = [list(mesh.axes), list(mesh.sizes), list(mesh.members), [list(w) for w in mesh.weights]]
-        self._multicast(mesh, m.DefineMesh(mesh.number, body, [addresses[number] for number in mesh.members]))
-        return planner
+            used = [record.mesh.members[0] for record in self.meshes.values() if record.client != client.number]
+            here = client.mesh.members if client.mesh else ()
+            numbers.sort(key=lambda number: (number not in here, used.count(number), number))
+        record = self._record(client, axes, tuple(numbers[:size]))
+        kinds = [str(worker.facts.get("kind", "cpu")) for worker in record.workers]
+        policy = Policy(record.mesh, {}) if config is None else resolve(config, record.mesh, kinds)
+        return Planner(record.mesh, policy, record.speeds), record
 
-    def _has_credit(self, client: Client, mesh: Mesh) -> bool:
-        free = all(len(worker.outstanding) < WORKER_CREDITS for worker in self.meshes[mesh.number].workers)
-        if not free:
-            self.held[client.number] = None
-        return free
+    def _record(self, client: Client, axes: dict[str, int], numbers: tuple[int, ...]) -> MeshRecord:
+        """A mesh of these workers, which they do not know yet."""
+        by_number = {worker.number: worker for worker in self.workers.values()}
+        members = [by_number[number] for number in numbers]
+        facts = [worker.facts for worker in members]
+        mesh, speeds = measured_mesh(next(self.mesh_numbers), axes, numbers, facts)
+        return MeshRecord(client.number, mesh, speeds, members, tuple(worker.identity for worker in members))
+
+    def _join_mesh(self, record: MeshRecord) -> None:
+        """Tell the members of a mesh about it."""
+        mesh = record.mesh
+        self.meshes[mesh.number] = record
+        body = [list(mesh.axes), list(mesh.sizes), list(mesh.members), [list(w) for w in mesh.weights]]
+        self._multicast(mesh, m.DefineMesh(mesh.number, body, [worker.address for worker in record.workers]))
+
+    def _has_credit(self, mesh: Mesh) -> bool:
+        return len(self.meshes[mesh.number].pending) < MESH_CREDITS
 
     def _run(self, client: Client, message: m.Run) -> bool:
         """Turn one run of a segment into one execution of a plan, or inherit the fault of an input."""
@@ -528,7 +655,7 @@ class Core:
                 raise ProtocolError(f"an input is {entry.spec}, the segment says {spec}")
         self._check_outputs(client, message, segment.survivors)
         planner = self._mesh(client)
-        if any(entry.landing for entry in entries) or not self._has_credit(client, planner.mesh):
+        if any(entry.landing for entry in entries) or not self._has_credit(planner.mesh):
             return False
         cached = self._plan(client, planner, message.segment, tuple(entry.home for entry in entries))
         self._issue(client, message, cached, entries)
@@ -579,7 +706,7 @@ class Core:
         planned = cached.planned
         assert client.mesh is not None
         mesh = client.mesh
-        order = self._order(client, mesh)
+        order = self._sent(client, mesh)
         self._multicast(
             mesh,
             m.Execute(order, cached.number, client.number, run.base, run.inputs, run.scalars, run.dying, run.freed),
@@ -619,7 +746,7 @@ class Core:
         self._check_put(client, message, spec)
         planner = self._mesh(client)
         mesh = planner.mesh
-        if not self._has_credit(client, mesh):
+        if not self._has_credit(mesh):
             return False
         home = Home(planner.policy.put_layout(tuple(message.signal), spec))
         entry = client.table[message.tensor] = Entry(spec, mesh.number, home)
@@ -628,7 +755,7 @@ class Core:
         self._multicast(
             mesh,
             m.Store(
-                self._order(client, mesh),
+                self._sent(client, mesh),
                 client.number,
                 message.tensor,
                 message.spec,
@@ -726,24 +853,16 @@ class Core:
             self._refuse(worker.identity, f"{type(message).__name__} from a worker")
 
     def _done(self, worker: Worker, order: int) -> None:
-        touched: dict[int, None] = {}
-        while worker.outstanding and worker.outstanding[0] <= order:
-            finished = worker.outstanding.popleft()
-            client_number, waiting = self.issued[finished]
-            waiting.discard(worker.number)
-            if not waiting:
-                del self.issued[finished]
-                touched[client_number] = None
-        for number in touched:
-            client = self.by_number.get(number)
-            if client is not None:
-                self._credit(client)
-        if self.held:
-            held, self.held = self.held, {}
-            for number in held:
-                client = self.by_number.get(number)
-                if client is not None:
-                    self._pump(client)
+        record = self.issued.get(order)
+        if record is None:
+            return  # of a mesh that is gone
+        finished = record.finished(worker.number, order)
+        for each in finished:
+            del self.issued[each]
+        if finished:
+            client = self.by_number[record.client]
+            self._credit(client)
+            self._pump(client)
 
     def _credit(self, client: Client) -> None:
         """Tell a client how far the workers have come with what it sent."""
@@ -755,15 +874,19 @@ class Core:
             client.credited = done
             self._send(client.identity, m.Credit(done))
 
-    def _order(self, client: Client, mesh: Mesh) -> int:
+    def _order(self, mesh: Mesh) -> int:
         """The next number of the one global order, which all members of `mesh` now have before them."""
         self.order += 1
-        for worker in self.meshes[mesh.number].workers:
-            worker.outstanding.append(self.order)
-        self.issued[self.order] = (client.number, {worker.number for worker in self.meshes[mesh.number].workers})
-        client.arrived += 1
-        client.inflight.append((client.arrived, self.order))
+        record = self.issued[self.order] = self.meshes[mesh.number]
+        record.issued(self.order)
         return self.order
+
+    def _sent(self, client: Client, mesh: Mesh) -> int:
+        """The order of a run or put, for which the client will be credited."""
+        order = self._order(mesh)
+        client.arrived += 1
+        client.inflight.append((client.arrived, order))
+        return order
 
     def _part(self, worker: Worker, part: m.Part) -> None:
         collection = self.collections.get(part.request)

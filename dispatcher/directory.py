@@ -35,6 +35,17 @@ class Cached:
 
 
 @dataclass(slots=True)
+class Moving:
+    """A session on its way to another mesh: the new planner, a mesh of all workers of both when some join, and the tensors
+    that are still on the old one."""
+
+    config: Any
+    planner: Planner
+    both: Mesh | None
+    left: list[int]
+
+
+@dataclass(slots=True)
 class Client:
     """One session. `queue` holds what it sent and was not yet acted on, in order; `plans` its plan cache."""
 
@@ -44,8 +55,15 @@ class Client:
     bulk: bytes
     expected: int = 1
     heard: float = 0.0
+    own: Any = None
+    """The config that the client sent, which goes over the service's."""
     config: Any = None
+    """The two together, once a mesh was made of them."""
     planner: Planner | None = None
+    moving: Moving | None = None
+    verify: float = 0.0
+    """The share of instructions that are computed again, gathered, and compared."""
+    progress: bool = False
     fault: Fault | None = None
     segments: dict[int, Segment | Fault] = field(default_factory=dict)
     table: dict[int, Entry] = field(default_factory=dict)
@@ -68,7 +86,7 @@ class Client:
 
 @dataclass(slots=True)
 class Worker:
-    """One worker. `outstanding` are the orders that it has and has not finished."""
+    """One worker."""
 
     identity: bytes
     number: int
@@ -77,7 +95,6 @@ class Worker:
     bulk: bytes
     expected: int = 1
     heard: float = 0.0
-    outstanding: deque[int] = field(default_factory=deque)
 
 
 @dataclass(slots=True)
@@ -96,8 +113,13 @@ class Collection:
 
 @dataclass(slots=True)
 class MeshRecord:
-    """A mesh in use. `workers` are its living members, `identities` theirs; `plans` are those that they know."""
+    """A mesh in use by `client`. `workers` are its living members, `identities` theirs; `plans` are those that they know.
 
+    Issuing costs the same on any number of workers, and so does a worker's word that it is done, on the average: how far
+    all have come is only looked at when the last of them has finished the oldest order under way.
+    """
+
+    client: int
     mesh: Mesh
     speeds: Speeds
     workers: list[Worker]
@@ -106,3 +128,36 @@ class MeshRecord:
     plans: set[int] = field(default_factory=set)
     sources: dict[Any, tuple[tuple[bytes, ...], tuple[bytes, ...], dict[int, Any]]] = field(default_factory=dict)
     """Who answers a fetch of some spec and layout, remembered."""
+    pending: deque[int] = field(default_factory=deque)
+    """The orders that some member has not finished."""
+    done: dict[int, int] = field(default_factory=dict)
+    """By worker: the last order that it has finished here."""
+    lagging: int = 0
+    """How many members have not finished the first of `pending`."""
+
+    def __post_init__(self) -> None:
+        self.done = dict.fromkeys(self.mesh.members, 0)
+
+    def issued(self, order: int) -> None:
+        """All members have `order` before them."""
+        if not self.pending:
+            self.lagging = len(self.done)
+        self.pending.append(order)
+
+    def finished(self, worker: int, order: int) -> list[int]:
+        """A member has finished everything up to `order`; the orders that all have finished now and had not before."""
+        before = self.done.get(worker)
+        if before is None or not self.pending or order <= before:
+            return []
+        self.done[worker] = order
+        if not before < self.pending[0] <= order:
+            return []
+        self.lagging -= 1
+        if self.lagging:
+            return []
+        upto, finished = min(self.done.values()), []
+        while self.pending and self.pending[0] <= upto:
+            finished.append(self.pending.popleft())
+        if self.pending:
+            self.lagging = sum(last < self.pending[0] for last in self.done.values())
+        return finished

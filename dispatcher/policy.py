@@ -20,7 +20,7 @@ from gt.placement import Layout, Mesh, Placement, Shard
 from gt.spec import Spec
 
 if TYPE_CHECKING:
-    from gt.config import Config, SignalConfig
+    from gt.config import Config, Rule
 
 MAX_MEMO = 10_000
 
@@ -129,7 +129,7 @@ def resolve(config: Config, mesh: Mesh, kinds: Sequence[str] | None = None) -> P
     return policy
 
 
-def _wishes(key: Key, rule: SignalConfig, mesh: Mesh) -> Wishes:
+def _wishes(key: Key, rule: Rule, mesh: Mesh) -> Wishes:
     none: list[Wish | None] = [None] * len(mesh.sizes)
     if rule.shard is not None:
         return _block((*key, "shard", "workers"), rule, mesh, rule.shard.axis, rule.shard.workers)
@@ -148,7 +148,7 @@ def _wishes(key: Key, rule: SignalConfig, mesh: Mesh) -> Wishes:
     return tuple(none)
 
 
-def _block(key: Key, rule: SignalConfig, mesh: Mesh, dimension: int, workers: Collection[int]) -> Wishes:
+def _block(key: Key, rule: Rule, mesh: Mesh, dimension: int, workers: Collection[int]) -> Wishes:
     """Some workers as weights on each axis, along a tensor's dimension: a worker that is not named has weight 0."""
     chosen = set(workers)
     coordinates = [mesh.coordinates(rank) for rank in sorted(chosen)]
@@ -166,7 +166,7 @@ def _block(key: Key, rule: SignalConfig, mesh: Mesh, dimension: int, workers: Co
     return tuple(wishes)
 
 
-def _of_kind(key: Key, rule: SignalConfig, mesh: Mesh, kinds: Sequence[str], wishes: Wishes) -> Wishes:
+def _of_kind(key: Key, rule: Rule, mesh: Mesh, kinds: Sequence[str], wishes: Wishes) -> Wishes:
     """The wishes of a signal, kept to the workers of one kind.
 
     When all are of that kind there is nothing to do. Otherwise the axes along which they differ cut dimension 0 over

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 # fmt: off
 if TYPE_CHECKING:
     from . import autograd as autograd
+    from . import config as config
     from . import nn as nn
     from . import optim as optim
     from . import signal as signal
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from .session import flush as flush
     from .session import init as init
     from .session import load_config as load_config
+    from .session import register_config as register_config
     from .session import stats as stats
     from .session import synchronize as synchronize
 # fmt: on
@@ -68,7 +70,7 @@ _HOMES: Final[dict[str, tuple[str, ...]]] = {
         "WorkerError", "WorkerLost", "OutOfMemory", "IndexOutOfRange",
     ),
     ".session": (
-        "connect", "init", "disconnect", "load_config", "stats", "synchronize", "flush",
+        "connect", "init", "disconnect", "load_config", "register_config", "stats", "synchronize", "flush",
     ),
     ".explaining": (
         "explain",
@@ -129,7 +131,7 @@ _RENAMED: Final = {
 }
 """Names that are others' where they live: PyTorch's, some of which hide Python's own."""
 
-_SUBMODULES: Final = ("autograd", "nn", "optim", "signal")
+_SUBMODULES: Final = ("autograd", "config", "nn", "optim", "signal")
 _WHERE: Final = {name: (module, name) for module, names in _HOMES.items() for name in names} | _RENAMED
 
 __all__ = [*_SUBMODULES, *_WHERE]  # noqa: PLE0604  # every name is a string: they are keys of the table above

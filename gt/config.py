@@ -20,7 +20,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr,
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import ErrorDetails, core_schema
 
-from . import meshes
+from . import meshes, options
 from .document import Key, Mistake, Places, place_of, read_document, read_text, refusal, show
 from .errors import ConfigError
 from .patterns import is_pattern, matches
@@ -102,11 +102,8 @@ class ExplicitShard(_Strict):
     )
 
 
-class SignalConfig(_Strict):
-    """A rule: how what is created, tagged or produced in one signal is sharded. It may also be only hints.
-
-    `gt.register_config(name, gt.SignalConfig(...))` adds one from Python; the YAML has the same keys.
-    """
+class Rule(_Strict):
+    """How what is created, tagged or produced in one signal is sharded. A rule may also be only hints."""
 
     model_config = ConfigDict(json_schema_extra={"minProperties": 1, "not": {"required": ["strategy", "shard"]}})
 
@@ -158,16 +155,28 @@ class SignalConfig(_Strict):
         return self.mesh_axis or (STRATEGIES[self.strategy].axis if self.strategy else None)
 
 
+class SignalConfig(Rule):
+    """A rule from Python: `gt.register_config(name, gt.SignalConfig(...))`, with the keys of the YAML. Raises ConfigError."""
+
+    def __init__(self, **options: Any) -> None:
+        try:
+            super().__init__(**options)
+        except ValidationError as error:
+            mistakes = [_explain(each, ("sharding_config", "", *each["loc"])) for each in error.errors()]
+            shown = [mistake._replace(key=mistake.key[2:]) for mistake in mistakes]
+            raise refusal(shown, {(): "SignalConfig"}) from None
+
+
 def _as_list(rules: object) -> object:
     return rules if isinstance(rules, (list, tuple)) else (rules,)
 
 
 Rules = Annotated[
-    tuple[SignalConfig, ...],
+    tuple[Rule, ...],
     Field(max_length=8, strict=False),
     BeforeValidator(
         _as_list,
-        json_schema_input_type=SignalConfig | Annotated[list[SignalConfig], Field(min_length=1, max_length=8)],
+        json_schema_input_type=Rule | Annotated[list[Rule], Field(min_length=1, max_length=8)],
     ),
 ]
 """The rules of one signal: one, or several that speak of different mesh axes."""
@@ -204,7 +213,7 @@ class Config(_Strict):
         """Into how many blocks a deterministic session computes; 0 when it need not be deterministic."""
         return (self.blocks or BLOCKS) if self.deterministic else 0
 
-    def each(self) -> Iterator[tuple[Key, SignalConfig]]:
+    def each(self) -> Iterator[tuple[Key, Rule]]:
         """Every rule and its key, in the order of the file."""
         for signal, rules in self.rules.items():
             for index, rule in enumerate(rules):
@@ -222,12 +231,13 @@ class Config(_Strict):
         try:
             config = cls.model_validate(plain)
         except ValidationError as error:
-            raise refusal((_explain(each, plain) for each in error.errors(include_url=False)), places) from None
+            mistakes = [_explain(each, _written(each["loc"], plain)) for each in error.errors(include_url=False)]
+            raise refusal(mistakes, places) from None
         for key, rule in config.each():
             rule._where = place_of(key, places)
         config._mesh_where = place_of(("mesh",), places)
-        if mistakes := list(_contradictions(config)):
-            raise refusal(mistakes, places)
+        if contradictions := list(_contradictions(config)):
+            raise refusal(contradictions, places)
         return config
 
     def to_plain(self) -> dict[str, Any]:
@@ -281,6 +291,20 @@ class Config(_Strict):
         """Whether some rule asks for a pipeline."""
         return any(rule.strategy == "pipeline_parallel" for _, rule in self.each())
 
+    def with_rules(self, signal: str, rules: object, where: str) -> Config:
+        """This config with other rules for one signal, in any form that a file allows. Raises ConfigError."""
+        plain = self.to_plain()
+        given = _as_list(rules)
+        assert isinstance(given, (list, tuple))
+        plain["sharding_config"][signal] = [
+            each.model_dump(mode="json", exclude_none=True) if isinstance(each, Rule) else each for each in given
+        ]
+        lines = {name: [rule.where for rule in each] for name, each in self.rules.items()} | {
+            signal: [where] * len(given)
+        }
+        places = _places(((name, each or [where]) for name, each in lines.items()), self.mesh_where)
+        return Config.from_plain(plain, where, places)
+
     def near_miss(self, signal: str) -> str | None:
         """The rule whose name is nearly `signal`, when none is for it: a likely slip of the pen."""
         if any(matches(name, signal) for name in self.rules):
@@ -329,18 +353,24 @@ def parse(text: str, source: str = "<config>") -> Config:
     return Config.from_plain({} if plain is None else plain, source, places)
 
 
-def _explain(error: ErrorDetails, plain: Any) -> Mistake:
+def _written(key: Key, plain: Any) -> Key:
+    """A key as the file has it: one rule for a signal is read as a list of one."""
+    listed = len(key) > 2 and isinstance(key[2], int) and isinstance(plain[key[0]][key[1]], (list, tuple))
+    if len(key) > 2 and isinstance(key[2], int) and not listed:
+        return (*key[:2], *key[3:])
+    return key
+
+
+def _explain(error: ErrorDetails, key: Key) -> Mistake:
     """Pydantic's error in our words."""
-    key, kind, given = error["loc"], error["type"], error["input"]
+    kind, given = error["type"], error["input"]
     if key and key[-1] == "[key]":
         allowed = _AXIS_NAME if key[0] == "mesh" else _SIGNAL_NAME
         return Mistake(key[:-1], f"{show(given)} is not a name", allowed)
-    if len(key) > 2 and key[0] == "sharding_config" and not isinstance(plain[key[0]][key[1]], (list, tuple)):
-        key = (*key[:2], *key[3:])  # the index in a list that the file does not have
     allowed = _allowed(key)
     match kind:
         case "extra_forbidden":
-            model = ExplicitShard if "shard" in key[2:-1] else SignalConfig if len(key) > 1 else Config
+            model = ExplicitShard if "shard" in key[2:-1] else Rule if len(key) > 1 else Config
             known = [field.alias or name for name, field in model.model_fields.items()]
             return Mistake(key, f"unknown key{_meant(str(key[-1]), known)}", ", ".join(known))
         case "missing":
@@ -378,14 +408,14 @@ def _contradictions(config: Config) -> Iterator[Mistake]:
     if config.blocks is not None and not config.deterministic:
         yield Mistake(("blocks",), "given without deterministic: true", "deterministic: true beside it")
     for key, rule in config.each():
-        given = [name for name in SignalConfig.model_fields if name in rule.model_fields_set]
+        given = [name for name in Rule.model_fields if name in rule.model_fields_set]
         if not given:
             yield Mistake(key, "the rule is empty", _allowed(key))
         for name in given:
             if getattr(rule, name) is None:
                 yield Mistake((*key, name), "nothing is given", _allowed((*key, name)))
         workers = rule.shard.workers if rule.shard else None
-        if workers is not None and (not workers or len(set(workers)) < len(workers)):
+        if workers is not None and (not workers or len({*workers}) < len(workers)):
             at = (*key, "shard", "workers")
             yield Mistake(at, "names a worker twice" if workers else "is empty", _allowed(at))
         if rule.backward is not None and rule.backward not in config.rules:
@@ -402,7 +432,7 @@ def _contradictions(config: Config) -> Iterator[Mistake]:
     yield from _one_pipeline(config)
 
 
-def _misplaced_options(key: Key, rule: SignalConfig, given: list[str]) -> Iterator[Mistake]:
+def _misplaced_options(key: Key, rule: Rule, given: list[str]) -> Iterator[Mistake]:
     if rule.strategy and rule.shard:
         yield Mistake((*key, "shard"), f"given beside the strategy {rule.strategy}", "either strategy or shard")
         return
@@ -424,7 +454,7 @@ def _misplaced_options(key: Key, rule: SignalConfig, given: list[str]) -> Iterat
         yield Mistake((*key, "device"), f"given beside {names}, which names the workers", f"either device or {names}")
 
 
-def _wrong_stages(key: Key, rule: SignalConfig) -> Iterator[Mistake]:
+def _wrong_stages(key: Key, rule: Rule) -> Iterator[Mistake]:
     if rule.strategy == "pipeline_parallel" and "stages" not in rule.model_fields_set:
         yield Mistake((*key, "stages"), "is missing", _allowed((*key, "stages")))
     stages = rule.stages
@@ -446,7 +476,7 @@ def _wrong_stages(key: Key, rule: SignalConfig) -> Iterator[Mistake]:
         seen.update(dict.fromkeys(stage, index))
 
 
-def _one_axis_each(signal: str, rules: tuple[SignalConfig, ...]) -> Iterator[Mistake]:
+def _one_axis_each(signal: str, rules: tuple[Rule, ...]) -> Iterator[Mistake]:
     """Of several rules for one signal each speaks of a mesh axis of its own."""
     if len(rules) < 2:
         return
@@ -470,7 +500,7 @@ def _one_axis_each(signal: str, rules: tuple[SignalConfig, ...]) -> Iterator[Mis
 
 def _one_pipeline(config: Config) -> Iterator[Mistake]:
     """A session has one order of its stages' work: pipelines agree in their axis, microbatches and schedule."""
-    first: tuple[Key, SignalConfig] | None = None
+    first: tuple[Key, Rule] | None = None
     for key, rule in config.each():
         if rule.strategy != "pipeline_parallel":
             continue
@@ -486,7 +516,7 @@ def _one_pipeline(config: Config) -> Iterator[Mistake]:
                 yield Mistake((*key, name), text, f"{theirs}: all pipelines of a session run in one order")
 
 
-def _rule_key(signal: str, rules: tuple[SignalConfig, ...], index: int) -> Key:
+def _rule_key(signal: str, rules: tuple[Rule, ...], index: int) -> Key:
     return ("sharding_config", signal) if len(rules) == 1 else ("sharding_config", signal, index)
 
 
@@ -533,3 +563,20 @@ def _are_two(a: str, b: str) -> bool:
 def _meant(word: str, words: Iterable[str]) -> str:
     near = _nearest(word, words)
     return f", did you mean {near}?" if near else ""
+
+
+def set(values: Mapping[str, Any]) -> None:  # read as gt.config.set(...)
+    """Set run-time options, in the running session and in those to come. Raises `ConfigError` for what is not allowed.
+
+    `verify`: the share of instructions, from 0 to 1, that are computed again, gathered, and compared.
+    `progress`: whether long work shows how far it has come.
+    """
+    options.choose(values)
+    from .session import send_options
+
+    send_options()
+
+
+def get(key: str) -> Any:
+    """The value of a run-time option. Raises `ConfigError` for one that is not known."""
+    return options.chosen.get(key, options.known(key).default)

@@ -185,7 +185,7 @@ class _Link:
         if self.follows:
             self.explainer.take(message)
         if isinstance(message, m.Configure):
-            self.heard.append(m.Answer(0, {}))
+            self.heard.append(m.Answer(message.request, {}))
         elif self.real is not None:
             self.real.send(message)
         else:

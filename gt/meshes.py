@@ -14,7 +14,7 @@ from .document import Key, Mistake, show, show_key
 from .errors import ConfigError
 
 if TYPE_CHECKING:
-    from .config import Config, SignalConfig
+    from .config import Config, Rule
 
 OUTERMOST_FIRST: Final = (
     ("pipeline_parallel",),
@@ -56,7 +56,7 @@ def workers_needed(config: Config) -> int:
     return max([math.prod((config.mesh or {}).values()), *named, *(rule.batch_split or 1 for rule in rules)])
 
 
-def stage_positions(key: Key, rule: SignalConfig, mesh: Mapping[str, int]) -> tuple[int, ...]:
+def stage_positions(key: Key, rule: Rule, mesh: Mapping[str, int]) -> tuple[int, ...]:
     """Where each stage of a pipeline stands on its mesh axis: all workers at one position. Raises ConfigError."""
     axis = str(rule.axis)
     inner = math.prod(list(mesh.values())[list(mesh).index(axis) + 1 :])
@@ -76,7 +76,7 @@ def stage_positions(key: Key, rule: SignalConfig, mesh: Mapping[str, int]) -> tu
     return tuple(found)
 
 
-def contradictions(key: Key, rule: SignalConfig, mesh: Mapping[str, int]) -> Iterator[Mistake]:
+def contradictions(key: Key, rule: Rule, mesh: Mapping[str, int]) -> Iterator[Mistake]:
     """Where a rule contradicts the mesh that the config gives."""
     if rule.axis is None:
         return
@@ -160,12 +160,12 @@ def _stages(config: Config, workers: int) -> dict[str, int]:
     return {str(first.axis): len(stages)}
 
 
-def _strategies(config: Config) -> list[tuple[Key, SignalConfig]]:
+def _strategies(config: Config) -> list[tuple[Key, Rule]]:
     """The rules that make a mesh axis, outermost first."""
     return [(key, rule) for group in OUTERMOST_FIRST for key, rule in config.each() if rule.strategy in group]
 
 
-def _size(key: Key, rule: SignalConfig, workers: int) -> int | None:
+def _size(key: Key, rule: Rule, workers: int) -> int | None:
     """The size that one rule gives to its axis, None where it gives none."""
     if rule.batch_split and rule.batch_split > workers:
         text = f"{rule.batch_split} parts need as many workers, there {_are(workers)}"
@@ -177,7 +177,7 @@ def _size(key: Key, rule: SignalConfig, workers: int) -> int | None:
     return rule.batch_split or (workers // rule.replicas if rule.replicas else None)
 
 
-def _named(rule: SignalConfig) -> Iterator[tuple[Key, int]]:
+def _named(rule: Rule) -> Iterator[tuple[Key, int]]:
     """The workers that a rule names, and where in it."""
     for position, index in enumerate(rule.shard.workers if rule.shard else ()):
         yield ("shard", "workers", position), index
@@ -186,7 +186,7 @@ def _named(rule: SignalConfig) -> Iterator[tuple[Key, int]]:
             yield ("stages", stage, position), index
 
 
-def _ask_for_mesh(rule: SignalConfig, text: str) -> ConfigError:
+def _ask_for_mesh(rule: Rule, text: str) -> ConfigError:
     return ConfigError(f"{rule.where}: mesh: {text}; allowed: say it, for example mesh: {{data: 2, model: 2}}")
 
 

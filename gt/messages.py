@@ -60,8 +60,9 @@ class Goodbye(NamedTuple):
 
 
 class Configure(NamedTuple):
-    """The session's sharding config in its plain form (`gt/config.py`)."""
+    """Shard by this config (`gt/config.py`, the form for the wire) from now on; answered by `Answer`."""
 
+    request: int
     config: dict[str, Any]
 
 
@@ -76,6 +77,12 @@ class Drop(NamedTuple):
     """The sender will not run `segment` again before defining it anew."""
 
     segment: int
+
+
+class Options(NamedTuple):
+    """Run-time options of the session (`gt/options.py`), by name."""
+
+    values: dict[str, Any]
 
 
 class Run(NamedTuple):
@@ -158,7 +165,7 @@ class Failed(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """The answer to `Ask`."""
+    """The answer to `Ask` or `Configure`."""
 
     request: int
     facts: dict[str, Any]
@@ -259,7 +266,7 @@ class PeerLost(NamedTuple):
 
 
 class Done(NamedTuple):
-    """Every plan up to `order` has left this worker."""
+    """Every plan and put up to `order` has left this worker. Said at least of the last one of each mesh."""
 
     order: int
 
@@ -315,18 +322,18 @@ class Read(NamedTuple):
 Message = (
     Hello | Welcome | Ping | Goodbye | Configure | Define | Drop | Run | Put | Free | Fetch | Ask | Credit | Cut | Value
     | Failed | Answer | DefineMesh | DropMesh | DefinePlan | DropPlan | Execute | Store | Release | Forget | Collect
-    | PeerLost | Done | Poisoned | Landed | Part | Piece | Read
+    | PeerLost | Done | Poisoned | Landed | Part | Piece | Read | Options
 )  # fmt: skip
 
 CODES: Final[tuple[type[Any], ...]] = (
     Hello, Welcome, Ping, Goodbye, Configure, Define, Drop, Run, Put, Free, Fetch, Ask, Credit, Cut, Value,
     Failed, Answer, DefineMesh, DropMesh, DefinePlan, DropPlan, Execute, Store, Release, Forget, Collect,
-    PeerLost, Done, Poisoned, Landed, Part, Piece, Read,
+    PeerLost, Done, Poisoned, Landed, Part, Piece, Read, Options,
 )  # fmt: skip
 """A message's code is its place here: append only."""
 
 #: Who may say what; anything else is refused as a confused peer.
-FROM_CLIENT: Final = (Hello, Ping, Goodbye, Configure, Define, Drop, Run, Put, Free, Fetch, Ask)
+FROM_CLIENT: Final = (Hello, Ping, Goodbye, Configure, Define, Drop, Run, Put, Free, Fetch, Ask, Options)
 FROM_WORKER: Final = (Hello, Ping, Goodbye, Done, Poisoned, Landed, Part)
 
 _CODE_OF: Final = {kind: code for code, kind in enumerate(CODES)}

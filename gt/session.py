@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from . import options
 from .errors import ConfigError, ConnectionFailed
 from .host import CONNECT_TIMEOUT, host_facts
 
@@ -18,12 +20,27 @@ START_TIMEOUT = 30.0
 """Seconds that daemons started here have to answer."""
 substitutes: list[Callable[[Config | None, int | None], Session]] = []
 """While a program is explained, what starts a session in place of the one that it asks for."""
+_registered: list[tuple[str, Any, str]] = []
+"""Rules that wait for a session: signal, rules, and the line that registered them."""
 
 
 def _read(config: Any) -> Config | None:
-    """A config from a path, a mapping or a `Config`; None means the file that GT_CONFIG names, if any."""
-    if config is None:
-        config = os.environ.get("GT_CONFIG") or None
+    """A config from a path, a mapping or a `Config`; None means the file that GT_CONFIG names, if any.
+
+    Rules registered since go over it.
+    """
+    read = _read_alone(os.environ.get("GT_CONFIG") or None if config is None else config)
+    if not _registered:
+        return read
+    from . import config as schema
+
+    read = schema.Config() if read is None else read
+    for signal, rules, where in _registered:
+        read = read.with_rules(signal, rules, where)
+    return read
+
+
+def _read_alone(config: Any) -> Config | None:
     if config is None:
         return None
     from . import config as schema
@@ -56,10 +73,9 @@ def connect(address: str, *, workers: int | None = None, config: Any = None) -> 
         count = workers or (read.workers_needed() if read is not None else 1)
         if read is not None:
             read.mesh_for(count)
-        session = sessions.Session(InprocLink(Fabric(count, read)), "inproc", keeper=False)
+        session = sessions.Session(InprocLink(Fabric(count, None)), "inproc", keeper=False)
         session.open({**host_facts(), "bulk": b""}, CONNECT_TIMEOUT)
-        session.config = read
-        return sessions.adopt(session)
+        return _begin(session, read)
     if workers is not None:
         raise ConnectionFailed(
             "workers= goes with 'inproc' or gt.init(); a running service has the workers that joined it"
@@ -81,15 +97,29 @@ def _join(address: str, config: Config | None, timeout: float, local: Any) -> Se
             f"no dispatcher answered at {address} within {timeout:g} s; start one with `gt up --address {address}`"
         ) from None
     link.joined(session.facts)
+    return _begin(session, config)
+
+
+def _begin(session: Session, config: Config | None) -> Session:
+    """Make a session that has just opened the default one, with its config and options."""
+    from .client import session as sessions
+
     sessions.adopt(session)
-    if config is not None:
-        try:
-            session.configure(config.to_wire())
-            session.config = config
-        except BaseException:
-            sessions.disconnect()
-            raise
+    try:
+        if config is not None:
+            _shard_by(session, config)
+        send_options()
+    except BaseException:
+        sessions.disconnect()
+        raise
+    _registered.clear()
     return session
+
+
+def _shard_by(session: Session, config: Config) -> None:
+    session.configure(config.to_wire())
+    session.config = config
+    session.mentioned.clear()
 
 
 def init(*, workers: int | None = None, config: Any = None) -> Session:
@@ -123,21 +153,48 @@ def disconnect() -> None:
     sessions.disconnect()
 
 
-def load_config(config: Any) -> None:
-    """Shard from now on by this config (a path, a mapping or a `gt.Config`). Before the session's first tensor.
+def load_config(config: Any = None) -> None:
+    """Shard from now on by this config (a path, a mapping or a `gt.Config`; default the file named by GT_CONFIG).
 
-    Raises `ConfigError` naming file, line, key and what is allowed.
+    At any time: it takes hold between two steps of the stream. Values stay what they are; tensors move when the mesh
+    changes, and parameters when a rule next meets them. Raises `ConfigError` naming file, line, key and what is allowed;
+    then the session goes on as it was.
     """
     from .client import session as sessions
 
-    read = _read(config)
-    assert read is not None
+    read = _read_alone(os.environ.get("GT_CONFIG") or None if config is None else config)
+    if read is None:
+        raise ConfigError("there is no config to load: name a file or a mapping, or set GT_CONFIG")
     if sessions.active() is None:
         init(config=read)
     else:
-        session = sessions.current()
-        session.configure(read.to_wire())
-        session.config = read
+        _shard_by(sessions.current(), read)
+
+
+def register_config(signal: str, rules: Any) -> None:
+    """Shard one signal by this `gt.SignalConfig` (or several, or mappings) from now on, as if the YAML said so.
+
+    Before there is a session it waits for the next, and goes over its config. Raises `ConfigError`.
+    """
+    from .client import session as sessions
+
+    frame = sys._getframe(1)
+    where = f"{frame.f_code.co_filename}:{frame.f_lineno}"
+    if sessions.active() is None:
+        _registered.append((signal, rules, where))
+        return
+    from . import config as schema
+
+    session = sessions.current()
+    _shard_by(session, (session.config or schema.Config()).with_rules(signal, rules, where))
+
+
+def send_options() -> None:
+    """Tell the session, if there is one, of the run-time options that were set."""
+    from .client import session as sessions
+
+    if options.chosen and sessions.active() is not None:
+        sessions.current().set_options(options.chosen)
 
 
 def flush() -> None:

@@ -112,6 +112,8 @@ class Shadow:
         looks = isinstance(message, m.Run) and self.update >= self.since
         inputs = self._inputs(message) if looks else []
         before = self._resident() if looks else Counter()
+        if isinstance(message, m.Configure):
+            self._catch_up()  # a config takes hold when nothing is under way
         for send in self._say(CLIENT, message):
             if isinstance(send, m.DefinePlan):
                 self.plans[send.plan] = send.body
@@ -120,6 +122,8 @@ class Shadow:
                 self.accounts.pop(send.plan, None)
             elif isinstance(send, m.Execute) and looks:
                 self._ran(send, before, inputs)
+        while self.client.moving is not None:
+            self._catch_up()
         self._check(message)
 
     # the dispatcher
@@ -136,13 +140,17 @@ class Shadow:
                 if isinstance(send.message, (m.Execute, m.Store)):
                     self.behind += 1
                     if self.behind >= PACE:
-                        self._catch_up(send.message.order)
+                        self._catch_up()
         return told
 
-    def _catch_up(self, order: int) -> None:
+    def _catch_up(self) -> None:
+        """All workers have done what they were told."""
         self.behind = 0
-        for identity in self.workers:
-            self._say(identity, m.Done(order))
+        for record in list(self.core.meshes.values()):
+            if record.pending:
+                order = record.pending[-1]
+                for identity in record.identities:
+                    self._say(identity, m.Done(order))
 
     @property
     def client(self) -> Any:

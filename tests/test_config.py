@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from gt.config import ALLOWED, HINTS, STRATEGIES, Config, ExplicitShard, SignalConfig, load, parse
+from gt.config import ALLOWED, HINTS, STRATEGIES, Config, ExplicitShard, Rule, load, parse
 from gt.errors import ConfigError, GTError
 
 RULE_KEYS = (
@@ -889,8 +889,8 @@ def test_the_json_schema_says_what_is_allowed() -> None:
     schema = Config.json_schema()
     assert json.loads(json.dumps(schema)) == schema
     assert list(schema["properties"]) == TOP.split(", ")
-    rule = schema["$defs"]["SignalConfig"]
-    assert list(rule["properties"]) == RULE_KEYS.split(", ") == list(SignalConfig.model_fields)
+    rule = schema["$defs"]["Rule"]
+    assert list(rule["properties"]) == RULE_KEYS.split(", ") == list(Rule.model_fields)
     assert rule["properties"]["strategy"]["enum"] == list(STRATEGIES)
     assert rule["properties"]["dimension"]["type"] == "integer"
     assert rule["additionalProperties"] is schema["additionalProperties"] is False
@@ -899,13 +899,13 @@ def test_the_json_schema_says_what_is_allowed() -> None:
 
 def test_every_option_belongs_to_a_strategy_or_to_all_rules() -> None:
     options = [option for strategy in STRATEGIES.values() for option in strategy.options]
-    assert {"strategy", "shard", *options, *HINTS} == set(SignalConfig.model_fields)
+    assert {"strategy", "shard", *options, *HINTS} == set(Rule.model_fields)
     assert not {*options} & {*HINTS}
 
 
 def test_all_that_can_be_given_says_what_is_allowed() -> None:
     """Every key of the schema has its line in the table that errors quote."""
-    keys = {f"sharding_config.*.{name}" for name in SignalConfig.model_fields}
+    keys = {f"sharding_config.*.{name}" for name in Rule.model_fields}
     keys |= {f"sharding_config.*.shard.{name}" for name in ExplicitShard.model_fields}
     keys |= {field.alias or name for name, field in Config.model_fields.items()}
     assert keys <= set(ALLOWED)

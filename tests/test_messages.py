@@ -18,7 +18,7 @@ SAMPLES: tuple[Any, ...] = (
     m.Welcome(3, {"workers": 2, "credits": 64}),
     m.Ping(),
     m.Goodbye("ProtocolError", "start afresh"),
-    m.Configure({"config": {"mesh": {"data": 2}}, "where": ["a.yaml:1"]}),
+    m.Configure(7, {"config": {"mesh": {"data": 2}}, "where": [["a.yaml:1"]]}),
     m.Define(1, b"\x95\x90"),
     m.Drop(1),
     m.Run(1, 1 << 40, [5, 6], [1, 2.5, True, float("inf")], [0], [9]),
@@ -47,6 +47,7 @@ SAMPLES: tuple[Any, ...] = (
     m.Part(6, ["WorkerError", "no memory"], False, b""),
     m.Piece(9, 1, 0, 2, [], [0, 7, 4096, 4], b"abcd"),
     m.Read(2, [7, 9]),
+    m.Options({"verify": 0.5}),
 )
 BY_KIND = {type(sample): sample for sample in SAMPLES}
 

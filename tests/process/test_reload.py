@@ -1,0 +1,75 @@
+"""Another config while clients are at work, over real sockets: from the program itself, and by a signal to the dispatcher."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from daemons import Machine
+
+import gt
+
+pytestmark = pytest.mark.process
+
+
+@pytest.fixture(autouse=True)
+def _no_session() -> Iterator[None]:
+    yield
+    gt.disconnect()
+
+
+def test_a_program_shards_anew_while_it_trains(machine: Machine) -> None:
+    """The mesh changes from two workers to three and back; what was put, computed and is on its way is all there."""
+    address, _, _ = machine.service(3)
+    gt.connect(address, config={"mesh": {"data": 2}, "sharding_config": {"net": {"strategy": "data_parallel"}}})
+    large = np.random.default_rng(0).normal(size=(700, 301))
+    with gt.signal.context("net"):
+        x = gt.tensor(large)
+        total = gt.zeros(700, 301, dtype="float64")
+        for step in range(40):
+            total = total + x * step
+            if step == 10:
+                gt.load_config({"mesh": {"model": 3}, "sharding_config": {"net": {"strategy": "auto"}}})
+            if step == 20:
+                early = total.fetch()
+                gt.load_config({"mesh": {"data": 1, "model": 2}})
+                assert np.allclose(early.result(), large * sum(range(21)))
+    assert np.allclose(total.numpy(), large * sum(range(40)))
+
+
+def test_sighup_has_the_dispatcher_read_its_config_again(machine: Machine, tmp_path: Path) -> None:
+    """It holds for sessions that run and for new ones; a wrong file is logged and changes nothing."""
+    path = tmp_path / "service.yaml"
+    path.write_text("sharding_config: {net: {strategy: data_parallel}}\n")
+    address, dispatcher, _ = machine.service(2, "--config", str(path))
+    gt.connect(address)
+    with gt.signal.context("net"):
+        x = gt.tensor(np.arange(12.0).reshape(4, 3))
+    y = x @ x.t()
+
+    path.write_text("sharding_config: {net: {strategy: data_paralel}}\n")
+    dispatcher.signal(signal.SIGHUP)
+    line = dispatcher.expect("the config stays as it was")
+    assert (
+        f"{path}:1: sharding_config.net.strategy: 'data_paralel' is not a strategy, did you mean data_parallel?" in line
+    )
+    assert np.array_equal(y.numpy(), np.arange(12.0).reshape(4, 3) @ np.arange(12.0).reshape(4, 3).T)
+
+    path.write_text("mesh: {model: 2}\nsharding_config: {net: {strategy: tensor_parallel}}\n")
+    dispatcher.signal(signal.SIGHUP)
+    dispatcher.expect("again")
+    assert np.array_equal((y + 1).numpy(), np.arange(12.0).reshape(4, 3) @ np.arange(12.0).reshape(4, 3).T + 1)
+    gt.disconnect()
+    session = gt.connect(address, config={"sharding_config": {"more": {"strategy": "replicate"}}})
+    assert session.facts["mesh"] == {"model": 2}
+
+
+def test_sighup_without_a_config_is_said_to_be_for_nothing(machine: Machine) -> None:
+    _, dispatcher, _ = machine.service(1)
+    dispatcher.signal(signal.SIGHUP)
+    dispatcher.expect("there is no config to read again")
+    dispatcher.signal(signal.SIGTERM)
+    assert dispatcher.wait() == 0
