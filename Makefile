@@ -41,6 +41,7 @@ bench: $(VENV)/.bench ## measure GT beside NumPy and, when it can be had, PyTorc
 	@$(BIN)/python benchmarks/run.py
 	@$(BIN)/python benchmarks/planner.py
 	@$(BIN)/python benchmarks/collectives.py
+	@$(BIN)/python benchmarks/deterministic.py
 
 torch: $(VENV)/.bench ## install the peer and outside judge, PyTorch, when it can be had; tests without it say so and skip
 

@@ -18,6 +18,7 @@ from gt.placement import REPLICATE, At, Layout, Mesh, Partial, Placement, Replic
 from gt.spec import Spec
 
 from .cost import IMPOSSIBLE, Link, Speeds, move_seconds
+from .deterministic import Case, keep_bits, keeps_bits
 from .policy import Wish, Wishes
 from .rules import Cut, Row, reshape_aligned, rows
 
@@ -35,6 +36,8 @@ TIE: Final = 1e-9
 BRANCHES: Final = 4
 """Choices of one instruction that are kept."""
 MAX_COMBINATIONS: Final = 64
+LAST: Final = 1e6
+"""Seconds, so many that what scores them is chosen only where nothing else is legal."""
 
 
 class Owner(NamedTuple):
@@ -105,8 +108,8 @@ Stages = Mapping[int, Mapping[int, int]]
 """For a mesh axis that has a pipeline's stages: which stage is at each position."""
 
 
-def choices(question: Question, mesh: Mesh, speeds: Speeds, stages: Stages) -> tuple[Choice, ...]:
-    """The best choices, at most `BRANCHES`, at least one."""
+def choices(question: Question, mesh: Mesh, speeds: Speeds, stages: Stages, blocks: int = 0) -> tuple[Choice, ...]:
+    """The best choices, at most `BRANCHES`, at least one; `blocks` are those of a deterministic session."""
     owner, origin, (batch, cuts) = owner_of(question), _origin(question), _batch(question, mesh)
     size = len(mesh.sizes)
     if owner is not None:
@@ -117,13 +120,13 @@ def choices(question: Question, mesh: Mesh, speeds: Speeds, stages: Stages) -> t
             forced[axis] = forced[axis] or _swept(question, axis, stage_of)
     ranked = [
         sorted(
-            _ranked(question, axis, forced[axis], owner, origin, cuts, mesh, speeds.links[axis]),
+            _ranked(question, axis, forced[axis], owner, origin, cuts, mesh, speeds.links[axis], blocks),
             key=lambda row: row.score,
         )
         for axis in range(size)
     ]
     found = []
-    for combination in _combinations(ranked, question, mesh):
+    for combination in _combinations(ranked, question, mesh, blocks):
         results = tuple(tuple(row.results[n] for row in combination) for n in range(len(question.results)))
         asked = tuple(_asked(layout, forced, spec) for layout, spec in zip(results, question.results, strict=True))
         follows = owner
@@ -140,24 +143,37 @@ def choices(question: Question, mesh: Mesh, speeds: Speeds, stages: Stages) -> t
     return tuple(found)
 
 
-def _combinations(ranked: list[list[_Ranked]], question: Question, mesh: Mesh) -> list[tuple[_Ranked, ...]]:
-    """The best rows of all axes together; a reshape's must agree with each other."""
-    if question.op != "reshape":
+def _combinations(
+    ranked: list[list[_Ranked]], question: Question, mesh: Mesh, blocks: int
+) -> list[tuple[_Ranked, ...]]:
+    """The best rows of all axes together; a reshape's must agree with each other, and those by which blocks are cut."""
+    if question.op != "reshape" and not blocks:
         products = list(itertools.product(*(axis[:3] for axis in ranked)))
         return sorted(products, key=_score)[:BRANCHES]
     products = list(itertools.islice(itertools.product(*ranked), MAX_COMBINATIONS * MAX_COMBINATIONS))
     products.sort(key=_score)
-    operand, result = question.operands[0], question.results[0]
-    assert isinstance(operand, State), "a reshape has a tensor"
     found = []
     for combination in products[:MAX_COMBINATIONS]:
-        before = tuple(row.operands[0] or REPLICATE for row in combination)
+        before = [tuple(row.operands[i] or REPLICATE for row in combination) for i in range(len(question.operands))]
         after = tuple(row.results[0] for row in combination)
-        if reshape_aligned(operand.spec.shape, before, result.shape, after, mesh):
+        if blocks and not keep_bits(_case(question, blocks), [after], before):
+            continue
+        if question.op != "reshape" or _reshaped(question, before[0], after, mesh):
             found.append(combination)
             if len(found) == BRANCHES:
                 break
     return found or [tuple(min(axis, key=lambda row: (_cuts(row), row.score)) for axis in ranked)]
+
+
+def _reshaped(question: Question, before: Layout, after: Layout, mesh: Mesh) -> bool:
+    operand, result = question.operands[0], question.results[0]
+    assert isinstance(operand, State), "a reshape has a tensor"
+    return reshape_aligned(operand.spec.shape, before, result.shape, after, mesh)
+
+
+def _case(question: Question, blocks: int) -> Case:
+    operands = tuple(operand if isinstance(operand, str) else operand.spec for operand in question.operands)
+    return Case(question.op, question.attributes, operands, question.results[0], blocks)
 
 
 def _score(combination: tuple[_Ranked, ...]) -> float:
@@ -326,7 +342,7 @@ def _asked(layout: Layout, forced: Sequence[Placement | None], spec: Spec) -> La
 
 def _ranked(
     question: Question, axis: int, forced: Placement | None, owner: Owner | None, origin: int, cuts: Cuts, mesh: Mesh,
-    link: Link,
+    link: Link, blocks: int,
 ) -> Iterator[_Ranked]:  # fmt: skip
     """Every legal row along one axis that can be reached, with its score."""
     parts, wish = mesh.sizes[axis], question.wishes[axis]
@@ -345,15 +361,16 @@ def _ranked(
     present = [placement for placements in now for placement in placements]
     rows = [
         row
-        for row in _rows(question, axis, mesh, [*present, forced])
+        for row in _rows(question, axis, mesh, [*present, forced], blocks)
         if not any(isinstance(row.operands[i], (Shard, Partial)) for i in gathered)
         and not (staged and row.results[0] != forced)
         and _added_up(question, axis, row)
+        and not (blocks and not keeps_bits(_case(question, blocks), row.results, row.operands, mesh.weights[axis]))
     ]
     held = _held(question, axis, owner, origin)
-    in_place = [row for row in rows if all(isinstance(row.operands[i], Shard) for i in held)]
-    for row in in_place or rows:
-        seconds = score = 0.0
+    in_place = [row for row in rows if all(isinstance(row.operands[i], Shard) for i in held)] or rows
+    for row in [*in_place, *(rows[:1] if blocks and in_place is not rows else ())]:
+        seconds, score = 0.0, 0.0 if row in in_place else LAST
         for before, after, nbytes in zip(now, row.operands, sizes, strict=True):
             if after is not None:
                 seconds += min(move_seconds(old, after, nbytes, parts, link) for old in before)
@@ -427,14 +444,20 @@ class _Placed(NamedTuple):
     operands: tuple[Placement | None, ...]
 
 
-def _rows(question: Question, axis: int, mesh: Mesh, present: Sequence[Placement | None]) -> Iterator[_Placed]:
-    """The legal rows, cut by the mesh's weights and by those of whatever is there; and all at one of the positions there."""
+def _rows(
+    question: Question, axis: int, mesh: Mesh, present: Sequence[Placement | None], blocks: int
+) -> Iterator[_Placed]:
+    """The legal rows, cut by the mesh's weights and by those of whatever is there; and all at one of the positions there.
+
+    The first replicates everything. What an earlier config cut off the grid of blocks is not computed where it is.
+    """
     operands = tuple(operand if isinstance(operand, str) else operand.spec for operand in question.operands)
     weights: dict[tuple[int, ...] | None, None] = {None: None}
     positions: dict[At, None] = {}
     for placement in present:
         if isinstance(placement, Shard):
-            weights[placement.weights] = None
+            if not blocks or placement.weights is None or sum(placement.weights) == blocks:
+                weights[placement.weights] = None
         elif isinstance(placement, At):
             positions[placement] = None
     for own in weights:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from gt import messages as m
@@ -495,7 +495,7 @@ class Core:
         client.fault = None
         if old is not None:
             self._drop_plans(client)
-            same = (old.axes, old.sizes, old.members) == (record.mesh.axes, record.mesh.sizes, record.mesh.members)
+            same = replace(record.mesh, number=old.number) == old
             if not same and live:
                 self._join_mesh(record)
                 return self._set_out(client, config, planner, old)
@@ -610,17 +610,17 @@ class Core:
             used = [record.mesh.members[0] for record in self.meshes.values() if record.client != client.number]
             here = client.mesh.members if client.mesh else ()
             numbers.sort(key=lambda number: (number not in here, used.count(number), number))
-        record = self._record(client, axes, tuple(numbers[:size]))
+        record = self._record(client, axes, tuple(numbers[:size]), 0 if config is None else config.block_count)
         kinds = [str(worker.facts.get("kind", "cpu")) for worker in record.workers]
         policy = Policy(record.mesh, {}) if config is None else resolve(config, record.mesh, kinds)
         return Planner(record.mesh, policy, record.speeds), record
 
-    def _record(self, client: Client, axes: dict[str, int], numbers: tuple[int, ...]) -> MeshRecord:
-        """A mesh of these workers, which they do not know yet."""
+    def _record(self, client: Client, axes: dict[str, int], numbers: tuple[int, ...], blocks: int = 0) -> MeshRecord:
+        """A mesh of these workers, which they do not know yet; `blocks` are those of a deterministic session."""
         by_number = {worker.number: worker for worker in self.workers.values()}
         members = [by_number[number] for number in numbers]
         facts = [worker.facts for worker in members]
-        mesh, speeds = measured_mesh(next(self.mesh_numbers), axes, numbers, facts)
+        mesh, speeds = measured_mesh(next(self.mesh_numbers), axes, numbers, facts, blocks)
         return MeshRecord(client.number, mesh, speeds, members, tuple(worker.identity for worker in members))
 
     def _join_mesh(self, record: MeshRecord) -> None:

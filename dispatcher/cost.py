@@ -16,6 +16,7 @@ from functools import lru_cache
 from statistics import median_low
 from typing import Any, Final, NamedTuple
 
+from gt.blocks import deal
 from gt.ops import OPS
 from gt.placement import Mesh, Partial, Placement, Replicate, Shard
 from gt.spec import Spec
@@ -208,9 +209,17 @@ def weights_of(sizes: tuple[int, ...], devices: tuple[Device, ...]) -> tuple[tup
 
 
 def measured_mesh(
-    number: int, axes: Mapping[str, int], members: tuple[int, ...], facts: Sequence[Mapping[str, Any]]
+    number: int,
+    axes: Mapping[str, int],
+    members: tuple[int, ...],
+    facts: Sequence[Mapping[str, Any]],
+    blocks: int = 0,
 ) -> tuple[Mesh, Speeds]:
-    """A mesh of these workers, its shards in proportion to their speeds. `facts` are theirs, in order of rank."""
+    """A mesh of these workers, its shards in proportion to their speeds. `facts` are theirs, in order of rank.
+
+    In a deterministic session each has some of the `blocks` instead, as many as the others or nearly so.
+    """
     sizes = tuple(axes.values())
     speeds = speeds_of(sizes, facts)
-    return Mesh(number, tuple(axes), sizes, members, weights_of(sizes, speeds.devices)), speeds
+    weights = tuple(deal(blocks, size) for size in sizes) if blocks else weights_of(sizes, speeds.devices)
+    return Mesh(number, tuple(axes), sizes, members, weights), speeds

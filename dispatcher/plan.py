@@ -80,8 +80,9 @@ class Decision(NamedTuple):
 class Tables:
     """Everything that was ever chosen on one mesh: layouts and states by number, and choices by what they depend on."""
 
-    def __init__(self, mesh: Mesh, speeds: Speeds, stages: Stages, timed: bool) -> None:
+    def __init__(self, mesh: Mesh, speeds: Speeds, stages: Stages, timed: bool, blocks: int = 0) -> None:
         self.mesh = mesh
+        self.blocks = blocks
         self.speeds = speeds
         self.stages = stages
         self.timed = timed
@@ -147,7 +148,8 @@ class Tables:
     def decide(self, question: Question) -> tuple[Decision, ...]:
         """The choices for a question, by number."""
         return tuple(
-            self._numbered(choice, question) for choice in choices(question, self.mesh, self.speeds, self.stages)
+            self._numbered(choice, question)
+            for choice in choices(question, self.mesh, self.speeds, self.stages, self.blocks)
         )
 
     def _numbered(self, choice: Choice, question: Question) -> Decision:
@@ -177,7 +179,7 @@ class Planner:
     def __post_init__(self) -> None:
         speeds = self.speeds or speeds_of(self.mesh.sizes, [{}] * len(self.mesh.members))
         self.speeds, stages = speeds, self.policy.stages()
-        self.tables = self.timed = Tables(self.mesh, speeds, stages, timed=False)
+        self.tables = self.timed = Tables(self.mesh, speeds, stages, timed=False, blocks=self.policy.deterministic)
         if self.policy.microbatches > 1:
             in_memory = replace(speeds, links=(*speeds.links, speeds.links[-1]))
             self.timed = Tables(self.mesh.timed(self.policy.microbatches), in_memory, stages, timed=True)
@@ -420,6 +422,7 @@ class Pass:
             tuple([tables.layouts[number] for number in self.placed]),
             tuple(survivors),
             tuple(rehomed),
+            blocks=tables.blocks,
         )
         hindered = ""
         if tables.timed:

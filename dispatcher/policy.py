@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from gt.blocks import deal
 from gt.document import Key, show_key
 from gt.errors import ConfigError
 from gt.meshes import show_mesh, stage_positions
@@ -122,11 +123,28 @@ def resolve(config: Config, mesh: Mesh, kinds: Sequence[str] | None = None) -> P
         if rule.strategy == "pipeline_parallel":
             policy.microbatches = rule.microbatches or 1
             policy.schedule = rule.schedule or "1f1b"
+    if policy.deterministic and kinds is not None and {*kinds} != {"cpu"}:
+        there = " and ".join(sorted({*kinds}))
+        text = f"only CPU workers compute the same bits in any number, on the mesh are those of the kind {there}"
+        raise ConfigError(
+            f"{config.mesh_where}: deterministic: {text}; allowed: CPU workers, or no deterministic: true"
+        )
     for key, rule in config.each():
         if rule.device and kinds is not None:
             signal = str(key[1])
             table[signal] = _of_kind(key, rule, mesh, kinds, table[signal])
+    if policy.deterministic:
+        for signal, wishes in table.items():
+            table[signal] = tuple(wish and _dealt(wish, policy.deterministic) for wish in wishes)
     return policy
+
+
+def _dealt(wish: Wish, blocks: int) -> Wish:
+    """Explicit workers that have whole blocks each."""
+    if wish.weights is None:
+        return wish
+    shares = iter(deal(blocks, sum(map(bool, wish.weights))))
+    return replace(wish, weights=tuple(next(shares) if weight else 0 for weight in wish.weights))
 
 
 def _wishes(key: Key, rule: Rule, mesh: Mesh) -> Wishes:

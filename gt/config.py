@@ -408,6 +408,9 @@ def _contradictions(config: Config) -> Iterator[Mistake]:
     if config.blocks is not None and not config.deterministic:
         yield Mistake(("blocks",), "given without deterministic: true", "deterministic: true beside it")
     for key, rule in config.each():
+        if config.deterministic and (rule.microbatches or 1) > 1:
+            text = f"{rule.microbatches} are added up apart, which beside deterministic: true no value may depend on"
+            yield Mistake((*key, "microbatches"), text, "1, or no deterministic: true")
         given = [name for name in Rule.model_fields if name in rule.model_fields_set]
         if not given:
             yield Mistake(key, "the rule is empty", _allowed(key))

@@ -35,6 +35,11 @@ def mesh_for(config: Config, workers: int) -> dict[str, int]:
         where = config.mesh_where if config.mesh is not None else _strategies(config)[0][1].where
         text = f"{show_mesh(mesh)} takes {size} workers, there {_are(workers)}"
         raise ConfigError(f"{where}: mesh: {text}; allowed: a mesh that takes at most {workers}")
+    blocks = config.block_count
+    if blocks and max(mesh.values()) > blocks:
+        where = config.mesh_where if config.mesh is not None else _strategies(config)[0][1].where
+        text = f"{show_mesh(mesh)} has an axis of {max(mesh.values())}, which cannot share {blocks} blocks"
+        raise ConfigError(f"{where}: mesh: {text}; allowed: axes of at most {blocks}, or more blocks:")
     for key, rule in config.each():
         copies = size // mesh[str(rule.axis)] if rule.replicas else None
         if rule.replicas != copies:

@@ -24,7 +24,8 @@ class Call:
 
     `operands` and `result` are local: what this worker holds. `attributes` and `shape` (the result's) are global, and
     `box` says which part of the global result is the local one, `parts` the same of each operand (None for a run-time
-    scalar; empty when every operand is whole). An operand that is a `str` is the kind of a run-time scalar.
+    scalar; empty when every operand is whole). An operand that is a `str` is the kind of a run-time scalar. `blocks`: into how
+    many everything is computed in a deterministic session, else 0.
     """
 
     xp: Any
@@ -35,6 +36,7 @@ class Call:
     shape: tuple[int, ...]
     box: Box
     parts: tuple[Part | None, ...] = ()
+    blocks: int = 0
 
     def tensor(self, position: int) -> Spec:
         """The local spec of an operand that is a tensor."""

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from gt.blocks import middle
 from gt.collectives import all_reduce_algorithm
 from gt.errors import ProtocolError
 from gt.instruction import Instruction
@@ -54,6 +55,7 @@ class Move:
     """One redistribution, from this rank's side. `number` is its name among the moves of the plan, the same on all ranks.
 
     `awaited` says to which portion piece (source rank, number) belongs; `targets` are all ranks that ever get a piece.
+    `paired`: contributions are added as a binary tree over ranks (`gt/blocks.py`), not one after the other.
     """
 
     number: int
@@ -68,6 +70,7 @@ class Move:
     awaited: dict[tuple[int, int], int]
     targets: tuple[int, ...]
     reduce: str | None
+    paired: bool
     spec: Spec
     collective: str
     instruction: Instruction
@@ -96,6 +99,7 @@ def compile_move(
     dead: tuple[int, ...],
     times: int = 1,
     algorithm: str | None = None,
+    paired: bool = False,
 ) -> Move:
     """The move number `number` of a value of spec `whole` from slot `source` into slot `target`, as `rank` takes part in it.
 
@@ -116,6 +120,8 @@ def compile_move(
         assert held is not None, "whoever takes part in an all-reduce has a contribution"
         group = tuple(t.source for t in gets)
         chosen = algorithm or all_reduce_algorithm(math.prod(extent(held)) * size, len(group))
+        if paired and chosen not in ("direct", "two-step"):
+            chosen = "two-step"  # the others add in an order of their own
         if chosen in ALL_REDUCE:
             schedule = ALL_REDUCE[chosen](held, size, group, here)
     if schedule is None:
@@ -137,6 +143,7 @@ def compile_move(
         schedule.awaited,
         tuple(sorted(ranks)),
         operations.pop() if operations else None,
+        paired,
         whole,
         collective_name(before, after),
         instruction,
@@ -331,6 +338,9 @@ class Exchange:
         if self.move.reduce is None:
             raise ProtocolError(f"{self.move.instruction.op}: two sources for one part")
         operation = reducer(self.move.reduce, self._xp)
+        if self.move.paired:
+            _paired(operation, sources, place)
+            return place
         operation(sources[0], sources[1], out=place)
         for source in sources[2:]:
             operation(place, source, out=place)
@@ -341,6 +351,15 @@ class Exchange:
         if not self._told and self.move.targets:
             self.ready.append(Ready(0, self.move.targets, None, fault))
         self._told = True
+
+
+def _paired(operation: Callable[..., Any], sources: list[Any], out: Any) -> Any:
+    """Two or more contributions as the tree over ranks joins them, in `out` (None: a new array)."""
+    if len(sources) == 1:
+        return sources[0]
+    half = middle(len(sources))
+    left = _paired(operation, sources[:half], out)
+    return operation(left, _paired(operation, sources[half:], None), out=out)
 
 
 def reducer(operation: str, xp: Any) -> Callable[..., Any]:

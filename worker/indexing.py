@@ -161,7 +161,10 @@ def scatter_add(call: Call) -> Kernel:
 
 
 def take(call: Call) -> Kernel:
-    """Whole slices. Of an axis that is cut, those in this worker's range, with zeros in place of the others."""
+    """Whole slices. Of an axis that is cut, those in this worker's range, with zeros in place of the others.
+
+    They are negative zeros, for only these leave every number as it is when they are added to it.
+    """
     xp, axis = call.xp, call.attributes["axis"]
     size, first, last = call.span(0, axis)
     if (first, last) == (0, size):
@@ -174,14 +177,15 @@ def take(call: Call) -> Kernel:
 
         return whole
     result, after = call.result, call.tensor(0).ndim - axis - 1
+    nothing = result.dtype.numpy.type(-0.0)
 
     def masked(x: Any, index: Any) -> Any:
         places = _places(call, index, size) - first
         if first == last:
-            return xp.zeros(result.shape, result.dtype.numpy)
+            return xp.full(result.shape, nothing, result.dtype.numpy)
         inside = (places >= 0) & (places < last - first)
         found = x.take(xp.where(inside, places, 0), axis)
-        return xp.where(inside.reshape((*inside.shape, *(1,) * after)), found, found.dtype.type(0))
+        return xp.where(inside.reshape((*inside.shape, *(1,) * after)), found, nothing)
 
     return masked
 
@@ -198,7 +202,9 @@ def segment_sum(call: Call) -> Kernel:
     end = axis + call.tensor(1).ndim
     rows, rest = (*values[:axis], count, *values[end:]), (*values[:axis], *values[end:])
     width = math.prod(rest)
-    add = _add_rows if xp is np else _add_rows_of(xp, count, width)
+    # in a deterministic session the order may not depend on how many columns there are here, as that of `reduceat` does
+    fast = xp is np and not call.blocks
+    add = _add_rows if fast else _add_rows_of(xp, np.add.at if xp is np else segment_add(xp, count), width)
 
     def kernel(value: Any, index: Any) -> Any:
         places = _places(call, index, size).reshape(-1) - first
@@ -230,9 +236,8 @@ def _add_rows(out: Any, places: Any, rows: Any) -> None:
     out[places[starts]] = np.add.reduceat(rows[order], starts, axis=0, dtype=out.dtype)
 
 
-def _add_rows_of(xp: Any, count: int, width: int) -> Kernel:
-    """The same over another array module, element by element."""
-    add = segment_add(xp, count)
+def _add_rows_of(xp: Any, add: Kernel, width: int) -> Kernel:
+    """The same with an `add.at` for one dimension, element by element."""
 
     def add_rows(out: Any, places: Any, rows: Any) -> None:
         elements = places[:, None] * width + xp.arange(width)

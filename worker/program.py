@@ -18,6 +18,7 @@ from gt.schedule import order, repeats
 from gt.spec import Spec, spec
 
 from .backend import Backend
+from .blocked import BLOCKED
 from .call import Call, Part
 from .exchange import Move, compile_move, local, reducer
 from .kernels import KERNELS
@@ -154,7 +155,8 @@ class _Compiler:
 
     def step(self, instruction: Instruction, rank: int, time: int) -> list[_Drafted | Move]:
         output = ref(OUTPUT, instruction.outputs[0])
-        whole = self.plan.values[output >> 2]
+        plan = self.plan
+        whole = plan.values[output >> 2]
         part = self.part(output, rank)
         if part is None:
             return []
@@ -167,10 +169,11 @@ class _Compiler:
             whole.shape,
             part,
             tuple(self.held(r, rank) for r in instruction.inputs),
+            plan.blocks,
         )
         kernel: Callable[..., Any]
         try:
-            kernel = KERNELS[instruction.op](call)
+            kernel = (BLOCKED if plan.blocks else KERNELS)[instruction.op](call)
         except Exception as error:  # noqa: BLE001 — it fails where it would run, and the plan still takes part in its moves
             kernel = _failing(error)
         reads = tuple(self.slot(r, time) for r in instruction.inputs)
@@ -186,8 +189,9 @@ class _Compiler:
         reads, writes = self.slot(source, time), self.slot(output, time)
         number = at * self.times + time
         move = compile_move(
-            instruction, number, whole, before, after, self.mesh, rank, reads, writes, (), times=self.times
-        )
+            instruction, number, whole, before, after, self.mesh, rank, reads, writes, (), times=self.times,
+            paired=bool(self.plan.blocks),
+        )  # fmt: skip
         if not move.local:
             return [move]
         if move.wanted is None:

@@ -41,7 +41,7 @@ def identity(op: str, dtype: DType) -> Any:
     return info.min if op == "max" else info.max
 
 
-def _reducer(xp: Any, op: str, axes: tuple[int, ...], *, keepdims: bool, dtype: DType | None = None) -> Kernel:
+def reducer_of(xp: Any, op: str, axes: tuple[int, ...], *, keepdims: bool, dtype: DType | None = None) -> Kernel:
     # NumPy's functions spend a microsecond on the way to the ufunc that they call; CuPy's ufuncs cannot all reduce.
     function = _UFUNCS[op].reduce if xp is np else getattr(xp, op)
     wanted: dict[str, Any] = {} if dtype is None else {"dtype": dtype.numpy}
@@ -58,7 +58,7 @@ def reduction(call: Call) -> Kernel:
         nothing = identity(op, result.dtype)
         return lambda _x: xp.full(result.shape, nothing, dtype)
     joins = op in ("sum", "prod")
-    reduce = _reducer(xp, op, axes, keepdims=call.attributes["keepdims"], dtype=wide(result.dtype) if joins else None)
+    reduce = reducer_of(xp, op, axes, keepdims=call.attributes["keepdims"], dtype=wide(result.dtype) if joins else None)
     return (lambda x: reduce(x).astype(dtype)) if joins and result.dtype is float16 else reduce
 
 
@@ -77,8 +77,8 @@ def softmax(call: Call) -> Kernel:
     xp, dtype, logarithm = call.xp, call.result.dtype, call.op == "log_softmax"
     axis = (call.attributes["axis"],)
     work = wide(dtype).numpy
-    largest = _reducer(xp, "max", axis, keepdims=True)
-    total = _reducer(xp, "sum", axis, keepdims=True)
+    largest = reducer_of(xp, "max", axis, keepdims=True)
+    total = reducer_of(xp, "sum", axis, keepdims=True)
 
     def kernel(x: Any) -> Any:
         if dtype is float16:

@@ -106,7 +106,7 @@ def test_each_strategy_speaks_of_its_own_axis() -> None:
 def test_a_pipeline_is_positions_on_its_axis() -> None:
     """Stage i lives at position stages[i]; the session takes microbatches and schedule from it."""
     rules = policy(
-        "mesh: {stages: 2, model: 2}\ndeterministic: true\n"
+        "mesh: {stages: 2, model: 2}\n"
         "sharding_config:\n"
         "  a: {strategy: pipeline_parallel, stages: [[3, 2], [0, 1]], microbatches: 4, schedule: gpipe}\n",
         {"stages": 2, "model": 2},
@@ -114,8 +114,8 @@ def test_a_pipeline_is_positions_on_its_axis() -> None:
     stages, model = rules.wishes(("a",))
     assert stages is not None
     assert model is None
-    assert (stages.strategy, stages.stages, stages.where) == ("pipeline_parallel", (1, 0), "x.yaml:4")
-    assert (rules.microbatches, rules.schedule, rules.deterministic) == (4, "gpipe", 8)
+    assert (stages.strategy, stages.stages, stages.where) == ("pipeline_parallel", (1, 0), "x.yaml:3")
+    assert (rules.microbatches, rules.schedule, rules.deterministic) == (4, "gpipe", 0)
 
 
 def test_several_rules_of_one_signal_each_have_their_axis() -> None:
@@ -211,3 +211,12 @@ def test_a_put_goes_where_activations_of_its_signal_live() -> None:
     assert layouts == {"a": "S0|S1", "b": "S1|S1(0,1)", "c": "R|R"}
     assert format_layout(rules.put_layout(("a",), spec(float32, (4,)))) == "S0|R"
     assert format_layout(rules.put_layout(("a",), spec(float32, ()))) == "R|R"
+
+
+def test_the_same_bits_are_promised_of_cpus_alone() -> None:
+    text = "deterministic: true\nmesh: {data: 2, model: 2}\n"
+    assert of_kinds(text, "cpu", "cpu", "cpu", "cpu").deterministic == 8
+    with pytest.raises(
+        ConfigError, match=r"x\.yaml:2: deterministic: only CPU workers .*; allowed: CPU workers, or no"
+    ):
+        of_kinds(text, "cpu", "cpu", "cuda", "cuda")

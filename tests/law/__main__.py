@@ -1,7 +1,8 @@
-"""Run drawn programs by the thousand: `PYTHONPATH=tests python -m law FIRST COUNT [--wild | --networks] [--reduce]`.
+"""Run drawn programs by the thousand: `PYTHONPATH=tests python -m law FIRST COUNT [--wild | --networks | --exact] [--reduce]`.
 
 Prints whatever breaks the law, with the seed that replays it. `--wild`: under configs that are seldom valid, which must
-be refused with a clear error or else hold. `--networks`: training loops in place of programs. `--reduce` makes each
+be refused with a clear error or else hold. `--networks`: training loops in place of programs. `--exact`: programs and
+networks under configs that are deterministic, which must give the same bits. `--reduce` makes each
 failing case small.
 """
 
@@ -17,7 +18,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from .networks import Network, draw_network
-from .places import Place, draw_place, wild
+from .places import Place, draw_place, exact_place, wild
 from .programs import Program, draw_program
 from .reducing import reduced
 from .running import Discarded, assert_law, assert_same_training
@@ -56,8 +57,15 @@ def network_case(seed: int) -> tuple[Network, list[Place]]:
     return draw_network(draws), [draw_place(draws) for _ in range(PLACES)]
 
 
+def exact_case(seed: int) -> tuple[Program | Network, list[Place]]:
+    """The program or network of a seed, and places where every bit of it is determined."""
+    draws = Seeded(seed)
+    subject = draw_network(draws) if seed % 3 == 0 else draw_program(draws)
+    return subject, [exact_place(draws) for _ in range(PLACES)]
+
+
 KINDS: Final[dict[str, Callable[[int], tuple[Any, list[Place]]]]] = {
-    "programs": case, "wild": wild_case, "networks": network_case
+    "programs": case, "wild": wild_case, "networks": network_case, "exact": exact_case
 }  # fmt: skip
 
 
@@ -130,5 +138,6 @@ if __name__ == "__main__":
     parser.add_argument("--wild", dest="kind", action="store_const", const="wild", default="programs")
     parser.add_argument("--networks", dest="kind", action="store_const", const="networks")
     parser.add_argument("--reduce", action="store_true")
+    parser.add_argument("--exact", dest="kind", action="store_const", const="exact")
     given = parser.parse_args()
     sys.exit(min(1, main(given.first, given.count, given.kind, reduce=given.reduce)))

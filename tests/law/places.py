@@ -90,6 +90,18 @@ def draw_place(draws: Draws) -> Place:
     return Place(workers, config, codec, speeds, reload)
 
 
+def exact_place(draws: Draws) -> Place:
+    """Workers, and a config under which values are to be the same bits as on one."""
+    place = draw_place(draws)
+    config = {**(place.config or {}), "deterministic": True}
+    for rules in config.get("sharding_config", {}).values():
+        for rule in rules if isinstance(rules, list) else [rules]:
+            rule.pop("microbatches", None)  # what is added up apart is refused
+    if draws.below(3) == 2:
+        config["blocks"] = _pick(draws, (16, 8, 32))
+    return place._replace(config=config, reload=None)
+
+
 def _config(draws: Draws, workers: int) -> Plain:
     mesh = _mesh(draws, workers)
     names = [name for name in SIGNALS[:-1] if draws.below(6) != 5]

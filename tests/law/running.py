@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -499,6 +499,19 @@ def differences(expected: dict[Key, Looked], found: dict[Key, Array]) -> Iterato
             yield f"{place}: off by {off:.3g} where {allowed:.3g} is allowed:\n{value}\nfor\n{looked.value}"
 
 
+def other_bits(expected: dict[Key, Array] | dict[str, Array], found: Mapping[Any, Array]) -> Iterator[str]:
+    """Where a run differs in any bit from the one on one worker under the same config; one NaN is as good as another."""
+    for key, value in expected.items():
+        same = value.view(f"u{value.itemsize}") == found[key].view(f"u{value.itemsize}")  # zeros have signs
+        if not (same | (value != value)).all():
+            yield f"{key}: not the bits of one worker:\n{found[key]!r}\nfor\n{value!r}"
+
+
+def _alone(place: Place) -> Place:
+    """One worker that computes in the same blocks."""
+    return Place(1, {"deterministic": True, "blocks": place.deterministic})
+
+
 def assert_law(program: Program, places: Iterable[Place]) -> Iterator[str | None]:
     """Annotations never change values: a program sees everywhere what it sees on one worker, and leaves nothing.
 
@@ -512,6 +525,8 @@ def assert_law(program: Program, places: Iterable[Place]) -> Iterator[str | None
             yield str(refusal)
             continue
         wrong = list(differences(expected, found))
+        if place.deterministic and place.reload is None:
+            wrong += other_bits(sharded(program, _alone(place)), found)
         assert not wrong, "\n".join([str(place), *wrong])
         yield None
 
@@ -532,6 +547,9 @@ def assert_same_training(network: Network, places: Iterable[Place]) -> Iterator[
         for name, value in expected.items():
             scale = 1e-8 * max(1.0, _largest(value))
             np.testing.assert_allclose(found[name], value, rtol=1e-7, atol=scale, err_msg=f"{name}\n{place}")
+        if place.deterministic and place.reload is None:
+            wrong = list(other_bits(inside(_alone(place), lambda: train(network)), found))
+            assert not wrong, "\n".join([str(place), *wrong])
         yield None
 
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import pytest
 from effort import PROVED, cases
-from law.__main__ import case, judged, network_case, wild_case
+from law.__main__ import case, exact_case, judged, network_case, wild_case
 from law.networks import Network
 from law.places import Place
 from law.programs import Program
 from law.running import Discarded
 
 TRAINED = "networks trained under a config, on one to eight workers"
+SAME = "programs and networks in blocks, on one to eight workers, to the last bit"
 HELD = "programs under a config, on one to eight workers"
 REFUSED = "configs that cannot be, refused with a clear error"
 
@@ -52,6 +53,13 @@ def test_networks_learn_the_same_wherever_they_are(seeds: range) -> None:
     """Losses, gradients and parameters of a training are those of one worker; microbatches and stages are no exception."""
     for seed in seeds:
         holds(*network_case(seed), f"{seed} 1 --networks", TRAINED)
+
+
+@pytest.mark.parametrize("seeds", batches(cases(40), 5), ids=name)
+def test_deterministic_configs_never_change_a_bit(seeds: range) -> None:
+    """With `deterministic: true` what many workers see are the bits that one worker sees under the same word."""
+    for seed in seeds:
+        holds(*exact_case(seed), f"{seed} 1 --exact", SAME)
 
 
 @pytest.mark.parametrize("seeds", batches(cases(100), 20), ids=name)
