@@ -16,9 +16,11 @@ from gt import transport
 from gt.errors import GTError, ProtocolError
 from gt.host import host_facts
 
-from .core import Core, Event, Lost, Malformed, Received, Reload, Tick
+from .core import Core, Event, Lost, Malformed, Received, Reload, Tick, Work
 
 log = logging.getLogger("gt.dispatcher")
+SLICE: Final = 0.002
+"""Seconds that plans are worked on between two looks at what has come."""
 TICK: Final = 1.0
 """Seconds between two looks at the time, and between two signs of life to every peer."""
 
@@ -58,7 +60,8 @@ class Shell:
         due = time.monotonic() + TICK
         log.info("listening at %s", self.address)
         while not self.stopping:
-            ready = dict(poller.poll(int(max(0.0, due - time.monotonic()) * 1000) + 1))
+            idle = 0 if self.core.busy else int(max(0.0, due - time.monotonic()) * 1000) + 1
+            ready = dict(poller.poll(idle))
             if self.watch is not None and self.watch in ready:
                 break  # the process that started this one is gone
             if self.wake_read in ready:
@@ -82,6 +85,9 @@ class Shell:
                 due = time.monotonic() + TICK
                 self._handle(Tick())
                 self._pulse()
+            until = time.monotonic() + SLICE
+            while self.core.busy and time.monotonic() < until:
+                self._handle(Work())
         self._farewell()
 
     def stop(self, *_: Any) -> None:

@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-import numpy as np
+from gt.collectives import all_reduce_algorithm, all_reduce_steps
+from gt.instruction import MOVE, OUTPUT, Instruction, Plan, Tag, ref
+from gt.partition import moved_bytes, present
+from gt.placement import Layout, Mesh, Replicate, Shard, collective_name
+from gt.schedule import Item, order
+from gt.spec import Spec
 
-from gt.instruction import INPUT, MOVE, OUTPUT, SCALAR, Instruction, Plan, Tag, ref
-from gt.partition import box, extent, moved_bytes, present
-from gt.placement import Layout, Mesh, Partial, Replicate, Shard, collective_name
-from gt.schedule import Item, order, repeats
-from gt.spec import Spec, spec
-
-from .cost import VIEWS, Device, Link, Speeds, Work, compute_seconds, exchange_seconds, work
+from .cost import Device, Link, Speeds, Work, compute_seconds, exchange_seconds, work
+from .memory import in_time, inputs_by_rank, largest_part, parts_of, peak_by_rank, repeated
 
 
 class Moved(NamedTuple):
@@ -71,15 +71,7 @@ def account(plan: Plan, mesh: Mesh, speeds: Speeds) -> Account:
     form = _Form(plan, mesh)
     clock = _Clock(form, speeds)
     clock.run()
-    inputs = np.zeros(form.ranks, np.int64)
-    for index in range(len(plan.inputs)):
-        inputs += form.sizes(ref(INPUT, index))[:, 0]
-    peak = np.empty_like(inputs)
-    alike: dict[int, list[int]] = {}  # ranks that do the same in the same order: without a pipeline all
-    for rank, items in enumerate(form.items):
-        alike.setdefault(id(items), []).append(rank)
-    for ranks in alike.values():
-        peak[ranks] = _peak(form, ranks, inputs[ranks])
+    peak, inputs = peak_by_rank(plan, mesh), inputs_by_rank(plan, mesh)
     moves = tuple(exchange.move for exchange in clock.exchanges.values())
     return Account(
         moves, tuple(clock.computing), tuple(clock.now), tuple(peak.tolist()), tuple(inputs.tolist()),
@@ -88,21 +80,6 @@ def account(plan: Plan, mesh: Mesh, speeds: Speeds) -> Account:
 
 
 # parts
-
-
-@lru_cache(maxsize=4096)
-def _parts(value: Spec, layout: Layout, mesh: Mesh) -> tuple[Spec | None, ...]:
-    """What every rank holds of a value."""
-    boxes = (box(value.shape, layout, mesh, rank) for rank in range(len(mesh.members)))
-    return tuple(None if part is None else spec(value.dtype, extent(part)) for part in boxes)
-
-
-@lru_cache(maxsize=4096)
-def local_bytes(value: Spec, layout: Layout, mesh: Mesh) -> np.ndarray[Any, Any]:
-    """For each rank, the bytes of its part. Read only."""
-    sizes = np.array([0 if part is None else part.nbytes for part in _parts(value, layout, mesh)], np.int64)
-    sizes.flags.writeable = False
-    return sizes
 
 
 class _Form:
@@ -120,22 +97,12 @@ class _Form:
         self.items: list[list[Item]] = [orders[stage] for stage in stages]
         """What each rank does in which order; those of one stage do the same."""
 
-    def repeated(self, r: int) -> bool:
-        """Whether a tensor is there once for each microbatch."""
-        return self.times > 1 and repeats(self.plan.layout(r))
-
     def parts(self, r: int) -> tuple[Spec | str | None, ...]:
         """What each rank holds of an operand, rank by rank and in it microbatch by microbatch."""
         operand = self.plan.operand(r)
         if isinstance(operand, str):
             return (operand,) * (self.ranks * self.times)
-        return _parts(operand, self.plan.layout(r), self.timed)
-
-    def sizes(self, r: int) -> np.ndarray[Any, Any]:
-        """The bytes of them: a row for each rank, a column for each microbatch."""
-        operand = self.plan.operand(r)
-        assert isinstance(operand, Spec), "a scalar takes no memory"
-        return local_bytes(operand, self.plan.layout(r), self.timed).reshape(self.ranks, self.times)
+        return parts_of(operand, self.plan.layout(r), self.timed)
 
     def space(self, layout: Layout) -> Layout:
         """The layout without its place in time."""
@@ -155,7 +122,7 @@ class _Exchange:
         value = plan.values[made >> 2]
         whole_before, whole_after = plan.layout(source), plan.layout(made)
         before, after = form.space(whole_before), form.space(whole_after)
-        self.times = form.times if form.repeated(source) and form.repeated(made) else 1
+        self.times = form.times if repeated(plan, source) and repeated(plan, made) else 1
         if self.times > 1:
             total, most = _bytes(value, whole_before, whole_after, form.timed)
         else:
@@ -167,9 +134,12 @@ class _Exchange:
         if total:
             links = [speeds.links[axis] for axis in axes]
             slowest = Link(min(link.bandwidth for link in links), max(link.latency for link in links))
-            self.seconds = exchange_seconds(most, math.prod(mesh.sizes[axis] for axis in axes), slowest)
-            self.sending = most / slowest.bandwidth
             name = collective_name(before, after) or "all-to-all"
+            parts, steps = math.prod(mesh.sizes[axis] for axis in axes), 1
+            if name == "all-reduce":
+                steps = all_reduce_steps(all_reduce_algorithm(largest_part(value, after, mesh), parts))
+            self.seconds = exchange_seconds(most, parts, slowest, steps)
+            self.sending = most / slowest.bandwidth
             groups = [tuple(-1 if axis in axes else at for axis, at in enumerate(here)) for here in form.here]
             self.group = groups
             self.gives = [present(before, here) for here in form.here]
@@ -272,7 +242,7 @@ class _Clock:
 
     def of(self, instruction: Instruction, parts: tuple[Spec | str | None, ...], device: Device) -> float:
         """Seconds of one instruction on these parts of its operands and results."""
-        key = (instruction.op, _in_time(self.form, instruction), len(instruction.outputs), parts, device)
+        key = (instruction.op, in_time(self.form.plan, instruction), len(instruction.outputs), parts, device)
         found = self.memo.get(key)
         if found is None:
             given = [x for x in parts[: len(instruction.inputs)] if x is not None]
@@ -302,59 +272,3 @@ class _Clock:
 @lru_cache(maxsize=4096)
 def _bytes(value: Spec, before: Layout, after: Layout, mesh: Mesh) -> tuple[int, int]:
     return moved_bytes(value.shape, value.dtype.itemsize, before, after, mesh)
-
-
-# memory
-
-
-def _peak(form: _Form, ranks: list[int], inputs: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """The most bytes that each of some ranks, which do the same, holds at once: a value lives to its last reader."""
-    plan = form.plan
-    root: dict[Item, Item] = {}
-    """What each view looks at; by reference and microbatch."""
-
-    def place(r: int, time: int) -> Item:
-        item = (r, time if form.repeated(r) else 0)
-        return root.get(item, item)
-
-    last: dict[Item, int] = {}
-    held: list[list[Item]] = []
-    for at, (position, time) in enumerate(form.items[ranks[0]]):
-        instruction = plan.instructions[position]
-        made = ref(OUTPUT, instruction.outputs[0])
-        change = _in_time(form, instruction)
-        for r in instruction.inputs:
-            if r & 3 != SCALAR:
-                times = range(form.times) if change == "join" else (time,)
-                last.update({place(r, each): at for each in times})
-        fresh = []
-        if instruction.op in VIEWS or change == "cut":
-            root[made, time if form.repeated(made) else 0] = place(instruction.inputs[0], time)
-        else:
-            outputs = [place(ref(OUTPUT, n), time) for n in instruction.outputs]
-            fresh = [item for item in outputs if item not in last]  # a sum over microbatches is made with the first
-            last.update(dict.fromkeys(outputs, at))
-        held.append(fresh)
-    kept = {place(ref(OUTPUT, n), 0) for _, n in (*plan.survivors, *plan.rehomed)}
-    dying: dict[int, list[Item]] = {}
-    for item, at in last.items():
-        if item[0] & 3 != INPUT and item not in kept:
-            dying.setdefault(at, []).append(item)
-    live, peak = inputs.copy(), inputs.copy()
-    for at, fresh in enumerate(held):
-        for r, time in fresh:
-            live += form.sizes(r)[ranks, time]
-        np.maximum(peak, live, out=peak)
-        for r, time in dying.get(at, ()):
-            live -= form.sizes(r)[ranks, time]
-    return peak
-
-
-def _in_time(form: _Form, instruction: Instruction) -> str:
-    """Whether a move is one between microbatches: '' (no), 'cut', 'join', or 'sum', which adds them as they come."""
-    if instruction.op != MOVE or form.times == 1:
-        return ""
-    before, after = form.plan.layout(instruction.inputs[0])[-1], form.plan.layouts[instruction.outputs[0]][-1]
-    if before == after:
-        return ""
-    return "cut" if isinstance(before, Replicate) else "sum" if isinstance(before, Partial) else "join"

@@ -17,7 +17,7 @@ from gt.ops import OPS
 from gt.placement import REPLICATE, At, Layout, Mesh, Partial, Placement, Replicate, Shard
 from gt.spec import Spec
 
-from .cost import IMPOSSIBLE, Link, Speeds, move_seconds
+from .cost import IMPOSSIBLE, Link, Speeds, compute_seconds, move_seconds, work
 from .deterministic import Case, keep_bits, keeps_bits
 from .policy import Wish, Wishes
 from .rules import Cut, Row, reshape_aligned, rows
@@ -31,6 +31,11 @@ LOOKUPS: Final = frozenset({"gather", "take"})
 """Families that use a parameter also where nothing else in them is data: positions may be constants."""
 BATCHED: Final = frozenset({"data_parallel", "fully_sharded"})
 """Strategies under which activations are cut along their first dimension."""
+KEPT: Final[Mapping[str, int]] = {
+    "data_parallel": DATA, "fully_sharded": DATA, "sequence_parallel": DATA,
+    "tensor_parallel": PARAMETER, "expert_parallel": PARAMETER,
+}  # fmt: skip
+"""By strategy, what stays cut once it is: activations or parameters."""
 TIE: Final = 1e-9
 """Seconds, so few that they decide only between what costs the same."""
 BRANCHES: Final = 4
@@ -83,7 +88,8 @@ class Question(NamedTuple):
 class Choice(NamedTuple):
     """Layouts for operands (None for a scalar) and results, where the results are asked to be, and what they follow.
 
-    `seconds` is what moving the operands there costs.
+    `seconds` is what moving the operands there costs, `work` what computing costs the slowest worker. `faithful`: no
+    activation is joined again that the signal cuts, no parameter gathered that it cuts for good.
     """
 
     operands: tuple[Layout | None, ...]
@@ -93,6 +99,8 @@ class Choice(NamedTuple):
     owner: Owner | None
     batch: int | None
     seconds: float
+    work: float
+    faithful: bool
 
 
 class _Ranked(NamedTuple):
@@ -139,8 +147,36 @@ def choices(question: Question, mesh: Mesh, speeds: Speeds, stages: Stages, bloc
             for i, operand in enumerate(question.operands)
         )
         seconds = sum(row.seconds for row in combination)
-        found.append(Choice(operands, results, asked, origin, follows, batch, seconds))
+        cost = _work(question, operands, results, mesh, speeds)
+        faithful = all(_faithful(question, axis, row, owner) for axis, row in enumerate(combination))
+        found.append(Choice(operands, results, asked, origin, follows, batch, seconds, cost, faithful))
     return tuple(found)
+
+
+def _work(
+    question: Question, operands: Sequence[Layout | None], results: Sequence[Layout], mesh: Mesh, speeds: Speeds
+) -> float:
+    """Seconds in which the slowest worker computes its part."""
+    share = 1.0
+    for axis, size in enumerate(mesh.sizes):
+        if any(layout is not None and isinstance(layout[axis], Shard) for layout in (*operands, *results)):
+            share /= size
+    specs = [operand if isinstance(operand, str) else operand.spec for operand in question.operands]
+    return compute_seconds(work(question.op, specs, question.results), speeds.slowest, share)
+
+
+def _faithful(question: Question, axis: int, row: _Ranked, owner: Owner | None) -> bool:
+    """Whether a row keeps cut what the signal cuts along an axis: a plan may be cheaper without, but nobody asked for that."""
+    wish = question.wishes[axis]
+    if wish is None or owner is not None or wish.strategy not in KEPT:
+        return True
+    return not any(
+        isinstance(operand, State)
+        and operand.origin == KEPT[wish.strategy]
+        and after == REPLICATE
+        and isinstance(operand.at[axis], Shard)
+        for operand, after in zip(question.operands, row.operands, strict=True)
+    )
 
 
 def _combinations(

@@ -15,23 +15,26 @@ What holds, always:
 from __future__ import annotations
 
 import itertools
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from gt import messages as m
 from gt.errors import ConfigError, DTypeError, GTError, ProtocolError, ShapeError
-from gt.instruction import pack_plan, unpack_segment
+from gt.instruction import Plan, Segment, pack_plan, unpack_segment
 from gt.messages import Fault, fault_of
 from gt.options import check_options
 from gt.partition import box, extent
 from gt.placement import Mesh, Replicate, format_layout
 from gt.spec import Spec, pack_spec, unpack_spec
 
+from .auto import decide, undecided
 from .cost import measured_mesh
-from .directory import Cached, Client, Collection, Entry, MeshRecord, Moving, Worker
+from .directory import Cached, Client, Collection, Entry, Job, MeshRecord, Moving, Worker
+from .memory import shortage
 from .migrate import Live, carry, first_few, layout_on, meeting
-from .plan import Home, Planner
+from .plan import Home, Planned, Planner
 from .policy import Policy, resolve
 
 if TYPE_CHECKING:
@@ -53,6 +56,10 @@ MAX_SEGMENTS: Final = 1 << 14
 """Definitions of one session; a client drops its own long before."""
 MAX_WAITING: Final = 1 << 28
 """Bytes of one client's puts that may wait here, besides one that may be as large as a frame."""
+SEARCH_AT: Final = 3
+"""The run of a plan at which a better one is looked for."""
+SWITCH_AT: Final = 6
+"""The run at which the better one takes over."""
 MAX_REASONS: Final = 100
 """Different reasons that are counted for one session."""
 MAX_ID: Final = 1 << 63
@@ -98,13 +105,17 @@ class Tick(NamedTuple):
     """Time has passed."""
 
 
+class Work(NamedTuple):
+    """Nothing else is to be done: time for a little of what is being worked out."""
+
+
 class Reload(NamedTuple):
     """The service has another config from now on; it holds for all sessions, under what they brought themselves."""
 
     config: Config
 
 
-Event = Received | Malformed | Lost | Tick | Reload
+Event = Received | Malformed | Lost | Tick | Reload | Work
 
 
 @dataclass(slots=True)
@@ -148,6 +159,8 @@ class Core:
         self.started: float | None = None
         self.out: list[Send] = []
         self.confused: set[bytes] = set()
+        self.jobs: deque[Job] = deque()
+        """What is worked out when nothing else is to be done."""
         self.pulses: dict[bytes, Worker] = {}
         """Connections that only say that some worker lives."""
 
@@ -163,6 +176,8 @@ class Core:
             self._lost(event.peer, event.reason)
         elif isinstance(event, Reload):
             self._reload(event)
+        elif isinstance(event, Work):
+            self._work()
         else:
             self._tick(now)
         out, self.out = self.out, []
@@ -314,6 +329,7 @@ class Core:
         del self.meshes[record.mesh.number]
 
     def _drop_plans(self, client: Client) -> None:
+        self.jobs = deque(job for job in self.jobs if job.client != client.number)
         for cached in client.plans.values():
             self._drop_plan(client, cached)
         client.plans.clear()
@@ -657,7 +673,9 @@ class Core:
         planner = self._mesh(client)
         if any(entry.landing for entry in entries) or not self._has_credit(planner.mesh):
             return False
-        cached = self._plan(client, planner, message.segment, tuple(entry.home for entry in entries))
+        cached = self._plan(client, planner, message, entries)
+        if cached is None:
+            return False
         self._issue(client, message, cached, entries)
         return True
 
@@ -679,28 +697,122 @@ class Core:
         if len(client.table) + len(survivors) > MAX_TENSORS:
             raise m.error_of("OutOfMemory", f"more than {MAX_TENSORS} live tensors in one session")
 
-    def _plan(self, client: Client, planner: Planner, number: int, homes: tuple[Home, ...]) -> Cached:
+    def _plan(self, client: Client, planner: Planner, run: m.Run, entries: list[Entry]) -> Cached | None:
+        """The plan for a run of a segment with these inputs; None while it waits for what is being worked out."""
+        homes = tuple([entry.home for entry in entries])
+        number = run.segment
         key = (number, homes)
         cached = client.plans.get(key)
         if cached is not None:
+            if cached.runs < SWITCH_AT and not self._ripens(client, planner, key, cached, run):
+                return None
             client.hits += 1
             client.plans.move_to_end(key)
             return cached
         segment = client.segments[number]
         assert not isinstance(segment, tuple)
+        if self._to_decide(client, planner, segment, homes):
+            return None
         try:
             planned = planner.plan(segment, homes)
         except Exception as error:  # noqa: BLE001 — a segment without a plan is an error of its client alone
             self.log("error", f"no plan for a segment of client {client.number}: {type(error).__name__}: {error}")
             raise ProtocolError(f"segment {number} has no plan: {type(error).__name__}: {error}") from None
-        cached = client.plans[key] = Cached(next(self.plan_numbers), planned)
-        client.made += 1
-        self.counters.plans += 1
+        missing = self._shortage(client, planner, planned.plan, run)
+        if missing:
+            raise m.error_of("OutOfMemory", missing)
+        cached = client.plans[key] = Cached(0, planned)
         if len(client.plans) > MAX_PLANS:
             self._drop_plan(client, client.plans.popitem(last=False)[1])
-        self.meshes[planner.mesh.number].plans.add(cached.number)
-        self._multicast(planner.mesh, m.DefinePlan(cached.number, pack_plan(planned.plan)))
+        self._define_plan(client, cached)
         return cached
+
+    def _shortage(self, client: Client, planner: Planner, plan: Plan, run: m.Run) -> str:
+        """Why a plan cannot run beside everything else that its client holds; empty when it can."""
+        gone = {*run.inputs, *run.freed}
+        held = Counter(
+            (entry.spec, entry.home.layout)
+            for number, entry in client.table.items()
+            if number not in gone and entry.fault is None and entry.mesh == plan.mesh
+        )
+        return shortage(plan, planner.mesh, planner.known_speeds, held, planner.policy.rule_of)
+
+    def _define_plan(self, client: Client, cached: Cached) -> None:
+        """Give a plan a number that the workers know."""
+        assert client.mesh is not None
+        cached.number = next(self.plan_numbers)
+        client.made += 1
+        self.counters.plans += 1
+        self.meshes[client.mesh.number].plans.add(cached.number)
+        self._multicast(client.mesh, m.DefinePlan(cached.number, pack_plan(cached.planned.plan)))
+
+    def _ripens(
+        self, client: Client, planner: Planner, key: tuple[int, tuple[Home, ...]], cached: Cached, run: m.Run
+    ) -> bool:
+        """Count a run of a plan, begin to search for a better one, take it over; False when that must be waited for."""
+        if cached.runs + 1 == SWITCH_AT and cached.runs >= SEARCH_AT and not cached.searched:
+            return False
+        cached.runs += 1
+        segment = client.segments[key[0]]
+        assert not isinstance(segment, tuple)
+        if cached.runs == SEARCH_AT:
+            if planner.searchable(segment, cached.planned):
+
+                def found(better: Planned | None) -> None:
+                    cached.better, cached.searched = better, True
+
+                turns = planner.search(segment, key[1], cached.planned)
+                self.jobs.append(Job(client.number, "a better plan", turns, found))
+            else:
+                cached.searched = True
+        elif cached.runs == SWITCH_AT and cached.better is not None:
+            better, cached.better = cached.better, None
+            if not self._shortage(client, planner, better.plan, run):
+                self._drop_plan(client, cached)
+                cached.planned = better
+                self._define_plan(client, cached)
+                client.improved += 1
+        return True
+
+    def _to_decide(self, client: Client, planner: Planner, segment: Segment, homes: tuple[Home, ...]) -> bool:
+        """Whether a strategy is being chosen, or must be, before the segment can be planned."""
+        names = undecided(planner.policy, segment, homes)
+        if not names:
+            return False
+        if not any(job.client == client.number and job.what == "strategies" for job in self.jobs):
+
+            def chosen(_: object) -> None:
+                for name in names:
+                    planner.policy.settle_rest(name)
+                    self.log("info", f"client {client.number}: {name}: auto is {planner.policy.spelled(name)}")
+
+            turns = decide(planner, segment, homes, names)
+            self.jobs.append(Job(client.number, "strategies", turns, chosen))
+        return True
+
+    @property
+    def busy(self) -> bool:
+        """Whether there is something to do when nothing has come: an event `Work` does a little of it."""
+        return bool(self.jobs)
+
+    def _work(self) -> None:
+        """One turn of one job; jobs take turns."""
+        if not self.jobs:
+            return
+        job = self.jobs.popleft()
+        try:
+            job.last = next(job.turns)
+            self.jobs.append(job)
+            return
+        except StopIteration:
+            result = job.last
+        except Exception as error:  # noqa: BLE001 — no better plan is no loss, and strategies are settled all the same
+            self.log("error", f"working out {job.what} for client {job.client}: {type(error).__name__}: {error}")
+            result = None
+        job.done(result)
+        client = self.by_number.get(job.client)
+        if client is not None:
+            self._pump(client)
 
     def _issue(self, client: Client, run: m.Run, cached: Cached, entries: list[Entry]) -> None:
         planned = cached.planned
@@ -929,7 +1041,8 @@ class Core:
             "fetches": counters.fetches,
             "puts": counters.puts,
             "session": {"tensors": len(client.table), "segments": len(client.segments), "plans_made": client.made,
-                        "plan_hits": client.hits, "queued": len(client.queue), "gpipe": dict(client.gpipe)},
+                        "plan_hits": client.hits, "queued": len(client.queue), "gpipe": dict(client.gpipe),
+                        "plans_improved": client.improved},
         }  # fmt: skip
 
 

@@ -9,7 +9,7 @@ clock. Pure functions only.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -17,6 +17,7 @@ from statistics import median_low
 from typing import Any, Final, NamedTuple
 
 from gt.blocks import deal
+from gt.collectives import all_reduce_algorithm, all_reduce_steps
 from gt.ops import OPS
 from gt.placement import Mesh, Partial, Placement, Replicate, Shard
 from gt.spec import Spec
@@ -108,9 +109,9 @@ def compute_seconds(amount: Work, device: Device, share: float = 1.0) -> float:
 # what moves cost
 
 
-def exchange_seconds(nbytes: float, parts: int, link: Link) -> float:
-    """Seconds of one exchange among `parts` workers of which one receives `nbytes`: small ones go through a tree."""
-    return link.latency * max(1, (parts - 1).bit_length()) + nbytes / link.bandwidth
+def exchange_seconds(nbytes: float, parts: int, link: Link, steps: int = 1) -> float:
+    """Seconds of an exchange among `parts` workers of which one receives `nbytes` in so many steps: each goes through a tree."""
+    return steps * link.latency * max(1, (parts - 1).bit_length()) + nbytes / link.bandwidth
 
 
 def move_seconds(before: Placement, after: Placement, nbytes: float, parts: int, link: Link) -> float:
@@ -123,8 +124,9 @@ def move_seconds(before: Placement, after: Placement, nbytes: float, parts: int,
     if isinstance(before, Partial):
         if isinstance(after, Shard):
             return exchange_seconds(others, parts, link)
-        in_two = 2.0 * exchange_seconds(others, parts, link)
-        return min(exchange_seconds(nbytes * (parts - 1), parts, link), in_two)
+        algorithm = all_reduce_algorithm(int(nbytes), parts) if isinstance(after, Replicate) else "direct"
+        received = nbytes * (parts - 1) if algorithm == "direct" else 2.0 * others
+        return exchange_seconds(received, parts, link, all_reduce_steps(algorithm))
     return exchange_seconds(others / parts if isinstance(after, Shard) else others, parts, link)
 
 
@@ -137,17 +139,18 @@ def rounded(value: float) -> float:
     return math.ldexp(round(mantissa * 4) / 4, exponent)
 
 
-def _device(facts: Mapping[str, Any]) -> Device:
-    """The device that a worker's facts describe; what it does not say, or not sensibly, is typical of its kind."""
+def _device(facts: Mapping[str, Any], sharing: int) -> Device:
+    """The device that a worker's facts describe; what it does not say, or not sensibly, is typical of its kind.
+
+    The host's memory is shared by so many.
+    """
     known = TYPICAL.get(str(facts.get("kind")), TYPICAL["cpu"])
     said = facts.get("speed")
     if not (isinstance(said, (list, tuple)) and len(said) == 2 and all(map(_sensible, said))):
         said = known[:2]
-    capacity = facts.get("memory")
-    return Device(
-        rounded(float(said[0])), rounded(float(said[1])), known.overhead,
-        capacity if type(capacity) is int and capacity > 0 else 0,
-    )  # fmt: skip
+    own, shared = facts.get("memory"), facts.get("host_memory")
+    capacity = own if type(own) is int else shared // sharing if type(shared) is int and sharing else 0
+    return Device(rounded(float(said[0])), rounded(float(said[1])), known.overhead, max(0, capacity))
 
 
 def _sensible(figure: object) -> bool:
@@ -156,11 +159,12 @@ def _sensible(figure: object) -> bool:
 
 def devices_of(facts: Sequence[Mapping[str, Any]]) -> tuple[Device, ...]:
     """One device for each worker. Workers of one kind on one host share the median, so that whoever measured while the
-    others kept the machine busy is not taken for a slower one."""
+    others kept the machine busy is not taken for a slower one; those without memory of their own share the host's."""
     groups: dict[tuple[Any, ...], list[int]] = defaultdict(list)
     for index, said in enumerate(facts):
         groups[tuple(str(said.get(name)) for name in ("host", "kind", "model", "cores"))].append(index)
-    found = [_device(said) for said in facts]
+    sharing = Counter(str(said.get("host")) for said in facts if "memory" not in said)
+    found = [_device(said, sharing[str(said.get("host"))]) for said in facts]
     for members in groups.values():
         alike = Device(
             median_low([found[i].flops for i in members]), median_low([found[i].memory for i in members]),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,10 +29,18 @@ class Entry:
 
 @dataclass(slots=True)
 class Cached:
-    """A plan that the workers of its mesh know under `number`."""
+    """A plan that the workers of its mesh know under `number`.
+
+    `runs` counts how often it was asked for. A better one is searched at the third and takes over at a fixed one, so what
+    is computed depends on no clock.
+    """
 
     number: int
     planned: Planned
+    runs: int = 1
+    searched: bool = False
+    """Whether a search is over."""
+    better: Planned | None = None
 
 
 @dataclass(slots=True)
@@ -43,6 +52,17 @@ class Moving:
     planner: Planner
     both: Mesh | None
     left: list[int]
+
+
+@dataclass(slots=True)
+class Job:
+    """Something long that is done in small turns, when nothing else is to be done; `done` gets what came last."""
+
+    client: int
+    what: str
+    turns: Iterator[Any]
+    done: Callable[[Any], None]
+    last: Any = None
 
 
 @dataclass(slots=True)
@@ -76,6 +96,7 @@ class Client:
     gpipe: Counter[str] = field(default_factory=Counter)
     """Runs that could not be 1f1b, by the reason."""
     made: int = 0
+    improved: int = 0
     hits: int = 0
 
     @property

@@ -14,7 +14,7 @@ puts moves before the instruction where operands are elsewhere. What that means:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
@@ -39,9 +39,12 @@ from .choice import (
 )
 from .cost import Speeds, move_seconds, speeds_of
 from .policy import Policy, Wish, Wishes
+from .search import better_plan
 from .stages import stages_of
 
 MAX_MEMO: Final = 1 << 14
+MAX_SEARCHED: Final = 1 << 11
+"""Instructions of the longest segment that is planned as a whole."""
 NOWHERE: Final = -1
 """The layout of a run-time scalar."""
 
@@ -75,6 +78,8 @@ class Decision(NamedTuple):
     asked: tuple[int, ...]
     states: tuple[int, ...]
     seconds: float
+    """Of moves and of computing."""
+    faithful: bool
 
 
 class Tables:
@@ -162,7 +167,8 @@ class Tables:
             tuple(map(self.layout, choice.results)),
             tuple(map(self.layout, choice.asked)),
             tuple(states),
-            choice.seconds,
+            choice.seconds + choice.work,
+            choice.faithful,
         )
 
 
@@ -175,6 +181,8 @@ class Planner:
     speeds: Speeds | None = None
     tables: Tables = field(init=False)
     timed: Tables = field(init=False)
+    searching: int = 0
+    """Searches under way: they hold numbers of the tables."""
 
     def __post_init__(self) -> None:
         speeds = self.speeds or speeds_of(self.mesh.sizes, [{}] * len(self.mesh.members))
@@ -184,21 +192,48 @@ class Planner:
             in_memory = replace(speeds, links=(*speeds.links, speeds.links[-1]))
             self.timed = Tables(self.mesh.timed(self.policy.microbatches), in_memory, stages, timed=True)
 
+    @property
+    def known_speeds(self) -> Speeds:
+        """The speeds of the mesh, measured or typical."""
+        assert self.speeds is not None, "they are filled in at the start"
+        return self.speeds
+
     def plan(self, segment: Segment, homes: tuple[Home, ...]) -> Planned:
         """Place every value of `segment`, whose inputs are at `homes`."""
+        return self.start(self.policy, segment, homes).run()
+
+    def start(self, policy: Policy, segment: Segment, homes: tuple[Home, ...]) -> Pass:
+        """A pass that plans it, under any policy."""
         piped = next(
             (
                 (axis, wish)
                 for tag in segment.tags
-                for axis, wish in enumerate(self.policy.wishes(tag.signal))
+                for axis, wish in enumerate(policy.wishes(tag.signal))
                 if wish is not None and wish.strategy == "pipeline_parallel"
             ),
             None,
         )
         tables = self.timed if piped else self.tables
-        if len(tables.decisions) > MAX_MEMO:
+        if len(tables.decisions) > MAX_MEMO and not self.searching:
             tables.clear()
-        return Pass(self.policy, tables, segment, homes, piped).run()
+        return Pass(policy, tables, segment, homes, piped)
+
+    def searchable(self, segment: Segment, known: Planned) -> bool:
+        """Whether looking for a better plan may find one: several workers, and no order of microbatches to keep."""
+        return (
+            len(self.mesh.members) > 1
+            and 1 < len(segment.instructions) <= MAX_SEARCHED
+            and known.plan.pipeline is None
+            and not self.policy.deterministic
+        )
+
+    def search(self, segment: Segment, homes: tuple[Home, ...], known: Planned) -> Iterator[Planned | None]:
+        """Look for a plan that is better than `known` as a whole, a little at each turn; last comes what was found."""
+        self.searching += 1
+        try:
+            yield from better_plan(Pass(self.policy, self.tables, segment, homes, None), known)
+        finally:
+            self.searching -= 1
 
 
 BATCH: Final = Wish("data_parallel", "<pipeline>")
@@ -210,7 +245,7 @@ class Pass:
 
     def __init__(
         self, policy: Policy, tables: Tables, segment: Segment, homes: tuple[Home, ...], piped: tuple[int, Wish] | None,
-        script: Sequence[int] = (),
+        script: Sequence[int] = (), ends: Sequence[Home] | None = None,
     ) -> None:  # fmt: skip
         self.policy = policy
         self.tables = tables
@@ -218,6 +253,11 @@ class Pass:
         self.homes = homes
         self.script = script
         """For each instruction which of its choices to take; the best where nothing is said."""
+        self.ends = ends
+        """The homes that survivors must have in the end; where their plan leaves them, if nothing is said."""
+        self.seconds = 0.0
+        self.dry = False
+        """Whether only states and costs are of interest."""
         self.values: list[Spec] = []
         self.placed: list[int] = []
         self.instructions: list[Instruction] = []
@@ -245,7 +285,10 @@ class Pass:
 
     def wished(self, signal: tuple[str, ...], backward: bool) -> Wishes:
         """What a signal asks for on each axis, that in time among them."""
-        wishes = self.policy.wishes(signal, backward=backward)
+        wishes = tuple(
+            None if wish is not None and wish.strategy == "auto" else wish
+            for wish in self.policy.wishes(signal, backward=backward)
+        )
         if not self.tables.timed:
             return wishes
         piped = any(wish is not None and wish.strategy == "pipeline_parallel" for wish in wishes)
@@ -261,9 +304,22 @@ class Pass:
             self.place(index, instruction)
         return self.finish()
 
+    def turns(self) -> Generator[None, None, Planned]:
+        """The same, a little at each turn."""
+        for index, instruction in enumerate(self.segment.instructions):
+            self.place(index, instruction)
+            yield
+        return self.finish()
+
     def place(self, index: int, instruction: Instruction) -> None:
         """Put one instruction into the plan, with the moves that it needs."""
-        tables, states, references = self.tables, self.states, self.references
+        script = self.script
+        decisions = self.decisions(index, instruction)
+        self.take(instruction, decisions[min(script[index], len(decisions) - 1) if script else 0])
+
+    def decisions(self, index: int, instruction: Instruction) -> tuple[Decision, ...]:
+        """What there is to choose for an instruction, the best first."""
+        tables, states = self.tables, self.states
         inputs, tag = instruction.inputs, instruction.tag
         if self.forgets and not self.backward and self.segment.tags[tag].phase == "backward":
             self.forget()
@@ -281,8 +337,15 @@ class Pass:
         decisions = tables.decisions.get(key)  # type: ignore[arg-type]
         if decisions is None:
             decisions = tables.decisions[key] = tables.decide(self.question(index, instruction, results))  # type: ignore[index]
-        script = self.script
-        decision = decisions[min(script[index], len(decisions) - 1) if script else 0]
+        return decisions
+
+    def take(self, instruction: Instruction, decision: Decision) -> None:
+        """Carry out one decision."""
+        tables, states, references = self.tables, self.states, self.references
+        inputs, tag = instruction.inputs, instruction.tag
+        values = self.segment.values
+        results = [values[n] for n in instruction.outputs]
+        self.seconds += decision.seconds
         read = []
         for r, layout in zip(inputs, decision.operands, strict=True):
             if layout == NOWHERE:
@@ -291,11 +354,11 @@ class Pass:
                 found = references[r].get(layout)
                 read.append(self.moved(r, layout, tag) if found is None else found)
         first = len(self.values)
-        self.instructions.append(
-            Instruction(instruction.op, range(first, first + len(results)), tuple(read), instruction.attributes, tag)
-        )
-        self.values += results
-        self.placed += decision.results
+        if not self.dry:
+            outputs = range(first, first + len(results))
+            self.instructions.append(Instruction(instruction.op, outputs, tuple(read), instruction.attributes, tag))
+            self.values += results
+            self.placed += decision.results
         for offset, number in enumerate(instruction.outputs):
             r = ref(OUTPUT, number)
             references[r] = {decision.results[offset]: ref(OUTPUT, first + offset)}
@@ -325,21 +388,25 @@ class Pass:
     def moved(self, r: int, layout: int, tag: int) -> int:
         """The plan's reference to a value in a layout in which there is no copy of it yet."""
         self.states[r], (source, *steps) = self.tables.copied(self.states[r], layout)
-        references = self.references[r]
+        references = self.references[r] = dict(self.references[r])
         at = references[source]
         spec = self.tables.states[self.states[r]].spec
         for step in steps:
-            self.instructions.append(Instruction(MOVE, range(len(self.values), len(self.values) + 1), (at,), {}, tag))
-            at = references[step] = ref(OUTPUT, len(self.values))
-            self.values.append(spec)
-            self.placed.append(step)
+            if not self.dry:
+                number = len(self.values)
+                self.instructions.append(Instruction(MOVE, range(number, number + 1), (at,), {}, tag))
+                self.values.append(spec)
+                self.placed.append(step)
+            at = references[step] = ref(OUTPUT, len(self.values) - 1)
         return references[layout]
 
     def settle(self, r: int, layout: int, tag: int) -> None:
         """Take a value to where it is to stay."""
-        if layout not in self.references[r]:
-            self.moved(r, layout, tag)
         tables = self.tables
+        if layout not in self.references[r]:
+            state = tables.states[self.states[r]]
+            self.seconds += tables.seconds(state.spec, state.at, tables.layouts[layout])
+            self.moved(r, layout, tag)
         self.states[r] = tables.state(tables.states[self.states[r]]._replace(at=tables.layouts[layout]))
 
     def forget(self) -> None:
@@ -397,9 +464,9 @@ class Pass:
         tables, segment = self.tables, self.segment
         survivors, homes = [], []
         made = {number: instruction.tag for instruction in segment.instructions for number in instruction.outputs}
-        for number in segment.survivors:
+        for position, number in enumerate(segment.survivors):
             r = ref(OUTPUT, number)
-            self.settle(r, tables.layout(self.rest(r)), made[number])
+            self.settle(r, self.rest(r, position), made[number])
             state = tables.states[self.states[r]]
             survivors.append((number, self.references[r][tables.layout(state.at)] >> 2))
             owner = state.owner if state.owner is not None and state.owner.spec is state.spec else None
@@ -429,10 +496,35 @@ class Pass:
             plan, hindered = self.piped_plan(plan)
         return Planned(plan, tuple(homes), tuple(inputs), hindered)
 
-    def rest(self, r: int) -> Layout:
-        """Where a value stays between plans: whole, and joined in time."""
+    def rest(self, r: int, position: int) -> int:
+        """Where a survivor stays between plans: whole, and joined in time."""
+        if self.ends is not None:
+            return self.tables.layout((*self.ends[position].layout, *self.time))
         layout = whole(self.tables.states[self.states[r]].at)
-        return (*layout[:-1], REPLICATE) if self.tables.timed else layout
+        return self.tables.layout((*layout[:-1], REPLICATE) if self.tables.timed else layout)
+
+    def settle_survivors(self, ends: Sequence[Home]) -> None:
+        """Take survivors to these homes, as a dry pass does in the end."""
+        for number, home in zip(self.segment.survivors, ends, strict=True):
+            self.settle(ref(OUTPUT, number), self.tables.layout((*home.layout, *self.time)), 0)
+
+    def forget_value(self, r: int) -> None:
+        """Drop a value that nobody reads any more."""
+        self.states.pop(r, None)
+        self.references.pop(r, None)
+
+    def again(self, script: Sequence[int], ends: Sequence[Home]) -> Pass:
+        """The same pass from the start, with these choices and ends."""
+        return Pass(self.policy, self.tables, self.segment, self.homes, self.piped, script, ends)
+
+    def copy(self) -> Pass:
+        """A dry pass that goes on from here by itself."""
+        made: Pass = object.__new__(Pass)
+        made.__dict__.update(self.__dict__)
+        made.states, made.references = dict(self.states), dict(self.references)
+        made.unclaimed = set(self.unclaimed)
+        made.dry = True
+        return made
 
     def home(self, state: State, param: bool, owner: Owner | None) -> Home:
         layout = state.at[:-1] if self.tables.timed else state.at

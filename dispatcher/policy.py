@@ -22,6 +22,7 @@ from gt.spec import Spec
 
 if TYPE_CHECKING:
     from gt.config import Config, Rule
+    from gt.instruction import Tag
 
 MAX_MEMO = 10_000
 
@@ -74,6 +75,44 @@ class Policy:
                 self.memo.clear()
             found = self.memo[path, backward] = tuple(merged)
         return found
+
+    def rule_of(self, tag: Tag) -> str:
+        """Where the rule for a tag is written; empty where there is none."""
+        wishes = self.wishes(tag.signal, backward=tag.phase == "backward")
+        return next((wish.where for wish in wishes if wish is not None), "")
+
+    @property
+    def has_auto(self) -> bool:
+        """Whether some rule is yet to be decided."""
+        return any(wish is not None and wish.strategy == "auto" for wishes in self.table.values() for wish in wishes)
+
+    def auto_rules(self, path: tuple[str, ...]) -> list[str]:
+        """The rules for a path of signals that are yet to be decided."""
+        names = (
+            name for end in range(1, len(path) + 1) for name in self._rules_for(path[end - 1], "/".join(path[:end]))
+        )
+        return [
+            name for name in names if any(wish is not None and wish.strategy == "auto" for wish in self.table[name])
+        ]
+
+    def spelled(self, name: str) -> str:
+        """What a rule asks for, axis by axis, for people."""
+        found = []
+        for axis, wish in zip(self.mesh.axes, self.table[name], strict=True):
+            if wish is not None:
+                dimension = "" if wish.dimension is None else f" dimension {wish.dimension}"
+                found.append(f"{wish.strategy}{dimension} on {axis}")
+        return ", ".join(found) or "no strategy"
+
+    def settle_rest(self, name: str) -> None:
+        """Let a rule that is still to be decided ask for nothing."""
+        wishes = self.table[name]
+        self.settle(name, tuple(None if wish is not None and wish.strategy == "auto" else wish for wish in wishes))
+
+    def settle(self, name: str, wishes: Wishes) -> None:
+        """Decide a rule."""
+        self.table[name] = wishes
+        self.memo.clear()
 
     def stages(self) -> dict[int, dict[int, int]]:
         """For a mesh axis that has a pipeline's stages: which stage is at each position."""

@@ -34,6 +34,11 @@ def all_reduce_algorithm(nbytes: int, parts: int, hosts: int = 1) -> str:
     return "tree" if parts > CROWD else "direct"
 
 
+def all_reduce_steps(algorithm: str) -> int:
+    """How often everybody waits for the others: a ring's and a tree's further steps overlap with what travels."""
+    return 1 if algorithm == "direct" else 2
+
+
 def all_reduce_bytes(algorithm: str, nbytes: int, parts: int) -> int:
     """Bytes that all workers receive together."""
     if parts < 2:

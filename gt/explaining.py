@@ -95,7 +95,9 @@ class Explainer:
             self.refused = error
             raise
         facts = facts_of(count, self.speeds)
-        self.shadows = [Shadow(name, each, facts, self.memory) for name, each in named]
+        if self.memory:
+            facts = [{**said, "memory": self.memory} for said in facts]
+        self.shadows = [Shadow(name, each, facts) for name, each in named]
         self.alone = Shadow("one worker", None, facts_of(1, self.speeds))
         self.stream.clear()
 

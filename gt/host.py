@@ -19,3 +19,14 @@ def host_facts() -> dict[str, Any]:
     except OSError:
         pass  # without /proc the dispatcher goes by heartbeats alone
     return {"pid": os.getpid(), "host": socket.gethostname(), "namespace": namespace}
+
+
+def memory_limit() -> int:
+    """The bytes that processes here may use: the machine's memory, or less where a control group says so."""
+    found = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        try:
+            found = min(found, int(Path(path).read_text("ascii")))
+        except (OSError, ValueError):
+            pass  # no such group, or no limit ("max")
+    return found

@@ -7,7 +7,7 @@ every run is the same. Part of the public face, so it may reach into rooms, when
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,12 +30,12 @@ class Fabric:
         self, workers: int, config: Config | None, *, codec: bool = False, facts: Sequence[dict[str, Any]] = ()
     ) -> None:
         from .dispatcher.core import Core as Dispatcher
-        from .dispatcher.core import Lost, Received
+        from .dispatcher.core import Lost, Received, Work
         from .worker.backend import backend
         from .worker.core import BulkOut, ToDispatcher, ToPeer
         from .worker.core import Core as Worker
 
-        self.received, self.lost = Received, Lost
+        self.received, self.lost, self.work = Received, Lost, Work
         self.bulk_out, self.to_dispatcher, self.to_peer = BulkOut, ToDispatcher, ToPeer
         self.codec = codec
         self.dispatcher = Dispatcher(config=config, workers_expected=workers)
@@ -58,23 +58,27 @@ class Fabric:
         number = self.numbers[peer]
         if self.codec:
             number, message = m.decode(m.encode(message, number))
-        for send in self.dispatcher.handle(self.received(peer, number, message), 0.0):
-            for target in send.to:
-                self.queue.append((b"", target, send.message))
+        self._hand_out(self.dispatcher.handle(self.received(peer, number, message), 0.0))
 
     def kill(self, number: int) -> None:
         """Worker `number` is gone, as if its process had been killed."""
         identity = self._identity(number)
         del self.workers[identity]
-        for send in self.dispatcher.handle(self.lost(identity, "killed"), 0.0):
+        self._hand_out(self.dispatcher.handle(self.lost(identity, "killed"), 0.0))
+        self.run()
+
+    def _hand_out(self, sends: Iterable[Any]) -> None:
+        for send in sends:
             for target in send.to:
                 self.queue.append((b"", target, send.message))
-        self.run()
 
     def run(self) -> None:
         """Deliver messages until there are none."""
         queue = self.queue
-        while queue:
+        while queue or self.dispatcher.busy:
+            if not queue:
+                self._hand_out(self.dispatcher.handle(self.work(), 0.0))
+                continue
             _, target, message = queue.popleft()
             worker = self.workers.get(target)
             if worker is None:

@@ -107,13 +107,12 @@ class Proposal:
 
 
 class Search:
-    """One search. `stream` is what the program asked for, with None between its updates."""
+    """One search. `stream` is what the program asked for, with None between its updates; `limit` as in `propose`."""
 
     def __init__(self, stream: Sequence[Any], facts: Sequence[Mapping[str, Any]], updates: int, limit: int = 0) -> None:
         self.stream = stream
-        self.facts = facts
+        self.facts = [{**said, "memory": limit} for said in facts] if limit else facts
         self.last = max(0, updates - 1)
-        self.limit = limit
         self.scores: dict[Any, Score | None] = {}
 
     def propose(self, program: str, signals: Sequence[str], given: tuple[str, Score], alone: float) -> Proposal:
@@ -218,7 +217,7 @@ class Search:
     def planned(self, mesh: Mapping[str, int], choice: Choice) -> Score | None:
         """Plan the whole stream again: memory may be shortest before the last update."""
         try:
-            shadow = Shadow("", config_of(mesh, choice), self.facts, self.limit)
+            shadow = Shadow("", config_of(mesh, choice), self.facts)
             for message in self.stream:
                 if message is None:
                     shadow.update += 1

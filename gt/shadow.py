@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from . import messages as m
-from .errors import OutOfMemory
 from .instruction import INPUT, MOVE, OUTPUT, SCALAR, Plan, ref, unpack_plan
 from .placement import Layout, Mesh
 from .spec import Spec
@@ -72,7 +71,7 @@ class Memory:
 
 @dataclass
 class Shadow:
-    """Plans for `facts`, one mapping for each worker. `limit` is the bytes that each may hold, 0 for any.
+    """Plans for `facts`, one mapping for each worker.
 
     Updates before number `since` are planned, as later ones depend on them, and not accounted for.
     """
@@ -80,7 +79,6 @@ class Shadow:
     name: str
     config: Config | None
     facts: Sequence[Mapping[str, Any]]
-    limit: int = 0
     since: int = 0
     runs: list[Ran] = field(default_factory=list)
     uses: dict[tuple[str, ...], Uses] = field(default_factory=dict)
@@ -93,9 +91,9 @@ class Shadow:
     speeds: Speeds | None = None
 
     def __post_init__(self) -> None:
-        from .dispatcher.core import Core, Received
+        from .dispatcher.core import Core, Received, Work
 
-        self.received = Received
+        self.received, self.work = Received, Work
         self.core = Core(config=self.config, workers_expected=len(self.facts))
         self.numbers: Counter[bytes] = Counter()
         self.plans: dict[int, Plan | bytes] = {}
@@ -132,7 +130,10 @@ class Shadow:
         """`peer` sends a message; what the workers are told."""
         self.numbers[peer] += 1
         told = []
-        for send in self.core.handle(self.received(peer, self.numbers[peer], message), 0.0):
+        sends = self.core.handle(self.received(peer, self.numbers[peer], message), 0.0)
+        while self.core.busy:
+            sends += self.core.handle(self.work(), 0.0)
+        for send in sends:
             if send.to == (CLIENT,):
                 self.answers.append(send.message)
             else:
@@ -165,13 +166,13 @@ class Shadow:
         """Raise what would reach the program only when it fetches something."""
         for answer in self.answers:
             if isinstance(answer, m.Failed):
-                raise m.error_of(answer.kind, answer.text)
+                raise m.error_of(answer.kind, f"{self.name}: {answer.text}")
         entry = self.client.table.get(message.tensor) if isinstance(message, m.Put) else None
         if isinstance(message, m.Run) and message.segment in self.client.segments:
             survivors = getattr(self.client.segments[message.segment], "survivors", ())
             entry = self.client.table.get(message.base + survivors[0]) if survivors else None
         if entry is not None and entry.fault is not None:
-            raise m.error_of(*entry.fault)
+            raise m.error_of(entry.fault[0], f"{self.name}: {entry.fault[1]}")
 
     # what came of it
 
@@ -180,7 +181,8 @@ class Shadow:
         return Counter((entry.spec, entry.home.layout) for entry in self.client.table.values() if entry.fault is None)
 
     def _ran(self, execute: m.Execute, before: Counter[tuple[Spec, Layout]], params: list[bool]) -> None:
-        from .dispatcher.account import account, local_bytes
+        from .dispatcher.account import account
+        from .dispatcher.memory import local_bytes
 
         plan = self.plans[execute.plan]
         if not isinstance(plan, Plan):
@@ -200,12 +202,6 @@ class Shadow:
             tag = _weightiest(plan)
             signal = "/".join(tag.signal)
             self.memory = Memory(int(total[worker]), worker, int(held[worker]), signal, tag.phase)
-            if 0 < self.limit < self.memory.peak:
-                raise OutOfMemory(
-                    f"{self.name}: worker {worker} would hold {self.memory.peak:,} bytes of {self.limit:,} in "
-                    f"{tag.phase} of {f'signal {signal}' if signal else 'no signal'} ({tag.site}); "
-                    "use more workers, or a rule that cuts what it holds"
-                )
         self._use(plan, params)
 
     def _use(self, plan: Plan, params: list[bool]) -> None:

@@ -20,8 +20,14 @@ def test_planning_is_measured_for_each_figure_and_mesh(planner: dict[str, Any]) 
     (_, segments, instructions, hot), *figures = table(1)
     assert (segments, instructions.split()[1]) == ("2 segments", "instructions")
     assert hot.startswith("hot: ")
-    assert [row[0].split(" (")[0] for row in figures if row[0]] == ["first sight", "memoised", "hot", "credit"]
-    assert [row[1] for row in figures] == ["1 worker", "2 workers", "4 workers"] * 4
+    assert [row[0].split(" (")[0] for row in figures if row[0]] == [
+        "first sight",
+        "memoised",
+        "search",
+        "hot",
+        "credit",
+    ]
+    assert [row[1] for row in figures] == ["1 worker", "2 workers", "4 workers"] * 5
     assert all(float(row[2].split()[0]) > 0 for row in figures)
 
 
@@ -33,5 +39,5 @@ def test_hot_runs_hit_the_cache_and_leave_nothing_behind(planner: dict[str, Any]
         planner["measure"](case)
     assert client.made == made
     assert client.hits == hits + 2 * planner["BATCH"]
-    assert len(client.table) == tensors + len(case.alive)
+    assert len(client.table) == tensors
     case.shadow.core.check()

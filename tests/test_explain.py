@@ -233,7 +233,7 @@ def test_a_mesh_larger_than_the_workers_is_refused_before_anything_runs() -> Non
 
 
 def test_what_cannot_fit_is_refused_and_the_signal_named() -> None:
-    with pytest.raises(gt.OutOfMemory, match=r"would hold [\d,]+ bytes of 1,000 in .* signal"):
+    with pytest.raises(gt.OutOfMemory, match=r"would hold [\d,]+ bytes of 1,000; .* signal batch"):
         explained(memory=1000)
     assert explained(memory=1 << 20)[0].memory.peak < 1 << 20
 

@@ -21,7 +21,7 @@ from effort import PROVED, cases
 from gt import messages as m
 from gt.config import Config
 from gt.dispatcher.core import Core as Dispatcher
-from gt.dispatcher.core import Lost, Received, Tick
+from gt.dispatcher.core import Lost, Received, Tick, Work
 from gt.dtypes import as_dtype, float32, int64
 from gt.instruction import Segment, pack_segment
 from gt.spec import pack_spec, spec, unpack_spec
@@ -148,6 +148,9 @@ class Network:
     def step(self) -> bool:
         """Deliver one message of a random queue; False when there is none."""
         filled = [pair for pair, queue in self.queues.items() if queue]
+        if self.dispatcher.busy and (not filled or self.random.random() < 0.3):
+            self.deliver("", DISPATCHER, Work())
+            return True
         if not filled:
             return False
         pair = self.random.choice(filled)

@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
+from gt.host import memory_limit
+
 from .backend import Backend
 
 BUDGET: Final = 0.02
@@ -22,7 +24,7 @@ ELEMENTS: Final = {"cpu": 1 << 20, "cuda": 1 << 25}
 
 
 def measure(backend: Backend) -> dict[str, Any]:
-    """Facts for a hello: `speed` is [flops/s, bytes/s]; on a GPU also its `model` and `memory`, in bytes."""
+    """Facts for a hello: `speed` is [flops/s, bytes/s]; a GPU's `model` and `memory` in bytes, or else the host's."""
     xp = backend.xp
     side, elements = SIDE[backend.kind], ELEMENTS[backend.kind]
     matrix = xp.full((side, side), 0.5, xp.float32)
@@ -54,7 +56,7 @@ def best(
 
 def _model(backend: Backend) -> dict[str, Any]:
     if backend.kind != "cuda":
-        return {}
+        return {"host_memory": memory_limit()}
     runtime = backend.xp.cuda.runtime
     properties = runtime.getDeviceProperties(runtime.getDevice())
     return {"model": properties["name"].decode(), "memory": int(properties["totalGlobalMem"])}

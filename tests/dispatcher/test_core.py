@@ -23,6 +23,7 @@ from gt.dispatcher.core import (
     Malformed,
     Received,
     Tick,
+    Work,
 )
 from gt.dtypes import float32
 from gt.instruction import Segment, pack_segment, unpack_plan
@@ -45,6 +46,8 @@ class Service:
             log=lambda level, text: self.log.append(f"{level}: {text}"),
         )
         self.now = 0.0
+        self.idle = True
+        """Whether there is time for what is done when nothing else is to be done."""
         self.numbers: dict[str, int] = {}
         self.told: dict[str, list[Any]] = {}
         for n in range(workers):
@@ -55,6 +58,8 @@ class Service:
             for peer in send.to:
                 self.told.setdefault(peer.decode(), []).append(m.decode(m.encode(send.message))[1])
         self.core.check()
+        if self.core.busy and self.idle:
+            self.event(Work())
 
     def say(self, peer: str, *messages: Any, number: int | None = None) -> None:
         for message in messages:

@@ -1,5 +1,7 @@
 """A worker's own figures: sensible, from the fastest try, and quick to get."""
 
+import os
+
 import pytest
 
 from gt.worker.backend import backend
@@ -11,6 +13,7 @@ def test_a_cpu_says_how_fast_it_is() -> None:
     flops, memory = facts.pop("speed")
     assert 1e8 < flops < 1e15
     assert 1e8 < memory < 1e14
+    assert 1 << 28 <= facts.pop("host_memory") <= os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     assert facts == {}
 
 

@@ -1,0 +1,79 @@
+"""A better plan for a segment as a whole: choices that cost more at first and save more later.
+
+The op-by-op plan takes each instruction's best choice by itself. Here the same choices are searched by dynamic programming
+along the segment: a *path* is a prefix of the segment with its choices made, two paths that leave the values that are still
+read in the same states are one (the cheaper), and of what is left the cheapest `WIDTH` go on. So the search is exact
+while no more than `WIDTH` different states are open, and takes at most `WIDTH` × `BRANCHES` decisions an instruction. It
+comes in small turns, so that whoever plans can do other things between them. It keeps to the homes that the known plan
+gives to survivors and inputs, and to what signals ask for; what is cheaper by less than `MARGIN` is left alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from gt.instruction import OUTPUT, SCALAR, Segment, ref
+
+if TYPE_CHECKING:
+    from .plan import Pass, Planned
+
+WIDTH: Final = 8
+"""Paths that are followed at once."""
+MARGIN: Final = 0.01
+"""The share of its time by which a plan must be better."""
+
+
+class _Path(NamedTuple):
+    so_far: Pass
+    script: tuple[int, ...]
+
+
+def better_plan(start: Pass, known: Planned) -> Iterator[Planned | None]:
+    """Search from the beginning of a segment; yields None at every turn, and last what is better than `known`, if anything."""
+    segment = start.segment
+    usual, paths = start.copy(), [_Path(start.copy(), ())]
+    for index, (instruction, dead) in enumerate(zip(segment.instructions, _last_read(segment), strict=True)):
+        usual.take(instruction, usual.decisions(index, instruction)[0])
+        found: dict[tuple[int, ...], _Path] = {}
+        for before, script in paths:
+            yield None
+            decisions = before.decisions(index, instruction)
+            for branch, decision in enumerate(decisions):
+                if branch and not decision.faithful:
+                    continue
+                after = before.copy()
+                after.take(instruction, decision)
+                for r in dead:
+                    after.forget_value(r)
+                key = tuple(after.states.values())
+                if key not in found or after.seconds < found[key].so_far.seconds:
+                    found[key] = _Path(after, (*script, branch))
+        paths = sorted(found.values(), key=_seconds)[:WIDTH]
+    usual.settle_survivors(known.survivors)
+    for path in paths:
+        yield None
+        path.so_far.settle_survivors(known.survivors)
+    for path in sorted(paths, key=_seconds):
+        if path.so_far.seconds >= (1 - MARGIN) * usual.seconds:
+            break
+        planned = yield from start.again(path.script, known.survivors).turns()
+        if planned.inputs == known.inputs:
+            yield planned
+            return
+    yield None
+
+
+def _seconds(path: _Path) -> float:
+    return path.so_far.seconds
+
+
+def _last_read(segment: Segment) -> list[tuple[int, ...]]:
+    """For each instruction the values that nobody reads after it, and that end with the segment or have a home already."""
+    alive = {ref(OUTPUT, number) for number in segment.survivors}
+    found = []
+    for instruction in reversed(segment.instructions):
+        touched = {r for r in instruction.inputs if r & 3 != SCALAR} | {ref(OUTPUT, n) for n in instruction.outputs}
+        found.append(tuple(touched - alive))
+        alive |= touched
+    return found[::-1]

@@ -1,0 +1,112 @@
+"""What plans take of memory, and that what cannot fit is refused before anything of it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from effort import PROVED, cases
+from law.__main__ import case, judged, network_case
+from law.running import Discarded
+
+import gt
+from gt.client import session as sessions
+from gt.config import load
+from gt.dispatcher.cost import devices_of
+from gt.dispatcher.memory import largest_part, local_bytes, peak_at_most, peak_by_rank
+from gt.dispatcher.plan import Home, Planned, Planner
+from gt.dtypes import float32
+from gt.host import CONNECT_TIMEOUT
+from gt.inproc import Fabric, InprocLink
+from gt.instruction import Segment
+from gt.placement import parse_layout, uniform_mesh
+from gt.spec import spec
+
+GRID = uniform_mesh(1, {"a": 2, "b": 3}, tuple(range(6)))
+
+
+@pytest.fixture(autouse=True)
+def _ended() -> Iterator[None]:
+    yield
+    gt.disconnect()
+
+
+@pytest.mark.parametrize("layout", ["R|R", "S0|R", "R|S1", "S0|S1", "S1|S1", "S0(1,0)|R", "P(sum)|S0", "R|S0(5,1,1)"])
+@pytest.mark.parametrize("shape", [(6, 12), (7, 5), (1, 1), (0, 3)])
+def test_no_rank_holds_more_than_the_largest_part(layout: str, shape: tuple[int, ...]) -> None:
+    value, at = spec(float32, shape), parse_layout(layout)
+    parts = local_bytes(value, at, GRID)
+    assert parts.max() <= largest_part(value, at, GRID)
+    if layout != "S1|S1" or shape == (6, 12):
+        assert parts.max() == largest_part(value, at, GRID)
+
+
+def test_no_rank_of_any_plan_holds_more_than_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The quick figure is never below the exact one, for plans of drawn programs and pipelines."""
+    usual = Planner.plan
+
+    def plan(self: Planner, segment: Segment, homes: tuple[Home, ...]) -> Planned:
+        found = usual(self, segment, homes)
+        assert peak_at_most(found.plan, self.mesh) >= peak_by_rank(found.plan, self.mesh).max()
+        PROVED["plans whose memory no worker exceeds"] += 1
+        return found
+
+    monkeypatch.setattr(Planner, "plan", plan)
+    for seed in range(cases(12)):
+        for subject, places in (case(seed), network_case(seed)):
+            try:
+                list(judged(subject, places))
+            except Discarded:
+                pass
+
+
+def test_a_host_is_shared_by_workers_without_memory_of_their_own() -> None:
+    facts: list[dict[str, Any]] = [
+        {"kind": "cpu", "host": "a", "host_memory": 100},
+        {"kind": "cpu", "host": "a", "host_memory": 100},
+        {"kind": "cuda", "host": "a", "memory": 70},
+        {"kind": "cpu", "host": "b", "host_memory": 90},
+        {"kind": "cpu", "host": "c", "host_memory": "much"},
+    ]
+    assert [device.capacity for device in devices_of(facts)] == [50, 50, 70, 90, 0]
+
+
+def connect(memory: int, config: Path) -> Fabric:
+    """A session on two workers of so much memory."""
+    fabric = Fabric(2, load(config), facts=[{"kind": "cpu", "host": "one", "memory": memory}] * 2)
+    session = sessions.Session(InprocLink(fabric), "small", keeper=False)
+    session.open({"bulk": b""}, CONNECT_TIMEOUT)
+    sessions.adopt(session)
+    return fabric
+
+
+def test_what_cannot_fit_is_refused_by_its_rule_and_the_session_goes_on(tmp_path: Path) -> None:
+    """Nothing of it runs; what is cut fits, and so does what comes after something was freed."""
+    path = tmp_path / "small.yaml"
+    path.write_text("sharding_config:\n  whole:\n    strategy: replicate\n  cut:\n    strategy: data_parallel\n")
+    fabric = connect(10_000, path)
+    x = gt.from_numpy(np.ones((20, 30), np.float32))  # 2,400 bytes
+    with gt.signal.context("whole"):
+        wide = gt.cat([x, x, x, x, x])
+    with pytest.raises(
+        gt.OutOfMemory, match=r"would hold 14,400 bytes of 10,000; .* f32\[100,30\] of cat in signal whole"
+    ):
+        wide.numpy()
+    with pytest.raises(gt.OutOfMemory, match=r"with the rule at .*small.yaml:2"):
+        wide.numpy()
+    del wide
+    with gt.signal.context("cut"):
+        cut = gt.randn(60, 30).relu()
+    assert cut.shape == cut.numpy().shape
+    del cut
+    held = [gt.zeros(20, 30) for _ in range(2)]
+    gt.synchronize()
+    with pytest.raises(gt.OutOfMemory, match=r"in no signal .* for which there is no rule"):
+        gt.zeros(40, 30).numpy()
+    del held
+    assert gt.zeros(40, 30).numpy().sum() == 0
+    gt.synchronize()
+    fabric.dispatcher.check()

@@ -1,0 +1,162 @@
+"""Planning a segment as a whole: what it finds is the best there is, and wherever it is taken values stay."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+from builders import Lines
+from effort import PROVED, cases
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from law.__main__ import case, judged, network_case
+from law.running import Discarded
+
+from gt.config import Config
+from gt.dispatcher import search as searching
+from gt.dispatcher.account import account
+from gt.dispatcher.plan import Home, Planned, Planner
+from gt.dispatcher.policy import resolve
+from gt.instruction import Segment
+from gt.placement import REPLICATE, Shard, uniform_mesh
+
+CONFIGS: tuple[dict[str, Any], ...] = (
+    {"sharding_config": {"elsewhere": {"strategy": "data_parallel"}}},
+    {"sharding_config": {"net": {"strategy": "data_parallel"}}},
+    {"sharding_config": {"net": {"strategy": "fully_sharded"}}},
+    {"sharding_config": {"net": {"strategy": "tensor_parallel", "dimension": 0}}},
+)
+
+
+def planner(config: dict[str, Any], workers: int) -> Planner:
+    """A planner over equal workers."""
+    read = Config.from_plain(config)
+    mesh = uniform_mesh(1, read.mesh_for(workers), tuple(range(workers)))
+    return Planner(mesh, resolve(read, mesh))
+
+
+def found(made: Planner, segment: Segment, homes: tuple[Home, ...]) -> Planned | None:
+    """What searching as a whole finds."""
+    *_, last = made.search(segment, homes, made.plan(segment, homes))
+    return last
+
+
+def seconds(made: Planner, planned: Planned) -> float:
+    return account(planned.plan, made.mesh, made.known_speeds).seconds
+
+
+def crossed() -> Segment:
+    """A matrix that is cut by rows, multiplied by itself turned around three times and summed up by columns."""
+    lines = Lines()
+    x, w = lines.input(512, 512), lines.input(512, 512)
+    h = x
+    for _ in range(3):
+        h = lines.op("matmul", lines.op("permute", h, axes=(1, 0), signal=("net",)), w, signal=("net",))
+    return lines.segment(lines.op("sum", h, axes=(0,), keepdims=False, signal=("net",)))
+
+
+@st.composite
+def segments(draw: st.DrawFn) -> tuple[Segment, tuple[Home, ...]]:
+    """A few instructions over large matrices, on which moves cost something, at homes that are cut in some way."""
+    lines = Lines()
+    homes = [REPLICATE, Shard(0), Shard(1)]
+    known = [lines.input(256, 256) for _ in range(draw(st.integers(1, 3)))]
+    at = tuple(Home((draw(st.sampled_from(homes)),)) for _ in known)
+    for _ in range(draw(st.integers(2, 5))):
+        op = draw(st.sampled_from(["add", "matmul", "permute", "relu"]))
+        x, y = draw(st.sampled_from(known)), draw(st.sampled_from(known))
+        if op == "permute":
+            known.append(lines.op(op, x, signal=("net",), axes=(1, 0)))
+        else:
+            known.append(lines.op(op, x, *([] if op == "relu" else [y]), signal=("net",)))
+    return lines.segment(known[-1]), at
+
+
+@settings(max_examples=cases(60), deadline=None)
+@given(drawn=segments(), config=st.sampled_from(CONFIGS), workers=st.integers(2, 4))
+def test_no_combination_of_choices_is_better(
+    drawn: tuple[Segment, tuple[Home, ...]], config: dict[str, Any], workers: int
+) -> None:
+    """Of a short segment all combinations are tried: a search of any width finds the cheapest, one of `WIDTH` nothing worse
+    than what it began with, and both agree with the account."""
+    segment, homes = drawn
+    made = planner(config, workers)
+    known = made.plan(segment, homes)
+    costs = {}
+    start = made.start(made.policy, segment, homes)
+    for script in itertools.product(range(4), repeat=len(segment.instructions)):
+        one, faithful = start.copy(), True
+        for index, (instruction, branch) in enumerate(zip(segment.instructions, script, strict=True)):
+            decisions = one.decisions(index, instruction)
+            if branch >= len(decisions):
+                break
+            faithful = faithful and (not branch or decisions[branch].faithful)
+            one.take(instruction, decisions[branch])
+        else:
+            one.settle_survivors(known.survivors)
+            if faithful:
+                costs[script] = one.seconds
+    usual, least = costs[(0,) * len(segment.instructions)], min(costs.values())
+    narrow = found(made, segment, homes)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(searching, "WIDTH", 1 << 20)
+        better = found(made, segment, homes)
+    PROVED["short segments whose choices were all tried against the search"] += 1
+    if better is None:
+        assert least >= (1 - searching.MARGIN) * usual
+    else:
+        best = [script for script, cost in costs.items() if cost <= least * (1 + 1e-9)]
+        assert str(better.plan) in {str(start.again(script, known.survivors).run().plan) for script in best}
+        assert seconds(made, better) < seconds(made, known)
+    assert narrow is None or seconds(made, narrow) < seconds(made, known)
+
+
+def test_a_move_at_first_that_saves_computing_later() -> None:
+    """Taken one by one, what moves nothing comes first, and every worker computes two whole products; as a whole, none does."""
+    made, segment = planner(CONFIGS[1], 4), crossed()
+    homes = (Home((Shard(0),)), Home(made.mesh.replicated, True, True))
+    better = found(made, segment, homes)
+    assert better is not None
+    products = [instruction for instruction in better.plan.instructions if instruction.op == "matmul"]
+    assert all(isinstance(better.plan.layout(r)[0], Shard) for i in products for r in i.inputs[:1])
+    assert seconds(made, better) < 0.5 * seconds(made, made.plan(segment, homes))
+
+
+def test_it_comes_in_small_turns() -> None:
+    """A turn follows one path over one instruction: whoever plans can do other things in between."""
+    made, segment = planner(CONFIGS[1], 4), crossed()
+    homes = (Home((Shard(0),)), Home(made.mesh.replicated, True, True))
+    turns = list(made.search(segment, homes, made.plan(segment, homes)))
+    assert len(turns) >= len(segment.instructions)
+    assert all(turn is None for turn in turns[:-1])
+
+
+@pytest.fixture
+def always(monkeypatch: pytest.MonkeyPatch) -> list[Planned]:
+    """Every plan is at once the better one, if there is any; what was found."""
+    usual, better = Planner.plan, []
+
+    def plan(self: Planner, segment: Segment, homes: tuple[Home, ...]) -> Planned:
+        known = usual(self, segment, homes)
+        if self.searchable(segment, known):
+            *_, last = self.search(segment, homes, known)
+            if last is not None:
+                better.append(last)
+                return last
+        return known
+
+    monkeypatch.setattr(Planner, "plan", plan)
+    return better
+
+
+def test_better_plans_do_not_change_values(always: list[Planned]) -> None:
+    """The law, with every segment planned as a whole."""
+    for seed in range(cases(40)):
+        for subject, places in (case(seed), *([network_case(seed)] if seed % 4 == 0 else [])):
+            try:
+                for _ in judged(subject, places):
+                    PROVED["programs and networks whose segments were all planned as a whole"] += 1
+            except Discarded:
+                pass
+    assert always, "some segment has a better plan"
