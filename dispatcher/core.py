@@ -62,6 +62,8 @@ SWITCH_AT: Final = 6
 """The run at which the better one takes over."""
 MAX_REASONS: Final = 100
 """Different reasons that are counted for one session."""
+SCALARS: Final[dict[str, tuple[type, ...]]] = {"b": (bool,), "i": (int,), "f": (float, int)}
+"""What a run-time scalar of a kind may be."""
 MAX_ID: Final = 1 << 63
 """Tensor ids lie below; so they fit every integer that carries them."""
 WORKER_TIMEOUT: Final = 10.0
@@ -356,9 +358,8 @@ class Core:
             if worker.number in collection.waiting or collection.client in numbers:
                 self._fail_collection(number, fault)  # the others' parts are forgotten with the mesh
         for client in broken:
-            for entry in client.table.values():
-                entry.fault = entry.fault or fault
-                entry.landing.clear()
+            for tensor, entry in client.table.items():
+                client.table[tensor] = entry._replace(fault=entry.fault or fault, landing=frozenset())
             self._send(client.identity, m.PeerLost(worker.number, fault[1]))
             self._leave(client)
             if client.config is not None and client.config.mesh is not None:
@@ -504,8 +505,8 @@ class Core:
         if not self._ready():
             return False
         old = client.mesh
-        live = [entry for entry in client.table.values() if entry.fault is None]
-        if (old is not None and self.meshes[old.number].pending) or any(entry.landing for entry in live):
+        live = [(tensor, entry) for tensor, entry in client.table.items() if entry.fault is None]
+        if (old is not None and self.meshes[old.number].pending) or any(entry.landing for _, entry in live):
             return False
         planner, record = self._planner(client, config)
         client.fault = None
@@ -522,8 +523,8 @@ class Core:
         if old is None or not same:
             self._join_mesh(record)
         client.config, client.planner = config, planner
-        for entry in live:
-            entry.home = entry.home._replace(claimed=False)
+        for tensor, entry in live:
+            client.table[tensor] = entry._replace(home=replace(entry.home, claimed=False))
         return True
 
     def _set_out(self, client: Client, config: Config | None, planner: Planner, old: Mesh) -> bool:
@@ -562,8 +563,8 @@ class Core:
                     self._multicast(new, m.Store(order, client.number, each.tensor, raw, new.number, layout, b"", b""))
             for each in live:
                 entry = client.table[each.tensor]
-                entry.mesh = new.number
-                entry.home = entry.home._replace(layout=layout_on(new, old, each.layout), claimed=False)
+                home = replace(entry.home, layout=layout_on(new, old, each.layout), claimed=False)
+                client.table[each.tensor] = entry._replace(mesh=new.number, home=home)
         if moving.left or any(record.pending for record in records):
             return False
         leaving = tuple(worker.identity for worker in records[0].workers if worker.number not in new.members)
@@ -662,16 +663,20 @@ class Core:
             raise ProtocolError(
                 f"segment {message.segment} has {len(segment.inputs)} inputs, {len(segment.kinds)} scalars"
             )
-        _check_scalars(message.scalars, segment.kinds)
+        if list(map(type, message.scalars)) != segment.scalar_types:
+            _check_scalars(message.scalars, segment.kinds)
         entries = self._entries(client, message.inputs)
+        landed = True
         for entry, spec in zip(entries, segment.inputs, strict=True):
             if entry.fault is not None:
                 raise m.error_of(*entry.fault)
             if entry.spec is not spec:
                 raise ProtocolError(f"an input is {entry.spec}, the segment says {spec}")
+            if entry.landing:
+                landed = False
         self._check_outputs(client, message, segment.survivors)
         planner = self._mesh(client)
-        if any(entry.landing for entry in entries) or not self._has_credit(planner.mesh):
+        if not landed or not self._has_credit(planner.mesh):
             return False
         cached = self._plan(client, planner, message, entries)
         if cached is None:
@@ -686,13 +691,13 @@ class Core:
             raise ProtocolError(f"tensor {error.args[0]} does not exist") from None
 
     def _check_outputs(self, client: Client, message: m.Run, survivors: tuple[int, ...]) -> None:
-        if any(not 0 <= position < len(message.inputs) for position in message.dying):
+        if message.dying and not 0 <= min(message.dying) <= max(message.dying) < len(message.inputs):
             raise ProtocolError("dying positions are positions of inputs")
         if survivors:
             first, last = message.base + survivors[0], message.base + survivors[-1]
             if not 0 <= first <= last < MAX_ID:
                 raise ProtocolError(f"tensor ids lie from 0 to {MAX_ID - 1}")
-            if any(message.base + number in client.table for number in survivors):
+            if not client.table.keys().isdisjoint([message.base + number for number in survivors]):
                 raise ProtocolError("a run makes no tensor that exists already")
         if len(client.table) + len(survivors) > MAX_TENSORS:
             raise m.error_of("OutOfMemory", f"more than {MAX_TENSORS} live tensors in one session")
@@ -721,7 +726,7 @@ class Core:
         missing = self._shortage(client, planner, planned.plan, run)
         if missing:
             raise m.error_of("OutOfMemory", missing)
-        cached = client.plans[key] = Cached(0, planned)
+        cached = client.plans[key] = Cached(homes, planned)
         if len(client.plans) > MAX_PLANS:
             self._drop_plan(client, client.plans.popitem(last=False)[1])
         self._define_plan(client, cached)
@@ -769,7 +774,7 @@ class Core:
             better, cached.better = cached.better, None
             if not self._shortage(client, planner, better.plan, run):
                 self._drop_plan(client, cached)
-                cached.planned = better
+                cached.take(better)
                 self._define_plan(client, cached)
                 client.improved += 1
         return True
@@ -823,11 +828,11 @@ class Core:
             mesh,
             m.Execute(order, cached.number, client.number, run.base, run.inputs, run.scalars, run.dying, run.freed),
         )
-        for entry, home in zip(entries, planned.inputs, strict=True):
-            entry.home = home
-        values = planned.plan.values
-        for (offset, index), home in zip(planned.plan.survivors, planned.survivors, strict=True):
-            client.table[run.base + offset] = Entry(values[index], mesh.number, home)
+        base, table = run.base, client.table
+        for position, home in cached.rehomed:
+            table[run.inputs[position]] = entries[position]._replace(home=home)
+        for offset, entry in cached.made:
+            table[base + offset] = entry
         self._finish(client, run)
         if planned.hindered and (planned.hindered in client.gpipe or len(client.gpipe) < MAX_REASONS):
             client.gpipe[planned.hindered] += 1
@@ -836,8 +841,9 @@ class Core:
 
     def _finish(self, client: Client, run: m.Run) -> None:
         """Forget the tensors that died with a run."""
+        table = client.table
         for tensor in _dead(run):
-            client.table.pop(tensor, None)
+            table.pop(tensor, None)
 
     def _poison(self, client: Client, run: m.Run, segment: Any, fault: Fault) -> None:
         """A run that is never issued: its survivors have a fault, and what died with it is freed all the same."""
@@ -861,7 +867,6 @@ class Core:
         if not self._has_credit(mesh):
             return False
         home = Home(planner.policy.put_layout(tuple(message.signal), spec))
-        entry = client.table[message.tensor] = Entry(spec, mesh.number, home)
         form = format_layout(home.layout)
         sender = client.bulk if message.bulk else b""
         self._multicast(
@@ -877,15 +882,17 @@ class Core:
                 message.data,
             ),
         )
+        landing = set()
         if message.bulk:
             parts = []
             numbers = {worker.number: worker for worker in self.workers.values()}
             for rank, member in enumerate(mesh.members):
                 part = box(spec.shape, home.layout, mesh, rank)
                 if part is not None and all(extent(part)):
-                    entry.landing.add(member)
+                    landing.add(member)
                     parts.append([member, numbers[member].bulk, [list(pair) for pair in part]])
             self._send(client.identity, m.Cut(message.tensor, parts))
+        client.table[message.tensor] = Entry(spec, mesh.number, home, landing=frozenset(landing))
         self.counters.puts += 1
         return True
 
@@ -954,7 +961,7 @@ class Core:
             client = self.by_number.get(message.client)
             entry = client.table.get(message.tensor) if client else None
             if client is not None and entry is not None:
-                entry.landing.discard(worker.number)
+                client.table[message.tensor] = entry._replace(landing=entry.landing - {worker.number})
                 self._pump(client)
         elif isinstance(message, m.Poisoned):
             self.counters.poisoned += 1
@@ -1058,9 +1065,8 @@ def _dead(run: m.Run) -> list[int]:
 
 def _check_scalars(scalars: list[Any], kinds: str) -> None:
     """A scalar is of the kind that its definition says (an integer may stand for a float)."""
-    allowed: dict[str, tuple[type, ...]] = {"b": (bool,), "i": (int,), "f": (float, int)}
     for value, kind in zip(scalars, kinds, strict=True):
-        if type(value) not in allowed[kind]:
+        if type(value) not in SCALARS[kind]:
             raise ProtocolError(f"a scalar of kind {kind!r} is not {value!r}")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from gt.instruction import Segment
 from gt.messages import Fault
@@ -16,31 +16,47 @@ from .cost import Speeds
 from .plan import Home, Planned, Planner
 
 
-@dataclass(slots=True)
-class Entry:
-    """One tensor of one client. `fault` is why it has no value; `landing` the workers that a bulk put has not reached yet."""
+class Entry(NamedTuple):
+    """One tensor of one client, or several that are alike: what changes gets another entry.
+
+    `fault` is why it has no value; `landing` the workers that a bulk put has not reached yet.
+    """
 
     spec: Spec
     mesh: int
     home: Home
     fault: Fault | None = None
-    landing: set[int] = field(default_factory=set)
+    landing: frozenset[int] = frozenset()
 
 
-@dataclass(slots=True)
 class Cached:
-    """A plan that the workers of its mesh know under `number`.
+    """A plan that the workers of its mesh know under `number`, and what a run of it changes in the tensor table.
 
     `runs` counts how often it was asked for. A better one is searched at the third and takes over at a fixed one, so what
     is computed depends on no clock.
     """
 
-    number: int
-    planned: Planned
-    runs: int = 1
-    searched: bool = False
-    """Whether a search is over."""
-    better: Planned | None = None
+    __slots__ = ("better", "homes", "made", "number", "planned", "rehomed", "runs", "searched")
+
+    def __init__(self, homes: tuple[Home, ...], planned: Planned) -> None:
+        self.homes = homes
+        self.number = 0
+        self.runs = 1
+        self.searched = False
+        """Whether a search is over."""
+        self.better: Planned | None = None
+        self.take(planned)
+
+    def take(self, planned: Planned) -> None:
+        """Have this plan from now on."""
+        self.planned = planned
+        values, mesh = planned.plan.values, planned.plan.mesh
+        pairs = zip(planned.plan.survivors, planned.survivors, strict=True)
+        self.made = [(offset, Entry(values[index], mesh, home)) for (offset, index), home in pairs]
+        """For each survivor its number in the segment, and what the table says of it."""
+        changes = enumerate(zip(self.homes, planned.inputs, strict=True))
+        self.rehomed = [(position, after) for position, (before, after) in changes if before is not after]
+        """The inputs that have another home after it."""
 
 
 @dataclass(slots=True)

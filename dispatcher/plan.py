@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
 from gt.instruction import INPUT, MOVE, OUTPUT, SCALAR, Instruction, Pipeline, Plan, Segment, ref
+from gt.interned import Interned
 from gt.placement import REPLICATE, Layout, Mesh, Partial, Placement, Shard
 from gt.schedule import hindrance, turns
 from gt.spec import Spec
@@ -49,7 +50,8 @@ NOWHERE: Final = -1
 """The layout of a run-time scalar."""
 
 
-class Home(NamedTuple):
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class Home(metaclass=Interned):
     """Where a tensor lives between plans, whether it is a parameter, whether a rule has claimed it, and what it comes from."""
 
     layout: Layout

@@ -76,6 +76,11 @@ class Segment:
         return self.values[index] if kind == OUTPUT else self.inputs[index] if kind == INPUT else self.kinds[index]
 
     @cached_property
+    def scalar_types(self) -> list[type]:
+        """The types that its run-time scalars usually have."""
+        return [{"b": bool, "i": int, "f": float}[kind] for kind in self.kinds]
+
+    @cached_property
     def last_use(self) -> dict[int, int]:
         """For each reference to a tensor, the position of the last instruction that reads it."""
         return {

@@ -3,7 +3,7 @@
 To these three GT adds `At`, for pipelines: one position of the axis holds the value, the others hold nothing.
 
 A `Layout` is one placement per mesh axis. A tensor dimension may be sharded over several mesh axes; then the earlier
-axis cuts first and the later one cuts each piece again (`gt/partition.py` does the arithmetic).
+axis cuts first and the later one cuts each piece again (`gt/partition.py` does the arithmetic). Placements are interned.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from .errors import ProtocolError
+from .interned import Interned
 
 
-@dataclass(frozen=True, slots=True)
-class Shard:
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class Shard(metaclass=Interned):
     """Each worker along the axis holds its range of tensor dimension `dim`, sized by `weights` (None: the mesh's)."""
 
     dim: int
@@ -27,16 +28,16 @@ class Shard:
         return f"S{self.dim}" if self.weights is None else f"S{self.dim}({','.join(map(str, self.weights))})"
 
 
-@dataclass(frozen=True, slots=True)
-class Replicate:
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class Replicate(metaclass=Interned):
     """Every worker along the axis holds the same whole."""
 
     def __str__(self) -> str:
         return "R"
 
 
-@dataclass(frozen=True, slots=True)
-class Partial:
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class Partial(metaclass=Interned):
     """Every worker along the axis holds a contribution of full extent; `op`, of `PARTIAL_OPS`, makes them the value."""
 
     op: str = "sum"
@@ -45,8 +46,8 @@ class Partial:
         return f"P({self.op})"
 
 
-@dataclass(frozen=True, slots=True)
-class At:
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class At(metaclass=Interned):
     """The worker at one position of the axis holds the whole; the others hold nothing, and have no part in making it."""
 
     position: int

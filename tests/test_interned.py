@@ -1,0 +1,30 @@
+"""Interned values: equal ones are one object, however they come about, and nothing keeps them alive."""
+
+import copy
+import gc
+import pickle
+import weakref
+
+from gt.dispatcher.plan import Home
+from gt.placement import REPLICATE, At, Partial, Replicate, Shard, parse_layout
+
+
+def test_equal_values_are_one_object() -> None:
+    assert Shard(1) is Shard(dim=1) is Shard(1, None) is parse_layout("S1")[0]
+    assert Shard(1, (2, 1)) is parse_layout("S1(2,1)")[0] is not Shard(1, (1, 2))
+    assert Replicate() is REPLICATE
+    assert Partial() is Partial("sum") is not Partial("max")
+    assert At(1) is not At(2)
+    assert Home((Shard(0),), True) is Home(layout=(Shard(0),), param=True) is not Home((Shard(0),))
+    assert len({Shard(0), Shard(0), At(0), Shard(0, (1,))}) == 3
+
+
+def test_copies_are_the_same_object() -> None:
+    for value in (Shard(3, (1, 4)), At(7), Home((Shard(0), REPLICATE), True)):
+        assert copy.copy(value) is copy.deepcopy(value) is pickle.loads(pickle.dumps(value)) is value
+
+
+def test_nothing_keeps_them_alive() -> None:
+    seen = weakref.ref(Shard(12, (3, 1, 4, 1, 5)))
+    gc.collect()
+    assert seen() is None
