@@ -19,7 +19,8 @@ from .memory import peak_at_most
 from .policy import Policy, Wish, Wishes
 
 if TYPE_CHECKING:
-    from .plan import Home, Planner
+    from .plan import Planner
+    from .tables import Home
 
 MAX_TRIALS: Final = 256
 CANDIDATES: Final[tuple[tuple[str, int | None] | None, ...]] = (

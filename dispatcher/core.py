@@ -34,8 +34,9 @@ from .cost import measured_mesh
 from .directory import Cached, Client, Collection, Entry, Job, MeshRecord, Moving, Worker
 from .memory import shortage
 from .migrate import Live, carry, first_few, layout_on, meeting
-from .plan import Home, Planned, Planner
+from .plan import Planned, Planner
 from .policy import Policy, resolve
+from .tables import Home
 
 if TYPE_CHECKING:
     from gt.config import Config

@@ -13,7 +13,8 @@ from gt.placement import Mesh
 from gt.spec import Spec
 
 from .cost import Speeds
-from .plan import Home, Planned, Planner
+from .plan import Planned, Planner
+from .tables import Home
 
 
 class Entry(NamedTuple):

@@ -17,6 +17,7 @@ from gt.instruction import OUTPUT, SCALAR, Segment, ref
 
 if TYPE_CHECKING:
     from .plan import Pass, Planned
+    from .walk import Walk
 
 WIDTH: Final = 8
 """Paths that are followed at once."""
@@ -25,7 +26,7 @@ MARGIN: Final = 0.01
 
 
 class _Path(NamedTuple):
-    so_far: Pass
+    so_far: Walk
     script: tuple[int, ...]
 
 

@@ -48,8 +48,7 @@ class Tag:
 PHASES: Final = ("forward", "backward", "update")
 
 
-@dataclass(frozen=True, slots=True)
-class Instruction:
+class Instruction(NamedTuple):
     """`outputs` are the numbers of its results, `inputs` references; `tag` indexes the segment's tags."""
 
     op: str
@@ -74,6 +73,16 @@ class Segment:
         """The spec of a tensor operand, or the kind of a scalar."""
         kind, index = reference & 3, reference >> 2
         return self.values[index] if kind == OUTPUT else self.inputs[index] if kind == INPUT else self.kinds[index]
+
+    @cached_property
+    def forms(self) -> list[tuple[Any, ...]]:
+        """For each instruction everything about it but its operands."""
+        values = self.values
+        return [
+            (i.op, *[values[n] for n in i.outputs], *i.attributes.values()) if i.attributes else
+            (i.op, *[values[n] for n in i.outputs])
+            for i in self.instructions
+        ]  # fmt: skip
 
     @cached_property
     def scalar_types(self) -> list[type]:

@@ -11,8 +11,9 @@ from builders import Lines
 from gt import messages
 from gt.cli import ops_page, ops_rows
 from gt.config import load, parse
-from gt.dispatcher.plan import Home, Planner
+from gt.dispatcher.plan import Planner
 from gt.dispatcher.policy import resolve
+from gt.dispatcher.tables import Home
 from gt.placement import uniform_mesh
 
 REPOSITORY = Path(__file__).parent.parent

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from rule_samples import FAMILIES, drawn
 
 from gt.config import Config
-from gt.dispatcher.plan import Home, Planner
+from gt.dispatcher.plan import Planner
 from gt.dispatcher.policy import resolve
+from gt.dispatcher.tables import Home
 from gt.dtypes import float32, int64
 from gt.errors import DTypeError, ProtocolError, ShapeError
 from gt.instruction import (

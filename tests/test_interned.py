@@ -5,7 +5,7 @@ import gc
 import pickle
 import weakref
 
-from gt.dispatcher.plan import Home
+from gt.dispatcher.tables import Home
 from gt.placement import REPLICATE, At, Partial, Replicate, Shard, parse_layout
 
 

@@ -17,7 +17,8 @@ from gt.client import session as sessions
 from gt.config import load
 from gt.dispatcher.cost import devices_of
 from gt.dispatcher.memory import largest_part, local_bytes, peak_at_most, peak_by_rank
-from gt.dispatcher.plan import Home, Planned, Planner
+from gt.dispatcher.plan import Planned, Planner
+from gt.dispatcher.tables import Home
 from gt.dtypes import float32
 from gt.host import CONNECT_TIMEOUT
 from gt.inproc import Fabric, InprocLink

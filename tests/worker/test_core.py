@@ -13,8 +13,9 @@ from builders import Array, Lines, evaluate, one
 from gt import messages as m
 from gt.bulk import GET
 from gt.config import Config
-from gt.dispatcher.plan import Home, Planner
+from gt.dispatcher.plan import Planner
 from gt.dispatcher.policy import Policy, resolve
+from gt.dispatcher.tables import Home
 from gt.dtypes import as_dtype, float32, int64
 from gt.errors import ProtocolError, WorkerError
 from gt.instruction import MOVE, Plan, Segment, pack_plan

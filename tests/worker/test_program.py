@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from builders import Lines
 
-from gt.dispatcher.plan import Home, Planner
+from gt.dispatcher.plan import Planner
 from gt.dispatcher.policy import Policy
+from gt.dispatcher.tables import Home
 from gt.instruction import Segment
 from gt.placement import REPLICATE, Layout, Mesh, Shard, uniform_mesh
 from gt.worker.backend import backend

@@ -1,0 +1,173 @@
+"""What a planner remembers: layouts and states by number, and by those what was chosen before.
+
+So what has been seen once is planned by look-ups of small integers. Here are numbers and memory; what is chosen is in
+`choice.py`, what a plan does with it in `walk.py` and `plan.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from gt.interned import Interned
+from gt.placement import REPLICATE, Layout, Mesh, Partial
+from gt.spec import Spec
+
+from .choice import DATA, PARAMETER, Choice, Owner, Question, Stages, State, batch_dimension, choices, path, whole
+from .cost import Speeds, move_seconds
+
+NOWHERE: Final = -1
+"""The layout of a run-time scalar."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class Home(metaclass=Interned):
+    """Where a tensor lives between plans, whether it is a parameter, whether a rule has claimed it, and what it comes from."""
+
+    layout: Layout
+    param: bool = False
+    claimed: bool = False
+    origin: int = DATA
+
+
+class Decision(NamedTuple):
+    """A `Choice` with layouts and states by their numbers."""
+
+    operands: tuple[int, ...]
+    results: tuple[int, ...]
+    asked: tuple[int, ...]
+    states: tuple[int, ...]
+    seconds: float
+    """Of moves and of computing."""
+    faithful: bool
+    plain: bool
+    """Whether there is one result, which stays where it is computed."""
+
+
+class Tables:
+    """Everything that was ever chosen on one mesh: layouts and states by number, and choices by what they depend on."""
+
+    def __init__(self, mesh: Mesh, speeds: Speeds, stages: Stages, timed: bool, blocks: int = 0) -> None:
+        self.mesh = mesh
+        self.blocks = blocks
+        self.speeds = speeds
+        self.stages = stages
+        self.timed = timed
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget everything; numbers given before mean nothing any more."""
+        self.layouts: list[Layout] = []
+        self.layout_numbers: dict[Layout, int] = {}
+        self.contributed: set[int] = set()
+        """The layouts in which something is partial."""
+        self.states: list[State] = []
+        self.state_numbers: dict[State, int] = {}
+        self.keys: dict[Any, int] = {}
+        self.decisions: dict[tuple[int, ...], tuple[Decision, ...]] = {}
+        self.copies: dict[tuple[int, int], tuple[int, tuple[int, ...]]] = {}
+        self.starts: dict[tuple[Spec, Home], tuple[int, int]] = {}
+        self.rests: dict[int, int] = {}
+        self.homes: dict[tuple[int, bool | None], Home] = {}
+
+    def layout(self, layout: Layout) -> int:
+        """The number of a layout."""
+        found = self.layout_numbers.get(layout)
+        if found is None:
+            found = self.layout_numbers[layout] = len(self.layouts)
+            self.layouts.append(layout)
+            if any(isinstance(placement, Partial) for placement in layout):
+                self.contributed.add(found)
+        return found
+
+    def state(self, state: State) -> int:
+        """The number of a state."""
+        found = self.state_numbers.get(state)
+        if found is None:
+            found = self.state_numbers[state] = len(self.states)
+            self.states.append(state)
+        return found
+
+    def key(self, key: Any) -> int:
+        """The number of whatever a choice may depend on besides states."""
+        found = self.keys.get(key)
+        if found is None:
+            found = self.keys[key] = len(self.keys)
+        return found
+
+    def start(self, spec: Spec, home: Home) -> tuple[int, int]:
+        """The state and the layout of an input at its home."""
+        found = self.starts.get((spec, home))
+        if found is None:
+            layout = (*home.layout, REPLICATE) if self.timed else home.layout
+            owner = Owner(spec, layout, home.claimed) if home.param else None
+            origin = PARAMETER if home.param else home.origin
+            state = self.state(State(spec, layout, (layout,), origin, owner, batch_dimension(spec, origin)))
+            found = self.starts[spec, home] = (state, self.layout(layout))
+        return found
+
+    def rest(self, state: int) -> int:
+        """The layout in which a value in a state stays between plans: whole, and joined in time."""
+        found = self.rests.get(state)
+        if found is None:
+            layout = whole(self.states[state].at)
+            found = self.rests[state] = self.layout((*layout[:-1], REPLICATE) if self.timed else layout)
+        return found
+
+    def home(self, state: int, param: bool | None = None) -> Home:
+        """The home of a value that is in a state when a plan ends; `param` as it was, or by what the value follows."""
+        found = self.homes.get((state, param))
+        if found is None:
+            known = self.states[state]
+            owner = known.owner
+            if param is None:
+                owner = owner if owner is not None and owner.spec is known.spec else None
+            is_param = owner is not None if param is None else param
+            claimed = is_param and owner is not None and owner.claimed
+            layout = known.at[:-1] if self.timed else known.at
+            found = self.homes[state, param] = Home(layout, is_param, claimed, DATA if is_param else known.origin)
+        return found
+
+    def copied(self, state: int, layout: int) -> tuple[int, tuple[int, ...]]:
+        """The state of a value after it was moved to a layout, and the layouts on the way from the nearest copy."""
+        found = self.copies.get((state, layout))
+        if found is None:
+            old, target = self.states[state], self.layouts[layout]
+            source = min(old.copies, key=lambda copy: self.seconds(old.spec, copy, target))
+            way = [source, *path(old.spec, source, target, self.timed)]
+            way = way[max(at for at, step in enumerate(way) if step in old.copies) :]
+            new = self.state(old._replace(copies=(*old.copies, *way[1:])))
+            found = self.copies[state, layout] = (new, tuple(map(self.layout, way)))
+        return found
+
+    def seconds(self, spec: Spec, before: Layout, after: Layout) -> float:
+        """What moving a value costs, axis by axis."""
+        total = 0.0
+        for axis, (old, new) in enumerate(zip(before, after, strict=True)):
+            total += move_seconds(old, new, spec.nbytes, self.mesh.sizes[axis], self.speeds.links[axis])
+        return total
+
+    def decide(self, question: Question) -> tuple[Decision, ...]:
+        """The choices for a question, by number."""
+        return tuple(
+            self._numbered(choice, question)
+            for choice in choices(question, self.mesh, self.speeds, self.stages, self.blocks)
+        )
+
+    def _numbered(self, choice: Choice, question: Question) -> Decision:
+        states = (
+            self.state(State(spec, layout, (layout,), choice.origin, choice.owner, choice.batch))
+            for spec, layout in zip(question.results, choice.results, strict=True)
+        )
+        results = tuple(map(self.layout, choice.results))
+        asked = tuple(map(self.layout, choice.asked))
+        plain = len(results) == 1 and asked == results and results[0] not in self.contributed and question.op != "tag"
+        return Decision(
+            tuple(NOWHERE if layout is None else self.layout(layout) for layout in choice.operands),
+            results,
+            asked,
+            tuple(states),
+            choice.seconds + choice.work,
+            choice.faithful,
+            plain,
+        )

@@ -1,0 +1,215 @@
+"""A way along a segment: for one choice after the other, in which state every value is then, and the seconds it took.
+
+That is all a search needs (`search.py`); `plan.py` writes the plan beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from gt.instruction import INPUT, OUTPUT, SCALAR, Instruction, Segment, ref
+from gt.placement import REPLICATE, Layout, Placement, Shard
+
+from .choice import PARAMETER, Owner, Question, State, parameter_placement
+from .policy import Policy, Wish, Wishes
+from .stages import stages_of
+from .tables import NOWHERE, Decision, Home, Tables
+
+BATCH: Final = Wish("data_parallel", "<pipeline>")
+"""What a pipeline rule asks for on the axis in time: activations cut along their first dimension."""
+
+
+class Walk:
+    """States of all values by the segment's reference (of a scalar, a negative number that says its kind)."""
+
+    def __init__(
+        self, policy: Policy, tables: Tables, segment: Segment, homes: tuple[Home, ...], piped: tuple[int, Wish] | None
+    ) -> None:
+        self.policy = policy
+        self.tables = tables
+        self.segment = segment
+        self.homes = homes
+        self.piped = piped
+        """The mesh axis of the pipeline that some of the segment is under, and its rule."""
+        self.seconds = 0.0
+        self.states: dict[int, int] = {ref(SCALAR, n): -ord(kind) for n, kind in enumerate(segment.kinds)}
+        self.unclaimed: set[int] = set()
+        self.backward = False
+        for index, (spec, home) in enumerate(zip(segment.inputs, homes, strict=True)):
+            r = ref(INPUT, index)
+            self.states[r], layout = tables.start(spec, home)
+            self.begin(r, layout)
+            if home.param and not home.claimed:
+                self.unclaimed.add(r)
+        self.wishes = [self.wished(tag.signal, tag.phase == "backward") for tag in segment.tags]
+        self.wish_keys = [
+            tables.key((wishes, tag.phase == "backward")) for wishes, tag in zip(self.wishes, segment.tags, strict=True)
+        ]
+        self.forms = [tables.key(form) for form in segment.forms]
+        self.forgets = any(wish is not None and wish.strategy == "fully_sharded" for w in self.wishes for wish in w)
+        self.stages = self.staged() if piped else None
+
+    def begin(self, r: int, layout: int) -> None:
+        """An input is there, in this layout."""
+
+    def copy(self) -> Walk:
+        """A walk that goes on from here by itself."""
+        made: Walk = object.__new__(Walk)
+        made.__dict__.update(self.__dict__)
+        made.states = self.states.copy()
+        made.unclaimed = set(self.unclaimed)
+        return made
+
+    def wished(self, signal: tuple[str, ...], backward: bool) -> Wishes:
+        """What a signal asks for on each axis, that in time among them."""
+        wishes = tuple(
+            None if wish is not None and wish.strategy == "auto" else wish
+            for wish in self.policy.wishes(signal, backward=backward)
+        )
+        if not self.tables.timed:
+            return wishes
+        piped = any(wish is not None and wish.strategy == "pipeline_parallel" for wish in wishes)
+        return (*wishes, BATCH if piped else None)
+
+    def staged(self) -> list[int | None]:
+        """The position of the pipeline's axis for each instruction that a rule puts on a stage."""
+        states = {r: self.tables.states[number] for r, number in self.states.items() if number >= 0}
+        return stages_of(self.segment, self.policy, states)
+
+    # one instruction
+
+    def decisions(self, index: int, instruction: Instruction) -> tuple[Decision, ...]:
+        """What there is to choose for an instruction, the best first."""
+        states, tag = self.states, instruction.tag
+        if self.forgets and not self.backward and self.segment.tags[tag].phase == "backward":
+            self.forget()
+        if self.unclaimed:
+            self.claim(index, instruction)
+        key: tuple[int, ...] = (self.forms[index], self.wish_keys[tag], *[states[r] for r in instruction.inputs])
+        if self.stages is not None:
+            stage = self.stages[index]
+            key = (-1 if stage is None else stage, *key)
+        known = self.tables.decisions
+        found = known.get(key)
+        if found is None:
+            found = known[key] = self.tables.decide(self.question(index, instruction))
+        return found
+
+    def take(self, instruction: Instruction, decision: Decision) -> None:
+        """Carry out one decision."""
+        for r, layout in zip(instruction.inputs, decision.operands, strict=True):
+            if layout != NOWHERE:
+                self.move(r, layout, instruction.tag)
+        self.give(instruction, decision)
+
+    def give(self, instruction: Instruction, decision: Decision) -> None:
+        """The results of a decision are there."""
+        tables, states = self.tables, self.states
+        self.seconds += decision.seconds
+        for number, result, state, asked in zip(
+            instruction.outputs, decision.results, decision.states, decision.asked, strict=True
+        ):
+            r = number << 2 | OUTPUT
+            if result in tables.contributed and r in self.segment.read_often:
+                state = tables.state(tables.states[state]._replace(shared=True))
+            states[r] = state
+            if asked != result:
+                self.settle(r, asked, instruction.tag)
+        if instruction.op == "tag" and instruction.attributes["param"]:
+            owner = tables.states[states[r]].owner
+            if owner is not None and not owner.claimed:
+                self.unclaimed.add(r)
+
+    def question(self, index: int, instruction: Instruction) -> Question:
+        """What there is to choose for an instruction."""
+        states, tables = self.states, self.tables
+        results = tuple([self.segment.values[n] for n in instruction.outputs])
+        operands = tuple(
+            self.segment.kinds[r >> 2] if r & 3 == SCALAR else tables.states[states[r]] for r in instruction.inputs
+        )
+        return Question(
+            instruction.op, instruction.attributes, operands, results, self.wishes[instruction.tag],
+            self.stages[index] if self.stages else None, self.segment.tags[instruction.tag].phase == "backward",
+        )  # fmt: skip
+
+    # values that move
+
+    def move(self, r: int, layout: int, tag: int) -> object:
+        """Have a copy of a value in a layout."""
+        self.states[r], way = self.tables.copied(self.states[r], layout)
+        return way
+
+    def settle(self, r: int, layout: int, tag: int) -> None:
+        """Take a value to where it is to stay."""
+        tables = self.tables
+        state = tables.states[self.states[r]]
+        if tables.layouts[layout] not in state.copies:
+            self.seconds += tables.seconds(state.spec, state.at, tables.layouts[layout])
+            self.move(r, layout, tag)
+            state = tables.states[self.states[r]]
+        if state.at is not tables.layouts[layout]:
+            self.states[r] = tables.state(state._replace(at=tables.layouts[layout]))
+
+    def stays(self, r: int) -> None:
+        """Of the copies of a value only the one where it is at home is kept."""
+
+    def forget(self) -> None:
+        """From the backward sweep on, gather parameters again rather than keep what was gathered for the forward one."""
+        self.backward = True
+        tables = self.tables
+        for r, number in self.states.items():
+            if number >= 0 and tables.states[number].origin == PARAMETER and len(tables.states[number].copies) > 1:
+                state = tables.states[number]
+                self.states[r] = tables.state(state._replace(copies=(state.at,)))
+                self.stays(r)
+
+    def claim(self, index: int, instruction: Instruction) -> None:
+        """Give every unclaimed parameter among the operands the placement that its signal asks for."""
+        wishes = self.wishes[instruction.tag]
+        if not any(wishes):
+            return
+        stage = self.stages[index] if self.stages else None
+        for r in instruction.inputs:
+            if r not in self.unclaimed:
+                continue
+            state = self.tables.states[self.states[r]]
+            asked: list[Placement] = list(state.at)
+            for axis, wish in enumerate(wishes):
+                if wish is not None and wish.strategy == "pipeline_parallel" and stage is None:
+                    return  # which stage is known only where it is used
+                dimension = 0 if wish is None or wish.dimension is not None else self.open_dimension(instruction, axis)
+                placement = parameter_placement(state.spec, wish, dimension, stage)
+                if placement is not None and self.tables.mesh.sizes[axis] > 1:
+                    asked[axis] = placement
+            self.unclaimed.discard(r)
+            layout, home = self.tables.layout(tuple(asked)), tuple(asked)
+            self.settle(r, layout, instruction.tag)
+            # the copy that it had elsewhere is gone: from now on it costs what it will always cost
+            owner = Owner(state.spec, home, True)
+            self.states[r] = self.tables.state(State(state.spec, home, (home,), state.origin, owner))
+            self.stays(r)
+
+    def open_dimension(self, instruction: Instruction, axis: int) -> int:
+        """0 (columns), or 1 (rows) when the activation that meets the weight is already cut along what they contract."""
+        reach = set(instruction.inputs) | {ref(OUTPUT, n) for n in instruction.outputs}
+        for other in self.segment.instructions:
+            if other.op == "matmul" and reach & set(other.inputs):
+                for r in other.inputs:
+                    number = self.states.get(r)
+                    if number is not None and r not in reach:
+                        state = self.tables.states[number]
+                        return 1 if state.at[axis] == Shard(state.spec.ndim - 1) else 0
+        return 0
+
+    # the end
+
+    def settle_survivors(self, ends: Sequence[Home]) -> None:
+        """Take survivors to these homes."""
+        time: Layout = (REPLICATE,) if self.tables.timed else ()
+        for number, home in zip(self.segment.survivors, ends, strict=True):
+            self.settle(ref(OUTPUT, number), self.tables.layout((*home.layout, *time)), 0)
+
+    def forget_value(self, r: int) -> None:
+        """Drop a value that nobody reads any more."""
+        self.states.pop(r, None)
