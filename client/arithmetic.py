@@ -261,23 +261,23 @@ def logical_not(input: Any) -> Tensor:
 def _bitwise(name: str, input: Any, other: Any) -> Tensor:
     a, b = _meet(f"bitwise_{name}", input, other)
     dtype = (a if isinstance(a, core.Tensor) else b).dtype
-    if dtype is not bool_:
-        raise DTypeError(f"bitwise_{name} takes booleans, not {dtype}")
-    return emission.apply(f"logical_{name}", (a, b))
+    if dtype.kind not in "bi":
+        raise DTypeError(f"bitwise_{name} takes booleans or integers, not {dtype}")
+    return emission.apply(f"logical_{name}" if dtype is bool_ else f"bitwise_{name}", (a, b))
 
 
 def bitwise_and(input: Any, other: Any) -> Tensor:
-    """`input & other`, for booleans."""
+    """`input & other`, for booleans and integers."""
     return _bitwise("and", input, other)
 
 
 def bitwise_or(input: Any, other: Any) -> Tensor:
-    """`input | other`, for booleans."""
+    """`input | other`, for booleans and integers."""
     return _bitwise("or", input, other)
 
 
 def bitwise_xor(input: Any, other: Any) -> Tensor:
-    """`input ^ other`, for booleans."""
+    """`input ^ other`, for booleans and integers."""
     return _bitwise("xor", input, other)
 
 
@@ -286,7 +286,7 @@ def bitwise_not(input: Any) -> Tensor:
     x = tensor_of("bitwise_not", input)
     if x.dtype.kind == "f":
         raise DTypeError(f"bitwise_not takes booleans or integers, not {x.dtype}")
-    return emission.apply_one("logical_not", x) if x.dtype is bool_ else sub(-1, x)
+    return emission.apply_one("logical_not" if x.dtype is bool_ else "bitwise_not", x)
 
 
 # three operands
@@ -379,12 +379,12 @@ def log1p(input: Any) -> Tensor:
 
 def log2(input: Any) -> Tensor:
     """The logarithm to base 2."""
-    return div(log(input), math.log(2))
+    return _float_unary("log2", input)
 
 
 def log10(input: Any) -> Tensor:
     """The logarithm to base 10."""
-    return div(log(input), math.log(10))
+    return _float_unary("log10", input)
 
 
 def sqrt(input: Any) -> Tensor:
@@ -414,7 +414,7 @@ def cos(input: Any) -> Tensor:
 
 def tan(input: Any) -> Tensor:
     """The tangent."""
-    return div(sin(input), cos(input))
+    return _float_unary("tan", input)
 
 
 def tanh(input: Any) -> Tensor:
@@ -449,8 +449,7 @@ def round(input: Any) -> Tensor:
 
 def trunc(input: Any) -> Tensor:
     """The integers next to `input` on the way to 0."""
-    x = tensor_of("trunc", input)
-    return where(lt(x, 0), ceil(x), floor(x)) if x.dtype.kind == "f" else clone(x)
+    return _rounding("trunc", input)
 
 
 def isnan(input: Any) -> Tensor:

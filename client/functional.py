@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from gt.errors import DTypeError, ShapeError
 
 from . import apply as emission
-from . import arithmetic, random, reductions
+from . import arithmetic, elementwise, random, reductions
 from .arithmetic import (
     abs,
     absolute,
@@ -85,6 +85,7 @@ from .arithmetic import (
     trunc,
     where,
 )  # fmt: skip
+from .elementwise import *  # noqa: F403  # its list is part of this module's own
 from .reductions import (
     all,
     amax,
@@ -162,6 +163,7 @@ __all__ = [
     "l1_loss", "layer_norm", "leaky_relu", "linear", "matmul", "mm", "mse_loss", "nll_loss", "rms_norm",
     "scaled_dot_product_attention", "silu", "softplus",
 ]  # fmt: skip
+__all__ += elementwise.__all__
 
 
 # products

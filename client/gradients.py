@@ -11,14 +11,18 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
+from gt.errors import GTError
+
 from . import apply as emission
-from . import arithmetic, creation
+from . import arithmetic, creation, elementwise
 from .autograd import Node, Rule
 
 if TYPE_CHECKING:
     from .tensor import Tensor
 
 Parts = tuple["Tensor | None", ...]
+_BELL: Final = 2 / math.sqrt(math.pi)
+"""The slope of erf at 0."""
 
 
 def unbroadcast(g: Tensor, shape: tuple[int, ...]) -> Tensor:
@@ -85,6 +89,32 @@ def _extreme(chosen: str) -> Callable[[Node, Tensor], Parts]:
         return _where(a == b, g * 0.5, _where(arithmetic.binary(chosen, a, b), g, 0.0))
 
     return lambda n, g: _each(n, lambda: part(n, g, 0, 1), lambda: part(n, g, 1, 0))
+
+
+def _atan2(n: Node, g: Tensor) -> Parts:
+    """d atan2(a, b) = (b da − a db) / (a² + b²)."""
+    a, b = n.operand(0), n.operand(1)
+    slope = g / (a * a + b * b)
+    return _each(n, lambda: slope * b, lambda: -(slope * a))
+
+
+def _copysign(n: Node, g: Tensor) -> Parts:
+    """The sign that was taken from `a` to its result; 0 where `a` is 0. The sign's own gradient is 0."""
+    a, o = n.operand(0), n.result()
+    if not n.is_tensor(0):
+        return _each(n, lambda: g, lambda: g * 0.0)
+    zero = a == 0
+    return _each(n, lambda: g * _where(zero, 0.0, o / _where(zero, 1.0, a)), lambda: g * 0.0)
+
+
+def _zeta(n: Node, g: Tensor) -> Parts:
+    """dζ(s, q) = −s · ζ(s + 1, q) dq."""
+
+    def refuse() -> Tensor:
+        raise GTError("zeta has no gradient to its first operand: .detach() it")
+
+    s, q = n.operand(0), n.operand(1)
+    return _each(n, refuse, lambda: g * (s * emission.apply("zeta", (s + 1.0, q)) * -1.0))
 
 
 # reductions
@@ -216,8 +246,11 @@ GRADIENTS: Final[dict[str, Rule]] = {
     "abs": Rule(("0",), lambda n, g: (g * arithmetic.sign(n.operand(0)),)),
     "sign": Rule(("",), lambda n, g: (g * 0.0,)),
     "exp": Rule(("o",), lambda n, g: (g * n.result(),)),
+    "exp2": Rule(("o",), lambda n, g: (g * (n.result() * math.log(2)),)),
     "expm1": Rule(("o",), lambda n, g: (g * (n.result() + 1.0),)),
     "log": Rule(("0",), lambda n, g: (g / n.operand(0),)),
+    "log2": Rule(("0",), lambda n, g: (g / (n.operand(0) * math.log(2)),)),
+    "log10": Rule(("0",), lambda n, g: (g / (n.operand(0) * math.log(10)),)),
     "log1p": Rule(("0",), lambda n, g: (g / (n.operand(0) + 1.0),)),
     "sqrt": Rule(("o",), lambda n, g: (g * 0.5 / n.result(),)),
     "rsqrt": Rule(("o",), lambda n, g: (g * -0.5 * n.result() ** 3,)),
@@ -225,12 +258,27 @@ GRADIENTS: Final[dict[str, Rule]] = {
     "reciprocal": Rule(("o",), lambda n, g: (-g * arithmetic.square(n.result()),)),
     "sin": Rule(("0",), lambda n, g: (g * arithmetic.cos(n.operand(0)),)),
     "cos": Rule(("0",), lambda n, g: (-g * arithmetic.sin(n.operand(0)),)),
+    "tan": Rule(("o",), lambda n, g: (g * (arithmetic.square(n.result()) + 1.0),)),
+    "asin": Rule(("0",), lambda n, g: (g * arithmetic.rsqrt(1.0 - arithmetic.square(n.operand(0))),)),
+    "acos": Rule(("0",), lambda n, g: (-g * arithmetic.rsqrt(1.0 - arithmetic.square(n.operand(0))),)),
+    "atan": Rule(("0",), lambda n, g: (g / (arithmetic.square(n.operand(0)) + 1.0),)),
+    "sinh": Rule(("0",), lambda n, g: (g * elementwise.cosh(n.operand(0)),)),
+    "cosh": Rule(("0",), lambda n, g: (g * elementwise.sinh(n.operand(0)),)),
     "tanh": Rule(("o",), lambda n, g: (g * (1.0 - arithmetic.square(n.result())),)),
+    "asinh": Rule(("0",), lambda n, g: (g * arithmetic.rsqrt(arithmetic.square(n.operand(0)) + 1.0),)),
+    "acosh": Rule(("0",), lambda n, g: (g * arithmetic.rsqrt(arithmetic.square(n.operand(0)) - 1.0),)),
+    "atanh": Rule(("0",), lambda n, g: (g / (1.0 - arithmetic.square(n.operand(0))),)),
+    "erf": Rule(("0",), lambda n, g: (g * (arithmetic.exp(-arithmetic.square(n.operand(0))) * _BELL),)),
+    "erfc": Rule(("0",), lambda n, g: (g * (arithmetic.exp(-arithmetic.square(n.operand(0))) * -_BELL),)),
+    "erfinv": Rule(("o",), lambda n, g: (g * (arithmetic.exp(arithmetic.square(n.result())) / _BELL),)),
+    "lgamma": Rule(("0",), lambda n, g: (g * elementwise.digamma(n.operand(0)),)),
+    "digamma": Rule(("0",), lambda n, g: (g * elementwise.polygamma(1, n.operand(0)),)),
     "sigmoid": Rule(("o",), lambda n, g: (g * (1.0 - n.result()) * n.result(),)),
     "relu": Rule(("o",), lambda n, g: (_where(n.result() <= 0.0, 0.0, g),)),
     "floor": Rule(("",), lambda n, g: (g * 0.0,)),
     "ceil": Rule(("",), lambda n, g: (g * 0.0,)),
     "round": Rule(("",), lambda n, g: (g * 0.0,)),
+    "trunc": Rule(("",), lambda n, g: (g * 0.0,)),
     "cast": Rule(("",), lambda n, g: (arithmetic.cast(g, n.dtype(0)),)),
     # element-wise, two operands that broadcast
     "add": Rule(("", ""), lambda n, g: _each(n, lambda: g, lambda: g)),
@@ -243,6 +291,17 @@ GRADIENTS: Final[dict[str, Rule]] = {
     "remainder": Rule(
         ("", "01"), lambda n, g: _each(n, lambda: g, lambda: -g * arithmetic.floor_divide(n.operand(0), n.operand(1)))
     ),
+    "fmod": Rule(
+        ("", "01"),
+        lambda n, g: _each(n, lambda: g, lambda: -g * arithmetic.trunc(arithmetic.div(n.operand(0), n.operand(1)))),
+    ),
+    "atan2": Rule(("01", "01"), _atan2),
+    "hypot": Rule(
+        ("0o", "1o"),
+        lambda n, g: _each(n, lambda: g * (n.operand(0) / n.result()), lambda: g * (n.operand(1) / n.result())),
+    ),
+    "copysign": Rule(("0o", "0o"), _copysign),
+    "zeta": Rule(("01", "01"), _zeta),
     # element-wise, three operands that broadcast
     "where": Rule(
         ("", "0", "0"),
@@ -280,7 +339,8 @@ NO_GRADIENT: Final[frozenset[str]] = frozenset(
         *("full", "arange", "uniform", "normal"),
         *("isnan", "isfinite", "logical_not", "logical_and", "logical_or", "logical_xor", "any", "all"),
         *("eq", "ne", "lt", "le", "gt", "ge"),
-        *("floor_divide", "argmax", "argmin"),
+        *("signbit", "bitwise_not", "bitwise_and", "bitwise_or", "bitwise_xor", "left_shift", "right_shift"),
+        *("floor_divide", "nextafter", "argmax", "argmin"),
     }
 )
 """What makes tensors from nothing, answers true or false, or counts: nothing flows back through it."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from gt import dtypes
 
-from . import arithmetic, creation, functional, reductions, shaping
+from . import arithmetic, creation, elementwise, functional, reductions, shaping
 from . import tensor as core
 from .operators import Operators
 
@@ -90,6 +90,66 @@ class Methods(Operators):
     tanh = arithmetic.tanh
     true_divide = arithmetic.true_divide
     trunc = arithmetic.trunc
+
+    acos = elementwise.acos
+    acosh = elementwise.acosh
+    addcdiv = elementwise.addcdiv
+    addcmul = elementwise.addcmul
+    arccos = elementwise.arccos
+    arccosh = elementwise.arccosh
+    arcsin = elementwise.arcsin
+    arcsinh = elementwise.arcsinh
+    arctan = elementwise.arctan
+    arctan2 = elementwise.arctan2
+    arctanh = elementwise.arctanh
+    asin = elementwise.asin
+    asinh = elementwise.asinh
+    atan = elementwise.atan
+    atan2 = elementwise.atan2
+    atanh = elementwise.atanh
+    bitwise_left_shift = elementwise.bitwise_left_shift
+    bitwise_right_shift = elementwise.bitwise_right_shift
+    clamp_max = elementwise.clamp_max
+    clamp_min = elementwise.clamp_min
+    copysign = elementwise.copysign
+    cosh = elementwise.cosh
+    deg2rad = elementwise.deg2rad
+    digamma = elementwise.digamma
+    erf = elementwise.erf
+    erfc = elementwise.erfc
+    erfinv = elementwise.erfinv
+    exp2 = elementwise.exp2
+    fix = elementwise.fix
+    float_power = elementwise.float_power
+    fmax = elementwise.fmax
+    fmin = elementwise.fmin
+    fmod = elementwise.fmod
+    frac = elementwise.frac
+    heaviside = elementwise.heaviside
+    hypot = elementwise.hypot
+    isneginf = elementwise.isneginf
+    isposinf = elementwise.isposinf
+    isreal = elementwise.isreal
+    ldexp = elementwise.ldexp
+    lerp = elementwise.lerp
+    lgamma = elementwise.lgamma
+    logaddexp = elementwise.logaddexp
+    logaddexp2 = elementwise.logaddexp2
+    logit = elementwise.logit
+    mvlgamma = elementwise.mvlgamma
+    nan_to_num = elementwise.nan_to_num
+    nextafter = elementwise.nextafter
+    rad2deg = elementwise.rad2deg
+    sgn = elementwise.sgn
+    signbit = elementwise.signbit
+    sinc = elementwise.sinc
+    sinh = elementwise.sinh
+    xlog1py = elementwise.xlog1py
+    xlogy = elementwise.xlogy
+
+    def polygamma(self, n: Any) -> Tensor:
+        """The n-th derivative of `digamma`."""
+        return elementwise.polygamma(n, self)
 
     # reductions
 

@@ -284,6 +284,7 @@ PASSING: Final[dict[str, Passing]] = {
     "sub": (("sum",), ("PP",)),
     "mul": (("sum",), ("PR", "RP")),
     "div": (("sum",), ("PR",)),
+    "left_shift": (("sum",), ("PR",)),
     "matmul": (("sum",), ("PR", "RP")),
     "scatter_add": (("sum",), ("PRP",)),
     "sum": (("sum",), ("P",)),

@@ -100,6 +100,14 @@ _HOMES: Final[dict[str, tuple[str, ...]]] = {
         "remainder", "round", "rsqrt", "rsub", "sigmoid", "sign", "sin", "sqrt", "square", "sub", "subtract", "tan",
         "tanh", "true_divide", "trunc", "where",
     ),
+    ".client.elementwise": (
+        "acos", "acosh", "addcdiv", "addcmul", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctan2",
+        "arctanh", "asin", "asinh", "atan", "atan2", "atanh", "bitwise_left_shift", "bitwise_right_shift",
+        "clamp_max", "clamp_min", "copysign", "cosh", "deg2rad", "digamma", "erf", "erfc", "erfinv", "exp2", "fix",
+        "float_power", "fmax", "fmin", "fmod", "frac", "heaviside", "hypot", "isneginf", "isposinf", "isreal",
+        "ldexp", "lerp", "lgamma", "log_sigmoid", "logaddexp", "logaddexp2", "logit", "mvlgamma", "nan_to_num",
+        "nextafter", "polygamma", "rad2deg", "sgn", "signbit", "sinc", "sinh", "xlog1py", "xlogy",
+    ),
     ".client.reductions": (
         "all", "amax", "amin", "any", "argmax", "argmin", "log_softmax", "logsumexp", "max", "mean", "min", "prod",
         "softmax", "std", "sum", "var",

@@ -22,7 +22,7 @@ FLOATS = ("float16", "float32", "float64")
 INTS = ("uint8", "int8", "int16", "int32", "int64")
 NUMBERS = FLOATS + INTS
 ANY = ("bool", *NUMBERS)
-KINDS = {"any": ANY, "number": NUMBERS, "float": FLOATS, "bool": ("bool",)}
+KINDS = {"any": ANY, "number": NUMBERS, "float": FLOATS, "integer": INTS, "bool": ("bool",)}
 
 few = settings(max_examples=cases(15))
 

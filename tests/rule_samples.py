@@ -83,6 +83,7 @@ MAKERS: dict[str, tuple[Maker, ...]] = {
     "any": (halves, ints, bools),
     "number": (floats, ints),
     "float": (floats,),
+    "integer": (ints,),
     "bool": (bools,),
 }
 

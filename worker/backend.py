@@ -67,7 +67,7 @@ def count_devices() -> int:
 
 def special(xp: Any) -> Any:
     """The special functions over arrays of `xp`, as `scipy.special` names them."""
-    return importlib.import_module("scipy.special" if xp is np else "cupyx.scipy.special")
+    return importlib.import_module("cupyx.scipy.special" if xp.__name__ == "cupy" else "scipy.special")
 
 
 def _cupy() -> Any:

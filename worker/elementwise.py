@@ -9,12 +9,30 @@ from typing import Any
 
 from gt.dtypes import DType, float16, float32
 
+from .backend import special
 from .call import Call, Kernel, KernelFactory
 
 
 def ufunc(name: str) -> KernelFactory:
     """The array module's own function of that name, with nothing between."""
     return lambda call: getattr(call.xp, name)
+
+
+def special_function(name: str) -> KernelFactory:
+    """SciPy's (or CuPy's) special function of that name, which knows no dtype narrower than float32."""
+
+    def factory(call: Call) -> Kernel:
+        function, dtype = getattr(special(call.xp), name), call.result.dtype
+        work = wide(dtype)
+        if work is dtype:
+            return function  # type: ignore[no-any-return]  # of SciPy nothing is typed
+        widen, narrow = methodcaller("astype", work.numpy), methodcaller("astype", dtype.numpy)
+        tensors = [not isinstance(operand, str) for operand in call.operands]
+        return lambda *operands: narrow(
+            function(*[widen(x) if t else x for x, t in zip(operands, tensors, strict=True)])
+        )
+
+    return factory
 
 
 def same(call: Call) -> Kernel:

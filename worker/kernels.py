@@ -17,7 +17,7 @@ import numpy as np
 from gt.dtypes import float16, float32
 
 from .call import Call, Kernel, KernelFactory
-from .elementwise import cast, divide_integers, power, relu, rsqrt, same, sigmoid, ufunc, where
+from .elementwise import cast, divide_integers, power, relu, rsqrt, same, sigmoid, special_function, ufunc, where
 from .indexing import gather, scatter_add, segment_sum, slice_, take, update_slice
 from .philox import normal, uniform
 from .reductions import arg, reduction, softmax
@@ -78,8 +78,11 @@ KERNELS: Final[dict[str, KernelFactory]] = {
     "abs": ufunc("absolute"),
     "sign": ufunc("sign"),
     "exp": ufunc("exp"),
+    "exp2": ufunc("exp2"),
     "expm1": ufunc("expm1"),
     "log": ufunc("log"),
+    "log2": ufunc("log2"),
+    "log10": ufunc("log10"),
     "log1p": ufunc("log1p"),
     "sqrt": ufunc("sqrt"),
     "rsqrt": rsqrt,
@@ -87,15 +90,32 @@ KERNELS: Final[dict[str, KernelFactory]] = {
     "reciprocal": ufunc("reciprocal"),
     "sin": ufunc("sin"),
     "cos": ufunc("cos"),
+    "tan": ufunc("tan"),
+    "asin": ufunc("arcsin"),
+    "acos": ufunc("arccos"),
+    "atan": ufunc("arctan"),
+    "sinh": ufunc("sinh"),
+    "cosh": ufunc("cosh"),
     "tanh": ufunc("tanh"),
+    "asinh": ufunc("arcsinh"),
+    "acosh": ufunc("arccosh"),
+    "atanh": ufunc("arctanh"),
+    "erf": special_function("erf"),
+    "erfc": special_function("erfc"),
+    "erfinv": special_function("erfinv"),
+    "lgamma": special_function("gammaln"),
+    "digamma": special_function("digamma"),
     "sigmoid": sigmoid,
     "relu": relu,
     "floor": ufunc("floor"),
     "ceil": ufunc("ceil"),
     "round": ufunc("rint"),
+    "trunc": ufunc("trunc"),
     "isnan": ufunc("isnan"),
     "isfinite": ufunc("isfinite"),
+    "signbit": ufunc("signbit"),
     "logical_not": ufunc("logical_not"),
+    "bitwise_not": ufunc("invert"),
     "cast": cast,
     # element-wise, two operands that broadcast
     "add": ufunc("add"),
@@ -107,6 +127,12 @@ KERNELS: Final[dict[str, KernelFactory]] = {
     "minimum": ufunc("minimum"),
     "floor_divide": divide_integers("floor_divide"),
     "remainder": divide_integers("remainder"),
+    "fmod": divide_integers("fmod"),
+    "atan2": ufunc("arctan2"),
+    "hypot": ufunc("hypot"),
+    "copysign": ufunc("copysign"),
+    "nextafter": ufunc("nextafter"),
+    "zeta": special_function("zeta"),
     "eq": ufunc("equal"),
     "ne": ufunc("not_equal"),
     "lt": ufunc("less"),
@@ -116,6 +142,11 @@ KERNELS: Final[dict[str, KernelFactory]] = {
     "logical_and": ufunc("logical_and"),
     "logical_or": ufunc("logical_or"),
     "logical_xor": ufunc("logical_xor"),
+    "bitwise_and": ufunc("bitwise_and"),
+    "bitwise_or": ufunc("bitwise_or"),
+    "bitwise_xor": ufunc("bitwise_xor"),
+    "left_shift": ufunc("left_shift"),
+    "right_shift": ufunc("right_shift"),
     # element-wise, three operands that broadcast
     "where": where,
     # reductions

@@ -50,9 +50,14 @@ STARTS: list[tuple[int, ...]] = [(1,), (1, 0), (2,), (0,)]
 
 SAMPLES: dict[str, list[Sample]] = {
     **{op: unary(op) for op in ("neg", "abs", "exp", "expm1", "square", "reciprocal", "sin", "cos", "tanh", "sigmoid", "relu")},
-    **{op: unary(op) for op in ("sign", "floor", "ceil", "round")},
-    **{op: unary(op, POSITIVE) for op in ("log", "log1p", "sqrt", "rsqrt")},
-    **{op: binary(op) for op in ("add", "sub", "mul", "div", "maximum", "minimum", "remainder")},
+    **{op: unary(op) for op in ("sign", "floor", "ceil", "round", "trunc")},
+    **{op: unary(op) for op in ("exp2", "tan", "atan", "sinh", "cosh", "asinh", "erf", "erfc", "lgamma", "digamma")},
+    **{op: unary(op, POSITIVE) for op in ("log", "log2", "log10", "log1p", "sqrt", "rsqrt")},
+    **{op: unary(op, A / 3) for op in ("asin", "acos", "atanh", "erfinv")},
+    "acosh": unary("acosh", POSITIVE + 1),
+    **{op: binary(op) for op in ("add", "sub", "mul", "div", "maximum", "minimum", "remainder", "fmod")},
+    **{op: binary(op) for op in ("atan2", "hypot", "copysign")},
+    "zeta": [([POSITIVE], lambda q: emission.apply("zeta", (2.5, q)))],
     "pow": binary("pow", POSITIVE, B, np.abs(ROW)),
     "cast": [([A], lambda x: x.to(gt.float32).to(gt.float64) * 3)],
     "where": [
@@ -94,7 +99,23 @@ SAMPLES: dict[str, list[Sample]] = {
     "follow": [([A], lambda x: emission.apply("follow", (x, gt.zeros(2, 3))))],
 }  # fmt: skip
 CASES = [pytest.param(op, i, id=f"{op}-{i}") for op in SAMPLES for i in range(len(SAMPLES[op]))]
-PIECEWISE = {"sign", "floor", "ceil", "round", "relu", "abs", "max", "min", "maximum", "minimum", "where", "remainder"}
+PIECEWISE = {
+    "sign",
+    "floor",
+    "ceil",
+    "round",
+    "trunc",
+    "fmod",
+    "copysign",
+    "relu",
+    "abs",
+    "max",
+    "min",
+    "maximum",
+    "minimum",
+    "where",
+    "remainder",
+}
 
 
 def weights(shape: tuple[int, ...]) -> np.ndarray[Any, Any]:

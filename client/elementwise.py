@@ -1,0 +1,344 @@
+"""Element-wise functions beyond arithmetic: PyTorch's mathematical and bitwise functions, and what is composed of them.
+
+A function of one operand that is one instruction is a line of a table. How operands meet is `arithmetic.py`'s business,
+activations are in `activations.py`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gt.dtypes import float64, get_default_dtype
+from gt.errors import DTypeError
+from gt.ops import OPS
+
+from . import apply as emission
+from . import arithmetic, creation
+from . import tensor as core
+from .arithmetic import add, binary, cast, div, eq, isnan, logical_and, logical_or, mul, sub, tensor_of, where
+
+if TYPE_CHECKING:
+    from .tensor import Tensor
+
+__all__ = [
+    "acos", "acosh", "addcdiv", "addcmul", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctan2", "arctanh",
+    "asin", "asinh", "atan", "atan2", "atanh", "bitwise_left_shift", "bitwise_right_shift", "clamp_max", "clamp_min",
+    "copysign", "cosh", "deg2rad", "digamma", "erf", "erfc", "erfinv", "exp2", "fix", "float_power", "fmax", "fmin",
+    "fmod", "frac", "heaviside", "hypot", "isneginf", "isposinf", "isreal", "ldexp", "lerp", "lgamma", "log_sigmoid",
+    "logaddexp", "logaddexp2", "logit", "mvlgamma", "nan_to_num", "nextafter", "polygamma", "rad2deg", "sgn", "signbit",
+    "sinc", "sinh", "xlog1py", "xlogy",
+]  # fmt: skip
+
+
+# one operand, one instruction
+
+Function = Callable[[Any], "Tensor"]
+
+
+def _unary(op: str) -> Function:
+    """The function that is this instruction; integers are cast to the default floating dtype first."""
+
+    def function(input: Any) -> Tensor:
+        x = tensor_of(op, input)
+        return emission.apply_one(op, x if x._value.spec.dtype.kind == "f" else cast(x, get_default_dtype()))
+
+    function.__name__ = function.__qualname__ = op
+    function.__doc__ = OPS[op].doc
+    return function
+
+
+exp2: Function = _unary("exp2")
+asin: Function = _unary("asin")
+arcsin: Function = asin
+acos: Function = _unary("acos")
+arccos: Function = acos
+atan: Function = _unary("atan")
+arctan: Function = atan
+sinh: Function = _unary("sinh")
+cosh: Function = _unary("cosh")
+asinh: Function = _unary("asinh")
+arcsinh: Function = asinh
+acosh: Function = _unary("acosh")
+arccosh: Function = acosh
+atanh: Function = _unary("atanh")
+arctanh: Function = atanh
+erf: Function = _unary("erf")
+erfc: Function = _unary("erfc")
+erfinv: Function = _unary("erfinv")
+lgamma: Function = _unary("lgamma")
+digamma: Function = _unary("digamma")
+
+
+def signbit(input: Any) -> Tensor:
+    """Where `input` has a minus sign, −0.0 too."""
+    x = tensor_of("signbit", input)
+    return emission.apply("signbit", (x,)) if x.dtype.kind == "f" else arithmetic.lt(x, 0)
+
+
+# one operand, composed
+
+
+def frac(input: Any) -> Tensor:
+    """What is left of `input` without its integer part, with its sign."""
+    x = tensor_of("frac", input)
+    if x.dtype.kind != "f":
+        raise DTypeError(f"frac takes floating-point numbers, not {x.dtype}")
+    return sub(x, arithmetic.trunc(x))
+
+
+def deg2rad(input: Any) -> Tensor:
+    """Degrees in radians."""
+    return mul(input, math.pi / 180)
+
+
+def rad2deg(input: Any) -> Tensor:
+    """Radians in degrees."""
+    return mul(input, 180 / math.pi)
+
+
+def sinc(input: Any) -> Tensor:
+    """`sin(πx) / (πx)`, and 1 at 0."""
+    x = mul(tensor_of("sinc", input), math.pi)
+    zero = eq(x, 0)
+    safe = where(zero, 1.0, x)
+    return where(zero, 1.0, div(arithmetic.sin(safe), safe))
+
+
+def logit(input: Any, eps: float | None = None) -> Tensor:
+    """`log(x / (1 − x))`, the inverse of the sigmoid; `eps` keeps `x` that far from 0 and 1."""
+    x = arithmetic._floating("logit", input)
+    if eps is not None:
+        x = arithmetic.clamp(x, eps, 1 - eps)
+    return arithmetic.log(div(x, sub(1, x)))
+
+
+def polygamma(n: int, input: Any) -> Tensor:
+    """The n-th derivative of `digamma`."""
+    x = arithmetic._floating("polygamma", input)
+    if n < 0:
+        raise ValueError(f"polygamma: a derivative is the 0th or a later one, not the {n}th")
+    if n == 0:
+        return digamma(x)
+    if n == 1:  # reflected: the series holds for x > 0 alone
+        low = arithmetic.lt(x, 0.5)
+        tail = emission.apply("zeta", (2.0, where(low, sub(1, x), x)))
+        turned = sub(arithmetic.square(div(math.pi, arithmetic.sin(mul(where(low, x, 0.5), math.pi)))), tail)
+        return where(low, turned, tail)
+    factor = float(math.factorial(n)) * (1.0 if n % 2 else -1.0)
+    return mul(emission.apply("zeta", (float(n + 1), x)), factor)
+
+
+def mvlgamma(input: Any, p: int) -> Tensor:
+    """The logarithm of the multivariate gamma function of dimension `p`."""
+    x = arithmetic._floating("mvlgamma", input)
+    if p < 1:
+        raise ValueError(f"mvlgamma: a dimension of at least 1, not {p}")
+    total = lgamma(x)
+    for j in range(1, p):
+        total = add(total, lgamma(sub(x, j / 2)))
+    return add(total, p * (p - 1) / 4 * math.log(math.pi))
+
+
+def log_sigmoid(input: Any) -> Tensor:
+    """`log(1 / (1 + e⁻ˣ))`, without overflow."""
+    x = arithmetic._floating("log_sigmoid", input)
+    return sub(arithmetic.minimum(x, 0.0), arithmetic.log1p(arithmetic.exp(arithmetic.neg(arithmetic.abs(x)))))
+
+
+def isposinf(input: Any) -> Tensor:
+    """Where `input` is +∞."""
+    x = tensor_of("isposinf", input)
+    return eq(x, math.inf) if x.dtype.kind == "f" else creation.full(x.shape, False)
+
+
+def isneginf(input: Any) -> Tensor:
+    """Where `input` is −∞."""
+    x = tensor_of("isneginf", input)
+    return eq(x, -math.inf) if x.dtype.kind == "f" else creation.full(x.shape, False)
+
+
+def isreal(input: Any) -> Tensor:
+    """Where the imaginary part of `input` is 0: everywhere, for what is not complex."""
+    return creation.full(tensor_of("isreal", input).shape, True)
+
+
+def nan_to_num(
+    input: Any, nan: float | None = None, posinf: float | None = None, neginf: float | None = None
+) -> Tensor:
+    """`nan` (0) in place of NaN, and in place of ±∞ the numbers given, or the largest that the dtype has."""
+    x = tensor_of("nan_to_num", input)
+    if x.dtype.kind != "f":
+        return arithmetic.clone(x)
+    largest = float(np.finfo(x.dtype.name).max)
+    out = where(isnan(x), 0.0 if nan is None else float(nan), x)
+    out = where(eq(out, math.inf), largest if posinf is None else float(posinf), out)
+    return where(eq(out, -math.inf), -largest if neginf is None else float(neginf), out)
+
+
+# two operands
+
+
+def _floating_pair(op: str, a: Any, b: Any) -> tuple[Any, Any]:
+    """Two operands that meet in a floating dtype."""
+    first, second = arithmetic._meet_float(op, a, b)
+    return first, second
+
+
+def atan2(input: Any, other: Any) -> Tensor:
+    """The angle of the point (`other`, `input`), from −π to π."""
+    return emission.apply("atan2", _floating_pair("atan2", input, other))
+
+
+def hypot(input: Any, other: Any) -> Tensor:
+    """`√(input² + other²)`, without overflow on the way."""
+    return emission.apply("hypot", _floating_pair("hypot", input, other))
+
+
+def copysign(input: Any, other: Any) -> Tensor:
+    """`|input|` with the sign of `other`."""
+    return emission.apply("copysign", _floating_pair("copysign", input, other))
+
+
+def nextafter(input: Any, other: Any) -> Tensor:
+    """The number next to `input` on the way to `other`."""
+    return binary("nextafter", input, other)
+
+
+def fmod(input: Any, other: Any) -> Tensor:
+    """What is left of `input / other`, with the sign of `input`, as C's fmod."""
+    return binary("fmod", input, other)
+
+
+def _chosen(op: str, input: Any, other: Any) -> Tensor:
+    a, b = arithmetic._meet(op, tensor_of(op, input), tensor_of(op, other))
+    if a.dtype.kind != "f":
+        return binary({"fmax": "maximum", "fmin": "minimum"}[op], a, b)
+    first = logical_or(arithmetic.ge(a, b) if op == "fmax" else arithmetic.le(a, b), isnan(b))
+    return where(first, a, b)
+
+
+def fmax(input: Any, other: Any) -> Tensor:
+    """The larger of each pair; a number wins against NaN."""
+    return _chosen("fmax", input, other)
+
+
+def fmin(input: Any, other: Any) -> Tensor:
+    """The smaller of each pair; a number wins against NaN."""
+    return _chosen("fmin", input, other)
+
+
+def _log_sum(op: str, input: Any, other: Any, power: Any, log: Any) -> Tensor:
+    a, b = _floating_pair(op, tensor_of(op, input), tensor_of(op, other))
+    same = logical_and(eq(a, b), arithmetic.isinf(a))  # of equal infinities the difference is no number
+    apart = sub(where(same, 0.0, a), where(same, 0.0, b))
+    return add(arithmetic.maximum(a, b), log(power(arithmetic.neg(arithmetic.abs(apart)))))
+
+
+def logaddexp(input: Any, other: Any) -> Tensor:
+    """`log(eᵃ + eᵇ)`, without overflow."""
+    return _log_sum("logaddexp", input, other, arithmetic.exp, arithmetic.log1p)
+
+
+def logaddexp2(input: Any, other: Any) -> Tensor:
+    """`log₂(2ᵃ + 2ᵇ)`, without overflow."""
+    return _log_sum("logaddexp2", input, other, exp2, lambda x: div(arithmetic.log1p(x), math.log(2)))
+
+
+def _times_log(op: str, input: Any, other: Any, log: Any, one: float) -> Tensor:
+    """`input · log(other)`, and 0 where `input` is 0 and `log(other)` no number to multiply; log(one) is 0."""
+    pair = _floating_pair(op, input, other)
+    dtype = next(x.dtype for x in pair if isinstance(x, core.Tensor))
+    a, b = (x if isinstance(x, core.Tensor) else creation.full((), x, dtype=dtype) for x in pair)
+    nothing = logical_and(eq(a, 0), logical_or(arithmetic.le(b, one - 1), eq(b, math.inf)))
+    return mul(a, log(where(nothing, one, b)))
+
+
+def xlogy(input: Any, other: Any) -> Tensor:
+    """`input · log(other)`, and 0 where `input` is 0."""
+    return _times_log("xlogy", input, other, arithmetic.log, 1.0)
+
+
+def xlog1py(input: Any, other: Any) -> Tensor:
+    """`input · log(1 + other)`, and 0 where `input` is 0."""
+    return _times_log("xlog1py", input, other, arithmetic.log1p, 0.0)
+
+
+def heaviside(input: Any, values: Any) -> Tensor:
+    """0 below 0, 1 above, and `values` at 0."""
+    x, at = tensor_of("heaviside", input), tensor_of("heaviside", values)
+    if x.dtype is not at.dtype:
+        raise DTypeError(f"heaviside: {x.dtype} and {at.dtype} are not one dtype: cast first")
+    return where(eq(x, 0), at, cast(arithmetic.gt(x, 0), x.dtype))
+
+
+def ldexp(input: Any, other: Any) -> Tensor:
+    """`input · 2^other`."""
+    return mul(input, arithmetic.pow(2.0, tensor_of("ldexp", other)))
+
+
+def float_power(input: Any, exponent: Any) -> Tensor:
+    """`input` to the power `exponent`, in float64."""
+    a, b = (cast(x, float64) if isinstance(x, core.Tensor) else float(x) for x in (input, exponent))
+    return arithmetic.pow(a, b)
+
+
+def _shifted(op: str, input: Any, other: Any) -> Tensor:
+    a, b = arithmetic._meet(op, input, other)
+    dtype = (a if isinstance(a, core.Tensor) else b).dtype
+    if dtype.kind != "i":
+        raise DTypeError(f"bitwise_{op} takes integers, not {dtype}")
+    return emission.apply(op, (a, b))
+
+
+def bitwise_left_shift(input: Any, other: Any) -> Tensor:
+    """`input << other`, for integers."""
+    return _shifted("left_shift", input, other)
+
+
+def bitwise_right_shift(input: Any, other: Any) -> Tensor:
+    """`input >> other`, for integers: the sign stays."""
+    return _shifted("right_shift", input, other)
+
+
+# three operands
+
+
+def lerp(input: Any, end: Any, weight: Any) -> Tensor:
+    """From `input` (weight 0) on the straight line to `end` (weight 1); exact at both."""
+    a, b = arithmetic._meet("lerp", tensor_of("lerp", input), tensor_of("lerp", end))
+    way = sub(b, a)
+    if not isinstance(weight, core.Tensor):
+        near = weight < 0.5
+        return add(a, mul(way, weight)) if near else sub(b, mul(way, 1 - weight))
+    return where(arithmetic.lt(weight, 0.5), add(a, mul(way, weight)), sub(b, mul(way, sub(1, weight))))
+
+
+def addcmul(input: Any, tensor1: Any, tensor2: Any, *, value: float = 1) -> Tensor:
+    """`input + value · tensor1 · tensor2`."""
+    product = mul(tensor1, tensor2)
+    return add(input, product if value == 1 else mul(product, value))
+
+
+def addcdiv(input: Any, tensor1: Any, tensor2: Any, *, value: float = 1) -> Tensor:
+    """`input + value · tensor1 / tensor2`."""
+    quotient = div(tensor1, tensor2)
+    return add(input, quotient if value == 1 else mul(quotient, value))
+
+
+def clamp_min(input: Any, min: Any) -> Tensor:
+    """`input`, and `min` where it is below."""
+    return arithmetic.clamp(input, min)
+
+
+def clamp_max(input: Any, max: Any) -> Tensor:
+    """`input`, and `max` where it is above."""
+    return arithmetic.clamp(input, None, max)
+
+
+sgn: Function = arithmetic.sign
+fix: Function = arithmetic.trunc
+arctan2: Callable[[Any, Any], Tensor] = atan2
