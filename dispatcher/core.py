@@ -22,17 +22,17 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from gt import messages as m
 from gt.errors import ConfigError, DTypeError, GTError, ProtocolError, ShapeError
-from gt.instruction import Plan, Segment, pack_plan, unpack_segment
+from gt.instruction import INPUT, OUTPUT, Plan, Segment, pack_plan, ref, unpack_segment
 from gt.messages import Fault, fault_of
 from gt.options import check_options
 from gt.partition import box, extent
-from gt.placement import Mesh, Replicate, format_layout
+from gt.placement import Layout, Mesh, Replicate, format_layout
 from gt.spec import Spec, pack_spec, unpack_spec
 
 from .auto import decide, undecided
 from .cost import measured_mesh
-from .directory import Cached, Client, Collection, Entry, Job, MeshRecord, Moving, Worker
-from .memory import shortage
+from .directory import Cached, Client, Collection, Entry, Job, Memory, MeshRecord, Moving, Worker
+from .memory import Lot, shortage
 from .migrate import Live, carry, first_few, layout_on, meeting
 from .plan import Planned, Planner
 from .policy import Policy, resolve
@@ -57,6 +57,8 @@ MAX_SEGMENTS: Final = 1 << 14
 """Definitions of one session; a client drops its own long before."""
 MAX_WAITING: Final = 1 << 28
 """Bytes of one client's puts that may wait here, besides one that may be as large as a frame."""
+ROOMY: Final = 8
+"""Tensors by which a session may grow, or by an eighth, before its memory is counted again for plans that are known."""
 SEARCH_AT: Final = 3
 """The run of a plan at which a better one is looked for."""
 SWITCH_AT: Final = 6
@@ -565,7 +567,7 @@ class Core:
             for each in live:
                 entry = client.table[each.tensor]
                 home = replace(entry.home, layout=layout_on(new, old, each.layout), claimed=False)
-                client.table[each.tensor] = entry._replace(mesh=new.number, home=home)
+                client.table[each.tensor] = entry._replace(mesh=new.number, home=home, root=None)
         if moving.left or any(record.pending for record in records):
             return False
         leaving = tuple(worker.identity for worker in records[0].workers if worker.number not in new.members)
@@ -710,6 +712,8 @@ class Core:
         key = (number, homes)
         cached = client.plans.get(key)
         if cached is not None:
+            if len(client.table) > client.roomy:
+                self._ensure_room(client, planner, cached.planned.plan, run)
             if cached.runs < SWITCH_AT and not self._ripens(client, planner, key, cached, run):
                 return None
             client.hits += 1
@@ -724,24 +728,42 @@ class Core:
         except Exception as error:  # noqa: BLE001 — a segment without a plan is an error of its client alone
             self.log("error", f"no plan for a segment of client {client.number}: {type(error).__name__}: {error}")
             raise ProtocolError(f"segment {number} has no plan: {type(error).__name__}: {error}") from None
-        missing = self._shortage(client, planner, planned.plan, run)
-        if missing:
-            raise m.error_of("OutOfMemory", missing)
+        self._ensure_room(client, planner, planned.plan, run)
         cached = client.plans[key] = Cached(homes, planned)
         if len(client.plans) > MAX_PLANS:
             self._drop_plan(client, client.plans.popitem(last=False)[1])
         self._define_plan(client, cached)
         return cached
 
+    def _ensure_room(self, client: Client, planner: Planner, plan: Plan, run: m.Run) -> None:
+        """Refuse a plan that cannot run beside all else; what is known is asked again when more has piled up."""
+        missing = self._shortage(client, planner, plan, run)
+        if missing:
+            raise m.error_of("OutOfMemory", missing)
+        client.roomy = len(client.table) + max(ROOMY, len(client.table) >> 3)
+
     def _shortage(self, client: Client, planner: Planner, plan: Plan, run: m.Run) -> str:
         """Why a plan cannot run beside everything else that its client holds; empty when it can."""
-        gone = {*run.inputs, *run.freed}
-        held = Counter(
-            (entry.spec, entry.home.layout)
-            for number, entry in client.table.items()
-            if number not in gone and entry.fault is None and entry.mesh == plan.mesh
+        freed, dying = {*run.freed}, {run.inputs[position] for position in run.dying}
+        taken: dict[int, tuple[Spec, Layout]] = {}
+        users: Counter[int] = Counter()
+        for number, entry in client.table.items():
+            if number not in freed and entry.fault is None and entry.mesh == plan.mesh:
+                key, memory = _memory(number, entry)
+                taken[key] = memory
+                users[key] += number not in dying
+        own: dict[int, int] = {}
+        for position, number in enumerate(run.inputs):
+            entry = client.table[number]
+            key, memory = _memory(number, entry)
+            if memory == (entry.spec, entry.home.layout):
+                own.setdefault(key, position)
+        held = Counter(memory for key, memory in taken.items() if key not in own)
+        lot = Lot(
+            frozenset(position for key, position in own.items() if not users[key]),
+            frozenset(range(len(run.inputs))) - {*own.values()},
         )
-        return shortage(plan, planner.mesh, planner.known_speeds, held, planner.policy.rule_of)
+        return shortage(plan, planner.mesh, planner.known_speeds, held, lot, planner.policy.rule_of)
 
     def _define_plan(self, client: Client, cached: Cached) -> None:
         """Give a plan a number that the workers know."""
@@ -831,14 +853,35 @@ class Core:
         )
         base, table = run.base, client.table
         for position, home in cached.rehomed:
-            table[run.inputs[position]] = entries[position]._replace(home=home)
+            table[run.inputs[position]] = entries[position]._replace(home=home, root=None)
         for offset, entry in cached.made:
             table[base + offset] = entry
+        if cached.looks:
+            self._share(client, run, cached, entries)
         self._finish(client, run)
         if planned.hindered and (planned.hindered in client.gpipe or len(client.gpipe) < MAX_REASONS):
             client.gpipe[planned.hindered] += 1
         self.counters.runs += 1
         self.counters.instructions += len(planned.plan.instructions)
+
+    def _share(self, client: Client, run: m.Run, cached: Cached, entries: list[Entry]) -> None:
+        """Say of survivors that are views whose memory they look at."""
+        plan, table, space = cached.planned.plan, client.table, len(cached.planned.survivors[0].layout)
+        tensors = {ref(OUTPUT, index): run.base + offset for offset, index in plan.survivors}
+        tensors.update((ref(INPUT, position), tensor) for position, tensor in enumerate(run.inputs))
+        roots: dict[int, Memory] = {}
+        for position, at in cached.looks.items():
+            if at not in roots:
+                entry = entries[at >> 2] if at & 3 == INPUT else table.get(tensors.get(at, -1))
+                if entry is None:  # what it looks at is gone otherwise
+                    roots[at] = Memory(plan.values[at >> 2], plan.layouts[at >> 2][:space])
+                elif entry.root is not None:
+                    roots[at] = entry.root
+                else:
+                    roots[at] = Memory(entry.spec, entry.home.layout)
+                    table[tensors[at]] = entry._replace(root=roots[at])
+            number = run.base + plan.survivors[position][0]
+            table[number] = table[number]._replace(root=roots[at])
 
     def _finish(self, client: Client, run: m.Run) -> None:
         """Forget the tensors that died with a run."""
@@ -1057,6 +1100,13 @@ class Core:
 def _waiting(client: Client) -> int:
     """Bytes of a client's puts that wait to be acted on."""
     return sum(len(message.data) for message in client.queue if isinstance(message, m.Put))
+
+
+def _memory(number: int, entry: Entry) -> tuple[int, tuple[Spec, Layout]]:
+    """Which memory a tensor takes, its own or what it shares with others, and how much."""
+    if entry.root is None:
+        return number, (entry.spec, entry.home.layout)
+    return ~id(entry.root), (entry.root.spec, entry.root.layout)
 
 
 def _dead(run: m.Run) -> list[int]:

@@ -9,18 +9,30 @@ from typing import Any, NamedTuple
 
 from gt.instruction import Segment
 from gt.messages import Fault
-from gt.placement import Mesh
+from gt.placement import Layout, Mesh
 from gt.spec import Spec
 
 from .cost import Speeds
+from .memory import looks_at
 from .plan import Planned, Planner
 from .tables import Home
+
+
+class Memory:
+    """Memory that several tensors look at: that of a tensor, which may be gone otherwise."""
+
+    __slots__ = ("layout", "spec")
+
+    def __init__(self, spec: Spec, layout: Layout) -> None:
+        self.spec = spec
+        self.layout = layout
 
 
 class Entry(NamedTuple):
     """One tensor of one client, or several that are alike: what changes gets another entry.
 
-    `fault` is why it has no value; `landing` the workers that a bulk put has not reached yet.
+    `fault` is why it has no value; `landing` the workers that a bulk put has not reached yet; `root` the memory
+    that it looks at, when it is a view or some view looks at it.
     """
 
     spec: Spec
@@ -28,6 +40,7 @@ class Entry(NamedTuple):
     home: Home
     fault: Fault | None = None
     landing: frozenset[int] = frozenset()
+    root: Memory | None = None
 
 
 class Cached:
@@ -37,7 +50,7 @@ class Cached:
     is computed depends on no clock.
     """
 
-    __slots__ = ("better", "homes", "made", "number", "planned", "rehomed", "runs", "searched")
+    __slots__ = ("better", "homes", "looks", "made", "number", "planned", "rehomed", "runs", "searched")
 
     def __init__(self, homes: tuple[Home, ...], planned: Planned) -> None:
         self.homes = homes
@@ -51,6 +64,8 @@ class Cached:
     def take(self, planned: Planned) -> None:
         """Have this plan from now on."""
         self.planned = planned
+        self.looks = looks_at(planned.plan)
+        """Survivors that are views, by position, and the plan's references to what they look at."""
         values, mesh = planned.plan.values, planned.plan.mesh
         pairs = zip(planned.plan.survivors, planned.survivors, strict=True)
         self.made = [(offset, Entry(values[index], mesh, home)) for (offset, index), home in pairs]
@@ -106,6 +121,8 @@ class Client:
     table: dict[int, Entry] = field(default_factory=dict)
     queue: deque[Any] = field(default_factory=deque)
     plans: OrderedDict[Any, Cached] = field(default_factory=OrderedDict)
+    roomy: int = 0
+    """The number of tensors up to which known plans run without a look at memory."""
     arrived: int = 0
     credited: int = 0
     inflight: deque[tuple[int, int]] = field(default_factory=deque)

@@ -1,8 +1,9 @@
 """The memory that a plan takes: exactly, worker by worker, and at most, in time that does not depend on their number.
 
 A plan that cannot fit is refused before anything of it runs. A value lives from the instruction that makes it to its last
-reader; inputs and survivors are held from the first to the last. A view takes nothing but keeps alive what it looks at.
-Kernels' own temporaries are not counted.
+reader, survivors to the end, and inputs from the beginning to the end, or to their last reader where they die with the run.
+A view takes nothing but keeps alive what it looks at, in one plan and between them. Kernels' own temporaries are not
+counted.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import itertools
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -28,6 +29,18 @@ Sizes = np.ndarray[Any, Any]
 
 Held = Mapping[tuple[Spec, Layout], int]
 """How many tensors of each kind there are."""
+
+
+class Lot(NamedTuple):
+    """What becomes of a run's inputs, by position."""
+
+    dying: frozenset[int] = frozenset()
+    """Those whose memory is free after their last reader."""
+    lent: frozenset[int] = frozenset()
+    """Those that take nothing: they look at memory that is counted elsewhere."""
+
+
+USUAL: Final = Lot()
 
 
 @lru_cache(maxsize=4096)
@@ -57,7 +70,7 @@ def largest_part(value: Spec, layout: Layout, mesh: Mesh) -> int:
     return spec(value.dtype, tuple(shape)).nbytes
 
 
-def shortage(plan: Plan, mesh: Mesh, speeds: Speeds, held: Held, rule_of: Callable[[Tag], str]) -> str:
+def shortage(plan: Plan, mesh: Mesh, speeds: Speeds, held: Held, lot: Lot, rule_of: Callable[[Tag], str]) -> str:
     """Why the plan cannot run where so much is held besides its inputs; empty when it can, as far as is known.
 
     `rule_of` says where the rule for a tag is written.
@@ -66,12 +79,15 @@ def shortage(plan: Plan, mesh: Mesh, speeds: Speeds, held: Held, rule_of: Callab
     whole = sum(count * value.nbytes for (value, _), count in held.items())
     if whole + sum(value.nbytes for value in (*plan.inputs, *plan.values)) * _times(plan) <= capacity:
         return ""  # however it is cut
-    if sum(n * largest_part(value, at, mesh) for (value, at), n in held.items()) + peak_at_most(plan, mesh) <= capacity:
+    if (
+        sum(n * largest_part(value, at, mesh) for (value, at), n in held.items()) + peak_at_most(plan, mesh, lot)
+        <= capacity
+    ):
         return ""
     here = sum(
         (n * local_bytes(value, at, mesh) for (value, at), n in held.items()), np.zeros(len(mesh.members), np.int64)
     )
-    total = here + peak_by_rank(plan, mesh)
+    total = here + peak_by_rank(plan, mesh, lot)
     over = [total[rank] - (device.capacity or sys.maxsize) for rank, device in enumerate(speeds.devices)]
     rank = int(np.argmax(over))
     if over[rank] <= 0:
@@ -87,16 +103,17 @@ def shortage(plan: Plan, mesh: Mesh, speeds: Speeds, held: Held, rule_of: Callab
     )
 
 
-def inputs_by_rank(plan: Plan, mesh: Mesh) -> Sizes:
+def inputs_by_rank(plan: Plan, mesh: Mesh, lot: Lot = USUAL) -> Sizes:
     """For each rank the bytes of its part of the inputs."""
     space = len(mesh.sizes)
     found = np.zeros(len(mesh.members), np.int64)
-    for value, layout in zip(plan.inputs, plan.input_layouts, strict=True):
-        found += local_bytes(value, layout[:space], mesh)
+    for index, (value, layout) in enumerate(zip(plan.inputs, plan.input_layouts, strict=True)):
+        if index not in lot.lent:
+            found += local_bytes(value, layout[:space], mesh)
     return found
 
 
-def peak_by_rank(plan: Plan, mesh: Mesh) -> Sizes:
+def peak_by_rank(plan: Plan, mesh: Mesh, lot: Lot = USUAL) -> Sizes:
     """For each rank the most bytes that it holds at once while it runs the plan, inputs included."""
     times, ranks = _times(plan), len(mesh.members)
     timed = mesh.timed(times)
@@ -104,7 +121,7 @@ def peak_by_rank(plan: Plan, mesh: Mesh) -> Sizes:
     alike: dict[int, list[int]] = {}  # ranks of one stage do the same in the same order: without a pipeline all
     for rank, here in enumerate(places):
         alike.setdefault(here[plan.pipeline.axis] if plan.pipeline else 0, []).append(rank)
-    inputs, peak = inputs_by_rank(plan, mesh), np.empty(ranks, np.int64)
+    inputs, peak = inputs_by_rank(plan, mesh, lot), np.empty(ranks, np.int64)
     for some in alike.values():
 
         def sizes(r: int, some: list[int] = some) -> Sizes:
@@ -112,11 +129,11 @@ def peak_by_rank(plan: Plan, mesh: Mesh) -> Sizes:
             assert isinstance(operand, Spec), "a scalar takes no memory"
             return local_bytes(operand, plan.layout(r), timed).reshape(ranks, times)[some]
 
-        peak[some] = most_held(plan, list(order(plan, places[some[0]])), sizes, inputs[some])
+        peak[some] = most_held(plan, list(order(plan, places[some[0]])), sizes, inputs[some], lot.dying)
     return peak
 
 
-def peak_at_most(plan: Plan, mesh: Mesh) -> int:
+def peak_at_most(plan: Plan, mesh: Mesh, lot: Lot = USUAL) -> int:
     """The bytes that no rank holds more than at once while it runs the plan, inputs included."""
     times = _times(plan)
     timed = mesh.timed(times)
@@ -132,13 +149,17 @@ def peak_at_most(plan: Plan, mesh: Mesh) -> int:
             some = present(along, here[plan.pipeline.axis : plan.pipeline.axis + 1]) if plan.pipeline else True
             return np.full((1, times), largest_part(operand, layout, timed) if some else 0, np.int64)
 
-        inputs = np.array([sum(int(sizes(ref(INPUT, n))[0, 0]) for n in range(len(plan.inputs)))], np.int64)
-        found = max(found, int(most_held(plan, list(order(plan, here)), sizes, inputs)[0]))
+        own = [n for n in range(len(plan.inputs)) if n not in lot.lent]
+        inputs = np.array([sum(int(sizes(ref(INPUT, n))[0, 0]) for n in own)], np.int64)
+        found = max(found, int(most_held(plan, list(order(plan, here)), sizes, inputs, lot.dying)[0]))
     return found
 
 
-def most_held(plan: Plan, items: Sequence[Item], sizes: Callable[[int], Sizes], inputs: Sizes) -> Sizes:
-    """The most bytes that each of some ranks holds at once, all of which do `items`; `inputs` are what they begin with."""
+def most_held(
+    plan: Plan, items: Sequence[Item], sizes: Callable[[int], Sizes], inputs: Sizes, mortal: frozenset[int]
+) -> Sizes:
+    """The most bytes that each of some ranks holds at once, all of which do `items`; `inputs` are what they begin with, of
+    which the `mortal` positions are free after their last reader."""
     root: dict[Item, Item] = {}
     """What each view looks at; by reference and microbatch."""
 
@@ -167,7 +188,7 @@ def most_held(plan: Plan, items: Sequence[Item], sizes: Callable[[int], Sizes], 
     kept = {place(ref(OUTPUT, n), 0) for _, n in (*plan.survivors, *plan.rehomed)}
     dying: dict[int, list[Item]] = {}
     for item, at in last.items():
-        if item[0] & 3 != INPUT and item not in kept:
+        if item not in kept and (item[0] & 3 != INPUT or item[0] >> 2 in mortal):
             dying.setdefault(at, []).append(item)
     live, peak = inputs.copy(), inputs.copy()
     for at, fresh in enumerate(held):
@@ -177,6 +198,27 @@ def most_held(plan: Plan, items: Sequence[Item], sizes: Callable[[int], Sizes], 
         for r, time in dying.get(at, ()):
             live -= sizes(r)[:, time]
     return peak
+
+
+def looks_at(plan: Plan) -> dict[int, int]:
+    """For each survivor that is a view, by position: the plan's reference to the value whose memory it looks at.
+
+    Workers copy what is less than half of that, and so has memory of its own.
+    """
+    root: dict[int, int] = {}
+    for instruction in plan.instructions:
+        if instruction.op in VIEWS:
+            (first, *_) = instruction.inputs
+            root[ref(OUTPUT, instruction.outputs[0])] = root.get(first, first)
+    found = {}
+    for position, (_, index) in enumerate(plan.survivors):
+        at = root.get(ref(OUTPUT, index))
+        if at is not None:
+            whole = plan.operand(at)
+            assert isinstance(whole, Spec), "a view looks at a tensor"
+            if whole.nbytes <= 2 * plan.values[index].nbytes:
+                found[position] = at
+    return found
 
 
 def _times(plan: Plan) -> int:

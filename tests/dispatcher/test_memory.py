@@ -75,9 +75,9 @@ def test_a_host_is_shared_by_workers_without_memory_of_their_own() -> None:
     assert [device.capacity for device in devices_of(facts)] == [50, 50, 70, 90, 0]
 
 
-def connect(memory: int, config: Path) -> Fabric:
+def connect(memory: int, config: Path | None = None) -> Fabric:
     """A session on two workers of so much memory."""
-    fabric = Fabric(2, load(config), facts=[{"kind": "cpu", "host": "one", "memory": memory}] * 2)
+    fabric = Fabric(2, load(config) if config else None, facts=[{"kind": "cpu", "host": "one", "memory": memory}] * 2)
     session = sessions.Session(InprocLink(fabric), "small", keeper=False)
     session.open({"bulk": b""}, CONNECT_TIMEOUT)
     sessions.adopt(session)
@@ -111,3 +111,56 @@ def test_what_cannot_fit_is_refused_by_its_rule_and_the_session_goes_on(tmp_path
     assert gt.zeros(40, 30).numpy().sum() == 0
     gt.synchronize()
     fabric.dispatcher.check()
+
+
+def test_what_dies_with_a_run_is_free_after_its_last_reader() -> None:
+    """A chain holds two values at a time, and so fits where two fit."""
+    fabric = connect(9_000)
+    x = gt.ones(1_000)  # 4,000 bytes
+    gt.synchronize()
+    for _ in range(10):
+        x = x * 2
+    assert x.sum().item() == 1_024_000
+    y = x + 1  # here it does not die
+    gt.synchronize()
+    with pytest.raises(gt.OutOfMemory, match=r"would hold 12,000 bytes"):
+        (y * 2).numpy()
+    assert x.shape == y.shape
+    fabric.dispatcher.check()
+
+
+def test_views_take_nothing_between_plans_either() -> None:
+    """Nor does what is expanded from something that is gone; and what is freed counts no more."""
+    fabric = connect(9_000)
+    x = gt.ones(1_000)
+    gt.synchronize()
+    views = [x.reshape(10, 100), x.reshape(20, 50).T, x[:600]]
+    gt.synchronize()
+    assert (x[:3] + views[0][0, :3] + views[2][:3]).sum().item() == 9
+    del x
+    huge = gt.ones(1).expand(100, 1_000)
+    gt.synchronize()
+    assert (huge[0] + views[0].reshape(1_000)).sum().item() == 2_000
+    with pytest.raises(gt.OutOfMemory, match=r"would hold 16,004 bytes"):  # the views keep all of it
+        (gt.ones(1_000) + gt.ones(1_000).exp()).numpy()
+    del views
+    assert gt.ones(2_000).sum().item() == 2_000
+    fabric.dispatcher.check()
+
+
+def test_what_piles_up_by_one_plan_is_refused_too() -> None:
+    """Not at the very run, but long before there is twice as much as fits."""
+    connect(100_000)
+    kept = [gt.ones(1_000)]
+
+    def grow() -> None:
+        for _ in range(50):
+            kept.append(kept[-1] + 1)
+            gt.synchronize()
+            kept[-1].numpy()
+
+    with pytest.raises(gt.OutOfMemory, match=r"would hold .* bytes of 100,000"):
+        grow()
+    assert 20 < len(kept) < 50
+    del kept[1:]
+    assert (kept[0] + 1).sum().item() == 2_000
