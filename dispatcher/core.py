@@ -32,6 +32,7 @@ from gt.spec import Spec, pack_spec, unpack_spec
 from .auto import decide, undecided
 from .cost import measured_mesh
 from .directory import Cached, Client, Collection, Entry, Job, Memory, MeshRecord, Moving, Worker
+from .lacking import refuse_lacking
 from .memory import Lot, shortage
 from .migrate import Live, carry, first_few, layout_on, meeting
 from .plan import Planned, Planner
@@ -721,6 +722,7 @@ class Core:
             return cached
         segment = client.segments[number]
         assert not isinstance(segment, tuple)
+        refuse_lacking(planner.policy, segment, homes)
         if self._to_decide(client, planner, segment, homes):
             return None
         try:

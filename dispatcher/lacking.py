@@ -1,0 +1,82 @@
+"""Rules that name a dimension which a tensor lacks: refused before the segment that shows it is planned.
+
+A weight must have the dimension that `tensor_parallel` cuts, a tensor that was given to a signal by name the one that
+`shard` cuts. What is only made in a signal may lack it, as masks and losses do, unless it is a matrix or more, and nothing
+of the segment there has it. Weights of one dimension follow others, and scalars are always whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from gt.errors import ConfigError
+from gt.instruction import INPUT, OUTPUT, SCALAR, Instruction, Segment, ref
+from gt.ops import OPS
+from gt.spec import Spec
+
+from .policy import Policy, Wish
+
+if TYPE_CHECKING:
+    from .tables import Home
+
+MAKES: Final = frozenset({"creation", "random"})
+"""Families of ops that make tensors of nothing."""
+
+
+def refuse_lacking(policy: Policy, segment: Segment, homes: Sequence[Home]) -> None:
+    """Raise `ConfigError` for the first rule whose dimension is lacking where it must be."""
+    asked = {
+        number: wishes
+        for number, tag in enumerate(segment.tags)
+        if tag.phase != "backward" and (wishes := _dimensions(policy, tag.signal))
+    }
+    if not asked:
+        return
+    weights = {ref(INPUT, n): segment.inputs[n] for n, home in enumerate(homes) if home.param and not home.claimed}
+    made: dict[str, tuple[Wish, Instruction, Spec]] = {}
+    most: dict[str, int] = {}
+    for instruction in segment.instructions:
+        result, marked = segment.values[instruction.outputs[0]], instruction.op == "tag"
+        if marked and instruction.attributes["param"]:
+            weights[ref(OUTPUT, instruction.outputs[0])] = result
+        for wish in asked.get(instruction.tag, ()):
+            assert wish.dimension is not None, "only such were asked for"
+            read = [_spec(segment, r) for r in instruction.inputs if r & 3 != SCALAR]
+            if wish.strategy == "tensor_parallel":
+                for spec in (weights[r] for r in instruction.inputs if r in weights):
+                    if 2 <= spec.ndim <= wish.dimension:
+                        raise _lacking(segment, instruction, wish, spec, "the weight")
+                continue
+            most[wish.where] = max(most.get(wish.where, 0), *(spec.ndim for spec in (result, *read)))
+            if 0 < result.ndim <= wish.dimension:
+                if marked and not instruction.attributes["param"]:
+                    raise _lacking(segment, instruction, wish, result, "the tensor")
+                if result.ndim > 1 and OPS[instruction.op].family in MAKES:
+                    made.setdefault(wish.where, (wish, instruction, result))
+    for where, (wish, instruction, result) in made.items():
+        if most[where] <= (wish.dimension or 0):
+            raise _lacking(segment, instruction, wish, result, "the tensor")
+
+
+def _dimensions(policy: Policy, path: tuple[str, ...]) -> tuple[Wish, ...]:
+    wishes = policy.wishes(path)
+    return tuple(
+        {
+            wish.where: wish
+            for wish in wishes
+            if wish is not None and wish.dimension is not None and wish.strategy in ("tensor_parallel", "shard")
+        }.values()
+    )
+
+
+def _spec(segment: Segment, r: int) -> Spec:
+    return segment.inputs[r >> 2] if r & 3 == INPUT else segment.values[r >> 2]
+
+
+def _lacking(segment: Segment, instruction: Instruction, wish: Wish, spec: Spec, what: str) -> ConfigError:
+    tag = segment.tags[instruction.tag]
+    return ConfigError(
+        f"{wish.where}: signal {'/'.join(tag.signal)}: {wish.strategy} cuts dimension {wish.dimension}, which {what} {spec} "
+        f"lacks ({tag.site}); allowed: {' or '.join(map(str, range(spec.ndim)))}"
+    )
