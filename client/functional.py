@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from gt.errors import DTypeError, ShapeError
 
 from . import apply as emission
-from . import arithmetic, elementwise, random, reductions
+from . import arithmetic, convolution, elementwise, pooling, random, reductions
 from .arithmetic import (
     abs,
     absolute,
@@ -85,7 +85,9 @@ from .arithmetic import (
     trunc,
     where,
 )  # fmt: skip
+from .convolution import *  # noqa: F403
 from .elementwise import *  # noqa: F403  # its list is part of this module's own
+from .pooling import *  # noqa: F403
 from .reductions import (
     all,
     amax,
@@ -163,7 +165,7 @@ __all__ = [
     "l1_loss", "layer_norm", "leaky_relu", "linear", "matmul", "mm", "mse_loss", "nll_loss", "rms_norm",
     "scaled_dot_product_attention", "silu", "softplus",
 ]  # fmt: skip
-__all__ += elementwise.__all__
+__all__ += convolution.__all__ + elementwise.__all__ + pooling.__all__
 
 
 # products

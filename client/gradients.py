@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from gt.errors import GTError
 
 from . import apply as emission
-from . import arithmetic, creation, elementwise
+from . import arithmetic, convolution, creation, elementwise
 from .autograd import Node, Rule
 
 if TYPE_CHECKING:
@@ -229,6 +229,25 @@ def _matmul(n: Node, g: Tensor) -> Parts:
     return _each(n, lambda: emission.apply("matmul", (g, _turned(n.operand(1)))), right)
 
 
+def _conv(n: Node, g: Tensor) -> Parts:
+    attributes = n.signature.attributes
+    x = convolution.input_gradient(n.shape(0), n.operand(1), g, attributes) if n.needs(0) else None
+    w = convolution.weight_gradient(n.operand(0), n.shape(1), g, attributes) if n.needs(1) else None
+    return x, w
+
+
+def _windows(n: Node, g: Tensor) -> Parts:
+    axes = n.attribute("axes")
+    sizes = tuple(n.shape(0)[axis] for axis in axes)
+    return (emission.apply("overlap_add", (g,), axes, sizes, n.attribute("strides"), n.attribute("dilations")),)
+
+
+def _overlap_add(n: Node, g: Tensor) -> Parts:
+    axes = n.attribute("axes")
+    sizes = n.shape(0)[g.ndim :]
+    return (emission.apply("windows", (g,), axes, sizes, n.attribute("strides"), n.attribute("dilations")),)
+
+
 def _softmax(n: Node, g: Tensor) -> Parts:
     o, axis = n.result(), n.attribute("axis")
     weighted = g * o
@@ -326,6 +345,10 @@ GRADIENTS: Final[dict[str, Rule]] = {
     "segment_sum": Rule(("1",), lambda n, g: (emission.apply("take", (g, n.operand(1)), n.attribute("axis")), None)),
     # linear algebra
     "matmul": Rule(("1", "0"), _matmul),
+    # sliding windows
+    "conv": Rule(("1", "0"), _conv),
+    "windows": Rule(("",), _windows),
+    "overlap_add": Rule(("",), _overlap_add),
     # composite
     "softmax": Rule(("o",), _softmax),
     "log_softmax": Rule(("o",), _log_softmax),

@@ -23,7 +23,7 @@ from gt.placement import Mesh, Partial, Placement, Replicate, Shard
 from gt.spec import Spec
 
 IMPOSSIBLE: Final = float("inf")
-VIEWS: Final = frozenset({"permute", "reshape", "expand", "slice", "tag", "follow"})
+VIEWS: Final = frozenset({"permute", "reshape", "expand", "slice", "windows", "tag", "follow"})
 """Ops whose result is, on a worker, another look at their first operand: they touch and take no memory."""
 
 
@@ -88,8 +88,16 @@ def _matmul_flops(operands: Sequence[Spec | str], result: Spec) -> float:
     return 2.0 * result.size * (a.shape[-1] if isinstance(a, Spec) and a.ndim else 1)
 
 
+def _conv_flops(operands: Sequence[Spec | str], result: Spec) -> float:
+    w = operands[1]
+    return 2.0 * result.size * (math.prod(w.shape[2:]) if isinstance(w, Spec) else 1)
+
+
 #: By family: the flops of what is bound by arithmetic. Everything else is bound by memory.
-FLOPS: Final[Mapping[str, Callable[[Sequence[Spec | str], Spec], float]]] = {"matmul": _matmul_flops}
+FLOPS: Final[Mapping[str, Callable[[Sequence[Spec | str], Spec], float]]] = {
+    "matmul": _matmul_flops,
+    "conv": _conv_flops,
+}
 
 
 def work(op: str, operands: Sequence[Spec | str], results: Sequence[Spec]) -> Work:

@@ -17,11 +17,18 @@ from gt.placement import Layout, Partial, Placement, Shard
 from gt.spec import Spec
 
 MOVING: Final = frozenset(
-    {"reshape", "permute", "expand", "cat", "slice", "update_slice", "gather", "take", "where", "tag", "follow"}
+    {
+        *("reshape", "permute", "expand", "cat", "slice", "update_slice", "windows"),
+        *("gather", "take", "where", "tag", "follow"),
+    }
 )
 """Ops that move numbers and round none: a sum of what they give is what they give of a sum."""
-TREES: Final = frozenset({"sum", "prod", "matmul"})
+TREES: Final = frozenset({"sum", "prod", "matmul", "conv"})
 """Ops that add block by block."""
+
+
+PRODUCTS: Final = {"matmul": ((-2, -1), (-2, -1), (-2, -1)), "conv": ((0, 2), (0, 2), (1, 2))}
+"""Of products the dimensions that are computed in blocks: of the result, and of each operand."""
 
 
 class Case(NamedTuple):
@@ -47,7 +54,7 @@ def keeps_bits(
         return False
     x = case.operands[0]
     assert isinstance(x, Spec), "what is added up is a tensor"
-    return case.op == "matmul" or cut.dim == grid_dimension(x.shape, case.attributes["axes"], case.blocks)
+    return case.op in PRODUCTS or cut.dim == grid_dimension(x.shape, case.attributes["axes"], case.blocks)
 
 
 def keep_bits(case: Case, results: Sequence[Layout], operands: Sequence[Layout]) -> bool:
@@ -56,13 +63,13 @@ def keep_bits(case: Case, results: Sequence[Layout], operands: Sequence[Layout])
         return True
     if any(sum(map(_is_rounded, layout)) > 1 for layout in (*results, *operands)):
         return False
-    if case.op != "matmul":
+    if case.op not in PRODUCTS:
         return True
     specs = [(case.result, results[0]), *zip(case.operands, operands, strict=True)]
     return not any(
-        isinstance(spec, Spec) and _cuts(layout, dim) > 1
-        for spec, layout in specs
-        for dim in (spec.ndim - 2, spec.ndim - 1)  # type: ignore[union-attr]  # a product has tensors only
+        isinstance(spec, Spec) and _cuts(layout, dim % spec.ndim) > 1
+        for (spec, layout), dims in zip(specs, PRODUCTS[case.op], strict=True)
+        for dim in dims
     )
 
 

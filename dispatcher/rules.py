@@ -213,6 +213,21 @@ def _matmul(case: Case) -> Iterable[Row]:
     return _lettered(_all(case.result), [(*lead_a, m, k), (*lead_b, k, n)], _SUM)
 
 
+def _conv(case: Case) -> Iterable[Row]:
+    """ngo… = ngc…, goc…; a cut through c leaves a partial sum, and windows need their dimensions whole."""
+    space: Letters = (None,) * (case.result.ndim - 3)
+    return _lettered((0, 1, 2, *space), [(0, 1, 3, *space), (1, 2, 3, *space)], _SUM)
+
+
+def _windows(case: Case) -> Iterable[Row]:
+    """Windows need their axes whole; every other dimension is a batch."""
+    axes, x = case.attributes["axes"], case.tensor(0)
+    free = _all_but(axes, x if case.op == "windows" else case.result)
+    within: Letters = (None,) * len(axes)
+    pair = ((*free, *within), [free]) if case.op == "windows" else (free, [(*free, *within)])
+    return _lettered(*pair)
+
+
 def _reshape(case: Case) -> Iterable[Row]:
     """From dimension d to dimension e wherever cutting either delimits the same elements for every part."""
     x = case.tensor(0)
@@ -266,6 +281,9 @@ RULES: Final[dict[str, Rule]] = {
     "take": _take,
     "segment_sum": _segment_sum,
     "matmul": _matmul,
+    "conv": _conv,
+    "windows": _windows,
+    "overlap_add": _windows,
     "softmax": _along,
     "tag": _elementwise,
     "follow": _elementwise,
@@ -286,6 +304,8 @@ PASSING: Final[dict[str, Passing]] = {
     "div": (("sum",), ("PR",)),
     "left_shift": (("sum",), ("PR",)),
     "matmul": (("sum",), ("PR", "RP")),
+    "conv": (("sum",), ("PR", "RP")),
+    "windows": (PARTIAL_OPS, ("P",)),
     "scatter_add": (("sum",), ("PRP",)),
     "sum": (("sum",), ("P",)),
     "prod": (("prod",), ("P",)),

@@ -265,6 +265,72 @@ def _matmul(name: str, op: Op, operands: Sequence[Operand], attributes: Attribut
     return (spec(_one_dtype(name, operands), (*batch, a.shape[-2], b.shape[-1])),)
 
 
+def _positive(name: str, attributes: Attributes, count: int, *keys: str) -> None:
+    for key in keys:
+        if len(attributes[key]) != count or any(value < 1 for value in attributes[key]):
+            raise ShapeError(f"{name}: {key} are {count} numbers from 1, not {attributes[key]}")
+
+
+def _conv(name: str, op: Op, operands: Sequence[Operand], attributes: Attributes) -> tuple[Spec, ...]:
+    x, w = _tensors(operands)
+    count = x.ndim - 3
+    if count < 1 or w.ndim != x.ndim or x.shape[1] != w.shape[0] or x.shape[2] != w.shape[2]:
+        raise ShapeError(f"conv: {x.shape} by {w.shape}: not [n, g, c, …] by [g, o, c, …] of the same dimensions")
+    _positive(name, attributes, count, "strides", "spreads", "dilations")
+    pads = attributes["pads"]
+    if len(pads) != 2 * count:
+        raise ShapeError(f"conv: pads are {2 * count} numbers, before and after each dimension, not {pads}")
+    sizes = []
+    for at, (size, kernel) in enumerate(zip(x.shape[3:], w.shape[3:], strict=True)):
+        padded = conv_extent(size, attributes["spreads"][at]) + pads[2 * at] + pads[2 * at + 1]
+        sizes.append(window_count(padded, kernel, attributes["strides"][at], attributes["dilations"][at]))
+        if size < 1 or kernel < 1 or sizes[-1] < 1:
+            raise ShapeError(
+                f"conv: a kernel of size {kernel}, elements {attributes['dilations'][at]} apart, does not fit into "
+                f"size {max(0, padded)} (with padding) at dimension {3 + at}"
+            )
+    return (spec(_one_dtype(name, operands), (x.shape[0], x.shape[1], w.shape[1], *sizes)),)
+
+
+def conv_extent(size: int, spread: int) -> int:
+    """How far `size` elements reach that lie `spread` apart."""
+    return (size - 1) * spread + 1 if size else 0
+
+
+def window_count(size: int, window: int, stride: int, dilation: int) -> int:
+    """How many windows there are along `size` elements; none when not even one fits."""
+    return max(0, (size - conv_extent(window, dilation)) // stride + 1)
+
+
+def _windows(name: str, op: Op, operands: Sequence[Operand], attributes: Attributes) -> tuple[Spec, ...]:
+    (x,), axes, windows = _tensors(operands), attributes["axes"], attributes["sizes"]
+    _check_axes(name, axes, x)
+    _positive(name, attributes, len(axes), "sizes", "strides", "dilations")
+    shape = list(x.shape)
+    for axis, *numbers in zip(axes, windows, attributes["strides"], attributes["dilations"], strict=True):
+        shape[axis] = window_count(x.shape[axis], *numbers)
+        if not shape[axis]:
+            raise ShapeError(f"windows: a window of {numbers[0]} does not fit dimension {axis} of shape {x.shape}")
+    return (spec(x.dtype, (*shape, *windows)),)
+
+
+def _overlap_add(name: str, op: Op, operands: Sequence[Operand], attributes: Attributes) -> tuple[Spec, ...]:
+    (x,), axes, sizes = _tensors(operands), attributes["axes"], attributes["sizes"]
+    _positive(name, attributes, len(axes), "sizes", "strides", "dilations")
+    ndim = x.ndim - len(axes)
+    if any(axis >= ndim for axis in axes):
+        raise ShapeError(f"overlap_add: axes {axes} of windows of shape {x.shape}")
+    shape = list(x.shape[:ndim])
+    for axis, window, *numbers in zip(
+        axes, x.shape[ndim:], sizes, attributes["strides"], attributes["dilations"], strict=True
+    ):
+        size, stride, dilation = numbers
+        if window < 1 or shape[axis] != window_count(size, window, stride, dilation):
+            raise ShapeError(f"overlap_add: windows of shape {x.shape} were not cut from size {size} at axis {axis}")
+        shape[axis] = size
+    return (spec(x.dtype, tuple(shape)),)
+
+
 def _softmax(name: str, op: Op, operands: Sequence[Operand], attributes: Attributes) -> tuple[Spec, ...]:
     (x,) = _tensors(operands)
     _check_axes(name, [attributes["axis"]], x)
@@ -298,6 +364,9 @@ _FAMILIES: Final[dict[str, Callable[[str, Op, Sequence[Operand], Attributes], tu
     "take": _take,
     "segment_sum": _segment_sum,
     "matmul": _matmul,
+    "conv": _conv,
+    "windows": _windows,
+    "overlap_add": _overlap_add,
     "softmax": _softmax,
     "tag": _unary,
     "follow": _follow,

@@ -179,6 +179,30 @@ OPS: Final[dict[str, Op]] = {
     ),
     # linear algebra
     "matmul": Op("matmul", 2, "number", doc="[..., m, k] by [..., k, n], leading dimensions broadcast"),
+    # sliding windows
+    "conv": Op(
+        "conv",
+        2,
+        "float",
+        attributes={"strides": "sizes", "pads": "steps", "spreads": "sizes", "dilations": "sizes"},
+        doc="cross-correlation of x [n, g, c, …] with w [g, o, c, …]: [n, g, o, …]; x's elements lie `spreads` apart and are "
+        "padded (or cropped) by `pads` before and after, w's lie `dilations` apart",
+    ),
+    "windows": Op(
+        "windows",
+        1,
+        attributes={"axes": "axes", "sizes": "sizes", "strides": "sizes", "dilations": "sizes"},
+        linear=True,
+        doc="every window along axes; within the window, one dimension more at the end for each axis",
+    ),
+    "overlap_add": Op(
+        "overlap_add",
+        1,
+        "number",
+        attributes={"axes": "axes", "sizes": "sizes", "strides": "sizes", "dilations": "sizes"},
+        linear=True,
+        doc="windows laid where they were cut from and added, `sizes` long along axes: the gradient of windows",
+    ),
     # composite: one instruction with a written decomposition
     "softmax": Op("softmax", 1, "float", attributes={"axis": "axis"}, doc="e^(x − max) over its sum along axis"),
     "log_softmax": Op("softmax", 1, "float", attributes={"axis": "axis"}, doc="x − max − log Σ e^(x − max) along axis"),

@@ -242,6 +242,39 @@ def matmuls(op: str) -> Iterator[Sample]:
         yield Sample(op, (floats(*a), floats(*b)), edge=True)
 
 
+def convs(op: str) -> Iterator[Sample]:
+    def of(x: tuple[int, ...], w: tuple[int, ...], edge: bool = False, **given: Any) -> Sample:
+        count = len(x) - 3
+        attributes = {
+            "strides": (1,) * count,
+            "pads": (0,) * 2 * count,
+            "spreads": (1,) * count,
+            "dilations": (1,) * count,
+        }
+        return Sample(op, (floats(*x), floats(*w)), {**attributes, **given}, edge)
+
+    yield of((5, 2, 3, 7), (2, 4, 3, 3))
+    yield of((3, 2, 4, 6, 5), (2, 3, 4, 2, 3), strides=(3, 1), pads=(1, 0, -1, 2), dilations=(1, 2), spreads=(2, 1))
+    yield of((1, 1, 2, 3), (1, 1, 2, 3), edge=True)
+    yield of((2, 1, 0, 3), (1, 3, 0, 2), edge=True)
+
+
+def sliding(op: str) -> Iterator[Sample]:
+    for make in MAKERS["any"]:
+        yield Sample(op, (make(5, 7),), {"axes": (1,), "sizes": (3,), "strides": (2,), "dilations": (1,)})
+    yield Sample(op, (floats(6, 4, 7),), {"axes": (0, 2), "sizes": (2, 3), "strides": (1, 2), "dilations": (3, 2)})
+    yield Sample(op, (floats(1, 4),), {"axes": (1,), "sizes": (4,), "strides": (1,), "dilations": (1,)}, edge=True)
+
+
+def overlaps(op: str) -> Iterator[Sample]:
+    for make in MAKERS["number"]:
+        yield Sample(op, (make(5, 3, 3),), {"axes": (1,), "sizes": (7,), "strides": (2,), "dilations": (1,)})
+    yield Sample(
+        op, (floats(3, 4, 2, 2, 3),), {"axes": (0, 2), "sizes": (4, 8), "strides": (1, 3), "dilations": (1, 2)}
+    )
+    yield Sample(op, (floats(1, 1, 4),), {"axes": (1,), "sizes": (4,), "strides": (1,), "dilations": (1,)}, edge=True)
+
+
 def softmaxes(op: str) -> Iterator[Sample]:
     for axis in (0, 1):
         yield Sample(op, (floats(5, 4),), {"axis": axis})
@@ -261,7 +294,7 @@ FAMILIES = {
     "reduction": reductions, "arg": args, "reshape": reshapes, "permute": permutes, "expand": expands, "cat": cats,
     "slice": slices, "update_slice": slices, "gather": gathers, "scatter_add": gathers, "take": takes,
     "segment_sum": segment_sums, "matmul": matmuls,
-    "softmax": softmaxes, "tag": tags, "follow": follows,
+    "conv": convs, "windows": sliding, "overlap_add": overlaps, "softmax": softmaxes, "tag": tags, "follow": follows,
 }  # fmt: skip
 DRAWS = 6
 

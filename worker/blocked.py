@@ -21,6 +21,7 @@ from typing import Any, Final, NamedTuple
 from gt.blocks import Tree, fold, grid, grid_dimension, tree
 
 from .call import Call, Kernel, KernelFactory
+from .convolution import columns
 from .elementwise import same, wide
 from .kernels import KERNELS
 from .reductions import identity, reducer_of
@@ -153,11 +154,13 @@ def _softmax(call: Call) -> Kernel:
 # matrix products
 
 
-def _sides(call: Call, position: int, axis: int) -> Sides:
+def _sides(call: Call, position: int, axis: int, inner: int = 1) -> Sides:
+    """One dimension of a product, of which each index stands for `inner` rows or columns."""
     size = call.span(position, axis)[0]
-    width = max(1, -(-size // call.blocks))
+    width = max(1, -(-size // call.blocks)) * inner
     tiles = -(-width // TILE)
-    return Sides(_stretches(call, position, axis), tiles, -(-width // tiles))
+    stretches = (Stretch(block, first * inner, last * inner) for block, first, last in _stretches(call, position, axis))
+    return Sides(tuple(stretches), tiles, -(-width // tiles))
 
 
 def _filled(xp: Any, x: Any, sides: Sides, axis: int) -> Any:
@@ -208,7 +211,13 @@ def _matmul(call: Call) -> Kernel:
     n = _sides(call, 1, call.tensor(1).ndim - 1)
     if not k.stretches:
         return lambda _a, _b: xp.full(result.shape, -0.0, dtype)
-    branch, work = _tree(call, k.stretches), wide(result.dtype).numpy
+    product = _product(call, m, k, n)
+    return lambda a, b: product(a, b).astype(dtype, copy=False)
+
+
+def _product(call: Call, m: Sides, k: Sides, n: Sides) -> Kernel:
+    """The product of two matrices by tiles, in the dtype that it is added up in."""
+    xp, branch, work = call.xp, _tree(call, k.stretches), wide(call.result.dtype).numpy
     places = {stretch.block: at * k.tiles for at, stretch in enumerate(k.stretches)}
 
     def kernel(a: Any, b: Any) -> Any:
@@ -223,7 +232,30 @@ def _matmul(call: Call) -> Kernel:
             return total
 
         out = fold(branch, block, lambda x, y: xp.add(x, y, out=x))
-        return _untiled(xp, out, m, n).astype(dtype, copy=False)
+        return _untiled(xp, out, m, n)
+
+    return kernel
+
+
+def _conv(call: Call) -> Kernel:
+    """A product of w [g, o, c·size] with the windows [g, c·size, n·count], tile by tile."""
+    xp, result, dtype = call.xp, call.result, call.result.dtype.numpy
+    if result.size == 0 or call.span(0, 2)[0] == 0:
+        return KERNELS[call.op](call)
+    windows, sizes, counts = columns(call)
+    inner, outer, made = math.prod(sizes), math.prod(counts), call.tensor(1).shape[1]
+    m, k, n = _sides(call, 1, 1), _sides(call, 0, 2, inner), _sides(call, 0, 0, outer)
+    if not k.stretches:
+        return lambda _x, _w: xp.full(result.shape, -0.0, dtype)
+    product = _product(call, m, k, n)
+    examples, groups, channels = call.tensor(0).shape[:3]
+    order = (*range(1, 3 + len(sizes)), 0, *range(3 + len(sizes), 3 + 2 * len(sizes)))
+
+    def kernel(x: Any, w: Any) -> Any:
+        right = windows(x).transpose(order).reshape(groups, channels * inner, examples * outer)
+        out = product(w.reshape(groups, made, channels * inner), right)
+        turned = out.reshape(groups, made, examples, outer).transpose(2, 0, 1, 3)
+        return turned.reshape(result.shape).astype(dtype, copy=False)
 
     return kernel
 
@@ -237,5 +269,6 @@ BLOCKED: Final[dict[str, KernelFactory]] = {
     "softmax": _softmax,
     "log_softmax": _softmax,
     "matmul": _matmul,
+    "conv": _conv,
 }
 """The kernels of a deterministic session: all that round more than once for an element have one of their own."""

@@ -3,8 +3,8 @@
 A factory is called once, when a plan is compiled, and looks at everything that is known then; the kernel that it
 returns is all that is left on the hot path. Kernels never change their operands. They return arrays of exactly the
 local result's shape and dtype (or, without dimensions, NumPy's scalars), perhaps views of an operand. Scalars of Python
-are weakly typed, as in NumPy 2. Anything that is more than a few lines has a room of its own: `elementwise.py`,
-`reductions.py`, `indexing.py`, `philox.py`.
+are weakly typed, as in NumPy 2. Anything that is more than a few lines has a room of its own: `convolution.py`,
+`elementwise.py`, `reductions.py`, `indexing.py`, `philox.py`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import numpy as np
 from gt.dtypes import float16, float32
 
 from .call import Call, Kernel, KernelFactory
+from .convolution import conv, overlap_add, windows
 from .elementwise import cast, divide_integers, power, relu, rsqrt, same, sigmoid, special_function, ufunc, where
 from .indexing import gather, scatter_add, segment_sum, slice_, take, update_slice
 from .philox import normal, uniform
@@ -172,6 +173,10 @@ KERNELS: Final[dict[str, KernelFactory]] = {
     "segment_sum": segment_sum,
     # linear algebra
     "matmul": _matmul,
+    # sliding windows
+    "conv": conv,
+    "windows": windows,
+    "overlap_add": overlap_add,
     # composite
     "softmax": softmax,
     "log_softmax": softmax,

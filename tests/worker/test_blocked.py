@@ -33,7 +33,7 @@ def blocked(name: str, *operands: Any, xp: Any = np, blocks: int = 8, **attribut
 
 def test_only_what_rounds_has_a_kernel_of_its_own() -> None:
     own = {name for name in OPS if BLOCKED[name] is not KERNELS[name]}
-    assert own == {"sum", "prod", "max", "min", "softmax", "log_softmax", "matmul"}
+    assert own == {"sum", "prod", "max", "min", "softmax", "log_softmax", "matmul", "conv"}
 
 
 @few
