@@ -1,9 +1,9 @@
-"""The price of `deterministic: true`: what takes how much longer when it is computed in blocks, in one run: `make bench`.
+"""The price of `deterministic: true`, and of checks at run time: what takes how much longer, in one run: `make bench`.
 
     python benchmarks/deterministic.py [--rounds 7] [--workers 1,2] [--only product,step,...] [--json FILE]
 
 One session on local workers is given the two configs in turns, and each work is done once, uncounted, under either before
-its time is taken. Figures are medians of the rounds. Nothing here passes or fails.
+its time is taken. Figures are medians of the rounds, of checks means. Nothing here passes or fails.
 """
 
 from __future__ import annotations
@@ -105,6 +105,9 @@ def transformer() -> Work:
     return work
 
 
+SHARES = (0.0, 0.01, 1.0)
+CHECKED = ("step", "transformer")
+
 WORKS: dict[str, Callable[[], Work]] = {
     "product": product, "thin_product": thin_product, "total": total, "softmax": softmax, "lookup": lookup,
     "step": step, "transformer": transformer,
@@ -136,6 +139,25 @@ def measure(name: str, rounds: int) -> dict[str, float]:
     return {config: statistics.median(found) for config, found in times.items()}
 
 
+def measure_checks(name: str, rounds: int) -> dict[float, float]:
+    """Mean seconds of one work under the ordinary config, by the share of instructions that are checked.
+
+    Means, for what is checked differs from time to time.
+    """
+    gt.load_config(CONFIGS["ordinary"])
+    with gt.signal.context("net"):
+        work = WORKS[name]()
+    times: dict[float, list[float]] = {share: [] for share in SHARES}
+    for turn in range(-5, 5 * rounds):  # some make most variants of each plan
+        for share, found in times.items():
+            gt.config.set({"verify": share})
+            took = done(work)
+            if turn >= 0:
+                found.append(took)
+    gt.config.set({"verify": 0.0})
+    return {share: statistics.mean(found) for share, found in times.items()}
+
+
 def main() -> None:
     """Run the benchmark and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -154,6 +176,12 @@ def main() -> None:
             what = f"{workers} worker{'s' * (workers > 1)}  {str(WORKS[name].__doc__).rstrip('.'):90}"
             times = "  ".join(f"{config} {value * 1e3:8.2f} ms" for config, value in seconds.items())
             print(f"{what}  {times}  deterministic / ordinary = {price:.2f}", flush=True)
+        for name in [name for name in CHECKED if workers > 1 and name in options.only.split(",")]:
+            checked = measure_checks(name, options.rounds)
+            rows.append({"workers": workers, "work": name, "checked": checked})
+            prices = (f"verify {share:g} = {value / checked[0.0]:.2f}" for share, value in checked.items() if share)
+            what = f"{workers} workers  {str(WORKS[name].__doc__).rstrip('.'):90}"
+            print(f"{what}  ordinary {checked[0.0] * 1e3:8.2f} ms  {'  '.join(prices)} of it", flush=True)
         gt.disconnect()
     if options.json:
         Path(options.json).write_text(json.dumps(rows, indent=1), "utf-8")

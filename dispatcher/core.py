@@ -38,6 +38,7 @@ from .migrate import Live, carry, first_few, layout_on, meeting
 from .plan import Planned, Planner
 from .policy import Policy, resolve
 from .tables import Home
+from .verify import sampled, verified
 
 if TYPE_CHECKING:
     from gt.config import Config
@@ -685,6 +686,8 @@ class Core:
         cached = self._plan(client, planner, message, entries)
         if cached is None:
             return False
+        if client.verify:
+            cached = self._verified(client, planner, message.segment, cached)
         self._issue(client, message, cached, entries)
         return True
 
@@ -731,7 +734,27 @@ class Core:
             self.log("error", f"no plan for a segment of client {client.number}: {type(error).__name__}: {error}")
             raise ProtocolError(f"segment {number} has no plan: {type(error).__name__}: {error}") from None
         self._ensure_room(client, planner, planned.plan, run)
-        cached = client.plans[key] = Cached(homes, planned)
+        return self._remember(client, key, Cached(homes, planned))
+
+    def _verified(self, client: Client, planner: Planner, number: int, cached: Cached) -> Cached:
+        """The plan of a segment, or as often as the session wants a variant of it that checks some instructions."""
+        sample = sampled(client.verify, client.runs)
+        client.runs += 1
+        if sample is None:
+            return cached
+        key = (number, cached.number, sample)
+        found = client.plans.get(key)
+        if found is not None:
+            client.plans.move_to_end(key)
+            return found
+        plan = verified(cached.planned.plan, planner.mesh, sample)
+        if plan is cached.planned.plan:
+            return cached
+        return self._remember(client, key, Cached(cached.homes, cached.planned._replace(plan=plan)))
+
+    def _remember(self, client: Client, key: Any, cached: Cached) -> Cached:
+        """Keep a plan in the session's cache, and tell the workers."""
+        client.plans[key] = cached
         if len(client.plans) > MAX_PLANS:
             self._drop_plan(client, client.plans.popitem(last=False)[1])
         self._define_plan(client, cached)

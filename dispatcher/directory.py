@@ -115,6 +115,8 @@ class Client:
     moving: Moving | None = None
     verify: float = 0.0
     """The share of instructions that are computed again, gathered, and compared."""
+    runs: int = 0
+    """How many there were since then, by which those that check are drawn."""
     progress: bool = False
     fault: Fault | None = None
     segments: dict[int, Segment | Fault] = field(default_factory=dict)

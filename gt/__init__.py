@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from .errors import ProtocolError as ProtocolError
     from .errors import SessionError as SessionError
     from .errors import ShapeError as ShapeError
+    from .errors import VerificationError as VerificationError
     from .errors import WorkerError as WorkerError
     from .errors import WorkerLost as WorkerLost
     from .explaining import explain as explain
@@ -67,7 +68,7 @@ _HOMES: Final[dict[str, tuple[str, ...]]] = {
     ),
     ".errors": (
         "GTError", "ShapeError", "DTypeError", "ConfigError", "ProtocolError", "ConnectionFailed", "SessionError",
-        "WorkerError", "WorkerLost", "OutOfMemory", "IndexOutOfRange",
+        "WorkerError", "WorkerLost", "OutOfMemory", "IndexOutOfRange", "VerificationError",
     ),
     ".session": (
         "connect", "init", "disconnect", "load_config", "register_config", "stats", "synchronize", "flush",

@@ -571,7 +571,8 @@ def _meant(word: str, words: Iterable[str]) -> str:
 def set(values: Mapping[str, Any]) -> None:  # read as gt.config.set(...)
     """Set run-time options, in the running session and in those to come. Raises `ConfigError` for what is not allowed.
 
-    `verify`: the share of instructions, from 0 to 1, that are computed again, gathered, and compared.
+    `verify`: the share of instructions, from 0 to 1, that are computed again, gathered, and compared. What differs raises
+    `gt.errors.VerificationError` at the next fetch that depends on it.
     `progress`: whether long work shows how far it has come.
     """
     options.choose(values)

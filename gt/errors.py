@@ -47,6 +47,10 @@ class IndexOutOfRange(WorkerError, IndexError):
     """An index tensor held an index that is out of range; found on a worker, on every backend."""
 
 
+class VerificationError(WorkerError):
+    """An instruction that was computed again, gathered, gave something else than sharded (`gt.config.set({"verify": …})`)."""
+
+
 #: What may cross the wire as an error's kind, and the class it is raised as.
 KINDS: dict[str, type[GTError]] = {
     "ShapeError": ShapeError,
@@ -58,4 +62,5 @@ KINDS: dict[str, type[GTError]] = {
     "WorkerLost": WorkerLost,
     "OutOfMemory": OutOfMemory,
     "IndexOutOfRange": IndexOutOfRange,
+    "VerificationError": VerificationError,
 }

@@ -28,7 +28,9 @@ SCALAR: Final = 2
 
 MAX_INSTRUCTIONS: Final = 1 << 15
 MOVE: Final = "move"
-"""The one op that only plans have: the same value in another layout."""
+"""An op that only plans have: the same value in another layout."""
+VERIFY: Final = "verify"
+"""The other one: its operands are the same value, computed in two ways; `of` is the output whose value that is."""
 
 
 def ref(kind: int, index: int) -> int:
@@ -368,6 +370,12 @@ def unpack_plan(data: bytes) -> Plan:
                 assert isinstance(source, Spec), "a move has one tensor"
                 reader.add(op, inputs, {}, tag, (source,))
                 layouts.append(parse_layout(raw["to"]))
+            elif op == VERIFY:
+                found, of = operands[0], int(raw["of"])
+                if not isinstance(found, Spec) or len(operands) not in (2, 3) or not 0 <= of < len(reader.values):
+                    raise ProtocolError("a verify compares two tensors, or three, that are some output's value")
+                reader.add(op, inputs, {"of": of}, tag, (found,))
+                layouts.extend(parse_layout(text) for text in placed)
             else:
                 attributes = check_attributes(_known(op), raw)
                 reader.add(op, inputs, attributes, tag, infer(op, operands, attributes))

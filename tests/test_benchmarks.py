@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 
-PLANNER = Path(__file__).parent.parent / "benchmarks" / "planner.py"
+import gt
+
+BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 
 
 @pytest.fixture(scope="module")
 def planner() -> dict[str, Any]:
-    return runpy.run_path(str(PLANNER), run_name="planner")
+    return runpy.run_path(str(BENCHMARKS / "planner.py"), run_name="planner")
 
 
 def test_planning_is_measured_for_each_figure_and_mesh(planner: dict[str, Any]) -> None:
@@ -41,3 +43,13 @@ def test_hot_runs_hit_the_cache_and_leave_nothing_behind(planner: dict[str, Any]
     assert client.hits == hits + 2 * planner["BATCH"]
     assert len(client.table) == tensors
     case.shadow.core.check()
+
+
+def test_the_price_of_being_deterministic_is_measured_in_turns_and_of_checks_too() -> None:
+    price = runpy.run_path(str(BENCHMARKS / "deterministic.py"), run_name="deterministic")
+    assert set(price["CHECKED"]) <= set(price["WORKS"])
+    gt.connect("inproc", workers=2, config=price["CONFIGS"]["ordinary"])
+    assert all(seconds > 0 for seconds in price["measure"]("total", 1).values())
+    checked = price["measure_checks"]("softmax", 1)
+    assert checked.keys() == {0.0, 0.01, 1.0}
+    assert min(checked.values()) > 0

@@ -19,7 +19,7 @@ import numpy as np
 
 from gt import messages as m
 from gt.bulk import GET, Key
-from gt.errors import GTError, ProtocolError
+from gt.errors import GTError, ProtocolError, VerificationError
 from gt.instruction import unpack_plan
 from gt.messages import Fault, fault_of
 from gt.partition import box
@@ -143,6 +143,8 @@ class Running:
     exchange: Exchange | None = None
     since: float = 0.0
     poisoned: bool = False
+    refuted: Poison | None = None
+    """What stands for all that comes out of it, when a check found a mistake."""
 
 
 class Core:
@@ -397,6 +399,8 @@ class Core:
         fault = (kind, f"{text}\n  in {describe(running.program, step.instruction)}")
         running.slots[step.writes] = Poison(fault)
         running.poisoned = True
+        if isinstance(error, VerificationError):
+            running.refuted = running.refuted or Poison(fault)
         self.out.append(ToDispatcher(m.Poisoned(running.order, running.client, *fault)))
 
     def _run_poisoned(self, running: Running, start: int) -> None:
@@ -418,7 +422,7 @@ class Core:
         program, slots = running.program, running.slots
         store = self.stores.setdefault(running.client, {})
         for offset, slot in program.survivors:
-            store[running.base + offset] = self._kept(slots[slot])
+            store[running.base + offset] = running.refuted or self._kept(slots[slot])
         for position, slot in program.rehomed:
             if running.inputs[position] in store:
                 store[running.inputs[position]] = self._kept(slots[slot])

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from gt.instruction import INPUT, MOVE, OUTPUT, SCALAR, Instruction, Plan, print_instruction, ref
+from gt.instruction import INPUT, MOVE, OUTPUT, SCALAR, VERIFY, Instruction, Plan, print_instruction, ref
 from gt.partition import Box, box, extent, receives, relative
 from gt.placement import Mesh, Partial
 from gt.schedule import order, repeats
@@ -22,6 +22,7 @@ from .blocked import BLOCKED
 from .call import Call, Part
 from .exchange import Move, compile_move, local, reducer
 from .kernels import KERNELS
+from .verify import comparison
 
 Slots = list[Any]
 Action = Callable[[Slots], None]
@@ -107,7 +108,9 @@ class _Compiler:
         for at, time in order(plan, self.space.coordinates(self.rank)):
             instruction = plan.instructions[at]
             rank = self.rank * self.times + time
-            if instruction.op != MOVE:
+            if instruction.op == VERIFY:
+                drafted += self.verify(instruction, rank, time)
+            elif instruction.op != MOVE:
                 drafted += self.step(instruction, rank, time)
             elif self.in_time(instruction):
                 drafted += self.gather(instruction, time)
@@ -198,6 +201,17 @@ class _Compiler:
             return []
         xp = self.backend.xp
         return [_Drafted(lambda held: local(move, held, xp), (reads,), (reads,), writes, instruction)]
+
+    def verify(self, instruction: Instruction, rank: int, time: int) -> list[_Drafted | Move]:
+        """A comparison, at the one worker that has what is compared."""
+        output = ref(OUTPUT, instruction.outputs[0])
+        part = self.part(output, rank)
+        if part is None:
+            return []
+        xp, dtype = self.backend.xp, self.plan.values[output >> 2].dtype
+        kernel = comparison(xp, dtype, extent(part), exact=bool(self.plan.blocks))
+        reads = tuple(self.slot(r, time) for r in instruction.inputs)
+        return [_Drafted(kernel, reads, reads, self.slot(output, time), instruction)]
 
     def in_time(self, instruction: Instruction) -> bool:
         """Whether a move is one along the axis in time: within a worker, between microbatches."""
@@ -308,7 +322,10 @@ def _failing(error: Exception) -> Callable[..., Any]:
 
 
 def describe(program: Program, instruction: Instruction) -> str:
-    """The failing instruction in the one printed form, with the user's line and signal."""
+    """The failing instruction, or what a failing check was of, in the one printed form, with the user's line and signal."""
+    if instruction.op == VERIFY:
+        of = instruction.attributes["of"]
+        instruction = next(each for each in program.plan.instructions if of in each.outputs)
     tag = program.plan.tags[instruction.tag]
     operands = ", ".join(str(program.plan.operand(r)) for r in instruction.inputs)
     layout = program.plan.layout if len(program.mesh.members) > 1 else None
