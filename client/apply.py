@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 MAX_SIGNATURES: Final = 1 << 14
 """Signatures kept; beyond that all are forgotten and found again, so ever-new shapes cannot fill the memory."""
 
-_KINDS: Final[dict[type, str]] = {bool: "b", int: "i", float: "f"}
+_KINDS: Final[dict[type, str]] = {bool: "b", int: "i", float: "f", complex: "c"}
 
 
 class Context:
@@ -128,7 +128,7 @@ def site_of(frame: FrameType) -> str:
 
 
 def apply(op: str, operands: tuple[Any, ...], *attributes: Any) -> Tensor:
-    """Emit one instruction and return its result. `operands` are tensors and Python scalars (bool, int, float).
+    """Emit one instruction and return its result. `operands` are tensors and Python scalars (bool, int, float, complex).
 
     `attributes` come in the order in which `gt/ops.py` declares them. Raises `ShapeError` or `DTypeError` at once.
     """
@@ -251,7 +251,7 @@ def _sign(
         signature = Signature(op, attributes, operands, results, Tag(context.signal, context.phase, site or ""))
         if context.signal:
             session.current().mention_slips(context.signal)
-        if results[0].dtype.kind == "f":
+        if results[0].dtype.kind in "fc":
             signature.differentiable = GRADIENTS.get(op)
     if len(_signatures) >= MAX_SIGNATURES:
         for table in (_signatures, _direct, _by_line, _codes):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from gt.dtypes import DType, as_dtype, bool_, check_scalar_fits, get_default_dtype, result_type
+from gt.dtypes import DType, as_dtype, bool_, get_default_dtype, result_type, scalar_of
 from gt.errors import DTypeError
 
 from . import apply as emission
@@ -22,15 +22,14 @@ from . import tensor as core
 if TYPE_CHECKING:
     from .tensor import Tensor
 
-_PYTHON: Final = (bool, int, float)
-_COERCE: Final[dict[str, type]] = {"b": bool, "i": int, "f": float}
+_PYTHON: Final[tuple[type[Any], ...]] = (bool, int, float, complex)
 
 
 # how operands meet
 
 
 def plain(op: str, value: Any) -> Any:
-    """An operand as a tensor or a Python bool, int or float. Raises `DTypeError` for anything else."""
+    """An operand as a tensor or a Python bool, int, float or complex. Raises `DTypeError` for anything else."""
     if isinstance(value, core.Tensor) or type(value) in _PYTHON:
         return value
     if isinstance(value, np.generic):
@@ -64,8 +63,7 @@ def convert(op: str, operand: Any, dtype: DType) -> Any:
     """A tensor cast to `dtype`; a Python scalar as a number of its kind."""
     if isinstance(operand, core.Tensor):
         return cast(operand, dtype)
-    check_scalar_fits(operand, dtype, op)
-    return _COERCE[dtype.kind](operand)
+    return scalar_of(operand, dtype, op)
 
 
 def _meet(op: str, *operands: Any) -> tuple[Any, ...]:
@@ -77,7 +75,7 @@ def _meet(op: str, *operands: Any) -> tuple[Any, ...]:
 def _meet_float(op: str, *operands: Any) -> tuple[Any, ...]:
     known = [plain(op, operand) for operand in operands]
     dtype = dtype_of(op, known)
-    if dtype.kind != "f":
+    if dtype.kind in "bi":
         dtype = get_default_dtype()
     return tuple([convert(op, operand, dtype) for operand in known])
 
@@ -96,7 +94,7 @@ def binary(op: str, a: Any, b: Any) -> Tensor:
 
 def _floating(op: str, x: Any) -> Tensor:
     x = tensor_of(op, x)
-    return x if x._value.spec.dtype.kind == "f" else cast(x, get_default_dtype())
+    return x if x._value.spec.dtype.kind in "fc" else cast(x, get_default_dtype())
 
 
 def _float_unary(op: str, x: Any) -> Tensor:
@@ -152,7 +150,7 @@ def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> Tensor:
         return add(below, logical_and(lt(below, 0), ne(mul(below, b), a)))
     if rounding_mode is not None:
         raise ValueError(f"div: rounding_mode is None, 'floor' or 'trunc', not {rounding_mode!r}")
-    if isinstance(input, core.Tensor) and input._value.spec.dtype.kind == "f":
+    if isinstance(input, core.Tensor) and input._value.spec.dtype.kind in "fc":
         return binary("div", input, other)
     return emission.apply("div", _meet_float("div", input, other))
 
@@ -284,7 +282,7 @@ def bitwise_xor(input: Any, other: Any) -> Tensor:
 def bitwise_not(input: Any) -> Tensor:
     """`~input`, for booleans and integers."""
     x = tensor_of("bitwise_not", input)
-    if x.dtype.kind == "f":
+    if x.dtype.kind in "fc":
         raise DTypeError(f"bitwise_not takes booleans or integers, not {x.dtype}")
     return emission.apply_one("logical_not" if x.dtype is bool_ else "bitwise_not", x)
 
@@ -429,7 +427,7 @@ def sigmoid(input: Any) -> Tensor:
 
 def _rounding(op: str, input: Any) -> Tensor:
     x = tensor_of(op, input)
-    return emission.apply(op, (x,)) if x.dtype.kind == "f" else clone(x)
+    return clone(x) if x.dtype.kind == "i" else emission.apply(op, (x,))
 
 
 def floor(input: Any) -> Tensor:
@@ -455,19 +453,19 @@ def trunc(input: Any) -> Tensor:
 def isnan(input: Any) -> Tensor:
     """Where `input` is NaN."""
     x = tensor_of("isnan", input)
-    return emission.apply("isnan", (x,)) if x.dtype.kind == "f" else creation.full(x.shape, False)
+    return emission.apply("isnan", (x,)) if x.dtype.kind in "fc" else creation.full(x.shape, False)
 
 
 def isfinite(input: Any) -> Tensor:
     """Where `input` is neither infinite nor NaN."""
     x = tensor_of("isfinite", input)
-    return emission.apply("isfinite", (x,)) if x.dtype.kind == "f" else creation.full(x.shape, True)
+    return emission.apply("isfinite", (x,)) if x.dtype.kind in "fc" else creation.full(x.shape, True)
 
 
 def isinf(input: Any) -> Tensor:
     """Where `input` is infinite."""
     x = tensor_of("isinf", input)
-    return eq(abs(x), math.inf) if x.dtype.kind == "f" else creation.full(x.shape, False)
+    return eq(abs(x), math.inf) if x.dtype.kind in "fc" else creation.full(x.shape, False)
 
 
 def isclose(input: Any, other: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Tensor:

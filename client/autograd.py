@@ -209,6 +209,10 @@ def _seed(tensor: Tensor, gradient: Tensor | None) -> Tensor:
             raise ShapeError(
                 f"backward: a gradient is needed for a tensor of shape {tensor.shape}; only one element goes without"
             )
+        if tensor.dtype.kind == "c":
+            raise DTypeError(
+                f"backward: a gradient is needed for a tensor of {tensor.dtype}; only a real number goes without"
+            )
         with emission.with_changes(phase="backward", grad=False):
             return emission.apply("full", (1.0,), tensor.shape, tensor.dtype)
     if gradient.shape != tensor.shape:

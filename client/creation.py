@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from gt.dtypes import ALL, DType, as_dtype, bool_, check_scalar_fits, get_default_dtype, int64, scalar_kind
+from gt.dtypes import ALL, DType, as_dtype, get_default_dtype, int64, scalar_dtype, scalar_kind, scalar_of
 from gt.errors import DTypeError, ShapeError
 from gt.spec import MAX_DIMENSIONS, MAX_ELEMENTS
 
@@ -61,21 +61,28 @@ def _is_plain(data: Any) -> bool:
     return not hasattr(data, "dtype")
 
 
+def _converted(array: np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, Any]:
+    """`array` in another dtype; of complex numbers all others keep the real parts (booleans: whether it is not 0)."""
+    if np.iscomplexobj(array) and dtype.kind in "if":
+        array = array.real
+    return array.astype(dtype.numpy, copy=False)
+
+
 def tensor(data: Any, *, dtype: Any = None, requires_grad: bool = False, device: Any = None) -> Tensor:
     """A copy of a number, lists, an array or a tensor. Python floats get the default dtype, arrays keep theirs."""
     wanted = None if dtype is None else as_dtype(dtype)
     if isinstance(data, core.Tensor):
         return finished(arithmetic.cast(core.Tensor(data._current()), wanted or data.dtype), requires_grad)
-    if type(data) in (bool, int, float):
+    if type(data) in (bool, int, float, complex):
         return full((), data, dtype=wanted, requires_grad=requires_grad)
     try:
         array = np.asarray(data)
     except ValueError as error:
         raise ShapeError(f"tensor: nested lists of unequal lengths: {error}") from None
-    if wanted is None and array.dtype == np.float64 and _is_plain(data):
-        wanted = get_default_dtype()
+    if wanted is None and array.dtype.kind in "fc" and _is_plain(data):
+        wanted = get_default_dtype() if array.dtype.kind == "f" else get_default_dtype().to_complex()
     if wanted is not None:
-        array = array.astype(wanted.numpy, copy=False)
+        array = _converted(array, wanted)
     return finished(put(array), requires_grad)
 
 
@@ -97,12 +104,8 @@ def from_numpy(array: Any) -> Tensor:
 
 
 def _filled(name: str, shape: tuple[int, ...], value: Any, dtype: DType, requires_grad: bool) -> Tensor:
-    kind = scalar_kind(value)
-    if dtype.kind == "i" and kind == "f" and not math.isfinite(value):
-        raise DTypeError(f"{name}: {value} does not fit {dtype}")
-    number = bool(value) if dtype.kind == "b" else int(value) if dtype.kind == "i" else float(value)
-    check_scalar_fits(number, dtype, name)
-    return finished(emission.apply("full", (number,), shape, dtype), requires_grad)
+    scalar_kind(value)
+    return finished(emission.apply("full", (scalar_of(value, dtype, name),), shape, dtype), requires_grad)
 
 
 def full(size: Any, fill_value: Any, *, dtype: Any = None, requires_grad: bool = False, device: Any = None) -> Tensor:
@@ -111,10 +114,7 @@ def full(size: Any, fill_value: Any, *, dtype: Any = None, requires_grad: bool =
     if isinstance(fill_value, core.Tensor):
         out = arithmetic.cast(fill_value, fill_value.dtype if dtype is None else dtype)
         return finished(emission.apply("expand", (out,), shape), requires_grad)
-    if dtype is None:
-        chosen = {"b": bool_, "i": int64, "f": get_default_dtype()}[scalar_kind(fill_value)]
-    else:
-        chosen = as_dtype(dtype)
+    chosen = scalar_dtype(fill_value) if dtype is None else as_dtype(dtype)
     return _filled("full", shape, fill_value, chosen, requires_grad)
 
 
@@ -180,6 +180,8 @@ def arange(
     """`start`, `start + step`, … up to but without `end`. int64 when all three are integers, else the default dtype."""
     if end is None:
         start, end = 0, start
+    if "c" in [scalar_kind(n) for n in (start, end, step)]:
+        raise DTypeError(f"arange counts in integers or floating-point numbers, not from {start} to {end} by {step}")
     numbers = [int(n) if scalar_kind(n) in "bi" else float(n) for n in (start, end, step)]
     start, end, step = numbers
     if step == 0:
@@ -191,7 +193,7 @@ def arange(
     count = math.ceil((end - start) / step) if floating else -((start - end) // step)
     if count < 0:
         raise ValueError(f"arange: no step of {step} leads from {start} to {end}")
-    if chosen.kind == "f":
+    if chosen.kind in "fc":
         start, step = float(start), float(step)
     return finished(emission.apply("arange", (start, step), (count,), chosen), requires_grad)
 

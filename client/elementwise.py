@@ -10,10 +10,9 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from gt.dtypes import float64, get_default_dtype
+from gt.dtypes import complex128, float64, get_default_dtype
 from gt.errors import DTypeError
+from gt.limits import finfo
 from gt.ops import OPS
 
 from . import apply as emission
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from .tensor import Tensor
 
 __all__ = [
-    "acos", "acosh", "addcdiv", "addcmul", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctan2", "arctanh",
+    "acos", "acosh", "addcdiv", "addcmul", "angle", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctan2", "arctanh",
     "asin", "asinh", "atan", "atan2", "atanh", "bitwise_left_shift", "bitwise_right_shift", "clamp_max", "clamp_min",
     "copysign", "cosh", "deg2rad", "digamma", "erf", "erfc", "erfinv", "exp2", "fix", "float_power", "fmax", "fmin",
     "fmod", "frac", "heaviside", "hypot", "isneginf", "isposinf", "isreal", "ldexp", "lerp", "lgamma", "log_sigmoid",
@@ -44,7 +43,7 @@ def _unary(op: str) -> Function:
 
     def function(input: Any) -> Tensor:
         x = tensor_of(op, input)
-        return emission.apply_one(op, x if x._value.spec.dtype.kind == "f" else cast(x, get_default_dtype()))
+        return emission.apply_one(op, x if x._value.spec.dtype.kind in "fc" else cast(x, get_default_dtype()))
 
     function.__name__ = function.__qualname__ = op
     function.__doc__ = OPS[op].doc
@@ -149,6 +148,24 @@ def log_sigmoid(input: Any) -> Tensor:
     return sub(arithmetic.minimum(x, 0.0), arithmetic.log1p(arithmetic.exp(arithmetic.neg(arithmetic.abs(x)))))
 
 
+def sgn(input: Any) -> Tensor:
+    """−1, 0 or 1; of complex numbers `z / |z|`, and 0 at 0."""
+    x = tensor_of("sgn", input)
+    if x.dtype.kind != "c":
+        return arithmetic.sign(x)
+    size = arithmetic.abs(x)
+    return where(eq(size, 0), 0.0, div(x, where(eq(size, 0), 1.0, size)))
+
+
+def angle(input: Any) -> Tensor:
+    """The angle of complex numbers, from −π to π; of real ones 0, or π below 0; NaN stays NaN."""
+    x = tensor_of("angle", input)
+    if x.dtype.kind == "c":
+        return emission.apply("atan2", (emission.apply("imag", (x,)), emission.apply("real", (x,))))
+    x = x if x.dtype.kind == "f" else cast(x, get_default_dtype())
+    return where(arithmetic.lt(x, 0), math.pi, where(isnan(x), x, 0.0))
+
+
 def isposinf(input: Any) -> Tensor:
     """Where `input` is +∞."""
     x = tensor_of("isposinf", input)
@@ -163,7 +180,8 @@ def isneginf(input: Any) -> Tensor:
 
 def isreal(input: Any) -> Tensor:
     """Where the imaginary part of `input` is 0: everywhere, for what is not complex."""
-    return creation.full(tensor_of("isreal", input).shape, True)
+    x = tensor_of("isreal", input)
+    return eq(emission.apply("imag", (x,)), 0) if x.dtype.kind == "c" else creation.full(x.shape, True)
 
 
 def nan_to_num(
@@ -171,9 +189,12 @@ def nan_to_num(
 ) -> Tensor:
     """`nan` (0) in place of NaN, and in place of ±∞ the numbers given, or the largest that the dtype has."""
     x = tensor_of("nan_to_num", input)
-    if x.dtype.kind != "f":
+    if x.dtype.kind in "bi":
         return arithmetic.clone(x)
-    largest = float(np.finfo(x.dtype.name).max)
+    if x.dtype.kind == "c":
+        parts = [nan_to_num(emission.apply(part, (x,)), nan, posinf, neginf) for part in ("real", "imag")]
+        return emission.apply("complex", tuple(parts))
+    largest = finfo(x.dtype).max
     out = where(isnan(x), 0.0 if nan is None else float(nan), x)
     out = where(eq(out, math.inf), largest if posinf is None else float(posinf), out)
     return where(eq(out, -math.inf), -largest if neginf is None else float(neginf), out)
@@ -281,8 +302,10 @@ def ldexp(input: Any, other: Any) -> Tensor:
 
 
 def float_power(input: Any, exponent: Any) -> Tensor:
-    """`input` to the power `exponent`, in float64."""
-    a, b = (cast(x, float64) if isinstance(x, core.Tensor) else float(x) for x in (input, exponent))
+    """`input` to the power `exponent`, in float64, or in complex128 where one of them is complex."""
+    known = [arithmetic.plain("float_power", x) for x in (input, exponent)]
+    wide = complex128 if arithmetic.dtype_of("float_power", known).kind == "c" else float64
+    a, b = (arithmetic.convert("float_power", x, wide) for x in known)
     return arithmetic.pow(a, b)
 
 
@@ -339,6 +362,5 @@ def clamp_max(input: Any, max: Any) -> Tensor:
     return arithmetic.clamp(input, None, max)
 
 
-sgn: Function = arithmetic.sign
 fix: Function = arithmetic.trunc
 arctan2: Callable[[Any, Any], Tensor] = atan2

@@ -85,6 +85,18 @@ from .arithmetic import (
     trunc,
     where,
 )  # fmt: skip
+from .complexes import (
+    complex,
+    conj,
+    conj_physical,
+    imag,
+    is_complex,
+    is_floating_point,
+    polar,
+    real,
+    view_as_complex,
+    view_as_real,
+)  # fmt: skip
 from .convolution import *  # noqa: F403
 from .elementwise import *  # noqa: F403  # its list is part of this module's own
 from .pooling import *  # noqa: F403
@@ -163,7 +175,8 @@ __all__ = [
     "squeeze", "stack", "swapaxes", "swapdims", "t", "tile", "transpose", "tril", "triu", "unbind", "unflatten",
     "unsqueeze", "view", "allclose", "bmm", "cross_entropy", "dot", "dropout", "embedding", "equal", "gelu",
     "l1_loss", "layer_norm", "leaky_relu", "linear", "matmul", "mm", "mse_loss", "nll_loss", "rms_norm",
-    "scaled_dot_product_attention", "silu", "softplus",
+    "scaled_dot_product_attention", "silu", "softplus", "complex", "conj", "conj_physical", "imag", "is_complex",
+    "is_floating_point", "polar", "real", "view_as_complex", "view_as_real",
 ]  # fmt: skip
 __all__ += convolution.__all__ + elementwise.__all__ + pooling.__all__
 

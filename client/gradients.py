@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from gt.errors import GTError
 
 from . import apply as emission
-from . import arithmetic, convolution, creation, elementwise
+from . import arithmetic, complexes, convolution, creation, elementwise
 from .autograd import Node, Rule
 
 if TYPE_CHECKING:
@@ -56,7 +56,30 @@ def _reshape(x: Tensor, shape: tuple[int, ...]) -> Tensor:
     return emission.apply("reshape", (x,), shape)
 
 
+def _conj(x: Any) -> Any:
+    """The conjugate of what a gradient is multiplied with; of a real tensor or number itself.
+
+    Of a complex z = x + iy the gradient is ∂L/∂x + i·∂L/∂y, as PyTorch has it: through an analytic f it is that of f(z)
+    times the conjugate of f′(z).
+    """
+    if isinstance(x, (int, float, complex)):
+        return x.conjugate()
+    return emission.apply("conj", (x,)) if x.dtype.kind == "c" else x
+
+
 # element-wise
+
+
+def _abs(n: Node, g: Tensor) -> Parts:
+    x = n.operand(0)
+    return (arithmetic.cast(g, x.dtype) * elementwise.sgn(x),)
+
+
+def _acosh(n: Node, g: Tensor) -> Parts:
+    x = n.operand(0)
+    if x.dtype.kind == "c":  # √(x + 1)·√(x − 1) is not always √(x² − 1)
+        return (g * _conj(arithmetic.rsqrt(x + 1.0) * arithmetic.rsqrt(x - 1.0)),)
+    return (g * arithmetic.rsqrt(arithmetic.square(x) - 1.0),)
 
 
 def _pow(n: Node, g: Tensor) -> Parts:
@@ -65,16 +88,18 @@ def _pow(n: Node, g: Tensor) -> Parts:
 
     def base() -> Tensor:
         if not n.is_tensor(1):
-            return g * (a ** (b - 1) * b) if b != 0 else g * 0.0
+            return g.mul(_conj(a ** (b - 1) * b)) if b != 0 else g * 0.0
         slope = b * arithmetic.pow(a, b - 1)
-        return g * _where(b == 0, 0.0, slope)
+        return g.mul(_conj(_where(b == 0, 0.0, slope)))
 
     def exponent() -> Tensor:
-        o = n.result()
+        o, real_b = n.result(), complexes.real(b)
         if not n.is_tensor(0):
-            return g * o * arithmetic.log(creation.full((), a, dtype=g.dtype)) if a != 0 else _where(b >= 0, 0.0, g * o)
-        vanishes = arithmetic.logical_and(a == 0, b >= 0)
-        return _where(vanishes, 0.0, g * o * arithmetic.log(_where(vanishes, 1.0, a)))
+            if a == 0:
+                return _where(real_b >= 0, 0.0, g * _conj(o))
+            return g.mul(_conj(o * arithmetic.log(creation.full((), a, dtype=g.dtype))))
+        vanishes = arithmetic.logical_and(a == 0, real_b >= 0)
+        return _where(vanishes, 0.0, g * _conj(o * arithmetic.log(_where(vanishes, 1.0, a))))
 
     return _each(n, base, exponent)
 
@@ -142,7 +167,7 @@ def _prod(n: Node, g: Tensor) -> Parts:
     zeros = emission.apply("sum", (arithmetic.cast(zero, g.dtype),), axes, True)
     alone = _where(zeros == 1, others, 0.0)
     rest = _where(zeros == 0, others, 0.0) / _where(zero, 1.0, x)
-    return (_kept(n, g) * _where(zero, alone, rest),)
+    return (_kept(n, g) * _conj(_where(zero, alone, rest)),)
 
 
 def _reduced_extreme(n: Node, g: Tensor) -> Parts:
@@ -216,17 +241,20 @@ def _turned(x: Tensor) -> Tensor:
 
 
 def _matmul(n: Node, g: Tensor) -> Parts:
-    """da = g bᵀ, db = aᵀ g; where one matrix b met a batch, the batch becomes rows, so that no product is summed."""
+    """da = g bᵀ, db = aᵀ g (of complex matrices bᴴ and aᴴ).
+
+    Where one matrix b met a batch, the batch becomes rows, so that no product is summed.
+    """
 
     def right() -> Tensor:
-        a = n.operand(0)
+        a = _conj(n.operand(0))
         if a.ndim > 2 and len(n.shape(1)) == 2:
             rows = math.prod(a.shape[:-1])
             flat = _reshape(a, (rows, a.shape[-1])), _reshape(g, (rows, g.shape[-1]))
             return emission.apply("matmul", (_turned(flat[0]), flat[1]))
         return emission.apply("matmul", (_turned(a), g))
 
-    return _each(n, lambda: emission.apply("matmul", (g, _turned(n.operand(1)))), right)
+    return _each(n, lambda: emission.apply("matmul", (g, _turned(_conj(n.operand(1))))), right)
 
 
 def _conv(n: Node, g: Tensor) -> Parts:
@@ -262,48 +290,55 @@ def _log_softmax(n: Node, g: Tensor) -> Parts:
 GRADIENTS: Final[dict[str, Rule]] = {
     # element-wise, one operand
     "neg": Rule(("",), lambda n, g: (-g,)),
-    "abs": Rule(("0",), lambda n, g: (g * arithmetic.sign(n.operand(0)),)),
+    "abs": Rule(("0",), _abs),
     "sign": Rule(("",), lambda n, g: (g * 0.0,)),
-    "exp": Rule(("o",), lambda n, g: (g * n.result(),)),
-    "exp2": Rule(("o",), lambda n, g: (g * (n.result() * math.log(2)),)),
-    "expm1": Rule(("o",), lambda n, g: (g * (n.result() + 1.0),)),
-    "log": Rule(("0",), lambda n, g: (g / n.operand(0),)),
-    "log2": Rule(("0",), lambda n, g: (g / (n.operand(0) * math.log(2)),)),
-    "log10": Rule(("0",), lambda n, g: (g / (n.operand(0) * math.log(10)),)),
-    "log1p": Rule(("0",), lambda n, g: (g / (n.operand(0) + 1.0),)),
-    "sqrt": Rule(("o",), lambda n, g: (g * 0.5 / n.result(),)),
-    "rsqrt": Rule(("o",), lambda n, g: (g * -0.5 * n.result() ** 3,)),
-    "square": Rule(("0",), lambda n, g: (g * (n.operand(0) * 2.0),)),
-    "reciprocal": Rule(("o",), lambda n, g: (-g * arithmetic.square(n.result()),)),
-    "sin": Rule(("0",), lambda n, g: (g * arithmetic.cos(n.operand(0)),)),
-    "cos": Rule(("0",), lambda n, g: (-g * arithmetic.sin(n.operand(0)),)),
-    "tan": Rule(("o",), lambda n, g: (g * (arithmetic.square(n.result()) + 1.0),)),
-    "asin": Rule(("0",), lambda n, g: (g * arithmetic.rsqrt(1.0 - arithmetic.square(n.operand(0))),)),
-    "acos": Rule(("0",), lambda n, g: (-g * arithmetic.rsqrt(1.0 - arithmetic.square(n.operand(0))),)),
-    "atan": Rule(("0",), lambda n, g: (g / (arithmetic.square(n.operand(0)) + 1.0),)),
-    "sinh": Rule(("0",), lambda n, g: (g * elementwise.cosh(n.operand(0)),)),
-    "cosh": Rule(("0",), lambda n, g: (g * elementwise.sinh(n.operand(0)),)),
-    "tanh": Rule(("o",), lambda n, g: (g * (1.0 - arithmetic.square(n.result())),)),
-    "asinh": Rule(("0",), lambda n, g: (g * arithmetic.rsqrt(arithmetic.square(n.operand(0)) + 1.0),)),
-    "acosh": Rule(("0",), lambda n, g: (g * arithmetic.rsqrt(arithmetic.square(n.operand(0)) - 1.0),)),
-    "atanh": Rule(("0",), lambda n, g: (g / (1.0 - arithmetic.square(n.operand(0))),)),
+    "exp": Rule(("o",), lambda n, g: (g * _conj(n.result()),)),
+    "exp2": Rule(("o",), lambda n, g: (g * _conj(n.result() * math.log(2)),)),
+    "expm1": Rule(("o",), lambda n, g: (g * _conj(n.result() + 1.0),)),
+    "log": Rule(("0",), lambda n, g: (g / _conj(n.operand(0)),)),
+    "log2": Rule(("0",), lambda n, g: (g / _conj(n.operand(0) * math.log(2)),)),
+    "log10": Rule(("0",), lambda n, g: (g / _conj(n.operand(0) * math.log(10)),)),
+    "log1p": Rule(("0",), lambda n, g: (g / _conj(n.operand(0) + 1.0),)),
+    "sqrt": Rule(("o",), lambda n, g: (g * 0.5 / _conj(n.result()),)),
+    "rsqrt": Rule(("o",), lambda n, g: (g * -0.5 * _conj(n.result() ** 3),)),
+    "square": Rule(("0",), lambda n, g: (g * (_conj(n.operand(0)) * 2.0),)),
+    "reciprocal": Rule(("o",), lambda n, g: (-g * _conj(arithmetic.square(n.result())),)),
+    "sin": Rule(("0",), lambda n, g: (g * _conj(arithmetic.cos(n.operand(0))),)),
+    "cos": Rule(("0",), lambda n, g: (-g * _conj(arithmetic.sin(n.operand(0))),)),
+    "tan": Rule(("o",), lambda n, g: (g * _conj(arithmetic.square(n.result()) + 1.0),)),
+    "asin": Rule(("0",), lambda n, g: (g * _conj(arithmetic.rsqrt(1.0 - arithmetic.square(n.operand(0)))),)),
+    "acos": Rule(("0",), lambda n, g: (-g * _conj(arithmetic.rsqrt(1.0 - arithmetic.square(n.operand(0)))),)),
+    "atan": Rule(("0",), lambda n, g: (g / _conj(arithmetic.square(n.operand(0)) + 1.0),)),
+    "sinh": Rule(("0",), lambda n, g: (g * _conj(elementwise.cosh(n.operand(0))),)),
+    "cosh": Rule(("0",), lambda n, g: (g * _conj(elementwise.sinh(n.operand(0))),)),
+    "tanh": Rule(("o",), lambda n, g: (g * _conj(1.0 - arithmetic.square(n.result())),)),
+    "asinh": Rule(("0",), lambda n, g: (g * _conj(arithmetic.rsqrt(arithmetic.square(n.operand(0)) + 1.0)),)),
+    "acosh": Rule(("0",), _acosh),
+    "atanh": Rule(("0",), lambda n, g: (g / _conj(1.0 - arithmetic.square(n.operand(0))),)),
     "erf": Rule(("0",), lambda n, g: (g * (arithmetic.exp(-arithmetic.square(n.operand(0))) * _BELL),)),
     "erfc": Rule(("0",), lambda n, g: (g * (arithmetic.exp(-arithmetic.square(n.operand(0))) * -_BELL),)),
     "erfinv": Rule(("o",), lambda n, g: (g * (arithmetic.exp(arithmetic.square(n.result())) / _BELL),)),
     "lgamma": Rule(("0",), lambda n, g: (g * elementwise.digamma(n.operand(0)),)),
     "digamma": Rule(("0",), lambda n, g: (g * elementwise.polygamma(1, n.operand(0)),)),
-    "sigmoid": Rule(("o",), lambda n, g: (g * (1.0 - n.result()) * n.result(),)),
+    "sigmoid": Rule(("o",), lambda n, g: (g * _conj((1.0 - n.result()) * n.result()),)),
     "relu": Rule(("o",), lambda n, g: (_where(n.result() <= 0.0, 0.0, g),)),
     "floor": Rule(("",), lambda n, g: (g * 0.0,)),
     "ceil": Rule(("",), lambda n, g: (g * 0.0,)),
     "round": Rule(("",), lambda n, g: (g * 0.0,)),
     "trunc": Rule(("",), lambda n, g: (g * 0.0,)),
     "cast": Rule(("",), lambda n, g: (arithmetic.cast(g, n.dtype(0)),)),
+    "conj": Rule(("",), lambda n, g: (_conj(g),)),
+    "real": Rule(("",), lambda n, g: (arithmetic.cast(g, n.dtype(0)),)),
+    "imag": Rule(("",), lambda n, g: (arithmetic.cast(g, n.dtype(0)) * 1j,)),
     # element-wise, two operands that broadcast
+    "complex": Rule(("", ""), lambda n, g: _each(n, lambda: complexes.real(g), lambda: complexes.imag(g))),
     "add": Rule(("", ""), lambda n, g: _each(n, lambda: g, lambda: g)),
     "sub": Rule(("", ""), lambda n, g: _each(n, lambda: g, lambda: -g)),
-    "mul": Rule(("1", "0"), lambda n, g: _each(n, lambda: g * n.operand(1), lambda: g * n.operand(0))),
-    "div": Rule(("1", "1o"), lambda n, g: _each(n, lambda: g / n.operand(1), lambda: -(g / n.operand(1)) * n.result())),
+    "mul": Rule(("1", "0"), lambda n, g: _each(n, lambda: g * _conj(n.operand(1)), lambda: g * _conj(n.operand(0)))),
+    "div": Rule(
+        ("1", "1o"),
+        lambda n, g: _each(n, lambda: g / _conj(n.operand(1)), lambda: -(g / _conj(n.operand(1))) * _conj(n.result())),
+    ),
     "pow": Rule(("01", "01o"), _pow),
     "maximum": Rule(("01", "01"), _extreme("gt")),
     "minimum": Rule(("01", "01"), _extreme("lt")),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from gt import dtypes
 
-from . import arithmetic, creation, elementwise, functional, reductions, shaping
+from . import arithmetic, complexes, creation, elementwise, functional, reductions, shaping
 from . import tensor as core
 from .operators import Operators
 
@@ -95,6 +95,7 @@ class Methods(Operators):
     acosh = elementwise.acosh
     addcdiv = elementwise.addcdiv
     addcmul = elementwise.addcmul
+    angle = elementwise.angle
     arccos = elementwise.arccos
     arccosh = elementwise.arccosh
     arcsin = elementwise.arcsin
@@ -245,6 +246,51 @@ class Methods(Operators):
         """The last two dimensions swapped."""
         return shaping.transpose(self, -2, -1)
 
+    # complex numbers
+
+    conj = complexes.conj
+    conj_physical = complexes.conj
+
+    def resolve_conj(self) -> Tensor:
+        """The tensor itself: conjugates are never put off."""
+        return self  # type: ignore[return-value]  # only Tensor derives from this class
+
+    def resolve_neg(self) -> Tensor:
+        """The tensor itself: signs are never put off."""
+        return self  # type: ignore[return-value]
+
+    def is_conj(self) -> Any:
+        """Never: conjugates are not put off."""
+        return False
+
+    @property
+    def real(self) -> Tensor:
+        """The real parts, a view; of real numbers the tensor itself."""
+        return complexes.real(self)
+
+    @real.setter
+    def real(self, value: Any) -> None:
+        self.real.copy_(value)
+
+    @property
+    def imag(self) -> Tensor:
+        """The imaginary parts, a view."""
+        return complexes.imag(self)
+
+    @imag.setter
+    def imag(self, value: Any) -> None:
+        self.imag.copy_(value)
+
+    @property
+    def H(self) -> Tensor:  # noqa: N802
+        """The conjugate transpose of a matrix."""
+        return complexes.conj(shaping.transpose(self))
+
+    @property
+    def mH(self) -> Tensor:  # noqa: N802
+        """The last two dimensions swapped, and conjugated."""
+        return complexes.conj(shaping.transpose(self, -2, -1))
+
     # dtypes
 
     def to(self, *args: Any, **options: Any) -> Tensor:
@@ -275,6 +321,15 @@ class Methods(Operators):
     def half(self) -> Tensor:
         return arithmetic.cast(self, dtypes.float16)
 
+    def bfloat16(self) -> Tensor:
+        return arithmetic.cast(self, dtypes.bfloat16)
+
+    def cfloat(self) -> Tensor:
+        return arithmetic.cast(self, dtypes.complex64)
+
+    def cdouble(self) -> Tensor:
+        return arithmetic.cast(self, dtypes.complex128)
+
     def long(self) -> Tensor:
         return arithmetic.cast(self, dtypes.int64)
 
@@ -283,6 +338,12 @@ class Methods(Operators):
 
     def short(self) -> Tensor:
         return arithmetic.cast(self, dtypes.int16)
+
+    def char(self) -> Tensor:
+        return arithmetic.cast(self, dtypes.int8)
+
+    def byte(self) -> Tensor:
+        return arithmetic.cast(self, dtypes.uint8)
 
     def bool(self) -> Tensor:
         return arithmetic.cast(self, dtypes.bool_)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .segment import Value
     from .tensor import Tensor
 
-_NUMBERS = (bool, int, float, np.generic, np.ndarray)
+_NUMBERS = (bool, int, float, complex, np.generic, np.ndarray)
 
 
 def _foreign(other: Any) -> bool:

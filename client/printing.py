@@ -26,7 +26,7 @@ def format_tensor(tensor: Tensor) -> str:
     notes = []
     if array.size == 0:
         notes.append(f"size={tensor.shape}")
-    if tensor.dtype not in (get_default_dtype(), bool_, int64):
+    if tensor.dtype not in (get_default_dtype(), get_default_dtype().to_complex(), bool_, int64):
         notes.append(f"dtype={tensor.dtype}")
     if tensor.requires_grad:
         edge = tensor._edge
@@ -37,7 +37,13 @@ def format_tensor(tensor: Tensor) -> str:
 def _body(array: np.ndarray[Any, Any]) -> str:
     if array.size == 0:
         return "[]"
-    formatter: Any = {"float_kind": _numbers(_shown(array))} if array.dtype.kind == "f" else None
+    formatter: Any = None
+    if array.dtype.kind not in "biufc":  # bfloat16
+        array = array.astype(np.float32)
+    if array.dtype.kind == "f":
+        formatter = {"float_kind": _numbers(_shown(array))}
+    elif array.dtype.kind == "c":
+        formatter = {"complex_kind": _complex(_shown(array))}
     return np.array2string(
         array, 80, separator=", ", prefix="tensor(", formatter=formatter, threshold=_WHOLE, edgeitems=_EDGE
     )
@@ -50,6 +56,16 @@ def _shown(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
             if size > 2 * _EDGE:
                 array = array.take([*range(_EDGE), *range(size - _EDGE, size)], axis)
     return array
+
+
+def _complex(array: np.ndarray[Any, Any]) -> Callable[[complex], str]:
+    """How to write complex numbers that stand together: each part as numbers are, the sign between them."""
+    real, imag = _numbers(array.real), _numbers(np.abs(array.imag))
+
+    def write(value: complex) -> str:
+        return f"{real(value.real)}{'-' if np.signbit(value.imag) else '+'}{imag(abs(value.imag))}j"
+
+    return write
 
 
 def _numbers(array: np.ndarray[Any, Any]) -> Callable[[float], str]:

@@ -61,7 +61,7 @@ def _total(name: str, input: Any, axis: Any, keepdims: Any, dtype: Any) -> Tenso
     x = arithmetic.tensor_of(name, input)
     if dtype is not None:
         x = arithmetic.cast(x, dtype)
-    elif x._value.spec.dtype.kind != "f":
+    elif x._value.spec.dtype.kind in "bi":
         x = arithmetic.cast(x, int64)
     return _reduce(name, x, axis, keepdims)
 
@@ -84,8 +84,8 @@ def _floating(name: str, input: Any, dtype: Any) -> Tensor:
     x = arithmetic.tensor_of(name, input)
     if dtype is not None:
         x = arithmetic.cast(x, dtype)
-    if x._value.spec.dtype.kind != "f":
-        raise DTypeError(f"{name} takes floating-point numbers, not {x.dtype}: cast first, or pass dtype=")
+    if x._value.spec.dtype.kind not in "fc":
+        raise DTypeError(f"{name} takes floating-point or complex numbers, not {x.dtype}: cast first, or pass dtype=")
     return x
 
 
@@ -96,7 +96,7 @@ def _count(x: Tensor, axes: tuple[int, ...]) -> int:
 def mean(
     input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None, axis: Any = None, keepdims: Any = _UNSET
 ) -> Tensor:
-    """The mean over axes, of floating-point numbers."""
+    """The mean over axes, of floating-point or complex numbers."""
     x = _floating("mean", input, dtype)
     axis = spelled("mean", dim, axis, None)
     axes = () if _without_dimensions(x, axis) else axes_of("mean", axis, x)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import numpy as np
 
-from gt.dtypes import DType
+from gt.dtypes import DType, can_cast
 from gt.errors import DTypeError, GTError, ShapeError
 
 from . import apply as emission
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from .segment import Value
     from .session import Future
     from .views import View
-
-_KIND_ORDER = "bif"
 
 
 class Tensor(methods.Methods):
@@ -96,6 +94,14 @@ class Tensor(methods.Methods):
         """Whether the elements are floating-point numbers."""
         return self._value.spec.dtype.kind == "f"
 
+    def is_complex(self) -> bool:
+        """Whether the elements are complex numbers."""
+        return self._value.spec.dtype.kind == "c"
+
+    def is_signed(self) -> bool:
+        """Whether the elements can be negative."""
+        return self._value.spec.dtype.is_signed
+
     def is_contiguous(self) -> bool:
         """Whether the elements lie in row-major order within the tensor that this one is a view of."""
         return self._view is None or views.strides_of(self) == views.row_major(self.shape)
@@ -138,7 +144,7 @@ class Tensor(methods.Methods):
             )
         mine = self._value.spec.dtype
         if new._value.spec.dtype is not mine:
-            if _KIND_ORDER.index(new.dtype.kind) > _KIND_ORDER.index(mine.kind):
+            if not can_cast(new.dtype, mine):
                 raise DTypeError(f"{name}: a result of {new.dtype} cannot be written to a tensor of {mine}")
             new = emission.apply("cast", (new,), mine)
         self._rebind(self._followed(new))
@@ -162,14 +168,14 @@ class Tensor(methods.Methods):
         self.requires_grad_(value)
 
     def requires_grad_(self, requires_grad: bool = True) -> Tensor:
-        """Have gradients accumulate in `.grad`, or not. Raises `DTypeError` unless the dtype is floating."""
+        """Have gradients accumulate in `.grad`, or not. Raises `DTypeError` for integers and booleans."""
         if not requires_grad:
             if isinstance(self._edge, autograd.Node):
                 raise GTError("only a leaf can stop requiring grad: use .detach() for a tensor that was computed")
             self._edge = None
         elif self._edge is None:
-            if self._value.spec.dtype.kind != "f":
-                raise DTypeError(f"only floating-point tensors can require grad, not {self.dtype}")
+            if self._value.spec.dtype.kind not in "fc":
+                raise DTypeError(f"only floating-point and complex tensors can require grad, not {self.dtype}")
             self._edge = autograd.Leaf(self._current(), param=self._param)
         return self
 
@@ -236,11 +242,11 @@ class Tensor(methods.Methods):
         array: np.ndarray[Any, Any] = self.fetch().result()
         return array
 
-    def item(self) -> bool | int | float:
+    def item(self) -> bool | int | float | complex:
         """The one element as a Python number; waits."""
         if self.numel() != 1:
             raise ShapeError(f"item: a tensor of shape {self.shape} has {self.numel()} elements, not one")
-        number: bool | int | float = self.numpy().item()
+        number: bool | int | float | complex = self.numpy().item()
         return number
 
     def tolist(self) -> Any:
@@ -254,10 +260,16 @@ class Tensor(methods.Methods):
         return array if dtype is None else array.astype(dtype, copy=False)
 
     def __float__(self) -> float:
-        return float(self.item())
+        return float(self._real_item("float"))
 
     def __int__(self) -> int:
-        return int(self.item())
+        return int(self._real_item("int"))
+
+    def _real_item(self, kind: str) -> bool | int | float:
+        number = self.item()
+        if isinstance(number, complex):
+            raise DTypeError(f"{kind}: a tensor of {self.dtype} is no real number: take .real or .abs() first")
+        return number
 
     def __bool__(self) -> bool:
         if self.numel() != 1:
@@ -265,9 +277,9 @@ class Tensor(methods.Methods):
         return bool(self.item())
 
     def __index__(self) -> int:
-        if self.dtype.kind == "f" or self.numel() != 1:
+        if self.dtype.kind in "fc" or self.numel() != 1:
             raise DTypeError(f"only a single integer is an index, not a tensor of {self.dtype} and shape {self.shape}")
-        return int(self.item())
+        return int(self._real_item("index"))
 
     def __complex__(self) -> complex:
         return complex(self.item())

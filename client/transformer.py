@@ -9,10 +9,9 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from gt.dtypes import DType, float16, float32
+from gt.dtypes import HALVES, DType, float32
 from gt.errors import DTypeError, ShapeError
+from gt.limits import finfo
 
 from . import apply as emission
 from . import arithmetic, creation, functional, reductions
@@ -67,19 +66,19 @@ def rms_norm(
     Without `eps` it is the smallest step of the dtype.
     """
     x, axes, count = _normalised("rms_norm", input, normalized_shape)
-    small = float(np.finfo(x.dtype.name).eps) if eps is None else float(eps)
+    small = finfo(x.dtype).eps if eps is None else float(eps)
     spread = arithmetic.div(_sum(arithmetic.square(x), axes), count)
     return _scaled(arithmetic.mul(x, arithmetic.rsqrt(arithmetic.add(spread, small))), weight, None, input.dtype)
 
 
 def _normalised(name: str, input: Tensor, shape: Sequence[int]) -> tuple[Tensor, tuple[int, ...], float]:
-    """The operand (float16 in float32, where squares fit), the axes to normalise over, and how many elements they have."""
+    """The operand (half precision in float32, where squares fit), the axes to normalise over, and how many elements they have."""
     x, sizes = arithmetic.tensor_of(name, input), tuple(shape)
     if x.dtype.kind != "f":
         raise DTypeError(f"{name} takes floating-point numbers, not {x.dtype}")
     if not sizes or x.shape[-len(sizes) :] != sizes:
         raise ShapeError(f"{name}: input {x.shape} does not end in normalized_shape {sizes}")
-    wide = arithmetic.cast(x, float32) if x.dtype is float16 else x
+    wide = arithmetic.cast(x, float32) if x.dtype in HALVES else x
     return wide, tuple(range(x.ndim - len(sizes), x.ndim)), float(math.prod(sizes))
 
 

@@ -4,7 +4,8 @@ Reading a view whose base was written to since derives it again; writing through
 kind of view knows how to put its part back (`_RESTORE`). Chains of views work link by link. Plain handles pay nothing
 for all this but the test of one slot.
 
-The kind is the op that cuts: 'reshape', 'permute', 'expand', 'slice', or 'detach', the same values off the tape.
+The kind is the op that cuts: 'reshape', 'permute', 'expand', 'slice', 'real', 'imag', or 'detach', the same values off
+the tape.
 """
 
 from __future__ import annotations
@@ -82,6 +83,8 @@ class View:
             return None
         if self.op == "permute":
             return tuple(before[axis] for axis in self.attributes[0])
+        if self.op in ("real", "imag"):  # in units of real numbers
+            return tuple(2 * stride for stride in before)
         if self.op == "slice":
             out = list(before)
             for axis, step in zip(self.attributes[0], self.attributes[2], strict=True):
@@ -111,6 +114,8 @@ _RESTORE: Final[dict[str, Callable[[View, Tensor], Tensor]]] = {
     "permute": _restore_permute,
     "slice": lambda view, part: emission.apply("update_slice", (view.base, part, *view.starts), *view.attributes),
     "expand": _refuse,
+    "real": lambda view, part: emission.apply("complex", (part, emission.apply("imag", (view.base,)))),
+    "imag": lambda view, part: emission.apply("complex", (emission.apply("real", (view.base,)), part)),
 }
 
 

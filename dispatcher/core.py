@@ -67,7 +67,9 @@ SWITCH_AT: Final = 6
 """The run at which the better one takes over."""
 MAX_REASONS: Final = 100
 """Different reasons that are counted for one session."""
-SCALARS: Final[dict[str, tuple[type, ...]]] = {"b": (bool,), "i": (int,), "f": (float, int)}
+SCALARS: Final[dict[str, tuple[type, ...]]] = {
+    "b": (bool,), "i": (int,), "f": (float, int), "c": (complex, float, int),
+}  # fmt: skip
 """What a run-time scalar of a kind may be."""
 MAX_ID: Final = 1 << 63
 """Tensor ids lie below; so they fit every integer that carries them."""

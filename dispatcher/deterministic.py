@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from gt.blocks import ROUNDED, aligned, grid_dimension
-from gt.dtypes import float16
+from gt.dtypes import HALVES
 from gt.infer import Attributes
 from gt.placement import Layout, Partial, Placement, Shard
 from gt.spec import Spec
@@ -45,10 +45,10 @@ def keeps_bits(
     case: Case, results: Sequence[Placement], operands: Sequence[Placement | None], weights: tuple[int, ...]
 ) -> bool:
     """Whether a row along one axis, cut by `weights` where it does not say otherwise, gives the bits that one worker gives."""
-    if case.result.dtype.kind != "f" or not any(map(_is_rounded, results)) or case.op in MOVING:
+    if case.result.dtype.kind not in "fc" or not any(map(_is_rounded, results)) or case.op in MOVING:
         return True
-    if case.op not in TREES or case.result.dtype is float16 or any(map(_is_rounded, operands)):
-        return False  # float16 is added in float32, which a partial result would have lost
+    if case.op not in TREES or case.result.dtype in HALVES or any(map(_is_rounded, operands)):
+        return False  # half precision is added in float32, which a partial result would have lost
     cut = next((operand for operand in operands if isinstance(operand, Shard)), None)
     if cut is None or not aligned(weights if cut.weights is None else cut.weights, case.blocks):
         return False
@@ -59,7 +59,7 @@ def keeps_bits(
 
 def keep_bits(case: Case, results: Sequence[Layout], operands: Sequence[Layout]) -> bool:
     """Whether the rows of all axes together do: a dimension that is computed block by block is cut by one axis at most."""
-    if case.result.dtype.kind != "f":
+    if case.result.dtype.kind not in "fc":
         return True
     if any(sum(map(_is_rounded, layout)) > 1 for layout in (*results, *operands)):
         return False

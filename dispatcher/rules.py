@@ -300,6 +300,7 @@ Passing = tuple[tuple[str, ...], tuple[str, ...]]
 PASSING: Final[dict[str, Passing]] = {
     "add": (("sum",), ("PP",)),
     "sub": (("sum",), ("PP",)),
+    "complex": (("sum",), ("PP",)),
     "mul": (("sum",), ("PR", "RP")),
     "div": (("sum",), ("PR",)),
     "left_shift": (("sum",), ("PR",)),
@@ -337,6 +338,8 @@ def _partial_rows(case: Case) -> Iterator[Row]:
     for name in names:
         if case.result.dtype.kind == "b" and name not in ("max", "min"):
             continue  # booleans have no sum and no product
+        if case.result.dtype.kind == "c" and name not in ("sum", "prod"):
+            continue  # complex numbers have no order
         for pattern in patterns:
             inputs = _passed(_PARTIALS[name], pattern, case.operands)
             if inputs is not None:

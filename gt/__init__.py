@@ -25,7 +25,11 @@ if TYPE_CHECKING:
     from .config import SignalConfig as SignalConfig
     from .dtypes import DType as DType
     from .dtypes import as_dtype as as_dtype
+    from .dtypes import bfloat16 as bfloat16
     from .dtypes import bool_ as bool_
+    from .dtypes import can_cast as can_cast
+    from .dtypes import complex64 as complex64
+    from .dtypes import complex128 as complex128
     from .dtypes import float16 as float16
     from .dtypes import float32 as float32
     from .dtypes import float64 as float64
@@ -50,6 +54,8 @@ if TYPE_CHECKING:
     from .errors import WorkerError as WorkerError
     from .errors import WorkerLost as WorkerLost
     from .explaining import explain as explain
+    from .limits import finfo as finfo
+    from .limits import iinfo as iinfo
     from .session import connect as connect
     from .session import disconnect as disconnect
     from .session import flush as flush
@@ -63,12 +69,15 @@ if TYPE_CHECKING:
 # fmt: off
 _HOMES: Final[dict[str, tuple[str, ...]]] = {
     ".dtypes": (
-        "DType", "as_dtype", "bool_", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64",
-        "get_default_dtype", "set_default_dtype", "promote",
+        "DType", "as_dtype", "bool_", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16",
+        "float32", "float64", "complex64", "complex128", "get_default_dtype", "set_default_dtype", "promote", "can_cast",
     ),
     ".errors": (
         "GTError", "ShapeError", "DTypeError", "ConfigError", "ProtocolError", "ConnectionFailed", "SessionError",
         "WorkerError", "WorkerLost", "OutOfMemory", "IndexOutOfRange", "VerificationError",
+    ),
+    ".limits": (
+        "finfo", "iinfo",
     ),
     ".session": (
         "connect", "init", "disconnect", "load_config", "register_config", "stats", "synchronize", "flush",
@@ -102,12 +111,16 @@ _HOMES: Final[dict[str, tuple[str, ...]]] = {
         "tanh", "true_divide", "trunc", "where",
     ),
     ".client.elementwise": (
-        "acos", "acosh", "addcdiv", "addcmul", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctan2",
+        "acos", "acosh", "addcdiv", "addcmul", "angle", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctan2",
         "arctanh", "asin", "asinh", "atan", "atan2", "atanh", "bitwise_left_shift", "bitwise_right_shift",
         "clamp_max", "clamp_min", "copysign", "cosh", "deg2rad", "digamma", "erf", "erfc", "erfinv", "exp2", "fix",
         "float_power", "fmax", "fmin", "fmod", "frac", "heaviside", "hypot", "isneginf", "isposinf", "isreal",
         "ldexp", "lerp", "lgamma", "log_sigmoid", "logaddexp", "logaddexp2", "logit", "mvlgamma", "nan_to_num",
         "nextafter", "polygamma", "rad2deg", "sgn", "signbit", "sinc", "sinh", "xlog1py", "xlogy",
+    ),
+    ".client.complexes": (
+        "complex", "conj", "conj_physical", "imag", "is_complex", "is_floating_point", "polar", "real",
+        "view_as_complex", "view_as_real",
     ),
     ".client.reductions": (
         "all", "amax", "amin", "any", "argmax", "argmin", "log_softmax", "logsumexp", "max", "mean", "min", "prod",
@@ -131,6 +144,8 @@ _RENAMED: Final = {
     "half": (".dtypes", "float16"),
     "float": (".dtypes", "float32"),
     "double": (".dtypes", "float64"),
+    "cfloat": (".dtypes", "complex64"),
+    "cdouble": (".dtypes", "complex128"),
     "short": (".dtypes", "int16"),
     "int": (".dtypes", "int32"),
     "long": (".dtypes", "int64"),

@@ -1,7 +1,8 @@
 """Data types and PyTorch's promotion rules.
 
 A dtype is a small immutable object; `gt.float32` is one. Python scalars are weakly typed: they join a tensor
-without changing its dtype unless their kind is higher (bool < int < float).
+without changing its dtype unless their kind is higher (bool < int < float < complex). What a dtype can hold
+(`gt.finfo`, `gt.iinfo`) is in `gt/limits.py`.
 """
 
 from __future__ import annotations
@@ -9,15 +10,23 @@ from __future__ import annotations
 import math
 from typing import Final
 
+import ml_dtypes
 import numpy as np
 
 from .errors import DTypeError
 
-Scalar = bool | int | float
+Scalar = bool | int | float | complex
+
+KINDS: Final = "bifc"
+"""Kinds of dtypes and of scalars, lowest first: booleans, integers, floating-point and complex numbers."""
 
 
 class DType:
-    """One data type: `name` as in PyTorch, `short` as printed (`f32`), `numpy` for kernels, `kind` in 'bif'."""
+    """One data type: `name` as in PyTorch, `short` as printed (`f32`), `numpy` for kernels, `kind` one of `KINDS`.
+
+    `order` is the place among the dtypes of one kind: of two, the later holds what the earlier does. NumPy calls the kind
+    of bfloat16 'V', so code asks a `DType` for its kind, never a NumPy dtype.
+    """
 
     __slots__ = ("itemsize", "kind", "name", "numpy", "order", "short")
 
@@ -26,7 +35,7 @@ class DType:
         self.short = short
         self.kind = kind
         self.order = order
-        self.numpy: np.dtype[np.generic] = np.dtype(name)
+        self.numpy: np.dtype[np.generic] = np.dtype(getattr(ml_dtypes, name, name))
         self.itemsize = self.numpy.itemsize
 
     def __repr__(self) -> str:
@@ -37,7 +46,26 @@ class DType:
 
     @property
     def is_floating_point(self) -> bool:
+        """Whether it holds floating-point numbers (complex ones are not)."""
         return self.kind == "f"
+
+    @property
+    def is_complex(self) -> bool:
+        """Whether it holds complex numbers."""
+        return self.kind == "c"
+
+    @property
+    def is_signed(self) -> bool:
+        """Whether it holds negative numbers."""
+        return self.kind in "fc" or self.name.startswith("int")
+
+    def to_real(self) -> DType:
+        """The dtype of the parts of a complex one; any other itself."""
+        return {complex64: float32, complex128: float64}.get(self, self)
+
+    def to_complex(self) -> DType:
+        """The complex dtype whose parts hold a floating-point one. Half precision has none of its own: complex64."""
+        return self if self.kind == "c" else complex128 if self is float64 else complex64
 
 
 bool_: Final = DType("bool", "bool", "b", 0)
@@ -47,14 +75,26 @@ int16: Final = DType("int16", "i16", "i", 2)
 int32: Final = DType("int32", "i32", "i", 3)
 int64: Final = DType("int64", "i64", "i", 4)
 float16: Final = DType("float16", "f16", "f", 1)
+bfloat16: Final = DType("bfloat16", "bf16", "f", 1)
 float32: Final = DType("float32", "f32", "f", 2)
 float64: Final = DType("float64", "f64", "f", 3)
+complex64: Final = DType("complex64", "c64", "c", 2)
+complex128: Final = DType("complex128", "c128", "c", 3)
 
-ALL: Final = (bool_, uint8, int8, int16, int32, int64, float16, float32, float64)
+ALL: Final = (
+    bool_, uint8, int8, int16, int32, int64, float16, bfloat16, float32, float64, complex64, complex128,
+)  # fmt: skip
+HALVES: Final = frozenset({float16, bfloat16})
+"""Stored in 16 bits, computed with in 32."""
 BY_SHORT: Final = {dtype.short: dtype for dtype in ALL}
 BY_NAME: Final = {dtype.name: dtype for dtype in ALL}
+_ALIASES: Final = {
+    "half": float16, "float": float32, "double": float64, "cfloat": complex64, "cdouble": complex128,
+    "short": int16, "int": int32, "long": int64,
+}  # fmt: skip
+"""PyTorch's other names, for strings alone: the Python types `float` and `int` mean what they mean there."""
 _BY_NUMPY: Final = {dtype.numpy: dtype for dtype in ALL}
-_KIND_ORDER: Final = {"b": 0, "i": 1, "f": 2}
+_KIND_ORDER: Final = {kind: at for at, kind in enumerate(KINDS)}
 _default: list[DType] = [float32]
 
 
@@ -72,15 +112,23 @@ def set_default_dtype(dtype: object) -> None:
 
 
 def as_dtype(value: object) -> DType:
-    """A `DType` from a `DType`, a Python type (`bool`, `int`, `float`), a name, or anything NumPy takes as a dtype."""
+    """A `DType` from a `DType`, a Python type (`bool`, `int`, `float`, `complex`), a name, or what NumPy takes as a dtype.
+
+    Names are PyTorch's and NumPy's ('float32', 'torch.float32', 'f32', 'cfloat'); so `str(torch.float32)` is one.
+    """
     if isinstance(value, DType):
         return value
     if value is float:
         return get_default_dtype()
+    if value is complex:
+        return get_default_dtype().to_complex()
     if value is int:
         return int64
-    if isinstance(value, str) and value in BY_SHORT:
-        return BY_SHORT[value]
+    if isinstance(value, str):
+        name = value.removeprefix("torch.").removeprefix("gt.")
+        known = BY_NAME.get(name) or BY_SHORT.get(name) or _ALIASES.get(name)
+        if known is not None:
+            return known
     try:
         found = _BY_NUMPY.get(np.dtype(value).newbyteorder("="))  # type: ignore[call-overload]
     except TypeError:
@@ -92,14 +140,19 @@ def as_dtype(value: object) -> DType:
 
 
 def promote(a: DType, b: DType) -> DType:
-    """The dtype of `a op b` for two dtypes of equal rank: PyTorch's lattice (kind first, then size; u8 with i8 is i16)."""
+    """The dtype of `a op b` for two dtypes of equal rank: PyTorch's lattice (kind first, then size).
+
+    u8 with i8 is i16 and f16 with bf16 is f32, which hold both; a complex dtype grows to hold a float64.
+    """
     if a is b:
         return a
-    if _KIND_ORDER[a.kind] != _KIND_ORDER[b.kind]:
-        return a if _KIND_ORDER[a.kind] > _KIND_ORDER[b.kind] else b
+    if _KIND_ORDER[a.kind] < _KIND_ORDER[b.kind]:
+        a, b = b, a
+    if a.kind != b.kind:
+        return complex128 if b is float64 and a.kind == "c" else a
     if a.order != b.order:
         return a if a.order > b.order else b
-    return int16
+    return int16 if a.kind == "i" else float32
 
 
 def result_type(tensors: list[tuple[DType, bool]], scalars: list[Scalar]) -> DType:
@@ -107,45 +160,70 @@ def result_type(tensors: list[tuple[DType, bool]], scalars: list[Scalar]) -> DTy
 
     Dimensioned tensors decide; zero-dimensional ones, then Python scalars, count only when their kind is higher.
     """
-    dimensioned: DType | None = None
-    zero_dim: DType | None = None
+    ranks: list[DType | None] = [None, None, None]
     for dtype, is_zero_dim in tensors:
-        if is_zero_dim:
-            zero_dim = dtype if zero_dim is None else promote(zero_dim, dtype)
-        else:
-            dimensioned = dtype if dimensioned is None else promote(dimensioned, dtype)
-    weak: DType | None = None
+        ranks[is_zero_dim] = _promoted(ranks[is_zero_dim], dtype)
     for scalar in scalars:
-        dtype = bool_ if isinstance(scalar, bool) else int64 if isinstance(scalar, int) else get_default_dtype()
-        weak = dtype if weak is None else promote(weak, dtype)
-    result = dimensioned
-    for candidate in (zero_dim, weak):
-        if candidate is None:
-            continue
-        if result is None or _KIND_ORDER[candidate.kind] > _KIND_ORDER[result.kind]:
-            result = candidate
+        ranks[2] = _promoted(ranks[2], scalar_dtype(scalar))
+    result = _combined(ranks[0], _combined(ranks[1], ranks[2]))
     assert result is not None, "result_type needs at least one operand"
     return result
 
 
+def _promoted(a: DType | None, b: DType) -> DType:
+    return b if a is None else promote(a, b)
+
+
+def _combined(higher: DType | None, lower: DType | None) -> DType | None:
+    """What a rank of operands becomes beside a lower one: only a higher kind counts, and of complex ones only the kind."""
+    if higher is None or lower is None:
+        return higher or lower
+    if _KIND_ORDER[lower.kind] <= _KIND_ORDER[higher.kind]:
+        return higher
+    return higher.to_complex() if higher.kind == "f" else lower
+
+
+def can_cast(from_: object, to: object) -> bool:
+    """Whether a value of one dtype may be written to a tensor of another: not to a lower kind (`gt.can_cast`)."""
+    return _KIND_ORDER[as_dtype(from_).kind] <= _KIND_ORDER[as_dtype(to).kind]
+
+
+def scalar_dtype(value: object) -> DType:
+    """The dtype that a Python (or NumPy) scalar has by itself. Raises `DTypeError` for anything else."""
+    kind = scalar_kind(value)
+    if kind in "bi":
+        return bool_ if kind == "b" else int64
+    return get_default_dtype() if kind == "f" else get_default_dtype().to_complex()
+
+
 def scalar_kind(value: object) -> str:
-    """'b', 'i' or 'f' for a Python (or NumPy) scalar. Raises `DTypeError` for anything else."""
+    """'b', 'i', 'f' or 'c' for a Python (or NumPy) scalar. Raises `DTypeError` for anything else."""
     if isinstance(value, (bool, np.bool_)):
         return "b"
     if isinstance(value, (int, np.integer)):
         return "i"
-    if isinstance(value, (float, np.floating)):
+    if isinstance(value, (float, np.floating, ml_dtypes.bfloat16)):
         return "f"
-    raise DTypeError(f"{value!r} ({type(value).__name__}) is not a bool, int or float")
+    if isinstance(value, (complex, np.complexfloating)):
+        return "c"
+    raise DTypeError(f"{value!r} ({type(value).__name__}) is not a bool, int, float or complex")
 
 
-def check_scalar_fits(value: Scalar, dtype: DType, op: str) -> None:
-    """Raise `DTypeError` when the integer `value` does not fit `dtype`: an overflow would change the number silently."""
-    if (
-        dtype.kind == "i"
-        and not isinstance(value, bool)
-        and not (isinstance(value, float) and not math.isfinite(value))
-    ):
-        info = np.iinfo(dtype.name)
-        if not info.min <= value <= info.max:
-            raise DTypeError(f"{op}: {value} does not fit {dtype} ({info.min} to {info.max})")
+def scalar_of(value: Scalar, dtype: DType, op: str) -> Scalar:
+    """A Python number as one of the kind of `dtype`. Raises `DTypeError` for an integer that does not fit it (an overflow
+    would change the number silently), for one that is not finite, and for a complex one where `dtype` has no such kind."""
+    if dtype.kind == "f":
+        if isinstance(value, complex):
+            raise DTypeError(f"{op}: {value} does not fit {dtype}")
+        return float(value)
+    if dtype.kind == "c":
+        return complex(value)
+    if dtype.kind == "b":
+        return bool(value)
+    if isinstance(value, complex) or (isinstance(value, float) and not math.isfinite(value)):
+        raise DTypeError(f"{op}: {value} does not fit {dtype}")
+    number = int(value)
+    info = np.iinfo(dtype.name)
+    if not info.min <= number <= info.max:
+        raise DTypeError(f"{op}: {value} does not fit {dtype} ({info.min} to {info.max})")
+    return number

@@ -1,6 +1,6 @@
 """Shapes and dtypes of results, derived by client and dispatcher with the same rules, and by nobody else.
 
-`infer(op, operands, attributes)` takes a `Spec` for each tensor and a kind ('b', 'i', 'f') for each run-time scalar, and
+`infer(op, operands, attributes)` takes a `Spec` for each tensor and a kind ('b', 'i', 'f', 'c') for each run-time scalar, and
 returns one `Spec` per result. It raises `ShapeError` or `DTypeError` naming the op and the shapes. Attributes must be
 whole and normalised; `check_attributes` refuses what came over the wire and is not.
 """
@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from .dtypes import BY_SHORT, DType, bool_, int64
+from .dtypes import BY_SHORT, KINDS, DType, bool_, int64
 from .errors import DTypeError, ProtocolError, ShapeError
 from .ops import OPS, Op
 from .spec import MAX_DIMENSIONS, MAX_ELEMENTS, Spec, spec
@@ -19,9 +19,23 @@ from .spec import MAX_DIMENSIONS, MAX_ELEMENTS, Spec, spec
 Operand = Spec | str
 Attributes = dict[str, Any]
 
-_DOMAINS: Final = {"any": "bif", "number": "if", "float": "f", "integer": "i", "bool": "b"}
+_DOMAINS: Final = {
+    "any": "bifc",
+    "ordered": "bif",
+    "number": "ifc",
+    "real": "if",
+    "inexact": "fc",
+    "float": "f",
+    "complex": "c",
+    "integer": "i",
+    "bool": "b",
+}
 _DOMAIN_NAMES: Final = {
+    "ordered": "what has an order",
     "number": "numbers",
+    "real": "real numbers",
+    "inexact": "floating-point or complex numbers",
+    "complex": "complex numbers",
     "float": "floating-point numbers",
     "integer": "integers",
     "bool": "booleans",
@@ -61,7 +75,7 @@ def _check_operands(name: str, op: Op, operands: Sequence[Operand]) -> None:
     for position, operand in enumerate(operands):
         if isinstance(operand, str):
             allowed = op.scalars in ("any", "only") or (op.scalars == "tail" and position > 0)
-            if not allowed or operand not in "bif":
+            if not allowed or operand not in KINDS:
                 raise DTypeError(f"{name}: operand {position} cannot be a Python scalar")
         elif op.scalars == "only":
             raise DTypeError(f"{name}: operand {position} is a run-time scalar, not a tensor")
@@ -79,10 +93,9 @@ def _one_dtype(name: str, operands: Sequence[Operand]) -> DType:
     if not tensors:
         raise DTypeError(f"{name} needs at least one tensor")
     dtype = tensors[0].dtype
-    order = "bif"
     for operand in operands:
         if isinstance(operand, str):
-            if order.index(operand) > order.index(dtype.kind):
+            if KINDS.index(operand) > KINDS.index(dtype.kind):
                 raise DTypeError(f"{name}: a scalar of kind {operand!r} does not fit {dtype}")
         elif operand.dtype is not dtype:
             raise DTypeError(f"{name}: operands of one instruction have one dtype, not {dtype} and {operand.dtype}")
@@ -90,7 +103,10 @@ def _one_dtype(name: str, operands: Sequence[Operand]) -> DType:
 
 
 def _result(op: Op, dtype: DType) -> DType:
-    return {"same": dtype, "bool": bool_, "int64": int64}[op.result]
+    """The dtype of a result: `real` and `complex` are the dtypes of a complex number's parts, and of a number of such parts."""
+    if op.result == "same":
+        return dtype
+    return {"bool": bool_, "int64": int64, "real": dtype.to_real(), "complex": dtype.to_complex()}[op.result]
 
 
 def _creation(name: str, op: Op, operands: Sequence[Operand], attributes: Attributes) -> tuple[Spec, ...]:

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 import msgpack
 
-from .dtypes import DType
+from .dtypes import KINDS, DType
 from .errors import DTypeError, GTError, ProtocolError, ShapeError
 from .infer import Attributes, check_attributes, infer, pack_attributes
 from .ops import OPS
@@ -89,7 +89,7 @@ class Segment:
     @cached_property
     def scalar_types(self) -> list[type]:
         """The types that its run-time scalars usually have."""
-        return [{"b": bool, "i": int, "f": float}[kind] for kind in self.kinds]
+        return [{"b": bool, "i": int, "f": float, "c": complex}[kind] for kind in self.kinds]
 
     @cached_property
     def last_use(self) -> dict[int, int]:
@@ -286,8 +286,8 @@ def _fields(item: object, length: int) -> list[Any]:
 
 
 def _unpack_head(specs: object, kinds: object, tags: object) -> _Reader:
-    if not (isinstance(kinds, str) and set(kinds) <= set("bif")):
-        raise ProtocolError("kinds of scalars are b, i and f")
+    if not (isinstance(kinds, str) and set(kinds) <= set(KINDS)):
+        raise ProtocolError(f"kinds of scalars are among {KINDS}")
     if not isinstance(specs, list):
         raise ProtocolError("inputs are a list of specs")
     return _Reader(tuple(unpack_spec(item) for item in specs), kinds, _unpack_tags(tags))

@@ -7,6 +7,7 @@ A message is a named tuple of plain values. `decode` checks each field's form be
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -349,7 +350,7 @@ def _is_ids(value: object) -> bool:
 
 
 def _is_scalars(value: object) -> bool:
-    return type(value) is list and all(type(item) in (int, float, bool) for item in value)
+    return type(value) is list and all(type(item) in (int, float, bool, complex) for item in value)
 
 
 def _is_block(value: object) -> bool:
@@ -399,13 +400,30 @@ _INSIDE: Final = tuple(
 )
 
 
+_COMPLEX: Final = 1
+"""The msgpack extension that is a complex number: two float64, little-endian."""
+_PARTS: Final = struct.Struct("<dd")
+
+
+def _pack_other(value: object) -> msgpack.ExtType:
+    if type(value) is complex:
+        return msgpack.ExtType(_COMPLEX, _PARTS.pack(value.real, value.imag))
+    raise TypeError(f"a message cannot carry {type(value).__name__}")
+
+
+def _unpack_other(code: int, data: bytes) -> complex:
+    if code != _COMPLEX or len(data) != _PARTS.size:
+        raise ProtocolError(f"there is no extension {code} of {len(data)} bytes")
+    return complex(*_PARTS.unpack(data))
+
+
 def encode(message: Message, number: int = 0) -> list[Any]:
     """The frames of a message, the `number`th that its sender sends on this connection."""
     code = _CODE_OF[type(message)]
     if _HAS_DATA[code]:
         fields: tuple[Any, ...] = message
-        return [msgpack.packb((code, number, *fields[:-1])), fields[-1]]
-    return [msgpack.packb((code, number, *message))]
+        return [msgpack.packb((code, number, *fields[:-1]), default=_pack_other), fields[-1]]
+    return [msgpack.packb((code, number, *message), default=_pack_other)]
 
 
 def decode(frames: Sequence[Any]) -> tuple[int, Any]:
@@ -413,7 +431,7 @@ def decode(frames: Sequence[Any]) -> tuple[int, Any]:
     if not 1 <= len(frames) <= 2 or len(frames[0]) > MAX_CONTROL:
         raise ProtocolError("a message is one control frame of bounded size and at most one data frame")
     try:
-        raw = msgpack.unpackb(frames[0], strict_map_key=True, max_ext_len=0)
+        raw = msgpack.unpackb(frames[0], strict_map_key=True, max_ext_len=_PARTS.size, ext_hook=_unpack_other)
     except Exception as error:  # noqa: BLE001 — msgpack raises many kinds for malformed bytes
         raise ProtocolError(f"not msgpack: {type(error).__name__}") from None
     if type(raw) is not list or len(raw) < 2 or type(raw[0]) is not int or type(raw[1]) is not int:

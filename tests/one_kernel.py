@@ -13,16 +13,22 @@ from hypothesis.extra import numpy as hnp
 
 from gt import dtypes
 from gt.infer import infer
+from gt.limits import finfo
 from gt.spec import Spec, spec
 from gt.worker.kernels import KERNELS, Call
 
 Array = np.ndarray[Any, Any]
 
-FLOATS = ("float16", "float32", "float64")
+FLOATS = ("float16", "bfloat16", "float32", "float64")
+COMPLEX = ("complex64", "complex128")
 INTS = ("uint8", "int8", "int16", "int32", "int64")
 NUMBERS = FLOATS + INTS
-ANY = ("bool", *NUMBERS)
-KINDS = {"any": ANY, "number": NUMBERS, "float": FLOATS, "integer": INTS, "bool": ("bool",)}
+ORDERED = ("bool", *NUMBERS)
+ANY = ORDERED + COMPLEX
+KINDS = {
+    "any": ANY, "ordered": ORDERED, "number": NUMBERS + COMPLEX, "real": NUMBERS, "inexact": FLOATS + COMPLEX,
+    "float": FLOATS, "complex": COMPLEX, "integer": INTS, "bool": ("bool",),
+}  # fmt: skip
 
 few = settings(max_examples=cases(15))
 
@@ -73,26 +79,33 @@ def check(out: Any, expected: Any) -> None:
     with np.errstate(all="ignore"):
         rounded = np.asarray(expected).astype(out.dtype)
     assert out.shape == rounded.shape
-    if out.dtype.kind != "f":
+    dtype = dtypes.as_dtype(out.dtype)
+    if dtype.kind not in "fc":
         np.testing.assert_array_equal(out, rounded)
     else:
-        unit = 16 * float(np.finfo(out.dtype).eps)
-        np.testing.assert_allclose(out.astype(float), rounded.astype(float), rtol=unit, atol=unit)
+        unit, work = 16 * finfo(dtype).eps, complex if dtype.kind == "c" else float
+        np.testing.assert_allclose(out.astype(work), rounded.astype(work), rtol=unit, atol=unit)
 
 
 def wide(x: Any) -> Any:
     """The same numbers in the widest dtype of their kind, as an array or a Python scalar."""
     if not isinstance(x, (np.ndarray, np.generic)):
         return x
-    return x.astype({"f": np.float64, "i": np.int64, "u": np.int64, "b": np.bool_}[x.dtype.kind])
+    kinds = {"f": np.float64, "i": np.int64, "b": np.bool_, "c": np.complex128}
+    return x.astype(kinds[dtypes.as_dtype(x.dtype).kind])
 
 
 def elements(dtype: str) -> st.SearchStrategy[Any]:
-    kind = np.dtype(dtype)
-    if kind.kind == "f":
+    known = dtypes.as_dtype(dtype)
+    if known.kind == "f":
         special = st.sampled_from([0.0, -0.0, 1.0, -1.0, 0.5, np.nan, np.inf, -np.inf])
-        return st.floats(-8, 8, width=kind.itemsize * 8, allow_subnormal=False) | special
-    return hnp.from_dtype(kind)
+        if known is dtypes.bfloat16:
+            return st.integers(-1024, 1024).map(lambda value: value / 128) | special
+        return st.floats(-8, 8, width=known.itemsize * 8, allow_subnormal=False) | special  # type: ignore[arg-type]
+    if known.kind == "c":  # what happens to NaN and infinities in complex functions differs from library to library
+        parts = st.integers(-64, 64).map(lambda value: value / 8)
+        return st.builds(complex, parts, parts)
+    return hnp.from_dtype(known.numpy)
 
 
 def filled(dtype: str, shape: Any) -> st.SearchStrategy[Any]:
@@ -103,7 +116,9 @@ def filled(dtype: str, shape: Any) -> st.SearchStrategy[Any]:
         lambda x: np.ascontiguousarray(x[..., ::-1])[..., ::-1] if x.ndim else x[()],
         lambda x: np.repeat(x, 2, axis=0)[::2] if x.ndim else x[()],
     ]
-    array = hnp.arrays(dtype, shape, elements=elements(dtype))
+    known = dtypes.as_dtype(dtype)
+    work = np.dtype(np.float32) if known is dtypes.bfloat16 else known.numpy
+    array = hnp.arrays(work, shape, elements=elements(dtype)).map(lambda x: x.astype(known.numpy))
     return st.builds(lambda x, change: change(x), array, st.sampled_from(lie))
 
 
@@ -111,4 +126,4 @@ shapes = hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=4)
 
 
 def scalar(dtype: str) -> st.SearchStrategy[Any]:
-    return elements(dtype).map(lambda value: np.dtype(dtype).type(value).item())
+    return elements(dtype).map(lambda value: dtypes.as_dtype(dtype).numpy.type(value).item())

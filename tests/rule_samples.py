@@ -78,12 +78,25 @@ def either_end(below: int, *shape: int) -> Array:
     return np.asarray(random.integers(-below, below, shape))
 
 
+def complexes(*shape: int) -> Array:
+    return np.asarray(random.standard_normal(shape) + 1j * random.standard_normal(shape))
+
+
+def whole_complexes(*shape: int) -> Array:
+    """Complex numbers of which some are equal."""
+    return np.asarray(np.round(complexes(*shape)))
+
+
 Maker = Callable[..., Array]
 MAKERS: dict[str, tuple[Maker, ...]] = {
-    "any": (halves, ints, bools),
-    "number": (floats, ints),
+    "any": (halves, ints, bools, whole_complexes),
+    "ordered": (halves, ints, bools),
+    "number": (floats, ints, complexes),
+    "real": (floats, ints),
+    "inexact": (floats, complexes),
     "float": (floats,),
     "integer": (ints,),
+    "complex": (complexes,),
     "bool": (bools,),
 }
 
@@ -98,7 +111,7 @@ def creations(op: str) -> Iterator[Sample]:
 def unaries(op: str) -> Iterator[Sample]:
     for make in MAKERS[OPS[op].domain]:
         x = make(5, 4)
-        if x.dtype.kind == "f":
+        if x.dtype.kind in "fc":
             x[0] = np.nan, np.inf, -np.inf, 0.7
         yield Sample(op, (x,))
         for shape in ((1, 4), (0, 3), ()):
@@ -117,11 +130,11 @@ def binaries(op: str) -> Iterator[Sample]:
 
         def tensor(shape: tuple[int, ...], make: Maker = make) -> Array:
             x = make(*shape)
-            return np.asarray(np.abs(x)) if op == "pow" else x
+            return np.asarray(np.abs(x)) if op == "pow" and x.dtype.kind != "c" else x
 
         for a, b in (((5, 4), (5, 4)), ((5, 4), (4,)), ((5, 1), (3, 1, 4)), ((4,), (5, 1))):
             yield Sample(op, (tensor(a), tensor(b)))
-        scalar = {"f": 1.5, "i": 2, "b": True}[make().dtype.kind]
+        scalar = {"f": 1.5, "i": 2, "b": True, "c": 1 - 1j}[make().dtype.kind]
         yield Sample(op, (tensor((5, 4)), scalar))
         yield Sample(op, (scalar, tensor((5, 4))))
         for a, b in (((1, 4), (4,)), ((0, 4), (1, 4)), ((1, 1), (1,)), ((), ()), ((3,), ())):

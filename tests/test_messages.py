@@ -21,7 +21,7 @@ SAMPLES: tuple[Any, ...] = (
     m.Configure(7, {"config": {"mesh": {"data": 2}}, "where": [["a.yaml:1"]]}),
     m.Define(1, b"\x95\x90"),
     m.Drop(1),
-    m.Run(1, 1 << 40, [5, 6], [1, 2.5, True, float("inf")], [0], [9]),
+    m.Run(1, 1 << 40, [5, 6], [1, 2.5, True, float("inf"), 1 - 0.5j], [0], [9]),
     m.Put(1 << 40, ["f32", [2]], ["net", "first"], False, b"12345678"),
     m.Free([1, 2]),
     m.Fetch(4, 1 << 40),

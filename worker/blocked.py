@@ -6,7 +6,8 @@ move continues it over the workers. A block without elements is left out, and a 
 negative zeros: these leave every number as it is.
 
 A matrix product is cut into tiles of at most `TILE` in each direction. That small, OpenBLAS runs on one thread whatever it
-is told (from 262,144 multiplications on it uses more), so bits do not depend on how many threads there are either.
+is told (from 262,144 multiplications on it uses more), so bits do not depend on how many threads there are either. Of
+complex numbers it uses more from 32,768 on, so their tiles are half as large.
 
 Element-wise kernels need nothing here: NumPy's give an element the same bits wherever it lies in an array.
 """
@@ -22,13 +23,12 @@ from gt.blocks import Tree, fold, grid, grid_dimension, tree
 
 from .call import Call, Kernel, KernelFactory
 from .convolution import columns
-from .elementwise import same, wide
+from .elementwise import nothing_of, same, wide
 from .kernels import KERNELS
 from .reductions import identity, reducer_of
 
 TILE: Final = 64
-NOTHING: Final = {"sum": -0.0, "prod": 1}
-"""What changes no number at all when it is joined to it."""
+COMPLEX_TILE: Final = 32
 
 
 class Stretch(NamedTuple):
@@ -83,7 +83,7 @@ def _canonical(xp: Any, x: Any, order: Sequence[int], rows: int, dtype: Any) -> 
 def _reduction(call: Call) -> Kernel:
     """sum and prod, block by block of one of the dimensions that they join."""
     xp, op, axes, result = call.xp, call.op, call.attributes["axes"], call.result
-    if not axes or result.dtype.kind != "f":
+    if not axes or result.dtype.kind not in "fc":
         return KERNELS[op](call)
     operand, dtype = call.tensor(0), result.dtype.numpy
     whole = [call.span(0, axis)[0] for axis in range(operand.ndim)]
@@ -93,7 +93,8 @@ def _reduction(call: Call) -> Kernel:
     dim = grid_dimension(whole, axes, call.blocks)
     stretches = _stretches(call, 0, dim)
     if not stretches:
-        return lambda _x: xp.full(result.shape, NOTHING[op], dtype)
+        nothing = nothing_of(result.dtype) if op == "sum" else 1
+        return lambda _x: xp.full(result.shape, nothing, dtype)
     kept = [axis for axis in range(operand.ndim) if axis not in axes]
     joined = [dim, *(axis for axis in axes if axis != dim)]
     inner = math.prod(operand.shape[axis] for axis in joined[1:])
@@ -158,7 +159,7 @@ def _sides(call: Call, position: int, axis: int, inner: int = 1) -> Sides:
     """One dimension of a product, of which each index stands for `inner` rows or columns."""
     size = call.span(position, axis)[0]
     width = max(1, -(-size // call.blocks)) * inner
-    tiles = -(-width // TILE)
+    tiles = -(-width // (COMPLEX_TILE if call.result.dtype.kind == "c" else TILE))
     stretches = (Stretch(block, first * inner, last * inner) for block, first, last in _stretches(call, position, axis))
     return Sides(tuple(stretches), tiles, -(-width // tiles))
 
@@ -204,13 +205,13 @@ def _matmul(call: Call) -> Kernel:
     """Tile by tile; the tiles of a block of what is contracted are added in order, the blocks in the tree."""
     xp, result = call.xp, call.result
     dtype, size = result.dtype.numpy, call.span(0, call.tensor(0).ndim - 1)[0]
-    if result.dtype.kind != "f" or result.size == 0 or size == 0:
+    if result.dtype.kind not in "fc" or result.size == 0 or size == 0:
         return KERNELS[call.op](call)
     m = _sides(call, 0, call.tensor(0).ndim - 2)
     k = _sides(call, 0, call.tensor(0).ndim - 1)
     n = _sides(call, 1, call.tensor(1).ndim - 1)
     if not k.stretches:
-        return lambda _a, _b: xp.full(result.shape, -0.0, dtype)
+        return lambda _a, _b: xp.full(result.shape, nothing_of(result.dtype), dtype)
     product = _product(call, m, k, n)
     return lambda a, b: product(a, b).astype(dtype, copy=False)
 

@@ -4,18 +4,53 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from operator import methodcaller
+from operator import attrgetter, methodcaller
 from typing import Any
 
-from gt.dtypes import DType, float16, float32
+import numpy as np
+
+from gt.dtypes import HALVES, DType, bfloat16, float32
 
 from .backend import special
 from .call import Call, Kernel, KernelFactory
 
 
 def ufunc(name: str) -> KernelFactory:
-    """The array module's own function of that name, with nothing between."""
-    return lambda call: getattr(call.xp, name)
+    """The array module's own function of that name, with nothing between; of half precision, in float32."""
+    return lambda call: in_float32(call, getattr(call.xp, name))
+
+
+def exact(name: str) -> KernelFactory:
+    """The array module's own function of that name, in the tensors' own dtype whatever it is."""
+
+    def factory(call: Call) -> Kernel:
+        function, number = getattr(call.xp, name), call.result.dtype.numpy.type
+        steps = [number if isinstance(operand, str) else None for operand in call.operands]
+        if not any(steps):
+            return function  # type: ignore[no-any-return]  # xp is Any
+        return lambda *operands: function(*[step(x) if step else x for step, x in zip(steps, operands, strict=True)])
+
+    return factory
+
+
+def in_float32(call: Call, function: Kernel) -> Kernel:
+    """`function`, computed in float32 and rounded once where it would compute in half precision, as PyTorch does.
+
+    So numbers of the program are not rounded to the few digits of a tensor's dtype before they meet it; only where numbers
+    are compared they are, for 0.1 equals itself. CuPy computes so by itself in float16.
+    """
+    dtype = next(operand.dtype for operand in call.operands if not isinstance(operand, str))
+    if dtype not in HALVES or (call.xp is not np and dtype is not bfloat16):
+        return function
+    widen, number, same_dtype = methodcaller("astype", float32.numpy), dtype.numpy.type, call.result.dtype is dtype
+    rounded = (lambda value: value) if same_dtype else (lambda value: float(number(value)))
+    steps = [rounded if isinstance(operand, str) else widen for operand in call.operands]
+    if not same_dtype:
+        return lambda *operands: function(*[step(operand) for step, operand in zip(steps, operands, strict=True)])
+    narrow = methodcaller("astype", dtype.numpy)
+    if len(steps) == 1:
+        return lambda x: narrow(function(widen(x)))
+    return lambda *operands: narrow(function(*[step(operand) for step, operand in zip(steps, operands, strict=True)]))
 
 
 def special_function(name: str) -> KernelFactory:
@@ -41,21 +76,47 @@ def same(call: Call) -> Kernel:
 
 
 def wide(dtype: DType) -> DType:
-    """The dtype to compute in: float16 has too few bits for what comes between."""
-    return float32 if dtype is float16 else dtype
+    """The dtype to compute in: half precision has too few bits for what comes between."""
+    return float32 if dtype in HALVES else dtype
+
+
+def nothing_of(dtype: DType) -> Any:
+    """The number that leaves every number as it is when it is added to it: the negative zero of the dtype."""
+    return dtype.numpy.type(complex(-0.0, -0.0) if dtype.kind == "c" else -0.0)
 
 
 def cast(call: Call) -> Kernel:
-    if call.tensor(0).dtype is call.result.dtype:
+    """The same values in another dtype; of complex numbers the real parts (as booleans: whether they are not 0)."""
+    source, target = call.tensor(0).dtype, call.result.dtype
+    if source is target:
         return same(call)
-    return methodcaller("astype", call.result.dtype.numpy)
+    convert = methodcaller("astype", target.numpy)
+    return (lambda x: convert(x.real)) if source.kind == "c" and target.kind in "if" else convert
+
+
+def part(name: str) -> KernelFactory:
+    """The real or the imaginary part of complex numbers: a view."""
+    return lambda _call: attrgetter(name)
+
+
+def complex_(call: Call) -> Kernel:
+    empty, shape, dtype = call.xp.empty, call.result.shape, call.result.dtype.numpy
+
+    def kernel(a: Any, b: Any) -> Any:
+        out = empty(shape, dtype)
+        out.real = a
+        out.imag = b
+        return out
+
+    return kernel
 
 
 def rsqrt(call: Call) -> Kernel:
-    sqrt, reciprocal, dtype = call.xp.sqrt, call.xp.reciprocal, call.result.dtype
-    if dtype is float16:
-        return lambda x: reciprocal(sqrt(x.astype(float32.numpy))).astype(dtype.numpy)
-    return lambda x: reciprocal(sqrt(x))
+    sqrt, reciprocal = call.xp.sqrt, call.xp.reciprocal
+    if call.result.dtype in HALVES and call.xp is not np:  # two functions, each of which would round
+        widen, narrow = methodcaller("astype", float32.numpy), methodcaller("astype", call.result.dtype.numpy)
+        return lambda x: narrow(reciprocal(sqrt(widen(x))))
+    return in_float32(call, lambda x: reciprocal(sqrt(x)))
 
 
 def sigmoid(call: Call) -> Kernel:
@@ -69,14 +130,14 @@ def sigmoid(call: Call) -> Kernel:
         xp.exp(out, out)
         xp.add(out, 1, out)
         xp.reciprocal(out, out)
-        return out if dtype is not float16 else out.astype(dtype.numpy)
+        return out.astype(dtype.numpy) if dtype in HALVES else out
 
     return kernel
 
 
 def relu(call: Call) -> Kernel:
     # An array of no dimensions meets an array faster than a Python number does.
-    return partial(call.xp.maximum, call.xp.zeros((), call.result.dtype.numpy))
+    return in_float32(call, partial(call.xp.maximum, call.xp.zeros((), call.result.dtype.numpy)))
 
 
 def where(call: Call) -> Kernel:
@@ -97,8 +158,8 @@ def _holds_somewhere(call: Call) -> Callable[[Any], bool]:
 def power(call: Call) -> Kernel:
     """Integers to a negative power have no integer result: a `ValueError` on every backend."""
     function = call.xp.power
-    if call.result.dtype.kind == "f":
-        return function  # type: ignore[no-any-return]  # xp is Any
+    if call.result.dtype.kind in "fc":
+        return in_float32(call, function)
     holds = _holds_somewhere(call)
 
     def kernel(a: Any, b: Any) -> Any:
@@ -115,7 +176,7 @@ def divide_integers(name: str) -> KernelFactory:
     def factory(call: Call) -> Kernel:
         function = getattr(call.xp, name)
         if call.result.dtype.kind == "f":
-            return function  # type: ignore[no-any-return]  # xp is Any
+            return in_float32(call, function)
         holds = _holds_somewhere(call)
 
         def kernel(a: Any, b: Any) -> Any:

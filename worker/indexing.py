@@ -15,7 +15,7 @@ import numpy as np
 from gt.errors import IndexOutOfRange
 
 from .call import Call, Kernel
-from .elementwise import wide
+from .elementwise import nothing_of, wide
 
 
 def slice_(call: Call) -> Kernel:
@@ -126,7 +126,7 @@ def _checked_by_numpy(call: Call, size: int, kernel: Kernel) -> Kernel:
 
 
 def scatter_add(call: Call) -> Kernel:
-    """Values are added in the order of their places, so that the same call gives the same bits; float16 in float32."""
+    """Values are added in the order of their places, so that the same call gives the same bits; half precision in float32."""
     xp, axis, dtype, x_shape = call.xp, call.attributes["axis"], call.result.dtype, call.tensor(0).shape
     index_shape, size, work = call.tensor(1).shape, x_shape[axis], wide(dtype).numpy
     if 0 in index_shape:
@@ -177,7 +177,7 @@ def take(call: Call) -> Kernel:
 
         return whole
     result, after = call.result, call.tensor(0).ndim - axis - 1
-    nothing = result.dtype.numpy.type(-0.0)
+    nothing = nothing_of(result.dtype)
 
     def masked(x: Any, index: Any) -> Any:
         places = _places(call, index, size) - first
@@ -191,7 +191,7 @@ def take(call: Call) -> Kernel:
 
 
 def segment_sum(call: Call) -> Kernel:
-    """Values are added in the order of their places, so that the same call gives the same bits; float16 in float32.
+    """Values are added in the order of their places, so that the same call gives the same bits; half precision in float32.
 
     Where the result is cut along the axis, what falls outside this worker's range is left out.
     """

@@ -14,11 +14,26 @@ from typing import Final
 
 import numpy as np
 
-from gt.dtypes import float16, float32
+from gt.dtypes import HALVES, bfloat16
 
 from .call import Call, Kernel, KernelFactory
 from .convolution import conv, overlap_add, windows
-from .elementwise import cast, divide_integers, power, relu, rsqrt, same, sigmoid, special_function, ufunc, where
+from .elementwise import (
+    cast,
+    complex_,
+    divide_integers,
+    exact,
+    part,
+    power,
+    relu,
+    rsqrt,
+    same,
+    sigmoid,
+    special_function,
+    ufunc,
+    where,
+    wide,
+)  # fmt: skip
 from .indexing import gather, scatter_add, segment_sum, slice_, take, update_slice
 from .philox import normal, uniform
 from .reductions import arg, reduction, softmax
@@ -34,7 +49,7 @@ def _full(call: Call) -> Kernel:
 def _arange(call: Call) -> Kernel:
     xp, dtype = call.xp, call.result.dtype
     ((first, last),) = call.box
-    work = np.float64 if dtype.kind == "f" or "f" in call.operands else np.int64
+    work = np.float64 if dtype.kind in "fc" or "f" in call.operands else np.int64
     return lambda start, step: (start + step * xp.arange(first, last, dtype=work)).astype(dtype.numpy, copy=False)
 
 
@@ -62,9 +77,10 @@ def _matmul(call: Call) -> Kernel:
     xp, result = call.xp, call.result
     if result.size == 0 or call.tensor(0).size == 0:
         return lambda _a, _b: xp.zeros(result.shape, result.dtype.numpy)
-    if result.dtype is float16 and xp is np:  # cuBLAS accumulates in float32 by itself; NumPy has no BLAS for float16
-        wide, narrow = methodcaller("astype", float32.numpy), methodcaller("astype", float16.numpy)
-        return lambda a, b: narrow(np.matmul(wide(a), wide(b)))
+    if result.dtype in HALVES and (xp is np or result.dtype is bfloat16):
+        # cuBLAS accumulates in float32 by itself; NumPy has no BLAS for half precision, CuPy none for bfloat16
+        widen, narrow = methodcaller("astype", wide(result.dtype).numpy), methodcaller("astype", result.dtype.numpy)
+        return lambda a, b: narrow(xp.matmul(widen(a), widen(b)))
     return xp.matmul  # type: ignore[no-any-return]  # xp is Any
 
 
@@ -115,6 +131,9 @@ KERNELS: Final[dict[str, KernelFactory]] = {
     "isnan": ufunc("isnan"),
     "isfinite": ufunc("isfinite"),
     "signbit": ufunc("signbit"),
+    "conj": ufunc("conjugate"),
+    "real": part("real"),
+    "imag": part("imag"),
     "logical_not": ufunc("logical_not"),
     "bitwise_not": ufunc("invert"),
     "cast": cast,
@@ -132,7 +151,7 @@ KERNELS: Final[dict[str, KernelFactory]] = {
     "atan2": ufunc("arctan2"),
     "hypot": ufunc("hypot"),
     "copysign": ufunc("copysign"),
-    "nextafter": ufunc("nextafter"),
+    "nextafter": exact("nextafter"),
     "zeta": special_function("zeta"),
     "eq": ufunc("equal"),
     "ne": ufunc("not_equal"),
@@ -140,6 +159,7 @@ KERNELS: Final[dict[str, KernelFactory]] = {
     "le": ufunc("less_equal"),
     "gt": ufunc("greater"),
     "ge": ufunc("greater_equal"),
+    "complex": complex_,
     "logical_and": ufunc("logical_and"),
     "logical_or": ufunc("logical_or"),
     "logical_xor": ufunc("logical_xor"),

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from gt.dtypes import DType, bfloat16, float16, float32, float64
 from gt.partition import Box, extent
 
 from .backend import special
@@ -28,6 +29,9 @@ _CHUNK: Final = 1 << 15
 _SKIP: Final = 2048
 """Making this many words takes as long as placing the generator anew: shorter gaps are made and thrown away."""
 
+_DIGITS: Final[dict[DType, int]] = {bfloat16: 8, float16: 11, float32: 24, float64: 53}
+"""Binary digits of the significand."""
+
 Transform = Callable[[Any], Any]
 
 
@@ -38,9 +42,9 @@ def words(seed: int, counter: int, shape: tuple[int, ...], box: Box) -> np.ndarr
 
 
 def uniform(call: Call) -> Kernel:
-    """Uniform in [0, 1): the top 11, 24 or 53 bits of each word, so that every value is exact and 1 never comes."""
+    """Uniform in [0, 1): the top bits of each word, as many as the dtype has digits. Every value is exact, 1 never comes."""
     dtype = call.result.dtype.numpy
-    bits = {2: 11, 4: 24, 8: 53}[dtype.itemsize]
+    bits = _DIGITS[call.result.dtype]
     shift, scale = np.uint64(64 - bits), dtype.type(2.0**-bits)
     return _kernel(call, lambda raw: (raw >> shift).astype(dtype) * scale)
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from gt.dtypes import DType, float16
+from gt.dtypes import HALVES, DType, bfloat16
 
 from .call import Call, Kernel
 from .elementwise import same, wide
@@ -49,7 +49,7 @@ def reducer_of(xp: Any, op: str, axes: tuple[int, ...], *, keepdims: bool, dtype
 
 
 def reduction(call: Call) -> Kernel:
-    """sum, prod, max, min, any, all: in the operand's dtype; float16 is summed and multiplied in float32."""
+    """sum, prod, max, min, any, all: in the operand's dtype; half precision is summed and multiplied in float32."""
     xp, op, axes, result = call.xp, call.op, call.attributes["axes"], call.result
     dtype = result.dtype.numpy
     if not axes:
@@ -59,7 +59,7 @@ def reduction(call: Call) -> Kernel:
         return lambda _x: xp.full(result.shape, nothing, dtype)
     joins = op in ("sum", "prod")
     reduce = reducer_of(xp, op, axes, keepdims=call.attributes["keepdims"], dtype=wide(result.dtype) if joins else None)
-    return (lambda x: reduce(x).astype(dtype)) if joins and result.dtype is float16 else reduce
+    return (lambda x: reduce(x).astype(dtype)) if joins and result.dtype in HALVES else reduce
 
 
 def arg(call: Call) -> Kernel:
@@ -67,7 +67,11 @@ def arg(call: Call) -> Kernel:
     xp, axis, keepdims, result = call.xp, call.attributes["axis"], call.attributes["keepdims"], call.result
     if call.tensor(0).size == 0:
         return lambda _x: xp.zeros(result.shape, result.dtype.numpy)
-    return methodcaller(call.op, axis=axis, keepdims=keepdims)
+    find = methodcaller(call.op, axis=axis, keepdims=keepdims)
+    if call.tensor(0).dtype is bfloat16:
+        widen = methodcaller("astype", wide(bfloat16).numpy)
+        return lambda x: find(widen(x))
+    return find
 
 
 def softmax(call: Call) -> Kernel:
@@ -81,7 +85,7 @@ def softmax(call: Call) -> Kernel:
     total = reducer_of(xp, "sum", axis, keepdims=True)
 
     def kernel(x: Any) -> Any:
-        if dtype is float16:
+        if dtype in HALVES:
             x = x.astype(work)
         out = xp.subtract(x, largest(x))
         if logarithm:
@@ -89,6 +93,6 @@ def softmax(call: Call) -> Kernel:
         else:
             xp.exp(out, out)
             xp.divide(out, total(out), out)
-        return out.astype(dtype.numpy) if dtype is float16 else out
+        return out.astype(dtype.numpy) if dtype in HALVES else out
 
     return kernel

@@ -18,7 +18,7 @@ class Parameter(Tensor):
 
     def __init__(self, data: Any, requires_grad: bool = True) -> None:
         source = creation.as_tensor(data)
-        if requires_grad and source.dtype.kind != "f":
+        if requires_grad and source.dtype.kind not in "fc":
             raise DTypeError(f"a parameter of {source.dtype} cannot require grad: pass requires_grad=False")
         value = marked(source)._value
         super().__init__(value, autograd.Leaf(value, param=True) if requires_grad else None)

@@ -1,5 +1,6 @@
 """Every gradient against finite differences in float64, generated from the table; second derivatives; the walk itself."""
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +18,8 @@ A = np.array([[0.7, -1.3, 0.4], [1.9, -0.2, -2.1]])
 B = np.array([[1.1, 0.6, -0.8], [-1.4, 2.3, 0.9]])
 POSITIVE = np.abs(A) + 0.3
 ROW = np.array([0.53, -1.71, 2.23])
+Z, W = A + 1j * B, B - 0.7j * A
+Z_ROW = ROW + 1j * ROW[::-1]
 INDEX = np.array([[0, 2], [1, 1]])
 Sample = tuple[list[np.ndarray[Any, Any]], Callable[..., gt.Tensor]]
 
@@ -66,6 +69,8 @@ SAMPLES: dict[str, list[Sample]] = {
         ([A], lambda a: gt.where(gt.tensor(CONDITION), a, 2.0)),
         ([A], lambda a: gt.where(gt.tensor(CONDITION), 2.0, a)),
     ],
+    **{op: unary(op, Z) for op in ("conj", "real", "imag")},
+    "complex": [([A, B], emit("complex")), ([A, ROW], emit("complex"))],
     **{op: reduction(op) for op in ("sum", "prod", "max", "min")},
     "reshape": [([A], emit("reshape", (3, 2)))],
     "permute": [([A], emit("permute", (1, 0))), ([np.arange(24.0).reshape(2, 3, 4)], emit("permute", (2, 0, 1)))],
@@ -98,6 +103,31 @@ SAMPLES: dict[str, list[Sample]] = {
     "tag": [([A], emit("tag", False))],
     "follow": [([A], lambda x: emission.apply("follow", (x, gt.zeros(2, 3))))],
 }  # fmt: skip
+COMPLEX: dict[str, list[Sample]] = {
+    **{
+        op: unary(op, Z)
+        for op in ("neg", "abs", "exp", "expm1", "log", "log1p", "sqrt", "rsqrt", "square", "reciprocal")
+    },
+    **{
+        op: unary(op, Z)
+        for op in ("sin", "cos", "tanh", "sigmoid", "exp2", "log2", "log10", "tan", "asin", "acos", "atan")
+    },
+    **{op: unary(op, Z) for op in ("sinh", "cosh", "asinh", "acosh", "atanh")},
+    **{op: binary(op, Z, W, Z_ROW) for op in ("add", "sub", "mul", "div", "pow")},
+    "where": [([Z, W], lambda a, b: gt.where(gt.tensor(CONDITION), a, b))],
+    **{op: [([Z], f) for _, f in reduction(op)] for op in ("sum", "prod")},
+    "cast": [
+        ([Z], lambda z: z.to(gt.complex64).to(gt.complex128) * 3),
+        ([A], lambda x: x.to(gt.complex128) * (2 - 1j)),
+    ],
+    "matmul": [([Z, W.T.copy()], emit("matmul")), ([np.stack([Z, W]), W.T.copy()], emit("matmul"))],
+    "slice": [([Z], emit("slice", *WINDOWS[0], extra=STARTS[0]))],
+    "update_slice": [([Z, W[:, :2]], emit("update_slice", *WINDOWS[0], extra=STARTS[0]))],
+    "take": [([Z], lambda x: emission.apply("take", (x, gt.tensor(INDEX)), 1))],
+}
+"""The same of complex numbers, and between them and real ones."""
+for op, samples in COMPLEX.items():
+    SAMPLES[op] = SAMPLES[op] + samples
 CASES = [pytest.param(op, i, id=f"{op}-{i}") for op in SAMPLES for i in range(len(SAMPLES[op]))]
 PIECEWISE = {
     "sign",
@@ -118,9 +148,10 @@ PIECEWISE = {
 }
 
 
-def weights(shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
-    """Different for each element, so that no mistake cancels."""
-    return np.cos(np.arange(int(np.prod(shape))) + 1.0).reshape(shape)
+def weights(out: gt.Tensor) -> np.ndarray[Any, Any]:
+    """Different for each element, so that no mistake cancels; complex for complex numbers."""
+    real = np.cos(np.arange(out.numel()) + 1.0).reshape(out.shape)
+    return real * (1 - 0.6j) if out.is_complex() else real
 
 
 def numeric(
@@ -128,14 +159,15 @@ def numeric(
 ) -> list[np.ndarray[Any, Any]]:
     gradients = []
     for position, array in enumerate(arrays):
-        gradient = np.zeros(array.shape)
-        for place in np.ndindex(array.shape):
+        gradient = np.zeros(array.shape, array.dtype)
+        directions = (1, 1j) if array.dtype.kind == "c" else (1,)
+        for place, direction in itertools.product(np.ndindex(array.shape), directions):
             sides = []
             for sign in (1, -1):
                 moved = [a.copy() for a in arrays]
-                moved[position][place] += sign * step
+                moved[position][place] += sign * direction * step
                 sides.append(function(*moved))
-            gradient[place] = (sides[0] - sides[1]) / (2 * step)
+            gradient[place] += direction * (sides[0] - sides[1]) / (2 * step)
         gradients.append(gradient)
     return gradients
 
@@ -155,13 +187,13 @@ def test_the_gradient_is_the_limit_of_finite_differences(op: str, case: int) -> 
 
     def loss(*inputs: np.ndarray[Any, Any]) -> float:
         out = function(*[gt.tensor(a) for a in inputs])
-        return float((out.numpy() * weights(out.shape)).sum())
+        return float((out.numpy() * weights(out)).sum().real)
 
     step, tolerance = (1e-2, 1e-4) if op == "cast" else (1e-6, 1e-7)
     expected = numeric(loss, arrays, step)
     inputs = [gt.tensor(a, requires_grad=True) for a in arrays]
     out = function(*inputs)
-    out.backward(gt.tensor(weights(out.shape)))
+    out.backward(gt.tensor(weights(out).conj()))
     for x, gradient in zip(inputs, expected, strict=True):
         assert x.grad is not None
         np.testing.assert_allclose(x.grad.numpy(), gradient, atol=tolerance, rtol=tolerance)
@@ -173,10 +205,9 @@ def test_the_second_derivative_is_that_of_the_first(op: str, case: int) -> None:
 
     def first(*inputs: gt.Tensor, graph: bool) -> Any:
         out = function(*inputs)
-        weight = gt.tensor(weights(out.shape))
-        bent = (out * out * weight).sum() if out.numel() else out.sum()
-        found = gt.autograd.grad(bent, inputs, create_graph=graph)
-        return sum((g * gt.tensor(weights(g.shape) + 2)).sum() for g in found if g is not None)
+        bent = (out * out * gt.tensor(weights(out))).sum() if out.numel() else out.sum()
+        found = gt.autograd.grad(bent.real, inputs, create_graph=graph)
+        return sum((g * gt.tensor(weights(g) + 2)).sum().real for g in found if g is not None)
 
     def loss(*inputs: np.ndarray[Any, Any]) -> float:
         return first(*[gt.tensor(a, requires_grad=True) for a in inputs], graph=False).item()
@@ -186,7 +217,7 @@ def test_the_second_derivative_is_that_of_the_first(op: str, case: int) -> None:
     if total.requires_grad:  # nothing was selected from an empty slice
         total.backward()
     for x, gradient in zip(inputs, numeric(loss, arrays, 1e-6), strict=True):
-        got = np.zeros(x.shape) if x.grad is None else x.grad.numpy()
+        got = np.zeros(gradient.shape) if x.grad is None else x.grad.numpy()
         np.testing.assert_allclose(got, gradient, atol=2e-5, rtol=1e-5)
 
 

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from rule_samples import FAMILIES, Array, Sample, drawn, floats, spec_of
 
 from gt.dispatcher.rules import PASSING, RULES, Cut, Row, reshape_aligned, rows
-from gt.dtypes import bool_, scalar_kind
+from gt.dtypes import scalar_kind
 from gt.ops import OPS
 from gt.partition import box
 from gt.placement import PARTIAL_OPS, REPLICATE, Mesh, Partial, Placement, Replicate, Shard
@@ -90,13 +90,13 @@ def contributions(x: Array, op: str, count: int, source: np.random.Generator) ->
         sign = -1 if op == "max" else 1
         return [np.where(h, x, x + sign * a).astype(x.dtype) for h, a in zip(held, away, strict=True)]
     if op == "prod":  # of powers of two in floats and of signs in integers, so that it is exact
-        base = 2 if x.dtype.kind == "f" else -1
+        base = 2 if x.dtype.kind in "fc" else -1
         exponents = source.integers(0, 3, (count - 1, *x.shape))
         factors = [np.power(float(base), e).astype(x.dtype) for e in exponents]
         return [*factors, (x / np.multiply.reduce(factors)).astype(x.dtype)]
     parts = [(source.standard_normal(x.shape) * 3).astype(x.dtype) for _ in range(count - 1)]
     parts.append((x - np.add.reduce(parts)).astype(x.dtype))
-    if x.dtype.kind == "f":  # a NaN may come of contributions none of which is one
+    if x.dtype.kind in "fc":  # a NaN may come of contributions none of which is one
         parts = [np.where(np.isnan(x), end, part) for part, end in zip(parts, (np.inf, -np.inf, 1, 1, 1), strict=False)]
     return parts
 
@@ -136,16 +136,16 @@ def works(sample: Sample, row: Row, cut: Cut) -> bool:
 
 
 def equal(a: Array, b: Array) -> bool:
-    if b.dtype.kind != "f":
+    if b.dtype.kind not in "fc":
         return bool((a == b).all())
     return np.allclose(a, b, rtol=1e-5 if b.dtype.itemsize < 8 else 1e-9, atol=1e-9, equal_nan=True)
 
 
 def placements(of: Spec | str) -> list[Placement | None]:
-    """All that one operand or result may be; booleans have no sum and no product."""
+    """All that one operand or result may be; booleans have no sum and no product, complex numbers no order."""
     if isinstance(of, str):
         return [None]
-    partials = ("max", "min") if of.dtype is bool_ else PARTIAL_OPS
+    partials = {"b": ("max", "min"), "c": ("sum", "prod")}.get(of.dtype.kind, PARTIAL_OPS)
     return [REPLICATE, *map(Shard, range(of.ndim)), *map(Partial, partials)]
 
 

@@ -9,16 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from one_kernel import FLOATS, OTHER, Array, check, elements, few, filled, operand_of
+from one_kernel import COMPLEX, FLOATS, KINDS, OTHER, Array, check, elements, few, filled, operand_of, wide
 
+from gt.dtypes import as_dtype
 from gt.infer import infer
+from gt.limits import finfo
 from gt.ops import OPS
-from gt.worker.blocked import BLOCKED, TILE
+from gt.worker.blocked import BLOCKED, COMPLEX_TILE, TILE
 from gt.worker.call import Call
 from gt.worker.kernels import KERNELS
 
 ROUNDING = sorted(name for name, op in OPS.items() if op.family in ("unary", "binary") and op.result != "bool")
-FLOATING = [name for name in ROUNDING if OPS[name].domain in ("any", "number", "float")]
+FLOATING = [name for name in ROUNDING if OPS[name].domain != "bool"]
 
 
 def blocked(name: str, *operands: Any, xp: Any = np, blocks: int = 8, **attributes: Any) -> Any:
@@ -37,36 +39,40 @@ def test_only_what_rounds_has_a_kernel_of_its_own() -> None:
 
 
 @few
-@given(st.sampled_from(("sum", "prod", "max", "min")), st.sampled_from(FLOATS), st.data())
+@given(st.sampled_from(("sum", "prod", "max", "min")), st.sampled_from(FLOATS + COMPLEX), st.data())
 def test_reductions(name: str, dtype: str, data: st.DataObject) -> None:
+    name = "sum" if name in ("max", "min") and dtype in COMPLEX else name
     x = data.draw(filled(dtype, hnp.array_shapes(min_dims=1, max_dims=3, max_side=20)))
     axes = tuple(sorted(data.draw(st.sets(st.integers(0, x.ndim - 1), min_size=1))))
     keepdims = data.draw(st.booleans())
     out = blocked(name, x, axes=axes, keepdims=keepdims)
     with np.errstate(all="ignore"):
-        largest = float(np.abs(x.astype(np.float64)).sum(axes).max(initial=1.0)) if name == "sum" else 1.0
-        expected = getattr(np, name)(x.astype(np.float64), axis=axes, keepdims=keepdims)
+        largest = float(np.abs(wide(x)).sum(axes).max(initial=1.0)) if name == "sum" else 1.0
+        expected = getattr(np, name)(wide(x), axis=axes, keepdims=keepdims)
     if name == "prod" or not np.isfinite(largest):
-        np.testing.assert_array_equal(np.isnan(out), np.isnan(expected))
+        if dtype in FLOATS:
+            np.testing.assert_array_equal(np.isnan(out), np.isnan(expected))
     else:
-        unit = 64 * float(np.finfo(dtype).eps)
-        np.testing.assert_allclose(
-            out.astype(float), expected.astype(dtype).astype(float), rtol=unit, atol=unit * largest
-        )
+        unit = 64 * finfo(dtype).eps
+        np.testing.assert_allclose(wide(out), wide(expected.astype(out.dtype)), rtol=unit, atol=unit * largest)
     assert blocked(name, x, xp=OTHER, axes=axes, keepdims=keepdims).tobytes() == out.tobytes()
 
 
 @few
 @given(
-    st.sampled_from(FLOATS), st.integers(1, 200), st.integers(1, 200), st.integers(1, 200), st.sampled_from((1, 8, 32))
+    st.sampled_from(FLOATS + COMPLEX),
+    *[st.integers(1, 200)] * 3,
+    st.sampled_from((1, 8, 32)),
 )
 def test_products(dtype: str, m: int, k: int, n: int, blocks: int) -> None:
     draws = np.random.default_rng([m, k, n])
-    a, b = draws.standard_normal((2, m, k)).astype(dtype), draws.standard_normal((k, n)).astype(dtype)
+    kind, turn = as_dtype(dtype).numpy, 1j if dtype in COMPLEX else 0
+    a = (draws.standard_normal((2, m, k)) + turn * draws.standard_normal(k)).astype(kind)
+    b = (draws.standard_normal((k, n)) - turn * draws.standard_normal(n)).astype(kind)
     out = blocked("matmul", a, b, blocks=blocks)
-    expected = a.astype(np.float64) @ b.astype(np.float64)
-    unit = 4 * float(np.finfo(dtype).eps)
-    np.testing.assert_allclose(out.astype(float), expected, rtol=unit, atol=unit * k**0.5 * 4)
+    expected = wide(a) @ wide(b)
+    unit = (16 if dtype in COMPLEX else 4) * finfo(dtype).eps
+    np.testing.assert_allclose(wide(out), expected, rtol=unit, atol=unit * k**0.5 * 4)
 
 
 @few
@@ -88,8 +94,9 @@ def _call(name: str, *operands: Any, **attributes: Any) -> Call:
 
 
 def test_no_tile_is_large_enough_for_threads() -> None:
-    """OpenBLAS uses one thread for up to 262,144 multiplications."""
+    """OpenBLAS uses one thread for up to 262,144 multiplications, of complex numbers 32,768."""
     assert TILE**3 <= 262_144
+    assert COMPLEX_TILE**3 <= 32_768
 
 
 @pytest.mark.parametrize("name", FLOATING)
@@ -97,7 +104,7 @@ def test_elementwise_kernels_need_no_blocks(name: str) -> None:
     """Wherever an element lies, however many there are and however they lie in memory, it gets the same bits."""
     draws = np.random.default_rng(0)
     arity = OPS[name].arity or 1
-    for dtype in FLOATS:
+    for dtype in [kind for kind in KINDS[OPS[name].domain] if kind in FLOATS + COMPLEX]:
         whole = [_varied(draws, dtype) for _ in range(arity)]
         expected = _bits(blocked(name, *whole))
         for _ in range(60):
@@ -109,9 +116,11 @@ def test_elementwise_kernels_need_no_blocks(name: str) -> None:
 
 def _varied(draws: np.random.Generator, dtype: str) -> Array:
     """Numbers among which are all that kernels treat apart."""
-    x = (draws.standard_normal(257) * 3).astype(dtype)
-    special = np.array([0.0, -0.0, 2.0, 0.5, 1, -1, 3, -2, np.inf, -np.inf, np.nan], dtype)
-    return np.where(draws.random(257) < 0.4, draws.choice(special, 257), x)
+    special = np.array([0.0, -0.0, 2.0, 0.5, 1, -1, 3, -2, np.inf, -np.inf, np.nan])
+    x = np.where(draws.random(257) < 0.4, draws.choice(special, 257), draws.standard_normal(257) * 3)
+    if dtype in COMPLEX:
+        x = np.stack([x, draws.permutation(x)], -1).view(np.complex128)[:, 0]
+    return x.astype(as_dtype(dtype).numpy)
 
 
 def _laid(x: Array, how: int) -> Array:
@@ -127,9 +136,9 @@ def _laid(x: Array, how: int) -> Array:
 
 def _bits(x: Array) -> Array:
     """What can be compared: all NaN are one."""
-    bits = x.view(f"u{x.itemsize}").copy()
-    bits[np.isnan(x)] = 0
-    return bits
+    x = np.array(x)
+    x[np.isnan(x)] = 0
+    return x.view(np.uint8).reshape(*x.shape, x.itemsize)
 
 
 @few

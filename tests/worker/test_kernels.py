@@ -12,7 +12,7 @@ import scipy.special
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from one_kernel import ANY, FLOATS, INTS, KINDS, Array, check, few, filled, run, scalar, shapes, wide
+from one_kernel import ANY, FLOATS, INTS, KINDS, ORDERED, Array, check, compute, few, filled, run, scalar, shapes, wide
 
 from gt import dtypes
 from gt.ops import OPS
@@ -23,7 +23,7 @@ from gt.worker.kernels import KERNELS, Call
 
 UNARY: dict[str, Callable[[Any], Any]] = {
     "neg": lambda x: 0 - x,
-    "abs": lambda x: np.where(x < 0, -x, x),
+    "abs": np.abs,
     "sign": lambda x: np.where(x > 0, 1, np.where(x < 0, -1, x)),
     "exp": np.exp,
     "exp2": np.exp2,
@@ -53,7 +53,7 @@ UNARY: dict[str, Callable[[Any], Any]] = {
     "erfinv": scipy.special.erfinv,
     "lgamma": scipy.special.gammaln,
     "digamma": scipy.special.digamma,
-    "sigmoid": scipy.special.expit,
+    "sigmoid": lambda x: 1 / (1 + np.exp(-x)) if np.iscomplexobj(x) else scipy.special.expit(x),
     "relu": lambda x: np.where(x < 0, 0, x),
     "floor": np.floor,
     "ceil": np.ceil,
@@ -63,6 +63,9 @@ UNARY: dict[str, Callable[[Any], Any]] = {
     "bitwise_not": lambda x: -1 - x,
     "isnan": lambda x: x != x,
     "isfinite": lambda x: np.abs(x) < np.inf,
+    "conj": np.conj,
+    "real": np.real,
+    "imag": np.imag,
     "logical_not": lambda x: x == False,  # noqa: E712  # of arrays
 }
 
@@ -93,6 +96,7 @@ BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "le": operator.le,
     "gt": operator.gt,
     "ge": operator.ge,
+    "complex": lambda a, b: np.stack([a, b], -1).view(complex)[..., 0],
     "logical_and": operator.and_,
     "logical_or": operator.or_,
     "logical_xor": operator.xor,
@@ -198,10 +202,10 @@ def test_integers_without_an_answer_raise() -> None:
 
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_extremes_neither_overflow_nor_lose_nan(dtype: str) -> None:
-    x = np.array([-60000, -100, 0, 100, 60000, np.nan], dtype)
-    np.testing.assert_allclose(run("sigmoid", x), [0, 0, 0.5, 1, 1, np.nan], atol=1e-40)
+    x = np.array([-60000, -100, 0, 100, 60000, np.nan]).astype(dtypes.as_dtype(dtype).numpy)
+    np.testing.assert_allclose(wide(run("sigmoid", x)), [0, 0, 0.5, 1, 1, np.nan], atol=1e-40)
     assert np.isnan(run("relu", x)[-1])
-    np.testing.assert_allclose(run("softmax", x[:5], axis=0), [0, 0, 0, 0, 1], atol=1e-40)
+    np.testing.assert_allclose(wide(run("softmax", x[:5], axis=0)), [0, 0, 0, 0, 1], atol=1e-40)
     assert run("log_softmax", x[2:4], axis=0).tolist() == [-100, 0]
     for name in ("max", "min"):
         assert np.isnan(run(name, x, axes=(0,), keepdims=False))
@@ -224,7 +228,7 @@ def test_reductions(name: str, data: st.DataObject) -> None:
     axes = tuple(sorted(data.draw(st.sets(st.sampled_from(range(len(shape))))))) if shape else ()
     keepdims = data.draw(st.booleans())
     if dtype in FLOATS and name in ("sum", "prod"):
-        x = np.round(np.nan_to_num(x, posinf=1, neginf=-1) / 4).astype(dtype)
+        x = np.round(np.nan_to_num(wide(x), posinf=1, neginf=-1) / 4).astype(x.dtype)
     with np.errstate(all="ignore"):
         expected = REDUCTIONS[name](wide(x), axis=axes, keepdims=keepdims)
     check(run(name, x, axes=axes, keepdims=keepdims), expected)
@@ -235,7 +239,9 @@ def test_reductions(name: str, data: st.DataObject) -> None:
     [
         ("sum", "float16", 0), ("sum", "int32", 0), ("prod", "float32", 1), ("any", "bool", False),
         ("all", "bool", True),
-        ("max", "float16", -np.inf), ("max", "int8", -128), ("max", "uint8", 0), ("max", "bool", False),
+        ("sum", "bfloat16", 0), ("prod", "complex64", 1),
+        ("max", "bfloat16", -np.inf), ("max", "float16", -np.inf), ("max", "int8", -128), ("max", "uint8", 0),
+        ("max", "bool", False),
         ("min", "float64", np.inf), ("min", "int64", 2**63 - 1), ("min", "bool", True),
     ],
 )  # fmt: skip
@@ -246,27 +252,40 @@ def test_an_empty_shard_reduces_to_the_identity(name: str, dtype: str, nothing: 
         box = tuple((0, size) for size in shape)
         attributes = {"axes": (0,), "keepdims": keepdims}
         call = Call(np, name, attributes, (spec(kind, (0, 3)),), spec(kind, shape), shape, box)
-        out = KERNELS[name](call)(np.empty((0, 3), dtype))
+        out = KERNELS[name](call)(np.empty((0, 3), kind.numpy))
         assert (out.dtype, out.shape, out.ravel().tolist()) == (kind.numpy, shape, [nothing] * 3)
 
 
-def test_float16_is_summed_and_multiplied_in_float32() -> None:
-    """In float16 itself 2048 + 1 is 2048."""
-    ones = np.ones((1, 5000), np.float16)
-    assert run("sum", ones, axes=(1,), keepdims=False).tolist() == [5000]
-    assert run("prod", np.array([300, 300, 0.001], np.float16), axes=(0,), keepdims=False) == pytest.approx(
-        90, rel=1e-2
-    )
-    assert run("matmul", ones, ones.T).tolist() == [[5000]]
-    index = np.zeros((1, 5000), np.int64)
-    assert run("scatter_add", np.zeros((1, 1), np.float16), index, ones, axis=1).tolist() == [[5000]]
+@pytest.mark.parametrize(("dtype", "count"), [(dtypes.float16, 5000), (dtypes.bfloat16, 4992)])
+def test_half_precision_is_summed_and_multiplied_in_float32(dtype: dtypes.DType, count: int) -> None:
+    """In float16 itself 2048 + 1 is 2048, in bfloat16 256 + 1 is 256."""
+    kind = dtype.numpy
+    ones = np.ones((1, count), kind)
+    assert run("sum", ones, axes=(1,), keepdims=False).tolist() == [count]
+    product = run("prod", np.array([300, 300, 0.001]).astype(kind), axes=(0,), keepdims=False)
+    assert float(product) == pytest.approx(90, rel=1e-2)
+    assert run("matmul", ones, ones.T).tolist() == [[count]]
+    index = np.zeros((1, count), np.int64)
+    assert run("scatter_add", np.zeros((1, 1), kind), index, ones, axis=1).tolist() == [[count]]
+    assert run("segment_sum", ones, index[0], axis=1, size=1).tolist() == [[count]]
+
+
+@pytest.mark.parametrize("dtype", [dtypes.float16, dtypes.bfloat16])
+def test_numbers_meet_half_precision_in_float32(dtype: dtypes.DType) -> None:
+    """Rounded to bfloat16 before it is multiplied with, 0.003 would be off by three thousandths."""
+    x, number = np.array([1.0, 3.0, 107.0]).astype(dtype.numpy), np.float32(0.003)
+    single = x.astype(np.float32)
+    for name, exact in (("mul", single * number), ("add", single + number), ("div", single / number)):
+        assert compute(np, name, (x, 0.003), {}).tolist() == exact.astype(dtype.numpy).tolist()
+    tenth = np.array([0.1]).astype(dtype.numpy)
+    assert run("eq", tenth, 0.1).tolist() == [True]  # numbers are compared in the dtype of the tensor
 
 
 @pytest.mark.parametrize("name", ["argmax", "argmin"])
 @few
 @given(data=st.data())
 def test_arg(name: str, data: st.DataObject) -> None:
-    x = data.draw(filled(data.draw(st.sampled_from(ANY)), hnp.array_shapes(max_dims=3, max_side=4)))
+    x = data.draw(filled(data.draw(st.sampled_from(ORDERED)), hnp.array_shapes(max_dims=3, max_side=4)))
     axis, keepdims = data.draw(st.integers(0, x.ndim - 1)), data.draw(st.booleans())
     first = np.apply_along_axis(_first_best, axis, x, operator.gt if name == "argmax" else operator.lt)
     expected = np.expand_dims(first, axis) if keepdims else first

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from one_kernel import ANY, FLOATS, KINDS, NUMBERS, Array, run
+from one_kernel import ANY, COMPLEX, FLOATS, KINDS, NUMBERS, Array, run
 
 from gt import dtypes
+from gt.limits import finfo
 from gt.ops import OPS
 
 torch = pytest.importorskip("torch")
@@ -21,19 +22,32 @@ def make(dtype: str, shape: tuple[int, ...], seed: int = 0) -> Array:
     """Small numbers of both signs, none of them 0, so that both sides divide and take powers alike."""
     numbers = np.random.default_rng(seed)
     if dtype in FLOATS:
-        return np.asarray(numbers.uniform(0.25, 3, shape) * numbers.choice([-1, 1], shape)).astype(dtype)
+        signed = np.asarray(numbers.uniform(0.25, 3, shape) * numbers.choice([-1, 1], shape))
+        return signed.astype(dtypes.as_dtype(dtype).numpy)
+    if dtype in COMPLEX:
+        sizes, angles = numbers.uniform(0.5, 2, shape), numbers.uniform(-3, 3, shape)
+        return np.asarray(sizes * np.exp(1j * angles)).astype(dtype)
     return np.asarray(numbers.integers(0 if dtype == "bool" else 1, 2 if dtype == "bool" else 5, shape)).astype(dtype)
 
 
 def agree(out: Any, expected: Any) -> None:
-    theirs = expected.numpy()
-    assert (out.dtype, out.shape) == (theirs.dtype, theirs.shape)
-    unit = 16 * float(np.finfo(theirs.dtype).eps) if theirs.dtype.kind == "f" else 0
-    np.testing.assert_allclose(out.astype(float), theirs.astype(float), rtol=unit, atol=unit)
+    mine = dtypes.as_dtype(out.dtype)
+    assert (str(expected.dtype), tuple(expected.shape)) == (f"torch.{mine.name}", out.shape)
+    work = torch.complex128 if mine.kind == "c" else torch.float64
+    unit = (16 if mine.kind == "f" else 64) * finfo(mine).eps if mine.kind in "fc" else 0
+    theirs = expected.resolve_conj().to(work).numpy()
+    np.testing.assert_allclose(out.astype(theirs.dtype), theirs, rtol=unit, atol=unit)
 
 
 def tensors(*arrays: Any) -> list[Any]:
-    return [torch.from_numpy(np.array(x)) if isinstance(x, (np.ndarray, np.generic)) else x for x in arrays]
+    return [tensor(np.asarray(x)) if isinstance(x, (np.ndarray, np.generic)) else x for x in arrays]
+
+
+def tensor(x: Array) -> Any:
+    """The same numbers at PyTorch, which takes no bfloat16 from NumPy."""
+    if dtypes.as_dtype(x.dtype) is dtypes.bfloat16:
+        return torch.from_numpy(x.astype(np.float32)).to(torch.bfloat16)
+    return torch.from_numpy(np.array(x))
 
 
 NAMES = {
@@ -60,8 +74,10 @@ def test_unary(name: str, shape: tuple[int, ...]) -> None:
 @pytest.mark.parametrize("shape", SHAPES)
 def test_binary(name: str, shape: tuple[int, ...]) -> None:
     for dtype in KINDS[OPS[name].domain]:
+        if name == "complex" and dtype in FLOATS[:2]:
+            continue  # of which PyTorch makes complex32, and GT complex64
         x, y = make(dtype, shape), make(dtype, (5, *shape), 1)
-        if name == "zeta" and dtype == "float16":
+        if name == "zeta" and dtype in FLOATS[:2]:
             continue  # PyTorch has none
         agree(run(name, x, y), theirs(name)(*tensors(x, y)))
 
@@ -71,7 +87,7 @@ def test_binary(name: str, shape: tuple[int, ...]) -> None:
 def test_python_scalars_leave_the_dtype_alone(name: str, number: Any) -> None:
     for dtype in KINDS[OPS[name].domain]:
         x = make(dtype, (3, 4))
-        fits = dtype in FLOATS or (not isinstance(number, float) and (dtype != "bool" or number is True))
+        fits = dtype in FLOATS + COMPLEX or (not isinstance(number, float) and (dtype != "bool" or number is True))
         if fits:  # PyTorch refuses to subtract booleans
             expected = theirs(name)(*tensors(x), int(number) if number is True and name == "sub" else number)
             agree(run(name, x, number), expected)
@@ -95,10 +111,13 @@ def test_where_and_cast() -> None:
     for dtype in ANY:
         condition, x, y = make("bool", (4, 1)), make(dtype, (4, 5)), make(dtype, (5,), 1)
         agree(run("where", condition, x, y), torch.where(*tensors(condition, x, y)))
-        if dtype in FLOATS:
+        if dtype in FLOATS + COMPLEX:
             agree(run("where", condition, x, 0.0), torch.where(*tensors(condition, x), 0.0))
         for to in dtypes.ALL:
-            if dtype != "bool" and not (dtype in FLOATS and to is dtypes.uint8):  # C leaves −1.5 as uint8 undefined
+            warns = dtype in COMPLEX and to.kind != "c"  # at PyTorch, which says that imaginary parts go
+            if (
+                dtype != "bool" and not warns and not (dtype in FLOATS and to is dtypes.uint8)
+            ):  # C leaves −1.5 as uint8 undefined
                 agree(run("cast", x, dtype=to), tensors(x)[0].to(getattr(torch, to.name)))
 
 
@@ -112,8 +131,8 @@ def test_reductions(axes: tuple[int, ...], keepdims: bool) -> None:
             if dtype not in KINDS[OPS[name].domain]:
                 continue
             if name == "prod":
-                x = x[:, :1, :1] if dtype in NUMBERS else x
-                expected = torch.from_numpy(np.array(x))
+                x = x[:, :1, :1] if dtype in NUMBERS + COMPLEX else x
+                expected = tensor(x)
                 for axis in reversed(axes):
                     expected = torch.prod(expected, axis, keepdim=True, dtype=t.dtype)
                 expected = (
@@ -148,11 +167,11 @@ def test_along_one_axis(axis: int) -> None:
 def test_gather_and_scatter_add(axis: int, count: int) -> None:
     shape = (count, 6) if axis == 0 else (5, count)
     index = np.random.default_rng(0).integers(0, 5, shape)
-    for dtype in NUMBERS:
+    for dtype in NUMBERS + COMPLEX:
         x, value = make(dtype, (5, 6)), make(dtype, shape, 1)
         t, i, v = tensors(x, index, value)
         agree(run("gather", x, index, axis=axis), torch.gather(t, axis, i))
-        if dtype != "float16":  # which it adds up in float16
+        if dtype not in ("float16", "bfloat16"):  # in which it adds them up
             agree(run("scatter_add", x, index, value, axis=axis), torch.scatter_add(t, axis, i, v))
 
 
@@ -160,17 +179,17 @@ def test_gather_and_scatter_add(axis: int, count: int) -> None:
 def test_take_and_segment_sum(axis: int) -> None:
     index = np.random.default_rng(0).integers(0, 5, 7)
     shape = (7, 6) if axis == 0 else (5, 7)
-    for dtype in NUMBERS:
+    for dtype in NUMBERS + COMPLEX:
         x, value = make(dtype, (5, 6)), make(dtype, shape, 1)
         t, i, v = tensors(x, index, value)
         agree(run("take", x, index, axis=axis), torch.index_select(t, axis, i))
-        if dtype != "float16":  # which it adds up in float16
+        if dtype not in ("float16", "bfloat16"):  # in which it adds them up
             total = run("segment_sum", value, index, axis=axis, size=x.shape[axis])
             agree(total, torch.zeros_like(t).index_add(axis, i, v))
 
 
 def test_shapes_and_matrices() -> None:
-    for dtype in NUMBERS:
+    for dtype in NUMBERS + COMPLEX:
         x, y = make(dtype, (2, 3, 4)), make(dtype, (4, 5), 1)
         t, u = tensors(x, y)
         agree(run("matmul", x, y), torch.matmul(t, u))
