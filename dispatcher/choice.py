@@ -260,12 +260,17 @@ def batch_dimension(spec: Spec, origin: int) -> int | None:
     return 0 if origin == DATA and spec.ndim else None
 
 
+PICKED: Final = frozenset({"slice", "cat"})
+"""Ops that pick from dimensions or put them together, and leave every dimension where it is."""
 Cuts = Mapping[int, Placement]
 """By operand where its batch is cut."""
 
 
 def _batch(question: Question, mesh: Mesh) -> tuple[int | None, Cuts]:
-    """The batch of a result, and the cut of operands that leaves it cut: of all that have a batch, or at least of the first."""
+    """The batch of a result, and the cut of operands that leaves it cut: of all that have a batch, or at least of one.
+
+    What is picked from a batch, or put together of several, is a batch again, though no cut of the operands leaves it cut.
+    """
     if OPS[question.op].family == "random":
         return batch_dimension(question.results[0], DATA), {}
     known = enumerate(question.operands)
@@ -274,12 +279,20 @@ def _batch(question: Question, mesh: Mesh) -> tuple[int | None, Cuts]:
         return None, {}
     operands = tuple(operand if isinstance(operand, str) else operand.spec for operand in question.operands)
     legal = rows(question.op, question.attributes, operands, question.results, Cut(mesh.weights[-1]))
-    for cuts in (every, dict([next(iter(every.items()))])):
-        for row in legal:
-            if all(row.inputs[i] == placement for i, placement in cuts.items()):
-                result = row.outputs[0]
-                return (result.dim if isinstance(result, Shard) else None), cuts
-    return None, {}
+    reduced: Cuts | None = None
+    for cuts in (every, *({i: placement} for i, placement in every.items())):
+        kept = [row.outputs[0] for row in legal if all(row.inputs[i] == placement for i, placement in cuts.items())]
+        cut = next((result for result in kept if isinstance(result, Shard)), None)
+        if cut is not None:
+            return cut.dim, cuts
+        if kept:
+            reduced = reduced or cuts
+            if cuts == every:
+                break
+    if reduced is not None:
+        return None, reduced
+    first, placement = next(iter(every.items()))
+    return (placement.dim if first == 0 and question.op in PICKED else None), {}
 
 
 def _piped(wishes: Wishes) -> bool:

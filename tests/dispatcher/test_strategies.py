@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
+from ledger import sharded
 
 import gt
 from gt.client import session as sessions
@@ -160,3 +162,24 @@ def test_experts_live_apart() -> None:
     np.testing.assert_allclose(y.numpy(), x.numpy() @ experts.detach().numpy(), rtol=1e-5)
     layouts = {home.layout for planned in plans() for home in (*planned.survivors, *planned.inputs) if home.param}
     assert (Shard(0),) in layouts
+
+
+@pytest.mark.parametrize("strategy", ["data_parallel", "fully_sharded"])
+@pytest.mark.parametrize("pick", ["slice", "stride", "places", "joined", "chunk"])
+def test_what_is_picked_from_a_data_set_is_a_batch(strategy: str, pick: str) -> None:
+    """As training loops do with data that the workers hold already: the gradients of weight and bias are summed, and the loss."""
+    with sharded({"sharding_config": {"net": {"strategy": strategy}}}, 4) as ledger:
+        layer = gt.nn.Linear(16, 32)
+        x, places = gt.from_numpy(np.ones((64, 16), np.float32)), gt.from_numpy(np.arange(0, 64, 3))
+        gt.synchronize()
+        ledger.taken()
+        with gt.signal.context("net"):
+            batch = {
+                "slice": lambda: x[8:24], "stride": lambda: x[::2], "places": lambda: x.index_select(0, places),
+                "joined": lambda: gt.cat([x, x]), "chunk": lambda: x.chunk(3)[1],
+            }[pick]()  # fmt: skip
+            loss = layer(batch).square().mean()
+        loss.backward()
+        gt.synchronize()
+        backward = Counter(move.collective for move in ledger.moves(ledger.taken()) if move.phase == "backward")
+    assert backward["all-reduce" if strategy == "data_parallel" else "reduce-scatter"] == 2
