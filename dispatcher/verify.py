@@ -19,7 +19,7 @@ from gt.spec import Spec
 
 PARTS: Final = 8
 """Into how many parts the instructions of a plan are dealt at most: that many variants of it are made at most."""
-ADDING: Final = frozenset({"sum", "matmul", "segment_sum", "scatter_add"})
+ADDING: Final = frozenset({"sum", "matmul", "conv", "overlap_add", "segment_sum", "scatter_add"})
 """Ops that add many numbers up: how far rounding goes depends on these, not on their sum."""
 COMPANIONS: Final = 16
 """Instructions that one check adds at most, beside half as many for each operand."""

@@ -71,6 +71,29 @@ def perceptron() -> Values:
     return seen(model, losses)
 
 
+def convolutions() -> Values:
+    """The same of two convolutions and a pool over images of a size that nothing divides, by SGD."""
+    gt.manual_seed(0)
+    with gt.signal.context("batch"):
+        model = gt.nn.Sequential(
+            gt.nn.Conv2d(3, 10, 3, padding=1), gt.nn.ReLU(), gt.nn.AvgPool2d(2),
+            gt.nn.Conv2d(10, 6, 2, stride=2), gt.nn.Flatten(), gt.nn.Linear(54, 5),
+        )  # fmt: skip
+    gt.signal.attach(model)
+    optimizer = gt.optim.SGD(model.parameters(), lr=1e-1)
+    losses = []
+    for step in range(STEPS):
+        draws = np.random.default_rng(step)
+        with gt.signal.context("batch"):
+            x = gt.from_numpy(draws.standard_normal((11, 3, 13, 13), np.float32))
+            loss = gt.nn.functional.cross_entropy(model(x), gt.from_numpy(draws.integers(0, 5, 11)))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.numpy())
+    return seen(model, losses)
+
+
 def seen(model: Any, losses: list[Any]) -> Values:
     """Everything that can be seen of a training."""
     values = {f"loss {step}": loss for step, loss in enumerate(losses)}
@@ -79,7 +102,7 @@ def seen(model: Any, losses: list[Any]) -> Values:
     return values
 
 
-TRAININGS = {"transformer": transformer, "perceptron": perceptron}
+TRAININGS = {"transformer": transformer, "perceptron": perceptron, "convolutions": convolutions}
 COLUMNS = {"strategy": "tensor_parallel", "dimension": 0}
 ROWS = {"strategy": "tensor_parallel", "dimension": 1}
 RULES: dict[str, Any] = {

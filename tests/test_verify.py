@@ -120,6 +120,17 @@ def test_a_training_passes_with_everything_checked(strategy: str) -> None:
     assert {"matmul", "sum"} <= set(checks())
 
 
+def test_convolutions_pass_and_are_checked() -> None:
+    connect(3, sharding_config={"net": {"strategy": "tensor_parallel"}})
+    gt.config.set({"verify": 1.0})
+    with gt.signal.context("net"):
+        weight = gt.nn.Parameter(gt.randn(7, 5, 3, 3))
+        out = gt.nn.functional.conv2d(gt.randn(4, 5, 9, 9), weight)
+        out.square().sum().backward()
+        assert np.isfinite(weight.grad.numpy()).all()
+    assert "conv" in checks()
+
+
 def test_on_one_worker_there_is_nothing_to_check() -> None:
     connect(1)
     gt.config.set({"verify": 1.0})
