@@ -1,20 +1,20 @@
 """Reverse-mode differentiation at the client: the tape, and the walk back along it.
 
-The tape holds values, never handles, so writing to a tensor in place cannot change what was recorded, and there are no
-reference cycles. A gradient rule (`client/gradients.py`) is written with the same public functions as any program; with
-`create_graph` its own instructions are recorded, which gives second derivatives. The walk visits nodes in the reverse
-of the order in which they were recorded, which is a topological order.
+The tape holds values, never handles, so there are no reference cycles. A gradient rule (`client/gradients.py`) is written
+with the same public functions as any program; with `create_graph` its own instructions are recorded, which gives second
+derivatives. The walk visits vertices in the reverse of the order in which they were made, which is a topological order.
+What users call is elsewhere: `derivatives.py`, `hooks.py`, `function.py`, `checkpoint.py`.
 """
 
 from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from gt.dtypes import DType
-from gt.errors import DTypeError, GTError, ShapeError
+from gt.errors import GradientError
 
 from . import apply as emission
 from . import functional, session
@@ -24,12 +24,14 @@ from .segment import Signature, Value
 if TYPE_CHECKING:
     from .tensor import Tensor
 
+Hook = Callable[["Tensor"], "Tensor | None"]
+
 
 class Rule(NamedTuple):
     """A gradient: `saves[i]` lists the operands ('0', '1', …) and the result ('o') that operand i's gradient reads.
 
     Operands beyond its end read nothing. `function(node, g)` returns one gradient for each operand: a tensor of the
-    operand's shape, or None where `node.edges` wants none. Python scalars can always be read.
+    operand's shape, or None where `node.wants` none. Python scalars can always be read.
     """
 
     saves: tuple[str, ...]
@@ -39,37 +41,91 @@ class Rule(NamedTuple):
 class Leaf:
     """Where the walk ends: a tensor that the user said requires grad. `grad` accumulates over backward passes."""
 
-    __slots__ = ("grad", "hooks", "param", "value")
+    __slots__ = ("after", "grad", "hooks", "param", "value")
 
     def __init__(self, value: Value, *, param: bool = False) -> None:
         self.value = value
         """The tensor's current value: a parameter's gradient is placed as it is."""
         self.grad: Tensor | None = None
-        self.hooks: list[Callable[[Tensor], Tensor | None]] = []
+        self.hooks: list[Hook] | None = None
+        self.after: list[Callable[[], object]] | None = None
+        """What is called when `grad` has been added to."""
         self.param = param
 
 
-class Node:
-    """One recorded instruction. `edges[i]` is where operand i came from: a node, a leaf, or None: no gradient."""
+class Vertex:
+    """A place on the tape that gradients pass on their way back: `edges` says where they go on from here.
 
-    __slots__ = ("context", "create_graph", "edges", "hooks", "order", "output", "saved", "signature")
+    `edges[i]` is where operand i came from: another vertex, a leaf, or None: no gradient. `wants` says the same as
+    booleans; while only some gradients are asked for, it says which operands lead to them.
+    """
+
+    __slots__ = ("context", "edges", "hooks", "order", "wants")
+    context: emission.Context
+    edges: tuple[Edge, ...]
+    wants: tuple[bool, ...]
+    hooks: list[Hook] | None
+    order: int
+
+    def __init__(self, context: emission.Context, edges: tuple[Edge, ...]) -> None:
+        self.context = context
+        self.edges = edges
+        self.wants = tuple([edge is not None for edge in edges])
+        self.hooks = None
+        self.order = next(ORDER)
+
+    def step(self, gradient: Any, create_graph: bool) -> Iterable[tuple[Edge, Any]]:
+        """Where the gradient goes on, and what it is there (None: nothing)."""
+        raise NotImplementedError(f"{type(self).__name__} does not say where gradients go")
+
+    def free(self) -> None:
+        """Forget what only the walk needs: it is over."""
+
+    def enter(self, create_graph: bool) -> None:
+        """Emit as what the gradients of this vertex are: in the phase backward, under its own signal."""
+        emission.enter(backward_context(self.context, None, create_graph))
+
+    def name(self) -> str:
+        """What it is called in messages: 'MulBackward'."""
+        return type(self).__name__
+
+    @property
+    def next_functions(self) -> tuple[tuple[Edge, int], ...]:
+        """The edges in PyTorch's form: pairs with the number of a result, which is always 0 here."""
+        return tuple((edge, 0) for edge in self.edges)
+
+    def __repr__(self) -> str:
+        return f"<{self.name()} object>"
+
+
+class Node(Vertex):
+    """One recorded instruction."""
+
+    __slots__ = ("create_graph", "output", "saved", "signature")
 
     def __init__(
-        self, signature: Signature, context: emission.Context, edges: tuple[Edge, ...], saved: Any, output: Any
+        self,
+        signature: Signature,
+        context: emission.Context,
+        edges: tuple[Edge, ...],
+        wants: tuple[bool, ...],
+        saved: Any,
+        output: Any,
     ) -> None:
         self.signature = signature
         self.context = context
         self.edges = edges
+        self.wants = wants
         self.saved = saved
         """The operands that the rule reads (None in place of others); None once they are freed."""
         self.output = output
-        self.hooks: list[Callable[[Tensor], Tensor | None]] | None = None
-        self.order = next(_order)
+        self.hooks = None
+        self.order = next(ORDER)
         self.create_graph = False
 
     def needs(self, index: int) -> bool:
         """Whether operand `index` wants a gradient."""
-        return self.edges[index] is not None
+        return self.wants[index]
 
     def operand(self, index: int) -> Any:
         """Operand `index` as a tensor (or the Python scalar it was); it must be among the rule's saves."""
@@ -108,9 +164,52 @@ class Node:
         """An attribute of the instruction."""
         return self.signature.attributes[name]
 
+    def step(self, gradient: Any, create_graph: bool) -> Iterable[tuple[Edge, Any]]:
+        """The gradients of the operands, emitted under the instruction's own signal and line."""
+        if self.saved is None:
+            raise freed(f"{self.signature.op} ({self.signature.tag.site})")
+        self.enter(create_graph)
+        self.create_graph = create_graph
+        rule: Rule = self.signature.differentiable
+        return zip(self.edges, rule.function(self, gradient), strict=True)
 
-Edge = Node | Leaf | None
-_order: Final = itertools.count()
+    def free(self) -> None:
+        """Let saved tensors go. What saved none can be walked again."""
+        self.output = None
+        if self.signature.saves[self.wants][2]:
+            self.saved = None
+
+    def enter(self, create_graph: bool) -> None:
+        """Emit under the instruction's own signal and line."""
+        signature = self.signature
+        contexts = signature.backward
+        if contexts is None:
+            site = signature.tag.site
+            contexts = signature.backward = [backward_context(self.context, site, grad) for grad in (False, True)]
+        emission.enter(contexts[create_graph])
+
+    def name(self) -> str:
+        """The op's name in PyTorch's form: 'MulBackward'."""
+        return "".join(part.capitalize() for part in self.signature.op.split("_")) + "Backward"
+
+
+Edge = Vertex | Leaf | None
+ORDER: Final = itertools.count()
+"""Numbers the vertices as they are made."""
+
+
+def backward_context(context: emission.Context, site: str | None, create_graph: bool) -> emission.Context:
+    """The context of the gradients of what was emitted in `context`."""
+    signal = context.signal if context.backward is None else context.backward
+    return emission.interned(signal, "backward", site, create_graph)
+
+
+def freed(what: str) -> GradientError:
+    """The error of a second walk through what the first one freed."""
+    return GradientError(
+        f"backward: trying to walk back through the graph a second time: {what} was freed by an earlier backward; "
+        "pass retain_graph=True to the first one"
+    )
 
 
 def record(
@@ -124,7 +223,7 @@ def record(
         plan = signature.saves[wanted] = _plan_saves(signature, wanted)
     kept, output_kept, _ = plan
     saved = kept if type(kept) is tuple else [v if keep else None for v, keep in zip(values, kept, strict=True)]
-    return Node(signature, context, edges, saved, output if output_kept else None)
+    return Node(signature, context, edges, wanted, saved, output if output_kept else None)
 
 
 def _plan_saves(signature: Signature, wanted: tuple[bool, ...]) -> tuple[Any, bool, bool]:
@@ -138,190 +237,219 @@ def _plan_saves(signature: Signature, wanted: tuple[bool, ...]) -> tuple[Any, bo
     return kept if any(kept) else (None,) * len(kept), "o" in read, bool(read)
 
 
-def backward(
+class Parts:
+    """The gradients that have come so far for what has several results, by the number of the result."""
+
+    __slots__ = ("by_result",)
+
+    def __init__(self, by_result: dict[int, Tensor]) -> None:
+        self.by_result = by_result
+
+    def join(self, other: Parts) -> Parts:
+        """Both together."""
+        both = dict(self.by_result)
+        for number, gradient in other.by_result.items():
+            both[number] = functional.add(both[number], gradient) if number in both else gradient
+        return Parts(both)
+
+
+class Port(Vertex):
+    """Result `number` of a vertex that has several: it says there whose gradient has come.
+
+    Two ports of one result are the same to the walk, so that nobody needs to keep them.
+    """
+
+    __slots__ = ("number",)
+
+    def __init__(self, owner: Vertex, number: int) -> None:
+        super().__init__(owner.context, (owner,))
+        self.number = number
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Port) and other.edges[0] is self.edges[0] and other.number == self.number
+
+    def __hash__(self) -> int:
+        return hash((id(self.edges[0]), self.number))
+
+    def step(self, gradient: Any, create_graph: bool) -> Iterable[tuple[Edge, Any]]:
+        """On to the owner, with the number of the result."""
+        return ((self.edges[0], Parts({self.number: gradient})),)
+
+    def name(self) -> str:
+        """The owner's name."""
+        owner = self.edges[0]
+        assert isinstance(owner, Vertex)
+        return owner.name()
+
+
+class Reach:
+    """Which places on the tape lead back to those whose gradients are asked for."""
+
+    def __init__(self, wanted: Iterable[Edge]) -> None:
+        self.known: dict[Edge, bool] = dict.fromkeys(wanted, True)
+
+    def leads(self, edge: Edge) -> bool:
+        """Whether a gradient that goes on to `edge` is of use."""
+        known = self.known.get(edge)
+        if known is None:
+            self._look(edge)
+            known = self.known[edge]
+        return known
+
+    def _look(self, start: Edge) -> None:
+        """Find it out for all that lies behind `start`, the oldest first."""
+        seen = {start}
+        stack = [start]
+        while stack:
+            vertex = stack.pop()
+            for edge in vertex.edges if isinstance(vertex, Vertex) else ():
+                if edge not in self.known and edge not in seen:
+                    seen.add(edge)
+                    stack.append(edge)
+        known = self.known
+        for vertex in sorted(seen, key=lambda vertex: vertex.order if isinstance(vertex, Vertex) else -1):
+            known[vertex] = isinstance(vertex, Vertex) and any(known[edge] for edge in vertex.edges)
+
+
+class Walk:
+    """One walk back along the tape, under way. `wanted` None: all gradients go to the leaves that they reach."""
+
+    def __init__(self, create_graph: bool, retain: bool, wanted: set[Edge] | None) -> None:
+        self.create_graph = create_graph
+        self.retain = retain
+        self.wanted = wanted
+        self.reach = None if wanted is None else Reach(wanted)
+        self.pending: dict[Any, Any] = {}
+        self.heap: list[tuple[int, Vertex]] = []
+        self.leaves: list[Leaf] = []
+        self.found: dict[Edge, Tensor] = {}
+
+    def push(self, edge: Any, gradient: Any) -> None:
+        """Take a gradient to where it goes on."""
+        known = self.pending.get(edge)
+        if known is not None:
+            self.pending[edge] = known.join(gradient) if type(known) is Parts else functional.add(known, gradient)
+            return
+        self.pending[edge] = gradient
+        if isinstance(edge, Leaf):
+            self.leaves.append(edge)
+        else:
+            heapq.heappush(self.heap, (-edge.order, edge))
+
+    def run(self) -> None:
+        """Walk until only leaves are left."""
+        heap, pending, push = self.heap, self.pending, self.push
+        while heap:
+            _, vertex = heapq.heappop(heap)
+            gradient = pending.pop(vertex)
+            if vertex.hooks:
+                vertex.enter(self.create_graph)
+                gradient = hooked(vertex.hooks, gradient)
+            if self.reach is not None:
+                self._step_towards(vertex, gradient, self.reach)
+                continue
+            for edge, part in vertex.step(gradient, self.create_graph):
+                if edge is not None and part is not None:
+                    push(edge, part)
+            if not self.retain:
+                vertex.free()
+
+    def _step_towards(self, vertex: Vertex, gradient: Any, reach: Reach) -> None:
+        """One step, of which only what leads to the wanted ones is computed."""
+        if self.wanted is not None and vertex in self.wanted:
+            self.found[vertex] = gradient
+        before = vertex.wants
+        wants = tuple([edge is not None and reach.leads(edge) for edge in vertex.edges])
+        if not any(wants):
+            return
+        vertex.wants = wants
+        try:
+            for edge, part in vertex.step(gradient, self.create_graph):
+                if edge is not None and part is not None and reach.leads(edge):
+                    self.push(edge, part)
+        finally:
+            vertex.wants = before
+        if not self.retain:
+            vertex.free()
+
+
+def walk(
     tensors: Sequence[Tensor],
-    gradients: Sequence[Tensor | None],
+    gradients: list[Tensor],
     *,
     retain_graph: bool,
     create_graph: bool,
-    inputs: Sequence[Tensor] | None = None,
+    inputs: Sequence[Tensor] | None,
+    accumulate: bool,
 ) -> list[Tensor | None]:
-    """Walk back from `tensors`. Gradients accumulate in the leaves; those of `inputs` are returned instead."""
-    found = _walk(tensors, gradients, retain_graph, create_graph, inputs)  # whose variables keep nothing alive any more
+    """Walk back from `tensors`; the gradients of `inputs`, when they are given, else of nothing. Empties `gradients`.
+
+    With `accumulate` they are added to the leaves' `grad`: that of all leaves, or of those among `inputs`.
+    """
+    found = _walk(
+        tensors, gradients, retain_graph, create_graph, inputs, accumulate
+    )  # its variables keep nothing alive
     session.builder().flush()
     return [] if inputs is None else [found.get(tensor._edge) for tensor in inputs]
 
 
 def _walk(
     tensors: Sequence[Tensor],
-    gradients: Sequence[Tensor | None],
+    gradients: list[Tensor],
     retain_graph: bool,
     create_graph: bool,
     inputs: Sequence[Tensor] | None,
-) -> dict[Any, Tensor]:
-    """The gradients that `inputs` ask for, by their edges; without `inputs` all go to the leaves."""
-    pending: dict[Any, Tensor] = {}
-    heap: list[tuple[int, Node]] = []
-    leaves: list[Leaf] = []
+    accumulate: bool,
+) -> dict[Edge, Tensor]:
     wanted = None if inputs is None else {tensor._edge for tensor in inputs}
-    for tensor, gradient in zip(tensors, gradients, strict=True):
-        _push(tensor._edge, _seed(tensor, gradient), pending, heap, leaves)
-    found: dict[Any, Tensor] = {}
+    way = Walk(create_graph, retain_graph, wanted)
     before = emission.current()
+    own = emission.interned(before.signal, "backward", before.site, create_graph)
     try:
-        while heap:
-            _, node = heapq.heappop(heap)
-            gradient = _hooked(node.hooks, pending.pop(node))
-            if wanted is not None and node in wanted:
-                found[node] = gradient
-            for edge, part in zip(node.edges, _step(node, gradient, create_graph), strict=True):
-                if edge is not None and part is not None:
-                    _push(edge, part, pending, heap, leaves)
-            if not (retain_graph or create_graph):
-                node.output = None
-                if node.signature.saves[tuple([edge is not None for edge in node.edges])][2]:
-                    node.saved = None
-        emission.enter(emission.interned(before.signal, "backward", before.site, create_graph))
-        for leaf in leaves:
-            gradient = _hooked(leaf.hooks, pending.pop(leaf))
-            if wanted is None:
+        emission.enter(own)
+        for tensor, gradient in zip(tensors, gradients, strict=True):
+            way.push(tensor._edge, gradient)
+        gradients.clear()  # nor does the caller
+        way.run()
+        emission.enter(own)
+        for leaf in way.leaves:
+            gradient = way.pending.pop(leaf)
+            if wanted is not None and leaf not in wanted:
+                continue  # one of the ends is a leaf itself
+            if leaf.hooks:
+                gradient = hooked(leaf.hooks, gradient)
+            if wanted is not None:
+                way.found[leaf] = gradient
+            if accumulate:
                 _accumulate(leaf, gradient, create_graph)
-            else:
-                found[leaf] = gradient
     finally:
         emission.enter(before)
-    return found
+    return way.found
 
 
-def _hooked(hooks: list[Callable[[Tensor], Tensor | None]] | None, gradient: Tensor) -> Tensor:
+def hooked(hooks: list[Hook], gradient: Tensor) -> Tensor:
     """The gradient after the hooks of the tensor that it belongs to."""
-    for hook in hooks or ():
+    for hook in tuple(hooks):
         changed = hook(gradient)
-        gradient = gradient if changed is None else changed
+        if changed is None:
+            continue
+        if not isinstance(changed, core.Tensor):
+            raise TypeError(f"a hook returns a tensor or None, not {type(changed).__name__}")
+        if changed.shape != gradient.shape:
+            raise GradientError(f"a hook returned a gradient of shape {changed.shape} for one of {gradient.shape}")
+        gradient = changed
     return gradient
-
-
-def _seed(tensor: Tensor, gradient: Tensor | None) -> Tensor:
-    if tensor._edge is None:
-        raise GTError("backward: this tensor does not require grad and was not computed from one that does")
-    if gradient is None:
-        if tensor.numel() != 1:
-            raise ShapeError(
-                f"backward: a gradient is needed for a tensor of shape {tensor.shape}; only one element goes without"
-            )
-        if tensor.dtype.kind == "c":
-            raise DTypeError(
-                f"backward: a gradient is needed for a tensor of {tensor.dtype}; only a real number goes without"
-            )
-        with emission.with_changes(phase="backward", grad=False):
-            return emission.apply("full", (1.0,), tensor.shape, tensor.dtype)
-    if gradient.shape != tensor.shape:
-        raise ShapeError(f"backward: a gradient of shape {gradient.shape} for a tensor of shape {tensor.shape}")
-    if gradient.dtype is not tensor.dtype:
-        raise DTypeError(f"backward: a gradient of {gradient.dtype} for a tensor of {tensor.dtype}")
-    return gradient
-
-
-def _push(
-    edge: Any, gradient: Tensor, pending: dict[Any, Tensor], heap: list[tuple[int, Node]], leaves: list[Leaf]
-) -> None:
-    known = pending.get(edge)
-    if known is not None:
-        pending[edge] = functional.add(known, gradient)
-        return
-    pending[edge] = gradient
-    if isinstance(edge, Node):
-        heapq.heappush(heap, (-edge.order, edge))
-    else:
-        leaves.append(edge)
-
-
-def _step(node: Node, gradient: Tensor, create_graph: bool) -> tuple[Tensor | None, ...]:
-    """The gradients of one instruction's operands, emitted under the instruction's own signal and line."""
-    if node.saved is None:
-        raise GTError(
-            f"backward: the graph through {node.signature.op} ({node.signature.tag.site}) was freed by an earlier "
-            "backward; pass retain_graph=True to the first one"
-        )
-    signature = node.signature
-    contexts = signature.backward
-    if contexts is None:
-        signal = node.context.signal if node.context.backward is None else node.context.backward
-        contexts = signature.backward = [
-            emission.interned(signal, "backward", signature.tag.site, grad) for grad in (False, True)
-        ]
-    emission.enter(contexts[create_graph])
-    node.create_graph = create_graph
-    rule: Rule = signature.differentiable
-    return rule.function(node, gradient)
 
 
 def _accumulate(leaf: Leaf, gradient: Tensor, create_graph: bool) -> None:
     if leaf.param:
         gradient = emission.apply("follow", (gradient, core.Tensor(leaf.value)))
-    if leaf.grad is not None:
-        gradient = functional.add(leaf.grad, gradient)
-    leaf.grad = gradient if create_graph else core.Tensor(gradient._value)
-
-
-def grad(
-    outputs: Tensor | Sequence[Tensor],
-    inputs: Tensor | Sequence[Tensor],
-    grad_outputs: Tensor | Sequence[Tensor | None] | None = None,
-    retain_graph: bool | None = None,
-    create_graph: bool = False,
-    allow_unused: bool = False,
-) -> tuple[Tensor | None, ...]:
-    """The gradients of `outputs`, weighted with `grad_outputs`, with respect to `inputs`; no `.grad` changes.
-
-    Raises `GTError` for an input that `outputs` do not depend on, unless `allow_unused`: then its gradient is None.
-    """
-    ends = [outputs] if isinstance(outputs, core.Tensor) else list(outputs)
-    starts = [inputs] if isinstance(inputs, core.Tensor) else list(inputs)
-    if grad_outputs is None or isinstance(grad_outputs, core.Tensor):
-        weights: list[Tensor | None] = (
-            [grad_outputs] * len(ends) if len(ends) == 1 or grad_outputs is None else [grad_outputs]
-        )
+    known = leaf.grad
+    if known is None:
+        leaf.grad = core.Tensor(gradient._current(), gradient._edge if create_graph else None)
+    elif create_graph:
+        leaf.grad = functional.add(known, gradient)
     else:
-        weights = list(grad_outputs)
-    if len(weights) != len(ends):
-        raise GTError(f"grad: {len(weights)} gradients for {len(ends)} outputs")
-    for tensor in starts:
-        if not tensor.requires_grad:
-            raise GTError("grad: an input does not require grad")
-    retain = create_graph if retain_graph is None else retain_graph
-    found = backward(ends, weights, retain_graph=retain, create_graph=create_graph, inputs=starts)
-    if not allow_unused:
-        for position, gradient in enumerate(found):
-            if gradient is None:
-                raise GTError(
-                    f"grad: the outputs do not depend on input {position}; allow_unused=True gives None for it"
-                )
-    return tuple(found)
-
-
-class HookHandle:
-    """What registering a hook returns: `remove()` takes the hook away again."""
-
-    __slots__ = ("_hook", "_hooks")
-
-    def __init__(self, hooks: list[Any], hook: Any) -> None:
-        self._hooks = hooks
-        self._hook = hook
-
-    def remove(self) -> None:
-        """Forget the hook; a second time does nothing."""
-        if self._hook in self._hooks:
-            self._hooks.remove(self._hook)
-
-
-def register_hook(tensor: Tensor, hook: Callable[[Tensor], Tensor | None]) -> HookHandle:
-    """Call `hook(gradient)` when the gradient of `tensor` is known; what it returns takes its place."""
-    if not tensor.requires_grad:
-        raise GTError("register_hook: this tensor does not require grad")
-    edge = tensor._edge
-    assert edge is not None
-    if edge.hooks is None:
-        edge.hooks = []
-    edge.hooks.append(hook)
-    return HookHandle(edge.hooks, hook)
+        known._rebind(functional.add(known, gradient))  # who holds it sees it grow, as in PyTorch
+    for hook in tuple(leaf.after or ()):
+        hook()

@@ -39,9 +39,7 @@ def unbroadcast(g: Tensor, shape: tuple[int, ...]) -> Tensor:
 
 def _each(node: Node, *parts: Callable[[], Tensor]) -> Parts:
     """The gradients that are wanted, each in the shape of its operand."""
-    return tuple(
-        [unbroadcast(part(), node.shape(i)) if node.edges[i] is not None else None for i, part in enumerate(parts)]
-    )
+    return tuple([unbroadcast(part(), node.shape(i)) if node.wants[i] else None for i, part in enumerate(parts)])
 
 
 def _where(condition: Tensor, a: Any, b: Any) -> Tensor:
@@ -162,12 +160,40 @@ def _spread(n: Node, reduced: Tensor) -> Tensor:
 def _prod(n: Node, g: Tensor) -> Parts:
     """The product of the others: with one zero only that zero's is not 0, with two zeros none's is."""
     x, axes = n.operand(0), n.attribute("axes")
+    if n.create_graph:
+        return (_kept(n, g) * _conj(_others(x, axes)),)
     zero = x == 0
     others = emission.apply("prod", (_where(zero, 1.0, x),), axes, True)
     zeros = emission.apply("sum", (arithmetic.cast(zero, g.dtype),), axes, True)
     alone = _where(zeros == 1, others, 0.0)
     rest = _where(zeros == 0, others, 0.0) / _where(zero, 1.0, x)
     return (_kept(n, g) * _conj(_where(zero, alone, rest)),)
+
+
+def _others(x: Tensor, axes: tuple[int, ...]) -> Tensor:
+    """For each element the product of all others along `axes`, without a division: right where there are zeros, and so
+    are its own derivatives."""
+    order = (*(axis for axis in range(x.ndim) if axis not in axes), *axes)
+    moved = emission.apply("permute", (x,), order)
+    rows = math.prod(moved.shape[: x.ndim - len(axes)])
+    size = math.prod(moved.shape[x.ndim - len(axes) :])
+    out = _reshape(_exclusive(_reshape(moved, (rows, size))), moved.shape)
+    return emission.apply("permute", (out,), tuple(order.index(axis) for axis in range(x.ndim)))
+
+
+def _exclusive(x: Tensor) -> Tensor:
+    """`_others` along the last axis of a matrix, by halves: each half is multiplied into what its pairs miss."""
+    rows, size = x.shape
+    if size < 2:
+        return emission.apply("full", (1.0,), x.shape, x.dtype)
+    half = (size + 1) // 2
+    low = emission.apply("slice", (x, 0), (1,), (half,), (1,))
+    high = emission.apply("slice", (x, half), (1,), (size - half,), (1,))
+    if size % 2:
+        high = emission.apply("cat", (high, emission.apply("full", (1.0,), (rows, 1), x.dtype)), 1)
+    missing = _exclusive(low * high)
+    both = emission.apply("cat", (missing * high, missing * low), 1)
+    return emission.apply("slice", (both, 0), (1,), (size,), (1,)) if size % 2 else both
 
 
 def _reduced_extreme(n: Node, g: Tensor) -> Parts:

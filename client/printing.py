@@ -30,7 +30,7 @@ def format_tensor(tensor: Tensor) -> str:
         notes.append(f"dtype={tensor.dtype}")
     if tensor.requires_grad:
         edge = tensor._edge
-        notes.append(f"grad_fn=<{edge.signature.op}>" if isinstance(edge, autograd.Node) else "requires_grad=True")
+        notes.append(f"grad_fn=<{edge.name()}>" if isinstance(edge, autograd.Vertex) else "requires_grad=True")
     return f"tensor({', '.join([_body(array), *notes])})"
 
 

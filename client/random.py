@@ -7,7 +7,10 @@ numbered in the order in which they happen.
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -35,6 +38,50 @@ class _Source:
 _source = _Source(0)
 
 
+class Draws:
+    """The draws of one stretch of a program, as (seed, number): noted the first time, then given again in this order."""
+
+    def __init__(self) -> None:
+        self.noted: list[tuple[int, int]] = []
+        self.again: Iterator[tuple[int, int]] | None = None
+        self.outer: Draws | None = None
+
+    def next(self) -> tuple[int, int]:
+        """Seed and number of the next draw. What draws more than the first time gets new ones."""
+        if self.again is not None:
+            return next(self.again, None) or _new()
+        known = _new() if self.outer is None else self.outer.next()
+        self.noted.append(known)
+        return known
+
+
+_draws: Final[ContextVar[Draws | None]] = ContextVar("gt_draws", default=None)
+
+
+@contextmanager
+def noting(draws: Draws, *, again: bool = False) -> Iterator[None]:
+    """Note what is drawn inside, or give it again. Stretches nest: the inner ones draw from the outer."""
+    token = _draws.set(draws)
+    draws.again = iter(draws.noted) if again else None
+    draws.outer = None if again else token.old_value if isinstance(token.old_value, Draws) else None
+    try:
+        yield
+    finally:
+        _draws.reset(token)
+        draws.again = draws.outer = None
+
+
+def _new() -> tuple[int, int]:
+    source = _source
+    return source.seed, next(source.counter)
+
+
+def _next() -> tuple[int, int]:
+    """Seed and number of this thread's next draw."""
+    draws = _draws.get()
+    return _new() if draws is None else draws.next()
+
+
 def manual_seed(seed: int) -> None:
     """Start the random numbers again from `seed` (0 to 2⁶³ − 1; negative seeds count from 2⁶³, as in PyTorch)."""
     global _source
@@ -48,8 +95,7 @@ def initial_seed() -> int:
 
 def draw(op: str, shape: tuple[int, ...], dtype: Any) -> Tensor:
     """One draw of 'uniform' numbers in [0, 1) or of standard 'normal' ones."""
-    source = _source
-    return emission.apply(op, (source.seed, next(source.counter)), shape, dtype)
+    return emission.apply(op, _next(), shape, dtype)
 
 
 def uniform_like(x: Tensor) -> Tensor:
@@ -94,6 +140,5 @@ def randint(low: int, high: Any = None, size: Any = None, *, dtype: Any = None, 
 
 def randperm(n: int, *, dtype: Any = None, device: Any = None) -> Tensor:
     """The integers below `n` in random order, drawn at the client; int64 unless `dtype` says otherwise."""
-    source = _source
-    generator = np.random.Generator(np.random.Philox(key=[source.seed, next(source.counter)]))
+    generator = np.random.Generator(np.random.Philox(key=list(_next())))
     return creation.tensor(generator.permutation(n), dtype=dtype)

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 import numpy as np
 
 from gt.dtypes import DType, can_cast
-from gt.errors import DTypeError, GTError, ShapeError
+from gt.errors import DTypeError, GradientError, ShapeError
 
 from . import apply as emission
-from . import arithmetic, autograd, indexing, methods, printing, session, views
+from . import arithmetic, autograd, derivatives, hooks, indexing, methods, printing, session, views
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from .segment import Value
     from .session import Future
@@ -170,8 +170,8 @@ class Tensor(methods.Methods):
     def requires_grad_(self, requires_grad: bool = True) -> Tensor:
         """Have gradients accumulate in `.grad`, or not. Raises `DTypeError` for integers and booleans."""
         if not requires_grad:
-            if isinstance(self._edge, autograd.Node):
-                raise GTError("only a leaf can stop requiring grad: use .detach() for a tensor that was computed")
+            if isinstance(self._edge, autograd.Vertex):
+                raise GradientError("only a leaf can stop requiring grad: use .detach() for a tensor that was computed")
             self._edge = None
         elif self._edge is None:
             if self._value.spec.dtype.kind not in "fc":
@@ -182,39 +182,81 @@ class Tensor(methods.Methods):
     @property
     def is_leaf(self) -> bool:
         """Whether this tensor was not computed from one that requires grad."""
-        return not isinstance(self._edge, autograd.Node)
+        return not isinstance(self._edge, autograd.Vertex)
+
+    @property
+    def grad_fn(self) -> autograd.Vertex | None:
+        """The place on the tape of a tensor that was computed from one that requires grad; None for a leaf."""
+        if self._view is not None:
+            self._refresh()
+        return self._edge if isinstance(self._edge, autograd.Vertex) else None
 
     @property
     def grad(self) -> Tensor | None:
-        """The gradient accumulated so far; None before the first, and for all but leaves."""
-        return self._edge.grad if isinstance(self._edge, autograd.Leaf) else None
+        """The gradient accumulated so far; None before the first, and for what is no leaf unless `retain_grad()` was called."""
+        if isinstance(self._edge, autograd.Leaf):
+            return self._edge.grad
+        kept = hooks.kept_by(self)
+        return None if kept is None else kept.grad
 
     @grad.setter
     def grad(self, value: Tensor | None) -> None:
-        if not isinstance(self._edge, autograd.Leaf):
+        holder = self._edge if isinstance(self._edge, autograd.Leaf) else hooks.kept_by(self)
+        if holder is None:
             if value is None:
                 return
-            raise GTError("only a leaf that requires grad has a gradient")
+            raise GradientError("only a leaf that requires grad has a gradient")
+        if value is not None and not isinstance(value, Tensor):
+            raise TypeError(f"a gradient is a tensor or None, not {type(value).__name__}")
+        if value is self:
+            raise GradientError("a tensor cannot be its own gradient")
         if value is not None and (value.shape != self.shape or value.dtype is not self.dtype):
-            raise ShapeError(
+            raise GradientError(
                 f"a gradient of {value.dtype} and shape {value.shape} for a tensor of {self.dtype} and {self.shape}"
             )
-        self._edge.grad = value
+        holder.grad = value
 
     def backward(
-        self, gradient: Tensor | None = None, retain_graph: bool | None = None, create_graph: bool = False
+        self,
+        gradient: Tensor | None = None,
+        retain_graph: bool | None = None,
+        create_graph: bool = False,
+        inputs: Tensor | Sequence[Tensor] | None = None,
     ) -> None:
-        """Add to each leaf's `.grad` the gradient of this tensor, weighted with `gradient` (1 for a single element)."""
-        retain = create_graph if retain_graph is None else retain_graph
-        autograd.backward([self], [gradient], retain_graph=retain, create_graph=create_graph)
+        """Add to each leaf's `.grad` the gradient of this tensor, weighted with `gradient` (1 for a single element).
 
-    def register_hook(self, hook: Callable[[Tensor], Tensor | None]) -> autograd.HookHandle:
+        With `inputs` only to theirs. A second time needs `retain_graph=True` the first time; `create_graph=True` makes
+        gradients that can be differentiated themselves.
+        """
+        derivatives.backward([self], [gradient], retain_graph, create_graph, inputs)
+
+    def register_hook(self, hook: autograd.Hook) -> hooks.HookHandle:
         """Call `hook(gradient)` when this tensor's gradient is known; what it returns takes its place."""
-        return autograd.register_hook(self, hook)
+        return hooks.register_hook(self, hook)
+
+    def register_post_accumulate_grad_hook(self, hook: Callable[[Tensor], object]) -> hooks.HookHandle:
+        """Call `hook(self)` when the `.grad` of this leaf has been added to."""
+        return hooks.register_post_accumulate_grad_hook(self, hook)
+
+    def retain_grad(self) -> None:
+        """Keep the gradient of this tensor in `.grad` although it was computed."""
+        hooks.retain_grad(self)
+
+    @property
+    def retains_grad(self) -> bool:
+        """Whether `.grad` is kept although this tensor was computed."""
+        return hooks.kept_by(self) is not None
 
     def detach(self) -> Tensor:
         """The same values off the tape. A view: writing to either is seen by both."""
         return views.detached(self)
+
+    def detach_(self) -> Tensor:
+        """Take this tensor itself off the tape: it becomes a leaf that requires no grad. Views are refused."""
+        if self._view is not None and self._view.op != "detach":
+            raise GradientError("detach_: a view cannot be taken off the tape in place: use .detach()")
+        self._edge = None
+        return self
 
     @property
     def data(self) -> Tensor:
@@ -318,7 +360,7 @@ class Tensor(methods.Methods):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
         if not self.is_leaf:
-            raise GTError("only leaf tensors can be deep-copied: use .clone()")
+            raise GradientError("only leaf tensors can be deep-copied: use .clone()")
         known: Tensor | None = memo.get(id(self))
         if known is None:
             known = memo[id(self)] = object.__new__(type(self))

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from gt.errors import GTError
+from gt.errors import GradientError, GTError
 
 from . import apply as emission
 from . import autograd
@@ -179,11 +179,12 @@ def reshaped(shape: tuple[int, ...], strides: Strides, to: tuple[int, ...]) -> S
 
 
 def refuse_leaf(tensor: Tensor, grad: bool) -> None:
-    """Raise `GTError` for an in-place write, outside `no_grad`, to (a view of) a leaf that requires grad."""
+    """Raise `GradientError` for an in-place write, outside `no_grad`, to (a view of) a leaf that requires grad."""
     root = tensor
     while root._view is not None and not isinstance(root._edge, autograd.Leaf):
         if root._view.op == "detach":
             return
         root = root._view.base
     if grad and isinstance(root._edge, autograd.Leaf):
-        raise GTError("a leaf tensor that requires grad cannot be written in place outside gt.no_grad()")
+        whose = "a leaf" if root is tensor else "a view of a leaf"
+        raise GradientError(f"{whose} tensor that requires grad cannot be written in place outside gt.no_grad()")

@@ -13,9 +13,12 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from . import autograd as autograd
     from . import config as config
+    from . import func as func
     from . import nn as nn
     from . import optim as optim
     from . import signal as signal
+    from . import utils as utils
+    from .client.checkpoint import checkpointed as checkpointed
     from .client.creation import *  # noqa: F403
     from .client.functional import *  # noqa: F403
     from .client.modes import *  # noqa: F403
@@ -44,6 +47,7 @@ if TYPE_CHECKING:
     from .errors import ConfigError as ConfigError
     from .errors import ConnectionFailed as ConnectionFailed
     from .errors import DTypeError as DTypeError
+    from .errors import GradientError as GradientError
     from .errors import GTError as GTError
     from .errors import IndexOutOfRange as IndexOutOfRange
     from .errors import OutOfMemory as OutOfMemory
@@ -73,8 +77,8 @@ _HOMES: Final[dict[str, tuple[str, ...]]] = {
         "float32", "float64", "complex64", "complex128", "get_default_dtype", "set_default_dtype", "promote", "can_cast",
     ),
     ".errors": (
-        "GTError", "ShapeError", "DTypeError", "ConfigError", "ProtocolError", "ConnectionFailed", "SessionError",
-        "WorkerError", "WorkerLost", "OutOfMemory", "IndexOutOfRange", "VerificationError",
+        "GTError", "ShapeError", "DTypeError", "GradientError", "ConfigError", "ProtocolError", "ConnectionFailed",
+        "SessionError", "WorkerError", "WorkerLost", "OutOfMemory", "IndexOutOfRange", "VerificationError",
     ),
     ".limits": (
         "finfo", "iinfo",
@@ -91,6 +95,9 @@ _HOMES: Final[dict[str, tuple[str, ...]]] = {
     ".client.tensor": (
         "Tensor",
     ),
+    ".client.checkpoint": (
+        "checkpointed",
+    ),
     ".client.creation": (
         "tensor", "as_tensor", "from_numpy", "zeros", "ones", "full", "empty", "arange", "linspace", "eye",
         "zeros_like", "ones_like", "full_like", "empty_like",
@@ -99,7 +106,7 @@ _HOMES: Final[dict[str, tuple[str, ...]]] = {
         "manual_seed", "initial_seed", "rand", "randn", "randint", "randperm", "rand_like", "randn_like",
     ),
     ".client.modes": (
-        "no_grad", "enable_grad", "inference_mode", "is_grad_enabled", "set_grad_enabled",
+        "no_grad", "enable_grad", "inference_mode", "is_grad_enabled", "is_inference_mode_enabled", "set_grad_enabled",
     ),
     ".client.arithmetic": (
         "abs", "absolute", "add", "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "cast", "ceil", "clamp",
@@ -155,7 +162,7 @@ _RENAMED: Final = {
 }
 """Names that are others' where they live: PyTorch's, some of which hide Python's own."""
 
-_SUBMODULES: Final = ("autograd", "config", "nn", "optim", "signal")
+_SUBMODULES: Final = ("autograd", "config", "func", "nn", "optim", "signal", "utils")
 _WHERE: Final = {name: (module, name) for module, names in _HOMES.items() for name in names} | _RENAMED
 
 __all__ = [*_SUBMODULES, *_WHERE]  # noqa: PLE0604  # every name is a string: they are keys of the table above

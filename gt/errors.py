@@ -15,6 +15,10 @@ class DTypeError(GTError, TypeError):
     """Operands whose dtypes do not fit the operation; raised in the user's own line, at once."""
 
 
+class GradientError(GTError, RuntimeError):
+    """A gradient that cannot be computed, or a write that the tape forbids; raised in the user's own line, at once."""
+
+
 class ConfigError(GTError, ValueError):
     """A sharding config that cannot be followed; names file, line, key and what is allowed."""
 

@@ -28,10 +28,22 @@ OWNERS = {
 }
 # The public face and the command line may reach into rooms; these two when they are asked to, never on import.
 LAZY = ("gt/__init__.py", "gt/cli.py")
-ALIASES = ("gt/autograd.py", "gt/nn/__init__.py", "gt/nn/functional.py", "gt/nn/init.py", "gt/optim/__init__.py")
+ALIASES = ("gt/nn/__init__.py", "gt/nn/functional.py", "gt/nn/init.py", "gt/optim/__init__.py")
+DERIVATIVES = ("gt/autograd/__init__.py", "gt/autograd/function.py", "gt/autograd/functional.py", "gt/func.py")
+RECOMPUTATION = ("gt/utils/__init__.py", "gt/utils/checkpoint.py")
 STARTERS = ("gt/session.py", "gt/inproc.py", "gt/launch.py")
 EXPLAINERS = ("gt/explaining.py", "gt/explanation.py", "gt/rendering.py", "gt/search.py", "gt/shadow.py")
-FACE = (*LAZY, *ALIASES, *STARTERS, *EXPLAINERS, "gt/__main__.py", "gt/optim/lr_scheduler.py", "gt/signal.py")
+FACE = (
+    *LAZY,
+    *ALIASES,
+    *DERIVATIVES,
+    *RECOMPUTATION,
+    *STARTERS,
+    *EXPLAINERS,
+    "gt/__main__.py",
+    "gt/optim/lr_scheduler.py",
+    "gt/signal.py",
+)
 # The one way back: a program's first operation starts the default session, and that is the public face's business.
 FIRST_OPERATION = ("client/session.py", "gt.session.init")
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any, NamedTuple, TypeVar
 
-from gt.client import autograd, creation, modes, signal
+from gt.client import creation, hooks, modes, signal
 from gt.client.tensor import Tensor
 from gt.dtypes import as_dtype
 from gt.errors import GTError, ShapeError
 
+from .crossing import Passage
 from .parameter import Buffer, Parameter, marked
 
 Self = TypeVar("Self", bound="Module")
@@ -23,6 +25,16 @@ class LoadResult(NamedTuple):
     unexpected_keys: list[str]
 
 
+class Hook(NamedTuple):
+    """What a module calls besides its forward."""
+
+    function: Callable[..., Any]
+    options: bool = False
+    """Whether it is given the keyword arguments, too."""
+    always: bool = False
+    """Whether it is called although the call raised."""
+
+
 class Module:
     """Base class of everything that has parameters. Assigning a parameter or a module to an attribute registers it."""
 
@@ -31,8 +43,12 @@ class Module:
     _buffers: dict[str, Tensor | None]
     _transient: set[str]
     _modules: dict[str, Module | None]
-    _forward_hooks: list[Callable[..., Any]]
-    _forward_pre_hooks: list[Callable[..., Any]]
+    _forward_hooks: list[Hook]
+    _forward_pre_hooks: list[Hook]
+    _backward_hooks: list[Hook]
+    _backward_pre_hooks: list[Hook]
+    _hooked: bool
+    """Whether a hook was ever registered."""
     _signals: tuple[str, ...] | None = None
     """The signals that a call runs in, outermost first: those of `gt.signal.attach`."""
 
@@ -45,6 +61,9 @@ class Module:
         state["_modules"] = {}
         state["_forward_hooks"] = []
         state["_forward_pre_hooks"] = []
+        state["_backward_hooks"] = []
+        state["_backward_pre_hooks"] = []
+        state["_hooked"] = False
 
     def forward(self, *args: Any, **options: Any) -> Any:
         """What calling the module computes; each class has its own."""
@@ -57,17 +76,40 @@ class Module:
             return self._call(args, options)
 
     def _call(self, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
-        if not self._forward_hooks and not self._forward_pre_hooks:
-            return self.forward(*args, **options)
+        return self._call_hooked(args, options) if self._hooked else self.forward(*args, **options)
+
+    def _call_hooked(self, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        called: list[Hook] = []
+        try:
+            return self._call_between_hooks(args, options, called)
+        except Exception:
+            for hook in list(self._forward_hooks):
+                if hook.always and not any(hook is other for other in called):
+                    with suppress(Exception):  # the first error is the one to be told
+                        hook.function(self, args, *([options] if hook.options else []), None)
+            raise
+
+    def _call_between_hooks(self, args: tuple[Any, ...], options: dict[str, Any], called: list[Hook]) -> Any:
         for hook in list(self._forward_pre_hooks):
-            changed = hook(self, args)
-            if changed is not None:
+            changed = hook.function(self, args, options) if hook.options else hook.function(self, args)
+            if changed is None:
+                continue
+            if hook.options:
+                if not isinstance(changed, tuple) or len(changed) != 2:
+                    raise TypeError("a forward pre-hook with with_kwargs=True returns None or (args, kwargs)")
+                args, options = changed
+            else:
                 args = changed if isinstance(changed, tuple) else (changed,)
+        passage = None
+        if (self._backward_hooks or self._backward_pre_hooks) and modes.is_grad_enabled():
+            passage = Passage(self)
+            args = passage.enter(args)
         result = self.forward(*args, **options)
         for hook in list(self._forward_hooks):
-            changed = hook(self, args, result)
+            called.append(hook)
+            changed = hook.function(self, args, options, result) if hook.options else hook.function(self, args, result)
             result = result if changed is None else changed
-        return result
+        return result if passage is None else passage.leave(result)
 
     # registration
 
@@ -144,15 +186,41 @@ class Module:
         self._drop(name)
         self._modules[name] = module
 
-    def register_forward_hook(self, hook: Callable[..., Any]) -> autograd.HookHandle:
-        """Call `hook(module, args, result)` after each forward; what it returns, unless None, replaces the result."""
-        self._forward_hooks.append(hook)
-        return autograd.HookHandle(self._forward_hooks, hook)
+    def register_forward_hook(
+        self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False, always_call: bool = False
+    ) -> hooks.HookHandle:
+        """Call `hook(module, args, result)` after each forward; what it returns, unless None, replaces the result.
 
-    def register_forward_pre_hook(self, hook: Callable[..., Any]) -> autograd.HookHandle:
-        """Call `hook(module, args)` before each forward; what it returns, unless None, replaces the arguments."""
-        self._forward_pre_hooks.append(hook)
-        return autograd.HookHandle(self._forward_pre_hooks, hook)
+        `with_kwargs`: `hook(module, args, kwargs, result)`. `prepend`: before the others. `always_call`: also when the
+        call raises, with None as the result.
+        """
+        return self._hook(self._forward_hooks, Hook(hook, with_kwargs, always_call), prepend)
+
+    def register_forward_pre_hook(
+        self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
+    ) -> hooks.HookHandle:
+        """Call `hook(module, args)` before each forward; what it returns, unless None, replaces the arguments.
+
+        `with_kwargs`: `hook(module, args, kwargs)`, which returns both or None. `prepend`: before the others.
+        """
+        return self._hook(self._forward_pre_hooks, Hook(hook, with_kwargs), prepend)
+
+    def register_full_backward_hook(self, hook: Callable[..., Any], prepend: bool = False) -> hooks.HookHandle:
+        """Call `hook(module, grad_input, grad_output)` when the gradients of the arguments are known.
+
+        Both are tuples, with None where there is no gradient. What it returns, unless None, replaces `grad_input`. Where
+        no argument requires grad, it is called when the gradients of the results are known.
+        """
+        return self._hook(self._backward_hooks, Hook(hook), prepend)
+
+    def register_full_backward_pre_hook(self, hook: Callable[..., Any], prepend: bool = False) -> hooks.HookHandle:
+        """Call `hook(module, grad_output)` when the gradients of the results are known; what it returns replaces them."""
+        return self._hook(self._backward_pre_hooks, Hook(hook), prepend)
+
+    def _hook(self, table: list[Hook], hook: Hook, prepend: bool) -> hooks.HookHandle:
+        self.__dict__["_hooked"] = True
+        table.insert(0 if prepend else len(table), hook)
+        return hooks.HookHandle(table, hook)
 
     # the tree
 

@@ -208,7 +208,7 @@ def test_tensors_print_as_in_pytorch(data: Any) -> None:
 def test_printing_says_what_gradients_do() -> None:
     x = gt.ones(2, requires_grad=True)
     assert repr(x) == "tensor([1., 1.], requires_grad=True)"
-    assert repr(x * 2) == "tensor([2., 2.], grad_fn=<mul>)"
+    assert repr(x * 2) == "tensor([2., 2.], grad_fn=<MulBackward>)"
     assert repr(gt.zeros(0, 3)) == "tensor([], size=(0, 3))"
     assert f"{gt.tensor(1.25):.1f}" == "1.2"
     assert str(gt.float32) == "gt.float32"
@@ -266,7 +266,7 @@ def test_gradients_can_be_set_only_where_they_belong() -> None:
     assert x.grad.tolist() == [1, 1]
     x.grad = None
     assert x.grad is None
-    with pytest.raises(gt.ShapeError):
+    with pytest.raises(gt.GradientError):
         x.grad = gt.zeros(3)
     with pytest.raises(gt.GTError, match="only a leaf"):
         gt.ones(2).grad = gt.zeros(2)

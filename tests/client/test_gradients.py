@@ -20,6 +20,8 @@ POSITIVE = np.abs(A) + 0.3
 ROW = np.array([0.53, -1.71, 2.23])
 Z, W = A + 1j * B, B - 0.7j * A
 Z_ROW = ROW + 1j * ROW[::-1]
+CUBE = np.stack([A @ B.T, B @ A.T]).reshape(1, 1, 2, 4)
+TAPS = np.array([0.4, -0.9, 1.3, 0.2, -1.1, 0.8, 0.5, -0.3]).reshape(1, 2, 2, 2)
 INDEX = np.array([[0, 2], [1, 1]])
 Sample = tuple[list[np.ndarray[Any, Any]], Callable[..., gt.Tensor]]
 
@@ -98,6 +100,12 @@ SAMPLES: dict[str, list[Sample]] = {
         ([A, np.stack([A.T, B.T])], emit("matmul")),
         ([np.stack([A, B])[:, None], np.stack([A.T, B.T, A.T])[None]], emit("matmul")),
     ],
+    "conv": [
+        ([CUBE, TAPS], emit("conv", (1,), (1, 0), (1,), (1,))),
+        ([CUBE, TAPS], emit("conv", (2,), (0, 1), (1,), (2,))),
+    ],
+    "windows": [([A], emit("windows", (1,), (2,), (1,), (1,))), ([CUBE], emit("windows", (3,), (2,), (1,), (2,)))],
+    "overlap_add": [([TAPS[0]], emit("overlap_add", (1,), (3,), (1,), (1,)))],
     "softmax": [([A], emit("softmax", 0)), ([A], emit("softmax", 1))],
     "log_softmax": [([A], emit("log_softmax", 0)), ([A], emit("log_softmax", 1))],
     "tag": [([A], emit("tag", False))],
@@ -129,23 +137,8 @@ COMPLEX: dict[str, list[Sample]] = {
 for op, samples in COMPLEX.items():
     SAMPLES[op] = SAMPLES[op] + samples
 CASES = [pytest.param(op, i, id=f"{op}-{i}") for op in SAMPLES for i in range(len(SAMPLES[op]))]
-PIECEWISE = {
-    "sign",
-    "floor",
-    "ceil",
-    "round",
-    "trunc",
-    "fmod",
-    "copysign",
-    "relu",
-    "abs",
-    "max",
-    "min",
-    "maximum",
-    "minimum",
-    "where",
-    "remainder",
-}
+ROUNDED = {"cast"}
+"""Passes through float32, which finite differences of finite differences do not survive."""
 
 
 def weights(out: gt.Tensor) -> np.ndarray[Any, Any]:
@@ -199,7 +192,7 @@ def test_the_gradient_is_the_limit_of_finite_differences(op: str, case: int) -> 
         np.testing.assert_allclose(x.grad.numpy(), gradient, atol=tolerance, rtol=tolerance)
 
 
-@pytest.mark.parametrize(("op", "case"), [case for case in CASES if case.values[0] not in PIECEWISE | {"cast"}])
+@pytest.mark.parametrize(("op", "case"), [case for case in CASES if case.values[0] not in ROUNDED])
 def test_the_second_derivative_is_that_of_the_first(op: str, case: int) -> None:
     arrays, function = SAMPLES[op][case]
 
@@ -273,14 +266,14 @@ def test_a_graph_that_saves_nothing_can_be_walked_again() -> None:
 
 def test_the_seed_must_fit() -> None:
     x = gt.ones(2, requires_grad=True)
-    with pytest.raises(gt.ShapeError, match="only one element goes without"):
+    with pytest.raises(gt.GradientError, match="only one element goes without"):
         (x * 2).backward()
-    with pytest.raises(gt.ShapeError, match=r"shape \(3,\) for a tensor of shape \(2,\)"):
+    with pytest.raises(gt.GradientError, match=r"shape \(3,\) for a tensor of shape \(2,\)"):
         (x * 2).backward(gt.ones(3))
-    with pytest.raises(gt.DTypeError, match="float64"):
-        (x * 2).backward(gt.ones(2, dtype=gt.float64))
-    with pytest.raises(gt.GTError, match="does not require grad"):
+    with pytest.raises(gt.GradientError, match="does not require grad"):
         gt.ones(1).backward()
+    (x * 2).backward(gt.ones(2, dtype=gt.float64))
+    assert x.grad.dtype is gt.float32
 
 
 def test_grad_returns_gradients_and_changes_no_leaf() -> None:

@@ -1,0 +1,144 @@
+"""Gradients held against finite differences: `gt.autograd.gradcheck` and `gradgradcheck`.
+
+Central differences over every element of every input that requires grad, in float64, where they have some nine digits. For
+the tests of functions with small inputs; nothing here is fast.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gt.errors import GradientError
+
+from . import creation, modes
+from . import tensor as core
+from .derivatives import grad
+
+if TYPE_CHECKING:
+    from .tensor import Tensor
+
+Array = np.ndarray[Any, Any]
+
+
+def _listed(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, (tuple, list)) else [value]
+
+
+def _outputs(func: Callable[..., Any], inputs: list[Any]) -> list[Tensor]:
+    """The results that can have a gradient."""
+    found = _listed(func(*inputs))
+    return [y for y in found if isinstance(y, core.Tensor) and y.dtype.kind == "f"]
+
+
+def _checked(inputs: list[Any]) -> list[int]:
+    """Which inputs require grad."""
+    places = [i for i, x in enumerate(inputs) if isinstance(x, core.Tensor) and x.requires_grad]
+    if not places:
+        raise ValueError("gradcheck: no input requires grad")
+    for place in places:
+        if inputs[place].dtype.name != "float64":
+            raise ValueError(f"gradcheck: input {place} is of {inputs[place].dtype}: finite differences need float64")
+    return places
+
+
+def _numeric(func: Callable[..., Any], inputs: list[Any], place: int, eps: float) -> list[Array]:
+    """For each result the matrix (elements of input `place`, elements of the result) of central differences."""
+    array = inputs[place].detach().numpy()
+    moved: list[list[Tensor]] = []
+    for index in np.ndindex(array.shape):
+        for step in (eps, -eps):
+            other = array.copy()
+            other[index] += step
+            given = list(inputs)
+            given[place] = creation.tensor(other, requires_grad=True)
+            moved.append([y.detach() for y in _outputs(func, given)])
+    fetched = [[y.numpy().ravel() for y in outputs] for outputs in moved]
+    return [
+        np.stack([(up[k] - down[k]) / (2 * eps) for up, down in zip(fetched[::2], fetched[1::2], strict=True)])
+        for k in range(len(fetched[0]) if fetched else 0)
+    ]
+
+
+def _analytic(outputs: list[Tensor], x: Tensor) -> list[Array]:
+    """The same matrices by walks over the tape, one for each element of a result."""
+    matrices = []
+    for y in outputs:
+        seeds = creation.eye(y.numel(), dtype=y.dtype)
+        columns: list[Array] = []
+        for number in range(y.numel()):
+            g = None
+            if y.requires_grad:
+                (g,) = grad(y, x, seeds[number].reshape(y.shape), retain_graph=True, allow_unused=True)
+            columns.append(np.zeros(x.numel()) if g is None else g.numpy().ravel())
+        matrices.append(np.stack(columns, 1) if columns else np.zeros((x.numel(), 0)))
+    return matrices
+
+
+@modes.enable_grad()
+def gradcheck(
+    func: Callable[..., Any],
+    inputs: Any,
+    *,
+    eps: float = 1e-6,
+    atol: float = 1e-5,
+    rtol: float = 1e-3,
+    raise_exception: bool = True,
+    **_: Any,
+) -> bool:
+    """Whether the gradients of `func` at `inputs` agree with central differences, for all that require grad.
+
+    They are float64. Raises `GradientError` where they do not, or returns False when `raise_exception` is. PyTorch's other
+    options are accepted and mean nothing.
+    """
+    given = _listed(inputs)
+    outputs = _outputs(func, given)
+    for place in _checked(given):
+        found = _analytic(outputs, given[place])
+        for k, (mine, limit) in enumerate(zip(found, _numeric(func, given, place, eps), strict=False)):
+            if np.allclose(mine, limit, rtol, atol, equal_nan=True):
+                continue
+            if not raise_exception:
+                return False
+            raise GradientError(
+                f"gradcheck: the gradient of result {k} by input {place} is not the limit of finite differences\n"
+                f"finite differences:\n{limit}\ngradient:\n{mine}"
+            )
+    return True
+
+
+@modes.enable_grad()
+def gradgradcheck(
+    func: Callable[..., Any], inputs: Any, grad_outputs: Any = None, *, raise_exception: bool = True, **options: Any
+) -> bool:
+    """Whether the second derivatives of `func` agree with central differences of the first ones, as `gradcheck`.
+
+    `grad_outputs`, float64 tensors that require grad, weight the results; without them some numbers of no meaning do.
+    """
+    given = _listed(inputs)
+    places = _checked(given)
+    outputs = _outputs(func, given)
+    if grad_outputs is None:
+        weights = [
+            creation.tensor(np.cos(np.arange(y.numel()) + 1.0).reshape(y.shape), requires_grad=True) for y in outputs
+        ]
+    else:
+        weights = _listed(grad_outputs)
+
+    def first(*all_inputs: Any) -> tuple[Tensor, ...]:
+        starts, seeds = list(all_inputs[: len(given)]), all_inputs[len(given) :]
+        pairs = [(y, v) for y, v in zip(_outputs(func, starts), seeds, strict=True) if y.requires_grad]
+        found = grad(
+            [y for y, _ in pairs],
+            [starts[place] for place in places],
+            [v for _, v in pairs],
+            create_graph=True,
+            allow_unused=True,
+            materialize_grads=True,
+        )
+        return tuple(g for g in found if g is not None)
+
+    checked: bool = gradcheck(first, [*given, *weights], raise_exception=raise_exception, **options)
+    return checked
