@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from gt.client.jacobians import grad, grad_and_value, value_and_grad
+from gt.client.transforms import functional_call, grad, grad_and_value, hessian, jacrev, value_and_grad, vjp
 
-__all__ = ["grad", "grad_and_value", "value_and_grad"]
+__all__ = ["functional_call", "grad", "grad_and_value", "hessian", "jacrev", "value_and_grad", "vjp"]
