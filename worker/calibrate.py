@@ -2,11 +2,14 @@
 
 Two figures are enough for the cost model (`dispatcher/cost.py`, which rounds them): the flops/s of a matrix product and
 the bytes/s that element-wise work reads and writes. The best of some tries within a fixed time counts, because whatever
-else the machine does only ever makes a try slower. Nothing here may decide anything.
+else the machine does only ever makes a try slower. On a CPU it is this thread's own time: matrices are so small that BLAS
+keeps to one thread (several of them wait for each other, and on a busy machine measure 100 times too little), and their
+speed counts once for each thread that the worker may use. Nothing here may decide anything.
 """
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from typing import Any, Final
@@ -17,8 +20,8 @@ from .backend import Backend
 
 BUDGET: Final = 0.02
 """Seconds for each of the two figures."""
-SIDE: Final = {"cpu": 192, "cuda": 2048}
-"""Rows and columns of the matrices that are multiplied: enough for full speed, and for many tries."""
+MATRICES: Final = {"cpu": (8, 60), "cuda": (1, 2048)}
+"""How many matrices are multiplied and their rows and columns: enough for full speed, or nearly, and for many tries."""
 ELEMENTS: Final = {"cpu": 1 << 20, "cuda": 1 << 25}
 """float32 elements that are added: more than caches hold."""
 
@@ -26,19 +29,25 @@ ELEMENTS: Final = {"cpu": 1 << 20, "cuda": 1 << 25}
 def measure(backend: Backend) -> dict[str, Any]:
     """Facts for a hello: `speed` is [flops/s, bytes/s]; a GPU's `model` and `memory` in bytes, or else the host's."""
     xp = backend.xp
-    side, elements = SIDE[backend.kind], ELEMENTS[backend.kind]
-    matrix = xp.full((side, side), 0.5, xp.float32)
+    (count, side), elements = MATRICES[backend.kind], ELEMENTS[backend.kind]
+    clock, share = (time.thread_time, threads()) if backend.kind == "cpu" else (time.perf_counter, 1)
+    matrix = xp.full((count, side, side), 0.5, xp.float32)
     product = xp.empty_like(matrix)
     vector = xp.full(elements, 0.5, xp.float32)
     total = xp.empty_like(vector)
-    matmul = best(lambda: xp.matmul(matrix, matrix, out=product), backend.synchronize)
-    add = best(lambda: xp.add(vector, vector, out=total), backend.synchronize)
-    return {"speed": [2.0 * side**3 / matmul, 2.0 * vector.nbytes / add], **_model(backend)}
+    matmul = best(lambda: xp.matmul(matrix, matrix, out=product), backend.synchronize, clock)
+    add = best(lambda: xp.add(vector, vector, out=total), backend.synchronize, clock)
+    return {"speed": [2.0 * share * count * side**3 / matmul, 2.0 * vector.nbytes / add], **_model(backend)}
 
 
-def best(
-    run: Callable[[], Any], synchronize: Callable[[], None], clock: Callable[[], float] = time.perf_counter
-) -> float:
+def threads() -> int:
+    """How many threads BLAS may use here: what the environment says, else all cores."""
+    cores = len(os.sched_getaffinity(0))
+    said = os.environ.get("OPENBLAS_NUM_THREADS", "")
+    return max(1, min(int(said), cores)) if said.isdecimal() else cores
+
+
+def best(run: Callable[[], Any], synchronize: Callable[[], None], clock: Callable[[], float]) -> float:
     """Seconds of the fastest of at least two runs within the budget, after one that does not count."""
     run()
     synchronize()

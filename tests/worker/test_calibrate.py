@@ -1,9 +1,11 @@
 """A worker's own figures: sensible, from the fastest try, and quick to get."""
 
+import multiprocessing
 import os
 
 import pytest
 
+from gt.launch import cores
 from gt.worker.backend import backend
 from gt.worker.calibrate import best, measure
 
@@ -15,6 +17,28 @@ def test_a_cpu_says_how_fast_it_is() -> None:
     assert 1e8 < memory < 1e14
     assert 1 << 28 <= facts.pop("host_memory") <= os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     assert facts == {}
+
+
+def test_its_threads_count_and_other_processes_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that may use two threads is twice as fast as one, whatever else the machine does while it measures."""
+    busy = [multiprocessing.get_context("spawn").Process(target=spin, daemon=True) for _ in range(2 * cores())]
+    for process in busy:
+        process.start()
+    try:
+        speeds = {}
+        for count in (1, cores()):
+            monkeypatch.setenv("OPENBLAS_NUM_THREADS", str(count))
+            speeds[count] = max(measure(backend("cpu"))["speed"][0] for _ in range(3))
+        assert cores() * speeds[1] / 3 < speeds[cores()] < cores() * speeds[1] * 3
+        assert speeds[1] > 1e9
+    finally:
+        for process in busy:
+            process.kill()
+
+
+def spin() -> None:
+    while True:
+        pass
 
 
 def test_the_fastest_try_within_the_budget_counts() -> None:
