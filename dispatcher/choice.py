@@ -27,6 +27,8 @@ DATA, PARAMETER, CONSTANT = 0, 1, 2
 ELEMENTWISE: Final = frozenset({"unary", "cast", "binary", "where", "tag", "follow"})
 RELAYOUT: Final = frozenset({"reshape", "permute", "expand", "slice", "cat"})
 """Families that move dimensions about: their results follow their operands, whatever the signal would rather have."""
+PRODUCTS: Final = frozenset({"matmul", "conv"})
+"""Families in which what a network computes with meets its weights."""
 LOOKUPS: Final = frozenset({"gather", "take"})
 """Families that use a parameter also where nothing else in them is data: positions may be constants."""
 BATCHED: Final = frozenset({"data_parallel", "fully_sharded"})
@@ -88,8 +90,8 @@ class Question(NamedTuple):
 class Choice(NamedTuple):
     """Layouts for operands (None for a scalar) and results, where the results are asked to be, and what they follow.
 
-    `seconds` is what moving the operands there costs, `work` what computing costs the slowest worker. `faithful`: no
-    activation is joined again that the signal cuts, no parameter gathered that it cuts for good.
+    `seconds` is what computing costs the slowest worker. `faithful`: no activation is joined again that the signal cuts, no
+    parameter gathered that it cuts for good.
     """
 
     operands: tuple[Layout | None, ...]
@@ -99,15 +101,13 @@ class Choice(NamedTuple):
     owner: Owner | None
     batch: int | None
     seconds: float
-    work: float
     faithful: bool
 
 
 class _Ranked(NamedTuple):
-    """A row along one axis: by which score it is chosen, and what its moves cost."""
+    """A row along one axis, and the score by which it is chosen."""
 
     score: float
-    seconds: float
     results: tuple[Placement, ...]
     operands: tuple[Placement | None, ...]
 
@@ -146,10 +146,9 @@ def choices(question: Question, mesh: Mesh, speeds: Speeds, stages: Stages, bloc
             None if isinstance(operand, str) else tuple(row.operands[i] or REPLICATE for row in combination)
             for i, operand in enumerate(question.operands)
         )
-        seconds = sum(row.seconds for row in combination)
         cost = _work(question, operands, results, mesh, speeds)
         faithful = all(_faithful(question, axis, row, owner) for axis, row in enumerate(combination))
-        found.append(Choice(operands, results, asked, origin, follows, batch, seconds, cost, faithful))
+        found.append(Choice(operands, results, asked, origin, follows, batch, cost, faithful))
     return tuple(found)
 
 
@@ -249,10 +248,22 @@ def is_parameter(question: Question) -> bool:
 def _origin(question: Question) -> int:
     if is_parameter(question):
         return PARAMETER
+    if _fed(question):
+        return DATA
     origins = {operand.origin for operand in question.operands if isinstance(operand, State)}
     if not origins:
         return DATA if OPS[question.op].family == "random" else CONSTANT
     return DATA if DATA in origins else PARAMETER if PARAMETER in origins else CONSTANT
+
+
+def _fed(question: Question) -> bool:
+    """Whether a constant meets a parameter in a product: it is then what somebody feeds a network with, row by row."""
+    if OPS[question.op].family not in PRODUCTS:
+        return False
+    first, second = question.operands
+    assert isinstance(first, State), "a product has tensors"
+    assert isinstance(second, State), "a product has tensors"
+    return first.origin == CONSTANT and second.origin == PARAMETER
 
 
 def batch_dimension(spec: Spec, origin: int) -> int | None:
@@ -275,6 +286,8 @@ def _batch(question: Question, mesh: Mesh) -> tuple[int | None, Cuts]:
         return batch_dimension(question.results[0], DATA), {}
     known = enumerate(question.operands)
     every = {i: Shard(x.batch) for i, x in known if isinstance(x, State) and x.batch is not None}
+    if _fed(question):
+        every = {0: Shard(0)}
     if not every:
         return None, {}
     operands = tuple(operand if isinstance(operand, str) else operand.spec for operand in question.operands)
@@ -397,7 +410,7 @@ def _ranked(
     parts, wish = mesh.sizes[axis], question.wishes[axis]
     if parts == 1:
         operands = tuple(None if isinstance(operand, str) else REPLICATE for operand in question.operands)
-        yield _Ranked(0.0, 0.0, (REPLICATE,) * len(question.results), operands)
+        yield _Ranked(0.0, (REPLICATE,) * len(question.results), operands)
         return
     now = [() if isinstance(operand, str) else _there(operand, axis) for operand in question.operands]
     sizes = [
@@ -440,7 +453,7 @@ def _ranked(
                 asked = wanted and wish is not None and _as_wanted(row, question, wish, result, cuts)
                 score += _inconvenience(placement, wanted, asked, result, present, kept, link)
         if score != IMPOSSIBLE:
-            yield _Ranked(score, seconds, row.results, row.operands)
+            yield _Ranked(score, row.results, row.operands)
 
 
 def _is_cut(placement: Placement) -> bool:

@@ -181,7 +181,8 @@ class Pass(Walk):
 
     def move(self, r: int, layout: int, tag: int) -> int:
         """The plan's reference to a value in a layout in which there is no copy of it yet."""
-        self.states[r], (source, *steps) = self.tables.copied(self.states[r], layout)
+        self.states[r], (source, *steps), seconds = self.tables.copied(self.states[r], layout)
+        self.seconds += seconds
         references = self.references[r]
         at = references[source]
         spec = self.tables.states[self.states[r]].spec

@@ -6,6 +6,7 @@ So what has been seen once is planned by look-ups of small integers. Here are nu
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -38,7 +39,7 @@ class Decision(NamedTuple):
     asked: tuple[int, ...]
     states: tuple[int, ...]
     seconds: float
-    """Of moves and of computing."""
+    """Of computing."""
     faithful: bool
     plain: bool
     """Whether there is one result, which stays where it is computed."""
@@ -65,7 +66,7 @@ class Tables:
         self.state_numbers: dict[State, int] = {}
         self.keys: dict[Any, int] = {}
         self.decisions: dict[tuple[int, ...], tuple[Decision, ...]] = {}
-        self.copies: dict[tuple[int, int], tuple[int, tuple[int, ...]]] = {}
+        self.copies: dict[tuple[int, int], tuple[int, tuple[int, ...], float]] = {}
         self.starts: dict[tuple[Spec, Home], tuple[int, int]] = {}
         self.rests: dict[int, int] = {}
         self.homes: dict[tuple[int, bool | None], Home] = {}
@@ -128,8 +129,8 @@ class Tables:
             found = self.homes[state, param] = Home(layout, is_param, claimed, DATA if is_param else known.origin)
         return found
 
-    def copied(self, state: int, layout: int) -> tuple[int, tuple[int, ...]]:
-        """The state of a value after it was moved to a layout, and the layouts on the way from the nearest copy."""
+    def copied(self, state: int, layout: int) -> tuple[int, tuple[int, ...], float]:
+        """The state of a value after it was moved to a layout, the layouts on the way from the nearest copy, and the seconds."""
         found = self.copies.get((state, layout))
         if found is None:
             old, target = self.states[state], self.layouts[layout]
@@ -137,7 +138,8 @@ class Tables:
             way = [source, *path(old.spec, source, target, self.timed)]
             way = way[max(at for at, step in enumerate(way) if step in old.copies) :]
             new = self.state(old._replace(copies=(*old.copies, *way[1:])))
-            found = self.copies[state, layout] = (new, tuple(map(self.layout, way)))
+            seconds = sum(self.seconds(old.spec, *step) for step in itertools.pairwise(way))
+            found = self.copies[state, layout] = (new, tuple(map(self.layout, way)), seconds)
         return found
 
     def seconds(self, spec: Spec, before: Layout, after: Layout) -> float:
@@ -167,7 +169,7 @@ class Tables:
             results,
             asked,
             tuple(states),
-            choice.seconds + choice.work,
+            choice.seconds,
             choice.faithful,
             plain,
         )

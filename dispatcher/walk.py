@@ -137,7 +137,8 @@ class Walk:
 
     def move(self, r: int, layout: int, tag: int) -> object:
         """Have a copy of a value in a layout."""
-        self.states[r], way = self.tables.copied(self.states[r], layout)
+        self.states[r], way, seconds = self.tables.copied(self.states[r], layout)
+        self.seconds += seconds
         return way
 
     def settle(self, r: int, layout: int, tag: int) -> None:
@@ -145,7 +146,6 @@ class Walk:
         tables = self.tables
         state = tables.states[self.states[r]]
         if tables.layouts[layout] not in state.copies:
-            self.seconds += tables.seconds(state.spec, state.at, tables.layouts[layout])
             self.move(r, layout, tag)
             state = tables.states[self.states[r]]
         if state.at is not tables.layouts[layout]:
