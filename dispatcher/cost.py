@@ -35,6 +35,8 @@ class Device(NamedTuple):
     memory: float
     overhead: float
     capacity: int = 0
+    pool: int = -1
+    """Those with one number share one memory, and may hold together what they may hold each."""
 
 
 class Link(NamedTuple):
@@ -147,10 +149,10 @@ def rounded(value: float) -> float:
     return math.ldexp(round(mantissa * 4) / 4, exponent)
 
 
-def _device(facts: Mapping[str, Any], sharing: int) -> Device:
+def _device(facts: Mapping[str, Any], sharing: int, pool: int) -> Device:
     """The device that a worker's facts describe; what it does not say, or not sensibly, is typical of its kind.
 
-    The host's memory is shared by so many.
+    The host's memory, which is `pool`, is shared by so many.
     """
     known = TYPICAL.get(str(facts.get("kind")), TYPICAL["cpu"])
     said = facts.get("speed")
@@ -158,7 +160,7 @@ def _device(facts: Mapping[str, Any], sharing: int) -> Device:
         said = known[:2]
     own, shared = facts.get("memory"), facts.get("host_memory")
     capacity = own if type(own) is int else shared // sharing if type(shared) is int and sharing else 0
-    return Device(rounded(float(said[0])), rounded(float(said[1])), known.overhead, max(0, capacity))
+    return Device(rounded(float(said[0])), rounded(float(said[1])), known.overhead, max(0, capacity), pool)
 
 
 def _sensible(figure: object) -> bool:
@@ -171,12 +173,14 @@ def devices_of(facts: Sequence[Mapping[str, Any]]) -> tuple[Device, ...]:
     groups: dict[tuple[Any, ...], list[int]] = defaultdict(list)
     for index, said in enumerate(facts):
         groups[tuple(str(said.get(name)) for name in ("host", "kind", "model", "cores"))].append(index)
-    sharing = Counter(str(said.get("host")) for said in facts if "memory" not in said)
-    found = [_device(said, sharing[str(said.get("host"))]) for said in facts]
+    hosts = [str(said.get("host")) if said.get("host_memory") and "memory" not in said else "" for said in facts]
+    sharing = Counter(hosts)
+    pools = {host: pool for pool, host in enumerate(host for host in sharing if host)}
+    found = [_device(said, sharing[host], pools.get(host, -1)) for said, host in zip(facts, hosts, strict=True)]
     for members in groups.values():
         alike = Device(
             median_low([found[i].flops for i in members]), median_low([found[i].memory for i in members]),
-            found[members[0]].overhead, min(found[i].capacity for i in members),
+            found[members[0]].overhead, min(found[i].capacity for i in members), found[members[0]].pool,
         )  # fmt: skip
         for index in members:
             found[index] = alike

@@ -90,8 +90,9 @@ def shortage(plan: Plan, mesh: Mesh, speeds: Speeds, held: Held, lot: Lot, rule_
     total = here + peak_by_rank(plan, mesh, lot)
     over = [total[rank] - (device.capacity or sys.maxsize) for rank, device in enumerate(speeds.devices)]
     rank = int(np.argmax(over))
-    if over[rank] <= 0:
-        return ""
+    pool = [at for at, device in enumerate(speeds.devices) if device.pool == speeds.devices[rank].pool >= 0]
+    if over[rank] <= 0 or (pool and sum(over[at] for at in pool) <= 0):
+        return ""  # what others of a host leave of its memory, this one may have
     largest = max(plan.instructions, key=lambda i: max(plan.values[n].nbytes for n in i.outputs))
     tag, value = plan.tags[largest.tag], max((plan.values[n] for n in largest.outputs), key=lambda x: x.nbytes)
     signal, rule = "/".join(tag.signal), rule_of(tag)

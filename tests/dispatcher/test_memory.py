@@ -73,6 +73,7 @@ def test_a_host_is_shared_by_workers_without_memory_of_their_own() -> None:
         {"kind": "cpu", "host": "c", "host_memory": "much"},
     ]
     assert [device.capacity for device in devices_of(facts)] == [50, 50, 70, 90, 0]
+    assert [device.pool for device in devices_of(facts)] == [0, 0, -1, 1, 2]
 
 
 def connect(memory: int, config: Path | None = None) -> Fabric:
@@ -164,3 +165,19 @@ def test_what_piles_up_by_one_plan_is_refused_too() -> None:
     assert 20 < len(kept) < 50
     del kept[1:]
     assert (kept[0] + 1).sum().item() == 2_000
+
+
+def test_one_worker_may_have_what_the_others_of_its_host_leave() -> None:
+    """All of it on one of two workers fits into their host's memory, though not into that one's half."""
+    config = gt.Config.from_plain(
+        {"sharding_config": {"alone": {"shard": {"axis": 0, "workers": [0]}}}, "mesh": {"w": 2}}
+    )
+    fabric = Fabric(2, config, facts=[{"kind": "cpu", "host": "one", "host_memory": 20_000}] * 2)
+    session = sessions.Session(InprocLink(fabric), "shared", keeper=False)
+    session.open({"bulk": b""}, CONNECT_TIMEOUT)
+    sessions.adopt(session)
+    with gt.signal.context("alone"):
+        x = gt.randn(2_000) * 2.0
+    assert np.isfinite(x.numpy()).all()
+    with gt.signal.context("alone"), pytest.raises(gt.OutOfMemory, match="of 10,000"):
+        gt.randn(6_000).numpy()

@@ -183,3 +183,16 @@ def test_what_is_picked_from_a_data_set_is_a_batch(strategy: str, pick: str) -> 
         gt.synchronize()
         backward = Counter(move.collective for move in ledger.moves(ledger.taken()) if move.phase == "backward")
     assert backward["all-reduce" if strategy == "data_parallel" else "reduce-scatter"] == 2
+
+
+@pytest.mark.parametrize("make", [lambda: gt.ones(64, 16) * 1.5, lambda: gt.arange(1024.0).reshape(64, 16)])
+def test_a_constant_that_a_network_is_fed_with_is_a_batch(make: Any) -> None:
+    """A batch of ones is as good as any: it is cut where it meets weights, and what follows stays cut."""
+    gt.connect("inproc", workers=4, config={"sharding_config": {"net": {"strategy": "data_parallel"}}})
+    layer = gt.nn.Linear(16, 8)
+    with gt.signal.context("net"):
+        out = layer(make()).tanh()
+    expected = np.tanh(make().numpy() @ layer.weight.numpy().T + layer.bias.numpy())
+    np.testing.assert_allclose(out.numpy(), expected, rtol=1e-5, atol=1e-6)
+    client = fabric().dispatcher.by_number[1]
+    assert client.table[out._value.id].home.layout == (Shard(0),)
