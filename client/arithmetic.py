@@ -6,9 +6,10 @@ reduces, moves or joins elements is elsewhere.
 
 from __future__ import annotations
 
+import builtins
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, overload
 
 import numpy as np
 
@@ -16,11 +17,21 @@ from gt.dtypes import DType, as_dtype, bool_, get_default_dtype, result_type, sc
 from gt.errors import DTypeError
 
 from . import apply as emission
-from . import creation
+from . import creation, gathering
 from . import tensor as core
 
 if TYPE_CHECKING:
     from .tensor import Tensor
+
+__all__ = [
+    "abs", "absolute", "add", "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "cast", "ceil", "clamp",
+    "clip", "clone", "cos", "div", "divide", "eq", "exp", "expm1", "floor", "floor_divide", "ge", "greater",
+    "greater_equal", "gt", "isclose", "isfinite", "isinf", "isnan", "le", "less", "less_equal", "log", "log10",
+    "log1p", "log2", "logical_and", "logical_not", "logical_or", "logical_xor", "lt", "masked_fill", "maximum",
+    "minimum", "mul", "multiply", "ne", "neg", "negative", "not_equal", "positive", "pow", "reciprocal", "relu",
+    "remainder", "round", "rsqrt", "rsub", "sigmoid", "sign", "sin", "sqrt", "square", "sub", "subtract", "tan",
+    "tanh", "true_divide", "trunc", "where",
+]  # fmt: skip
 
 _PYTHON: Final[tuple[type[Any], ...]] = (bool, int, float, complex)
 
@@ -128,9 +139,9 @@ def sub(input: Any, other: Any, *, alpha: float = 1) -> Tensor:
     return binary("sub", input, other if alpha == 1 else other * alpha)
 
 
-def rsub(input: Any, other: Any) -> Tensor:
-    """`other − input`."""
-    return binary("sub", other, input)
+def rsub(input: Any, other: Any, *, alpha: float = 1) -> Tensor:
+    """`other − alpha · input`."""
+    return binary("sub", other, input if alpha == 1 else mul(input, alpha))
 
 
 def mul(input: Any, other: Any) -> Tensor:
@@ -290,9 +301,16 @@ def bitwise_not(input: Any) -> Tensor:
 # three operands
 
 
-def where(condition: Any, input: Any, other: Any) -> Tensor:
-    """`input` where the boolean `condition` holds, else `other`."""
+@overload
+def where(condition: Any) -> tuple[Tensor, ...]: ...
+@overload
+def where(condition: Any, input: Any, other: Any) -> Tensor: ...
+def where(condition: Any, input: Any = None, other: Any = None) -> Any:
+    """`input` where the boolean `condition` holds, else `other`; without them the places where it holds, a vector for each
+    dimension, of which the number is fetched."""
     condition = tensor_of("where", condition)
+    if input is None and other is None:
+        return gathering.nonzero(condition, as_tuple=True)
     a, b = plain("where", input), plain("where", other)
     if isinstance(a, core.Tensor) or isinstance(b, core.Tensor):
         a, b = _meet("where", a, b)
@@ -303,15 +321,23 @@ def where(condition: Any, input: Any, other: Any) -> Tensor:
 
 
 def clamp(input: Any, min: Any = None, max: Any = None) -> Tensor:
-    """`input` kept within bounds, which are numbers, tensors or None."""
+    """`input` kept within bounds, which are numbers, tensors or None; where they cross, at the upper one."""
     if min is None and max is None:
         raise ValueError("clamp: at least one of min and max is needed")
     out = tensor_of("clamp", input)
     if min is not None:
-        out = maximum(out, min)
+        out = _bounded(out, min, "maximum", lt)
     if max is not None:
-        out = minimum(out, max)
+        out = _bounded(out, max, "minimum", gt)
     return out
+
+
+def _bounded(x: Tensor, bound: Any, extreme: str, beyond: Any) -> Tensor:
+    """An extreme, but the gradient of what equals a tensor of bounds is that of `x` alone."""
+    if not isinstance(bound, core.Tensor) or (x._edge is None and bound._edge is None):
+        return binary(extreme, x, bound)
+    a, b = _meet("clamp", x, bound)
+    return where(logical_or(beyond(a, b), isnan(b)), b, a)
 
 
 def masked_fill(input: Any, mask: Any, value: Any) -> Tensor:
@@ -440,9 +466,19 @@ def ceil(input: Any) -> Tensor:
     return _rounding("ceil", input)
 
 
-def round(input: Any) -> Tensor:
-    """The nearest integers, halves to even."""
-    return _rounding("round", input)
+def round(input: Any, *, decimals: int = 0) -> Tensor:
+    """The nearest integers, halves to even; or the nearest multiples of 10 to the power −`decimals`."""
+    if not decimals:
+        return _rounding("round", input)
+    x = tensor_of("round", input)
+    if x.dtype.kind != "f":
+        if decimals > 0:
+            return clone(x)
+        raise DTypeError(f"round: {x.dtype} has no places beyond the point: cast first, or decimals is not negative")
+    scale = 10.0 ** builtins.abs(decimals)
+    if decimals > 0:
+        return div(_rounding("round", mul(x, scale)), scale)
+    return mul(_rounding("round", div(x, scale)), scale)
 
 
 def trunc(input: Any) -> Tensor:

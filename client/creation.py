@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from gt.dtypes import ALL, DType, as_dtype, get_default_dtype, int64, scalar_dtype, scalar_kind, scalar_of
+from gt.dtypes import ALL, DType, as_dtype, float64, get_default_dtype, int64, scalar_dtype, scalar_kind, scalar_of
 from gt.errors import DTypeError, ShapeError
 from gt.spec import MAX_DIMENSIONS, MAX_ELEMENTS
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 _NATIVE: Final = frozenset(dtype.numpy for dtype in ALL)
 
 __all__ = [
-    "tensor", "as_tensor", "from_numpy", "zeros", "ones", "full", "empty", "arange", "linspace", "eye", "zeros_like",
-    "ones_like", "full_like", "empty_like",
+    "tensor", "as_tensor", "from_numpy", "zeros", "ones", "full", "empty", "arange", "linspace", "logspace", "eye",
+    "zeros_like", "ones_like", "full_like", "empty_like", "scalar_tensor",
 ]  # fmt: skip
 
 
@@ -201,12 +201,38 @@ def arange(
 def linspace(
     start: float, end: float, steps: int, *, dtype: Any = None, requires_grad: bool = False, device: Any = None
 ) -> Tensor:
-    """`steps` numbers evenly spaced from `start` to `end`, both included."""
+    """`steps` numbers evenly spaced from `start` to `end`, both included, counted from the nearer end."""
     chosen = get_default_dtype() if dtype is None else as_dtype(dtype)
     if steps < 0:
         raise ValueError(f"linspace: {steps} steps")
-    step = (float(end) - float(start)) / (steps - 1) if steps > 1 else 0.0
-    return finished(emission.apply("arange", (float(start), step), (int(steps),), chosen), requires_grad)
+    return finished(_spaced(float(start), float(end), int(steps), chosen), requires_grad)
+
+
+def _spaced(start: float, end: float, steps: int, dtype: DType) -> Tensor:
+    if steps < 2:
+        return emission.apply("arange", (start, 0.0), (steps,), dtype)
+    step, half = (end - start) / (steps - 1), steps // 2
+    low = emission.apply("arange", (start, step), (half,), dtype)
+    high = emission.apply("arange", (end, -step), (steps - half,), dtype)
+    turned = emission.apply("slice", (high, steps - half - 1), (0,), (steps - half,), (-1,))
+    return emission.apply("cat", (low, turned), 0)
+
+
+def logspace(
+    start: float, end: float, steps: int, base: float = 10.0, *, dtype: Any = None, requires_grad: bool = False,
+    device: Any = None,
+) -> Tensor:  # fmt: skip
+    """`base` to the powers evenly spaced from `start` to `end`, both included."""
+    chosen = get_default_dtype() if dtype is None else as_dtype(dtype)
+    if steps < 0:
+        raise ValueError(f"logspace: {steps} steps")
+    powers = _spaced(float(start), float(end), int(steps), float64)
+    return finished(arithmetic.cast(arithmetic.pow(float(base), powers), chosen), requires_grad)
+
+
+def scalar_tensor(s: Any, *, dtype: Any = None, requires_grad: bool = False, device: Any = None) -> Tensor:
+    """A tensor without dimensions, in the default dtype."""
+    return _filled("scalar_tensor", (), s, get_default_dtype() if dtype is None else as_dtype(dtype), requires_grad)
 
 
 def eye(n: int, m: int | None = None, *, dtype: Any = None, requires_grad: bool = False, device: Any = None) -> Tensor:

@@ -6,179 +6,63 @@ indexing along an axis in `shaping.py`, what transformers need in `transformer.p
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
 from gt.errors import DTypeError, ShapeError
 
+from . import (
+    activations,
+    arithmetic,
+    arranging,
+    complexes,
+    convolution,
+    elementwise,
+    gathering,
+    matrices,
+    pooling,
+    random,
+    reductions,
+    shaping,
+    sorting,
+    statistics,
+)  # fmt: skip
 from . import apply as emission
-from . import arithmetic, convolution, elementwise, pooling, random, reductions
-from .arithmetic import (
-    abs,
-    absolute,
-    add,
-    bitwise_and,
-    bitwise_not,
-    bitwise_or,
-    bitwise_xor,
-    cast,
-    ceil,
-    clamp,
-    clip,
-    clone,
-    cos,
-    div,
-    divide,
-    eq,
-    exp,
-    expm1,
-    floor,
-    floor_divide,
-    ge,
-    greater,
-    greater_equal,
-    gt,
-    isclose,
-    isfinite,
-    isinf,
-    isnan,
-    le,
-    less,
-    less_equal,
-    log,
-    log1p,
-    log2,
-    log10,
-    logical_and,
-    logical_not,
-    logical_or,
-    logical_xor,
-    lt,
-    masked_fill,
-    maximum,
-    minimum,
-    mul,
-    multiply,
-    ne,
-    neg,
-    negative,
-    not_equal,
-    positive,
-    pow,
-    reciprocal,
-    relu,
-    remainder,
-    round,
-    rsqrt,
-    rsub,
-    sigmoid,
-    sign,
-    sin,
-    sqrt,
-    square,
-    sub,
-    subtract,
-    tan,
-    tanh,
-    tensor_of,
-    true_divide,
-    trunc,
-    where,
-)  # fmt: skip
-from .complexes import (
-    complex,
-    conj,
-    conj_physical,
-    imag,
-    is_complex,
-    is_floating_point,
-    polar,
-    real,
-    view_as_complex,
-    view_as_real,
-)  # fmt: skip
+from .activations import *  # noqa: F403
+from .arithmetic import *  # noqa: F403
+from .arithmetic import abs, add, cast, div, eq, isclose, mul, ne, neg, square, sub, tensor_of, where
+from .arranging import *  # noqa: F403
+from .complexes import *  # noqa: F403
 from .convolution import *  # noqa: F403
-from .elementwise import *  # noqa: F403  # its list is part of this module's own
+from .elementwise import *  # noqa: F403
+from .gathering import *  # noqa: F403
+from .matrices import *  # noqa: F403
 from .pooling import *  # noqa: F403
-from .reductions import (
-    all,
-    amax,
-    amin,
-    any,
-    argmax,
-    argmin,
-    log_softmax,
-    logsumexp,
-    max,
-    mean,
-    min,
-    prod,
-    softmax,
-    std,
-    sum,
-    var,
-)  # fmt: skip
-from .shaping import (
-    broadcast_to,
-    cat,
-    chunk,
-    concat,
-    concatenate,
-    expand,
-    expand_as,
-    flatten,
-    gather,
-    index_add,
-    index_select,
-    moveaxis,
-    movedim,
-    narrow,
-    one_hot,
-    permute,
-    ravel,
-    repeat,
-    reshape,
-    reshape_as,
-    scatter_add,
-    select,
-    split,
-    squeeze,
-    stack,
-    swapaxes,
-    swapdims,
-    t,
-    tile,
-    transpose,
-    tril,
-    triu,
-    unbind,
-    unflatten,
-    unsqueeze,
-    view,
-)  # fmt: skip
+from .reductions import *  # noqa: F403
+from .shaping import *  # noqa: F403
+from .sorting import *  # noqa: F403
+from .statistics import *  # noqa: F403
 from .transformer import embedding, layer_norm, rms_norm, scaled_dot_product_attention
 
 if TYPE_CHECKING:
     from .tensor import Tensor
 
 __all__ = [
-    "abs", "absolute", "add", "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "cast", "ceil", "clamp",
-    "clip", "clone", "cos", "div", "divide", "eq", "exp", "expm1", "floor", "floor_divide", "ge", "greater",
-    "greater_equal", "gt", "isclose", "isfinite", "isinf", "isnan", "le", "less", "less_equal", "log", "log1p",
-    "log2", "log10", "logical_and", "logical_not", "logical_or", "logical_xor", "lt", "masked_fill", "maximum",
-    "minimum", "mul", "multiply", "ne", "neg", "negative", "not_equal", "positive", "pow", "reciprocal", "relu",
-    "remainder", "round", "rsqrt", "rsub", "sigmoid", "sign", "sin", "sqrt", "square", "sub", "subtract", "tan",
-    "tanh", "true_divide", "trunc", "where", "all", "amax", "amin", "any", "argmax", "argmin", "log_softmax",
-    "logsumexp", "max", "mean", "min", "prod", "softmax", "std", "sum", "var", "broadcast_to", "cat", "chunk",
-    "concat", "concatenate", "expand", "expand_as", "flatten", "gather", "index_add", "index_select", "moveaxis", "movedim",
-    "narrow", "one_hot", "permute", "ravel", "repeat", "reshape", "reshape_as", "scatter_add", "select", "split",
-    "squeeze", "stack", "swapaxes", "swapdims", "t", "tile", "transpose", "tril", "triu", "unbind", "unflatten",
-    "unsqueeze", "view", "allclose", "bmm", "cross_entropy", "dot", "dropout", "embedding", "equal", "gelu",
-    "l1_loss", "layer_norm", "leaky_relu", "linear", "matmul", "mm", "mse_loss", "nll_loss", "rms_norm",
-    "scaled_dot_product_attention", "silu", "softplus", "complex", "conj", "conj_physical", "imag", "is_complex",
-    "is_floating_point", "polar", "real", "view_as_complex", "view_as_real",
+    "allclose", "bmm", "cross_entropy", "dot", "dropout", "embedding", "equal", "l1_loss", "layer_norm", "linear",
+    "matmul", "mm", "mse_loss", "nll_loss", "rms_norm", "scaled_dot_product_attention",
 ]  # fmt: skip
-__all__ += convolution.__all__ + elementwise.__all__ + pooling.__all__
+__all__ += activations.__all__
+__all__ += arithmetic.__all__
+__all__ += arranging.__all__
+__all__ += complexes.__all__
+__all__ += convolution.__all__
+__all__ += elementwise.__all__
+__all__ += gathering.__all__
+__all__ += matrices.__all__
+__all__ += pooling.__all__
+__all__ += reductions.__all__
+__all__ += shaping.__all__
+__all__ += sorting.__all__
+__all__ += statistics.__all__
 
 
 # products
@@ -240,38 +124,6 @@ def linear(input: Any, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         weight = emission.apply_one("permute", weight, (1, 0))
     out = matmul(input, weight)
     return out if bias is None else arithmetic.add(out, bias)
-
-
-# activations
-
-
-def gelu(input: Any, approximate: str = "tanh") -> Tensor:
-    """`x · Φ(x)` in its tanh form (Hendrycks and Gimpel, 2016, arXiv:1606.08415)."""
-    if approximate != "tanh":
-        raise ValueError(f"gelu is computed in its tanh form: approximate is 'tanh', not {approximate!r}")
-    x = tensor_of("gelu", input)
-    inner = mul(add(x, mul(pow(x, 3), 0.044715)), math.sqrt(2 / math.pi))
-    return mul(mul(x, 0.5), add(tanh(inner), 1.0))
-
-
-def silu(input: Any) -> Tensor:
-    """`x / (1 + e⁻ˣ)`."""
-    x = tensor_of("silu", input)
-    return mul(x, sigmoid(x))
-
-
-def softplus(input: Any, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
-    """`log(1 + e^(βx)) / β`; above `threshold` the line that it approaches."""
-    x = tensor_of("softplus", input)
-    scaled = x if beta == 1 else mul(x, beta)
-    soft = log1p(exp(minimum(scaled, threshold)))
-    return where(gt(scaled, threshold), x, soft if beta == 1 else div(soft, beta))
-
-
-def leaky_relu(input: Any, negative_slope: float = 0.01) -> Tensor:
-    """`x` above 0, else `negative_slope · x`."""
-    x = tensor_of("leaky_relu", input)
-    return where(gt(x, 0), x, mul(x, negative_slope))
 
 
 def dropout(input: Any, p: float = 0.5, training: bool = True) -> Tensor:

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
+from gt.dtypes import int64
 from gt.errors import GTError
 
 from . import apply as emission
@@ -252,6 +253,41 @@ def _scatter_add(n: Node, g: Tensor) -> Parts:
     return g, None, values
 
 
+def _scatter(n: Node, g: Tensor) -> Parts:
+    """Nothing flows to what was written over: of the values for one place, to the last."""
+    index, axis, shape = n.operand(1), n.attribute("axis"), n.shape(1)
+    kept = values = None
+    if n.needs(0):
+        kept = emission.apply("scatter", (g, index, _zeros(g, shape)), axis)
+    if n.needs(2):
+        numbers = _reshape(emission.apply("arange", (0, 1), (math.prod(shape),), int64), shape)
+        whole = emission.apply("full", (0,), n.shape(0), int64)
+        last = emission.apply("gather", (emission.apply("scatter", (whole, index, numbers), axis), index), axis)
+        values = _where(last == numbers, emission.apply("gather", (g, index), axis), 0.0)
+    return kept, None, values
+
+
+def _from_the_end(x: Tensor, axis: int) -> Tensor:
+    """Sums along an axis from its end."""
+    size = x.shape[axis]
+    if size == 0:
+        return x
+    window = (axis,), (size,), (-1,)
+    turned = emission.apply("cumsum", (emission.apply("slice", (x, size - 1), *window),), axis)
+    return emission.apply("slice", (turned, size - 1), *window)
+
+
+def _cumprod(n: Node, g: Tensor) -> Parts:
+    """Before the first zero it is Σ g·o / x from there on; at that zero the same with the products that leave it out."""
+    x, axis = n.operand(0), n.attribute("axis")
+    zero = x == 0
+    count = emission.apply("cumsum", (arithmetic.cast(zero, "int64"),), axis)
+    first = arithmetic.logical_and(zero, count == 1)
+    others = emission.apply("cumprod", (_where(first, 1.0, x),), axis)
+    before = _from_the_end(g * _conj(n.result()), axis) / _conj(_where(zero, 1.0, x))
+    return (_where(count == 0, before, _where(first, _from_the_end(g * _conj(others), axis), 0.0)),)
+
+
 def _take(n: Node, g: Tensor) -> Parts:
     axis = n.attribute("axis")
     return emission.apply("segment_sum", (g, n.operand(1)), axis, n.shape(0)[axis]), None
@@ -371,6 +407,7 @@ GRADIENTS: Final[dict[str, Rule]] = {
     "remainder": Rule(
         ("", "01"), lambda n, g: _each(n, lambda: g, lambda: -g * arithmetic.floor_divide(n.operand(0), n.operand(1)))
     ),
+    "floor_divide": Rule(("", ""), lambda n, g: _each(n, lambda: g * 0.0, lambda: g * 0.0)),
     "fmod": Rule(
         ("", "01"),
         lambda n, g: _each(n, lambda: g, lambda: -g * arithmetic.trunc(arithmetic.div(n.operand(0), n.operand(1)))),
@@ -404,6 +441,10 @@ GRADIENTS: Final[dict[str, Rule]] = {
     "scatter_add": Rule(("", "", "1"), _scatter_add),
     "take": Rule(("1",), _take),
     "segment_sum": Rule(("1",), lambda n, g: (emission.apply("take", (g, n.operand(1)), n.attribute("axis")), None)),
+    "scatter": Rule(("1", "", "1"), _scatter),
+    # along one axis
+    "cumsum": Rule(("",), lambda n, g: (_from_the_end(g, n.attribute("axis")),)),
+    "cumprod": Rule(("0o",), _cumprod),
     # linear algebra
     "matmul": Rule(("1", "0"), _matmul),
     # sliding windows
@@ -424,7 +465,8 @@ NO_GRADIENT: Final[frozenset[str]] = frozenset(
         *("isnan", "isfinite", "logical_not", "logical_and", "logical_or", "logical_xor", "any", "all"),
         *("eq", "ne", "lt", "le", "gt", "ge"),
         *("signbit", "bitwise_not", "bitwise_and", "bitwise_or", "bitwise_xor", "left_shift", "right_shift"),
-        *("floor_divide", "nextafter", "argmax", "argmin"),
+        *("nextafter", "argmax", "argmin"),
+        *("argcummax", "argcummin", "argsort", "searchsorted", "flatnonzero"),
     }
 )
 """What makes tensors from nothing, answers true or false, or counts: nothing flows back through it."""

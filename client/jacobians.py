@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from gt.errors import GradientError
 
-from . import creation, modes, shaping
+from . import arranging, creation, modes
 from . import tensor as core
 from .arithmetic import clone
 from .derivatives import grad as grad_of
@@ -99,7 +99,7 @@ def jacobian(
         places = creation.eye(y.numel(), dtype=y.dtype)
         found = [products((y,), starts, (places[i].reshape(y.shape),), create_graph, strict) for i in range(y.numel())]
         blocks = tuple(
-            shaping.stack([row[j] for row in found]).reshape(*y.shape, *x.shape)
+            arranging.stack([row[j] for row in found]).reshape(*y.shape, *x.shape)
             if found
             else creation.zeros(*y.shape, *x.shape, dtype=x.dtype)
             for j, x in enumerate(starts)

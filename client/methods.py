@@ -9,15 +9,29 @@ from typing import TYPE_CHECKING, Any
 
 from gt import dtypes
 
-from . import arithmetic, complexes, creation, elementwise, functional, reductions, shaping
+from . import (
+    arithmetic,
+    arranging,
+    complexes,
+    creation,
+    elementwise,
+    functional,
+    gathering,
+    matrices,
+    reductions,
+    shaping,
+    sorting,
+    statistics,
+)  # fmt: skip
 from . import tensor as core
+from .inplace import InPlace
 from .operators import Operators
 
 if TYPE_CHECKING:
     from .tensor import Tensor
 
 
-class Methods(Operators):
+class Methods(InPlace, Operators):
     """What a tensor can do."""
 
     __slots__ = ()
@@ -178,32 +192,84 @@ class Methods(Operators):
     expand = shaping.expand
     expand_as = shaping.expand_as
     flatten = shaping.flatten
-    gather = shaping.gather
-    index_add = shaping.index_add
-    index_select = shaping.index_select
+    gather = gathering.gather
+    index_add = gathering.index_add
+    index_select = gathering.index_select
     moveaxis = shaping.moveaxis
     movedim = shaping.movedim
     narrow = shaping.narrow
     permute = shaping.permute
     ravel = shaping.ravel
-    repeat = shaping.repeat
+    repeat = arranging.repeat
     reshape = shaping.reshape
     reshape_as = shaping.reshape_as
-    scatter_add = shaping.scatter_add
+    scatter_add = gathering.scatter_add
     select = shaping.select
     split = shaping.split
     squeeze = shaping.squeeze
     swapaxes = shaping.swapaxes
     swapdims = shaping.swapdims
     t = shaping.t
-    tile = shaping.tile
+    tile = arranging.tile
     transpose = shaping.transpose
-    tril = shaping.tril
-    triu = shaping.triu
+    tril = matrices.tril
+    triu = matrices.triu
     unbind = shaping.unbind
     unflatten = shaping.unflatten
     unsqueeze = shaping.unsqueeze
     view = shaping.view
+
+    # order, counts and diagonals
+
+    argsort = sorting.argsort
+    bincount = sorting.bincount
+    cummax = sorting.cummax
+    cummin = sorting.cummin
+    cumprod = sorting.cumprod
+    cumsum = sorting.cumsum
+    diff = sorting.diff
+    histc = sorting.histc
+    kthvalue = sorting.kthvalue
+    logcumsumexp = sorting.logcumsumexp
+    median = sorting.median
+    msort = sorting.msort
+    nanmedian = sorting.nanmedian
+    nanquantile = sorting.nanquantile
+    quantile = sorting.quantile
+    sort = sorting.sort
+    topk = sorting.topk
+    unique = sorting.unique
+    unique_consecutive = sorting.unique_consecutive
+    aminmax = statistics.aminmax
+    count_nonzero = statistics.count_nonzero
+    nanmean = statistics.nanmean
+    nansum = statistics.nansum
+    norm = statistics.norm
+    diag = matrices.diag
+    diag_embed = matrices.diag_embed
+    diagflat = matrices.diagflat
+    diagonal = matrices.diagonal
+    diagonal_scatter = matrices.diagonal_scatter
+    trace = matrices.trace
+    argwhere = gathering.argwhere
+    index_copy = gathering.index_copy
+    index_fill = gathering.index_fill
+    index_put = gathering.index_put
+    masked_scatter = gathering.masked_scatter
+    masked_select = gathering.masked_select
+    nonzero = gathering.nonzero
+    put = gathering.put
+    scatter = gathering.scatter
+    take = gathering.take
+    take_along_dim = gathering.take_along_dim
+    flip = arranging.flip
+    fliplr = arranging.fliplr
+    flipud = arranging.flipud
+    repeat_interleave = arranging.repeat_interleave
+    roll = arranging.roll
+    rot90 = arranging.rot90
+    select_scatter = arranging.select_scatter
+    slice_scatter = arranging.slice_scatter
 
     # products and comparisons
 

@@ -1,7 +1,7 @@
-"""The tensor's operators and in-place methods, in a base class that only `Tensor` has.
+"""The tensor's operators, in a base class that only `Tensor` has; in-place methods are in `inplace.py`.
 
 Where two tensors of one dtype meet, the commonest operators emit at once; all else goes through the functions of the
-same names, which know the promotion rules. In-place methods compute a new value and rebind the handle.
+same names, which know the promotion rules.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import apply as emission
-from . import arithmetic, creation, functional, random, shaping
+from . import arithmetic, functional
 from . import tensor as core
 
 if TYPE_CHECKING:
@@ -200,113 +200,3 @@ class Operators:
 
     def __invert__(self) -> Tensor:
         return arithmetic.bitwise_not(self)
-
-    # in place: the handle is bound to a new value, and so is what it is a view of
-
-    def add_(self, *args: Any, **options: Any) -> Tensor:
-        return self._write("add_", arithmetic.add(self, *args, **options))
-
-    def sub_(self, *args: Any, **options: Any) -> Tensor:
-        return self._write("sub_", arithmetic.sub(self, *args, **options))
-
-    def mul_(self, *args: Any, **options: Any) -> Tensor:
-        return self._write("mul_", arithmetic.mul(self, *args, **options))
-
-    def div_(self, *args: Any, **options: Any) -> Tensor:
-        return self._write("div_", arithmetic.div(self, *args, **options))
-
-    def floor_divide_(self, *args: Any, **options: Any) -> Tensor:
-        return self._write("floor_divide_", arithmetic.floor_divide(self, *args, **options))
-
-    def remainder_(self, *args: Any, **options: Any) -> Tensor:
-        return self._write("remainder_", arithmetic.remainder(self, *args, **options))
-
-    def pow_(self, *args: Any, **options: Any) -> Tensor:
-        return self._write("pow_", arithmetic.pow(self, *args, **options))
-
-    def clamp_(self, *args: Any, **options: Any) -> Tensor:
-        return self._write("clamp_", arithmetic.clamp(self, *args, **options))
-
-    def clip_(self, *args: Any, **options: Any) -> Tensor:
-        return self._write("clip_", arithmetic.clip(self, *args, **options))
-
-    def abs_(self) -> Tensor:
-        return self._write("abs_", arithmetic.abs(self))
-
-    def ceil_(self) -> Tensor:
-        return self._write("ceil_", arithmetic.ceil(self))
-
-    def cos_(self) -> Tensor:
-        return self._write("cos_", arithmetic.cos(self))
-
-    def exp_(self) -> Tensor:
-        return self._write("exp_", arithmetic.exp(self))
-
-    def floor_(self) -> Tensor:
-        return self._write("floor_", arithmetic.floor(self))
-
-    def log_(self) -> Tensor:
-        return self._write("log_", arithmetic.log(self))
-
-    def neg_(self) -> Tensor:
-        return self._write("neg_", arithmetic.neg(self))
-
-    def reciprocal_(self) -> Tensor:
-        return self._write("reciprocal_", arithmetic.reciprocal(self))
-
-    def relu_(self) -> Tensor:
-        return self._write("relu_", arithmetic.relu(self))
-
-    def round_(self) -> Tensor:
-        return self._write("round_", arithmetic.round(self))
-
-    def rsqrt_(self) -> Tensor:
-        return self._write("rsqrt_", arithmetic.rsqrt(self))
-
-    def sigmoid_(self) -> Tensor:
-        return self._write("sigmoid_", arithmetic.sigmoid(self))
-
-    def sin_(self) -> Tensor:
-        return self._write("sin_", arithmetic.sin(self))
-
-    def sqrt_(self) -> Tensor:
-        return self._write("sqrt_", arithmetic.sqrt(self))
-
-    def square_(self) -> Tensor:
-        return self._write("square_", arithmetic.square(self))
-
-    def tanh_(self) -> Tensor:
-        return self._write("tanh_", arithmetic.tanh(self))
-
-    def trunc_(self) -> Tensor:
-        return self._write("trunc_", arithmetic.trunc(self))
-
-    def fill_(self, value: Any) -> Tensor:
-        return self._write("fill_", creation.full(self.shape, value, dtype=self.dtype))
-
-    def zero_(self) -> Tensor:
-        return self._write("zero_", creation.zeros(self.shape, dtype=self.dtype))
-
-    def copy_(self, src: Any) -> Tensor:
-        """The values of `src`, broadcast to this shape and cast to this dtype."""
-        new = arithmetic.cast(creation.as_tensor(src), self.dtype)
-        return self._write("copy_", new if new.shape == self.shape else emission.apply("expand", (new,), self.shape))
-
-    def index_add_(self, dim: Any, index: Any, source: Any, *, alpha: float = 1) -> Tensor:
-        return self._write("index_add_", shaping.index_add(self, dim, index, source, alpha=alpha))
-
-    def scatter_add_(self, dim: Any, index: Any, src: Any) -> Tensor:
-        return self._write("scatter_add_", shaping.scatter_add(self, dim, index, src))
-
-    def masked_fill_(self, mask: Any, value: Any) -> Tensor:
-        return self._write("masked_fill_", arithmetic.masked_fill(self, mask, value))
-
-    def uniform_(self, a: Any = 0.0, b: Any = 1.0) -> Tensor:
-        """Uniform numbers from `a` up to `b`."""
-        draw = random.draw("uniform", self.shape, self.dtype)
-        return self._write("uniform_", arithmetic.add(arithmetic.mul(draw, b - a), a))
-
-    def normal_(self, mean: Any = 0.0, std: Any = 1.0) -> Tensor:
-        """Numbers of the normal distribution with this mean and standard deviation."""
-        draw = random.draw("normal", self.shape, self.dtype)
-        return self._write("normal_", arithmetic.add(arithmetic.mul(draw, std), mean))

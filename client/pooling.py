@@ -12,7 +12,7 @@ from gt.errors import ShapeError
 from gt.infer import conv_extent
 
 from . import apply as emission
-from . import arithmetic, creation, reductions, shaping
+from . import arithmetic, arranging, creation, reductions, shaping
 from .convolution import Sizes, each_of, padded, windows
 
 if TYPE_CHECKING:
@@ -207,7 +207,7 @@ def _adaptive(name: str, count: int, input: Any, output_size: Any, reduce: str) 
         whole = [
             reductions.mean(p, axis, True) if reduce == "mean" else reductions.max(p, axis, True)[0] for p in parts
         ]
-        x = shaping.cat(whole, axis)
+        x = arranging.cat(whole, axis)
     return x
 
 

@@ -14,16 +14,19 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from gt.dtypes import as_dtype, float64, get_default_dtype
+from gt.dtypes import DType, as_dtype, float64, get_default_dtype
+from gt.errors import DTypeError, ShapeError
 
 from . import apply as emission
-from . import arithmetic, creation
+from . import arithmetic, creation, reductions
+from . import tensor as core
 
 if TYPE_CHECKING:
     from .tensor import Tensor
 
 __all__ = [
-    "manual_seed", "initial_seed", "rand", "randn", "randint", "randperm", "rand_like", "randn_like",
+    "bernoulli", "initial_seed", "manual_seed", "multinomial", "normal", "rand", "rand_like", "randint", "randint_like",
+    "randn", "randn_like", "randperm", "uniform",
 ]  # fmt: skip
 
 
@@ -138,7 +141,98 @@ def randint(low: int, high: Any = None, size: Any = None, *, dtype: Any = None, 
     return arithmetic.cast(arithmetic.add(arithmetic.floor(spread), float(low)), "int64" if dtype is None else dtype)
 
 
-def randperm(n: int, *, dtype: Any = None, device: Any = None) -> Tensor:
-    """The integers below `n` in random order, drawn at the client; int64 unless `dtype` says otherwise."""
-    generator = np.random.Generator(np.random.Philox(key=list(_next())))
-    return creation.tensor(generator.permutation(n), dtype=dtype)
+def randint_like(input: Tensor, low: int, high: Any = None, *, dtype: Any = None, device: Any = None) -> Tensor:
+    """Integers from `low` up to but without `high` (or from 0 up to one number), of the shape and dtype of `input`."""
+    first, last = (0, low) if high is None else (low, high)
+    return randint(first, last, input.shape, dtype=input.dtype if dtype is None else dtype)
+
+
+def limit(dtype: DType) -> int:
+    """Up to where integers are drawn for a dtype: what it holds exactly."""
+    if dtype.kind == "b":
+        return 2
+    if dtype.kind == "i":
+        return min(int(np.iinfo(dtype.name).max), 1 << 53)
+    return {"float16": 1 << 11, "bfloat16": 1 << 8, "float32": 1 << 24}.get(dtype.name, 1 << 53)
+
+
+def randperm(n: int, *, dtype: Any = None, requires_grad: bool = False, device: Any = None) -> Tensor:
+    """The integers below `n` in random order: that of uniform numbers. int64 unless `dtype` says otherwise."""
+    order = emission.apply("argsort", (draw("uniform", creation.shape_of("randperm", (n,)), float64),), 0, False)
+    return creation.finished(arithmetic.cast(order, "int64" if dtype is None else dtype), requires_grad)
+
+
+def uniform(low: Any = 0.0, high: Any = 1.0, size: Any = (), *, dtype: Any = None, device: Any = None) -> Tensor:
+    """Uniform numbers from `low` up to `high`."""
+    found = draw(
+        "uniform", creation.shape_of("uniform", (size,)), get_default_dtype() if dtype is None else as_dtype(dtype)
+    )
+    return found if (low, high) == (0.0, 1.0) else arithmetic.add(arithmetic.mul(found, high - low), low)
+
+
+def normal(
+    mean: Any = 0.0,
+    std: Any = 1.0,
+    size: Any = None,
+    *,
+    dtype: Any = None,
+    requires_grad: bool = False,
+    device: Any = None,
+) -> Tensor:
+    """Numbers of the normal distribution with these means and standard deviations: numbers, or tensors that say the shape."""
+    tensors = [x for x in (mean, std) if isinstance(x, core.Tensor)]
+    if bool(tensors) == (size is not None):
+        raise TypeError("normal: the shape is that of a tensor, mean or std, or else it is size")
+    if tensors:
+        like = tensors[0] if len(tensors) == 1 else arithmetic.add(*tensors)
+        shape, chosen = like.shape, like.dtype
+    else:
+        shape, chosen = creation.shape_of("normal", (size,)), get_default_dtype() if dtype is None else as_dtype(dtype)
+    out = arithmetic.add(arithmetic.mul(draw("normal", shape, chosen), std), mean)
+    return creation.finished(out, requires_grad)
+
+
+def truths(shape: tuple[int, ...], p: Any) -> Tensor:
+    """True with probability `p`, a number or a tensor that broadcasts."""
+    if not isinstance(p, core.Tensor) and not 0 <= p <= 1:
+        raise ValueError(f"bernoulli: a probability lies from 0 to 1, not {p}")
+    return arithmetic.lt(draw("uniform", shape, float64), p)
+
+
+def bernoulli(input: Tensor, p: float | None = None, *, generator: None = None) -> Tensor:
+    """1 with the probability that each element (or `p`) says, else 0, in the dtype of `input`."""
+    x = arithmetic.tensor_of("bernoulli", input)
+    if x.dtype.kind != "f" and p is None:
+        raise DTypeError(f"bernoulli takes floating-point numbers, not {x.dtype}")
+    return arithmetic.cast(truths(x.shape, x.detach() if p is None else p), x.dtype)
+
+
+def exponential(shape: tuple[int, ...], dtype: DType) -> Tensor:
+    """Numbers of the exponential distribution with rate 1, none of them 0 for a draw that is not."""
+    return arithmetic.neg(arithmetic.log1p(arithmetic.neg(draw("uniform", shape, dtype))))
+
+
+def multinomial(input: Tensor, num_samples: int, replacement: bool = False, *, generator: None = None) -> Tensor:
+    """For each row of weights so many numbers of its columns, drawn in proportion to the weights; int64.
+
+    Without replacement: the columns of the largest weights divided by exponential numbers (Efraimidis and Spirakis, 2006).
+    """
+    x = arithmetic.tensor_of("multinomial", input).detach()
+    if x.ndim not in (1, 2) or x.dtype.kind != "f":
+        raise DTypeError(
+            f"multinomial takes one or two dimensions of floating-point weights, not {x.dtype} of {x.shape}"
+        )
+    columns = x.shape[-1]
+    if num_samples < 1 or (num_samples > columns and not replacement):
+        raise ShapeError(
+            f"multinomial: {num_samples} draws of {columns} columns, each {'again' if replacement else 'once'}"
+        )
+    weights = arithmetic.cast(x, float64)
+    axis = x.ndim - 1
+    if not replacement:
+        order = emission.apply("argsort", (arithmetic.div(weights, exponential(x.shape, float64)),), axis, True)
+        return emission.apply("slice", (order, 0), (axis,), (num_samples,), (1,))
+    ends = emission.apply("cumsum", (weights,), axis)
+    wanted = arithmetic.mul(draw("uniform", (*x.shape[:-1], num_samples), float64), reductions.sum(weights, -1, True))
+    found = emission.apply("searchsorted", (ends, wanted), True)
+    return arithmetic.minimum(found, columns - 1)

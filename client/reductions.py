@@ -16,7 +16,12 @@ from . import tensor as core
 if TYPE_CHECKING:
     from .tensor import Tensor
 
-_UNSET: Final[Any] = object()
+__all__ = [
+    "all", "amax", "amin", "any", "argmax", "argmin", "log_softmax", "logsumexp", "max", "mean", "min", "prod",
+    "softmax", "std", "sum", "var",
+]  # fmt: skip
+
+UNSET: Final[Any] = object()
 
 
 class Extremes(NamedTuple):
@@ -26,9 +31,16 @@ class Extremes(NamedTuple):
     indices: Tensor
 
 
+class Range(NamedTuple):
+    """What `aminmax` returns."""
+
+    min: Tensor
+    max: Tensor
+
+
 def spelled(name: str, torch: Any, numpy: Any, default: Any) -> Any:
     """The one argument of two spellings (`dim`/`axis`, `keepdim`/`keepdims`). `TypeError` when both are given."""
-    if numpy is _UNSET or numpy is None:
+    if numpy is UNSET or numpy is None:
         return torch
     if torch is not default:
         raise TypeError(f"{name}: give either dim and keepdim or axis and keepdims, not both")
@@ -67,14 +79,14 @@ def _total(name: str, input: Any, axis: Any, keepdims: Any, dtype: Any) -> Tenso
 
 
 def sum(
-    input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None, axis: Any = None, keepdims: Any = _UNSET
+    input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None, axis: Any = None, keepdims: Any = UNSET
 ) -> Tensor:
     """The sum over axes. Booleans and integers give int64, unless `dtype` says otherwise."""
     return _total("sum", input, spelled("sum", dim, axis, None), spelled("sum", keepdim, keepdims, False), dtype)
 
 
 def prod(
-    input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None, axis: Any = None, keepdims: Any = _UNSET
+    input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None, axis: Any = None, keepdims: Any = UNSET
 ) -> Tensor:
     """The product over axes. Booleans and integers give int64, unless `dtype` says otherwise."""
     return _total("prod", input, spelled("prod", dim, axis, None), spelled("prod", keepdim, keepdims, False), dtype)
@@ -94,7 +106,7 @@ def _count(x: Tensor, axes: tuple[int, ...]) -> int:
 
 
 def mean(
-    input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None, axis: Any = None, keepdims: Any = _UNSET
+    input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None, axis: Any = None, keepdims: Any = UNSET
 ) -> Tensor:
     """The mean over axes, of floating-point or complex numbers."""
     x = _floating("mean", input, dtype)
@@ -110,15 +122,16 @@ def var(
     unbiased: bool | None = None,
     keepdim: bool = False,
     *,
-    correction: float = 1,
+    correction: float | None = 1,
     axis: Any = None,
-    keepdims: Any = _UNSET,
+    keepdims: Any = UNSET,
 ) -> Tensor:
     """The variance over axes: the sum of squares about the mean over (number − `correction`), never below 0."""
     if isinstance(dim, bool):
         dim, unbiased = None, dim
     if unbiased is not None:
         correction = 1 if unbiased else 0
+    correction = 1 if correction is None else correction
     x = _floating("var", input, None)
     axis = spelled("var", dim, axis, None)
     axes = () if _without_dimensions(x, axis) else axes_of("var", axis, x)
@@ -135,16 +148,16 @@ def std(
     unbiased: bool | None = None,
     keepdim: bool = False,
     *,
-    correction: float = 1,
+    correction: float | None = 1,
     axis: Any = None,
-    keepdims: Any = _UNSET,
+    keepdims: Any = UNSET,
 ) -> Tensor:
     """The square root of `var`."""
     spread = var(input, dim, unbiased, keepdim, correction=correction, axis=axis, keepdims=keepdims)
     return emission.apply("sqrt", (spread,))
 
 
-def amax(input: Any, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: Any = _UNSET) -> Tensor:
+def amax(input: Any, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: Any = UNSET) -> Tensor:
     """The largest over axes; a gradient is shared by equals."""
     return _reduce(
         "max",
@@ -154,7 +167,7 @@ def amax(input: Any, dim: Any = None, keepdim: bool = False, *, axis: Any = None
     )
 
 
-def amin(input: Any, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: Any = _UNSET) -> Tensor:
+def amin(input: Any, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: Any = UNSET) -> Tensor:
     """The smallest over axes; a gradient is shared by equals."""
     return _reduce(
         "min",
@@ -185,12 +198,12 @@ def _extreme(name: str, input: Any, dim: Any, keepdim: Any, axis: Any, keepdims:
     return Extremes(emission.apply("reshape", (values,), shape), emission.apply("reshape", (indices,), shape))
 
 
-def max(input: Any, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: Any = _UNSET) -> Any:
+def max(input: Any, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: Any = UNSET) -> Any:
     """Over everything: the largest, a tensor. Along one axis: `(values, indices)`. With a second tensor: `maximum`."""
     return _extreme("max", input, dim, keepdim, axis, keepdims)
 
 
-def min(input: Any, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: Any = _UNSET) -> Any:
+def min(input: Any, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: Any = UNSET) -> Any:
     """Over everything: the smallest, a tensor. Along one axis: `(values, indices)`. With a second tensor: `minimum`."""
     return _extreme("min", input, dim, keepdim, axis, keepdims)
 
@@ -206,23 +219,23 @@ def _arg(name: str, input: Any, axis: Any, keepdims: bool) -> Tensor:
     return emission.apply(name, (x,), shaping.axis_of(name, axis, x.shape), bool(keepdims))
 
 
-def argmax(input: Any, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: Any = _UNSET) -> Tensor:
+def argmax(input: Any, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: Any = UNSET) -> Tensor:
     """The index of the first largest along an axis, or in the flattened tensor; int64."""
     return _arg("argmax", input, spelled("argmax", dim, axis, None), spelled("argmax", keepdim, keepdims, False))
 
 
-def argmin(input: Any, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: Any = _UNSET) -> Tensor:
+def argmin(input: Any, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: Any = UNSET) -> Tensor:
     """The index of the first smallest along an axis, or in the flattened tensor; int64."""
     return _arg("argmin", input, spelled("argmin", dim, axis, None), spelled("argmin", keepdim, keepdims, False))
 
 
-def any(input: Any, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: Any = _UNSET) -> Tensor:
+def any(input: Any, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: Any = UNSET) -> Tensor:
     """Whether one element is non-zero, over axes."""
     x = arithmetic.cast(input, bool_)
     return _reduce("any", x, spelled("any", dim, axis, None), spelled("any", keepdim, keepdims, False))
 
 
-def all(input: Any, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: Any = _UNSET) -> Tensor:
+def all(input: Any, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: Any = UNSET) -> Tensor:
     """Whether every element is non-zero, over axes."""
     x = arithmetic.cast(input, bool_)
     return _reduce("all", x, spelled("all", dim, axis, None), spelled("all", keepdim, keepdims, False))
@@ -250,9 +263,7 @@ def log_softmax(input: Any, dim: int | None = None, dtype: Any = None, *, axis: 
     return _along("log_softmax", input, dim, dtype, axis)
 
 
-def logsumexp(
-    input: Any, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: Any = _UNSET
-) -> Tensor:
+def logsumexp(input: Any, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: Any = UNSET) -> Tensor:
     """`log Σ eˣ` over axes, shifted by the largest so that nothing overflows."""
     x = arithmetic.tensor_of("logsumexp", input)
     x = x if x.dtype.kind == "f" else arithmetic.div(x, 1)

@@ -1,6 +1,6 @@
-"""Functions that keep the elements and change where they are: shapes, orders, joins, parts, and indexing along an axis.
+"""Functions that show the same elements otherwise: in another shape or order, spread, or a part of them.
 
-Reshapes that would not copy, permutations, expansions and parts are views (`views.py`).
+Where nothing would have to be copied they are views (`views.py`). What copies elements to other places is in `arranging.py`.
 """
 
 from __future__ import annotations
@@ -10,14 +10,19 @@ import operator
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from gt.dtypes import result_type
-from gt.errors import DTypeError, ShapeError
+from gt.errors import ShapeError
 
 from . import apply as emission
-from . import arithmetic, creation, views
+from . import arithmetic, views
 
 if TYPE_CHECKING:
     from .tensor import Tensor
+
+__all__ = [
+    "broadcast_to", "chunk", "expand", "expand_as", "flatten", "moveaxis", "movedim", "narrow", "permute", "ravel",
+    "reshape", "reshape_as", "select", "split", "squeeze", "swapaxes", "swapdims", "t", "transpose", "unbind",
+    "unflatten", "unsqueeze", "view",
+]  # fmt: skip
 
 
 def axis_of(name: str, axis: Any, shape: tuple[int, ...], extra: int = 0) -> int:
@@ -118,10 +123,10 @@ def unflatten(input: Any, dim: int, sizes: Sequence[int]) -> Tensor:
     return _reshape(x, (*x.shape[:at], *parts, *x.shape[at + 1 :]))
 
 
-def permute(input: Any, *dims: Any) -> Tensor:
+def permute(input: Any, *order: Any, dims: Any = None) -> Tensor:
     """Dimensions in another order: dimension i of the result is dimension dims[i]."""
     x = arithmetic.tensor_of("permute", input)
-    axes = tuple([axis_of("permute", axis, x.shape) for axis in ints(dims)])
+    axes = tuple([axis_of("permute", axis, x.shape) for axis in ints(order if dims is None else (dims,))])
     return views.view_of(x, "permute", axes)
 
 
@@ -202,58 +207,14 @@ def broadcast_to(input: Any, shape: Sequence[int]) -> Tensor:
     return expand(input, tuple(shape))
 
 
-def repeat(input: Any, *sizes: Any) -> Tensor:
-    """The tensor laid side by side, `sizes` times along each dimension."""
-    x = arithmetic.tensor_of("repeat", input)
-    times = ints(sizes)
-    lead = len(times) - x.ndim
-    if lead < 0:
-        raise ShapeError(f"repeat: {times} names fewer dimensions than shape {x.shape} has")
-    shape = (1,) * lead + x.shape
-    apart = emission.apply("reshape", (x,), tuple(n for size in shape for n in (1, size)))
-    spread = emission.apply("expand", (apart,), tuple(n for pair in zip(times, shape, strict=True) for n in pair))
-    return emission.apply("reshape", (spread,), tuple(n * size for n, size in zip(times, shape, strict=True)))
-
-
-def tile(input: Any, *dims: Any) -> Tensor:
-    """As `repeat`, where `dims` may be shorter than the shape."""
-    x, times = arithmetic.tensor_of("tile", input), ints(dims)
-    return repeat(x, (1,) * (x.ndim - len(times)) + times)
-
-
-# joins and parts
-
-
-def cat(tensors: Sequence[Any], dim: int = 0, *, axis: int | None = None) -> Tensor:
-    """Tensors joined along an axis, in the dtype in which they meet."""
-    parts = [arithmetic.tensor_of("cat", tensor) for tensor in tensors]
-    if not parts:
-        raise ShapeError("cat needs at least one tensor")
-    if parts[0].ndim == 0:
-        raise ShapeError("cat: tensors without dimensions cannot be joined: use stack")
-    dtype = result_type([(part.dtype, False) for part in parts], [])
-    at = axis_of("cat", dim if axis is None else axis, parts[0].shape)
-    return emission.apply("cat", tuple([arithmetic.cast(part, dtype) for part in parts]), at)
-
-
-def stack(tensors: Sequence[Any], dim: int = 0, *, axis: int | None = None) -> Tensor:
-    """Tensors of one shape joined along a new axis."""
-    parts = [arithmetic.tensor_of("stack", tensor) for tensor in tensors]
-    if not parts:
-        raise ShapeError("stack needs at least one tensor")
-    shape = parts[0].shape
-    for part in parts:
-        if part.shape != shape:
-            raise ShapeError(f"stack: shapes {shape} and {part.shape} differ")
-    at = axis_of("stack", dim if axis is None else axis, shape, 1)
-    return cat([emission.apply("reshape", (part,), (*shape[:at], 1, *shape[at:])) for part in parts], at)
+# parts
 
 
 def narrow(input: Any, dim: int, start: int, length: int) -> Tensor:
     """`length` elements from `start` on along one axis: a view."""
     x = arithmetic.tensor_of("narrow", input)
     at = axis_of("narrow", dim, x.shape)
-    size = x.shape[at]
+    size, start = x.shape[at], operator.index(start)
     first = start + size if start < 0 else start
     if length < 0 or not 0 <= first <= size - length:
         raise ShapeError(f"narrow: {length} elements from {start} on do not fit dimension {at} of shape {x.shape}")
@@ -304,92 +265,5 @@ def unbind(input: Any, dim: int = 0) -> tuple[Tensor, ...]:
     return tuple([select(x, at, index) for index in range(x.shape[at])])
 
 
-# indexing along an axis
-
-
-def _index(name: str, index: Any) -> Tensor:
-    places = arithmetic.tensor_of(name, index)
-    if places.dtype.kind != "i":
-        raise DTypeError(f"{name}: an index tensor holds integers, not {places.dtype}")
-    return places
-
-
-def gather(input: Any, dim: int, index: Any) -> Tensor:
-    """`input[..., index[i], ...]` along `dim`; an index out of range is an error at the fetch."""
-    x = arithmetic.tensor_of("gather", input)
-    at = axis_of("gather", dim, x.shape)
-    return emission.apply("gather", (x, _index("gather", index)), at)
-
-
-def scatter_add(input: Any, dim: int, index: Any, src: Any) -> Tensor:
-    """`input` with the elements of `src` added at `index` along `dim`."""
-    x, values, index = (
-        arithmetic.tensor_of("scatter_add", input),
-        arithmetic.tensor_of("scatter_add", src),
-        _index("scatter_add", index),
-    )
-    at = axis_of("scatter_add", dim, x.shape)
-    if values.ndim == index.ndim and values.shape != index.shape:
-        for axis, size in enumerate(index.shape):
-            values = narrow(values, axis, 0, size)
-    return emission.apply("scatter_add", (x, index, values), at)
-
-
-def index_select(input: Any, dim: int, index: Any) -> Tensor:
-    """The places along `dim` that a one-dimensional integer tensor lists; one out of range is an error at the fetch."""
-    x, at, places = _listed("index_select", input, dim, index)
-    return emission.apply("take", (x, places), at)
-
-
-def index_add(input: Any, dim: int, index: Any, source: Any, *, alpha: float = 1) -> Tensor:
-    """`input` with `alpha` times the slices of `source` added along `dim` at the places that a vector lists."""
-    x, at, places = _listed("index_add", input, dim, index)
-    values = arithmetic.tensor_of("index_add", source)
-    shape = (*x.shape[:at], *places.shape, *x.shape[at + 1 :])
-    if values.shape != shape:
-        raise ShapeError(f"index_add: a source of shape {values.shape}, where input and index make it {shape}")
-    total = emission.apply("segment_sum", (arithmetic.cast(values, x.dtype), places), at, x.shape[at])
-    return arithmetic.add(x, total, alpha=alpha)
-
-
-def _listed(name: str, input: Any, dim: int, index: Any) -> tuple[Tensor, int, Tensor]:
-    """The tensor, the axis, and the vector that lists places along it."""
-    x, places = arithmetic.tensor_of(name, input), _index(name, index)
-    at = axis_of(name, dim, x.shape)
-    if places.ndim > 1:
-        raise ShapeError(f"{name}: an index of at most one dimension, not of shape {places.shape}")
-    return x, at, places if places.ndim else emission.apply("reshape", (places,), (1,))
-
-
-def one_hot(input: Any, num_classes: int = -1) -> Tensor:
-    """int64 of one more dimension: 1 at each class, else 0. Without `num_classes` the largest class is fetched."""
-    x = _index("one_hot", input)
-    if num_classes < 0:
-        num_classes = int(x.max().item()) + 1
-    shape = (*x.shape, num_classes)
-    index = emission.apply("reshape", (arithmetic.cast(x, "int64"),), (*x.shape, 1))
-    ones = creation.ones(index.shape, dtype="int64")
-    return emission.apply("scatter_add", (creation.zeros(shape, dtype="int64"), index, ones), x.ndim)
-
-
-def tril(input: Any, diagonal: int = 0) -> Tensor:
-    """The lower triangle of the last two dimensions, up to a diagonal; zeros above."""
-    return _triangle("tril", input, lambda row, column: arithmetic.le(column, arithmetic.add(row, diagonal)))
-
-
-def triu(input: Any, diagonal: int = 0) -> Tensor:
-    """The upper triangle of the last two dimensions, from a diagonal on; zeros below."""
-    return _triangle("triu", input, lambda row, column: arithmetic.ge(column, arithmetic.add(row, diagonal)))
-
-
-def _triangle(name: str, input: Any, keep: Any) -> Tensor:
-    x = arithmetic.tensor_of(name, input)
-    if x.ndim < 2:
-        raise ShapeError(f"{name} takes at least two dimensions, not shape {x.shape}")
-    rows, columns = x.shape[-2:]
-    return arithmetic.where(keep(unsqueeze(creation.arange(rows), 1), creation.arange(columns)), x, 0)
-
-
 swapaxes = swapdims = transpose
-concat = concatenate = cat
 moveaxis = movedim

@@ -19,7 +19,7 @@ from gt.spec import Spec
 MOVING: Final = frozenset(
     {
         *("reshape", "permute", "expand", "cat", "slice", "update_slice", "windows"),
-        *("gather", "take", "where", "tag", "follow"),
+        *("gather", "scatter", "take", "where", "tag", "follow"),
     }
 )
 """Ops that move numbers and round none: a sum of what they give is what they give of a sum."""

@@ -181,6 +181,25 @@ def _scatter_add(case: Case) -> Iterable[Row]:
     yield Row((_SUM,), (_SUM, _SHARDS[axis], _SHARDS[axis]))
 
 
+def _scatter(case: Case) -> Iterable[Row]:
+    """As `gather`, with the axis whole: which of equal places wins is known to who sees them all."""
+    axis, x, index = case.attributes["axis"], case.tensor(0), case.tensor(1)
+    batch = _batch(axis, x, index)
+    return _lettered(batch, [batch, batch, batch])
+
+
+def _compress(case: Case) -> Iterable[Row]:
+    """Of a whole mask each worker takes its own part of the places: kernels know their box."""
+    return _lettered(_all(case.result), [(None,)])
+
+
+def _search(case: Case) -> Iterable[Row]:
+    """bi = bn, bi or i = n, i; where the sorted elements are cut each worker counts its own."""
+    x, values = case.tensor(0), case.tensor(1)
+    letters = _all(values)
+    return _lettered(letters, [(*(letters[:-1] if x.ndim > 1 else ()), values.ndim), letters], _SUM)
+
+
 def _take(case: Case) -> Iterable[Row]:
     """aijc = abc, ij; of an axis that is cut each worker takes what lies in its range, and leaves zeros elsewhere."""
     axis, x, index = case.attributes["axis"], case.tensor(0), case.tensor(1)
@@ -278,13 +297,16 @@ RULES: Final[dict[str, Rule]] = {
     "update_slice": _along,
     "gather": _gather,
     "scatter_add": _scatter_add,
+    "scatter": _scatter,
     "take": _take,
     "segment_sum": _segment_sum,
     "matmul": _matmul,
     "conv": _conv,
     "windows": _windows,
     "overlap_add": _windows,
-    "softmax": _along,
+    "along": _along,
+    "search": _search,
+    "compress": _compress,
     "tag": _elementwise,
     "follow": _elementwise,
 }
@@ -304,10 +326,12 @@ PASSING: Final[dict[str, Passing]] = {
     "mul": (("sum",), ("PR", "RP")),
     "div": (("sum",), ("PR",)),
     "left_shift": (("sum",), ("PR",)),
+    "cumprod": (("prod",), ("P",)),
     "matmul": (("sum",), ("PR", "RP")),
     "conv": (("sum",), ("PR", "RP")),
     "windows": (PARTIAL_OPS, ("P",)),
     "scatter_add": (("sum",), ("PRP",)),
+    "scatter": (PARTIAL_OPS, ("PRP",)),
     "sum": (("sum",), ("P",)),
     "prod": (("prod",), ("P",)),
     "max": (("max",), ("P",)),

@@ -99,11 +99,12 @@ _HOMES: Final[dict[str, tuple[str, ...]]] = {
         "checkpointed",
     ),
     ".client.creation": (
-        "tensor", "as_tensor", "from_numpy", "zeros", "ones", "full", "empty", "arange", "linspace", "eye",
-        "zeros_like", "ones_like", "full_like", "empty_like",
+        "tensor", "as_tensor", "from_numpy", "zeros", "ones", "full", "empty", "arange", "linspace", "logspace", "eye",
+        "zeros_like", "ones_like", "full_like", "empty_like", "scalar_tensor",
     ),
     ".client.random": (
-        "manual_seed", "initial_seed", "rand", "randn", "randint", "randperm", "rand_like", "randn_like",
+        "bernoulli", "initial_seed", "manual_seed", "multinomial", "normal", "rand", "rand_like", "randint",
+        "randint_like", "randn", "randn_like", "randperm", "uniform",
     ),
     ".client.modes": (
         "no_grad", "enable_grad", "inference_mode", "is_grad_enabled", "is_inference_mode_enabled", "set_grad_enabled",
@@ -134,13 +135,40 @@ _HOMES: Final[dict[str, tuple[str, ...]]] = {
         "softmax", "std", "sum", "var",
     ),
     ".client.shaping": (
-        "broadcast_to", "cat", "chunk", "concat", "concatenate", "expand", "expand_as", "flatten", "gather",
-        "index_add", "index_select", "moveaxis", "movedim", "narrow", "one_hot", "permute", "ravel", "repeat", "reshape",
-        "reshape_as", "scatter_add", "select", "split", "squeeze", "stack", "swapaxes", "swapdims", "t", "tile",
-        "transpose", "tril", "triu", "unbind", "unflatten", "unsqueeze", "view",
+        "broadcast_to", "chunk", "expand", "expand_as", "flatten", "moveaxis", "movedim", "narrow", "permute",
+        "ravel", "reshape", "reshape_as", "select", "split", "squeeze", "swapaxes", "swapdims", "t", "transpose",
+        "unbind", "unflatten", "unsqueeze", "view",
+    ),
+    ".client.activations": (
+        "celu", "elu", "gelu", "glu", "hardshrink", "hardsigmoid", "hardswish", "hardtanh", "leaky_relu",
+        "logsigmoid", "mish", "prelu", "relu6", "rrelu", "selu", "silu", "softmin", "softplus", "softshrink",
+        "softsign", "tanhshrink", "threshold",
+    ),
+    ".client.arranging": (
+        "atleast_1d", "atleast_2d", "atleast_3d", "block_diag", "broadcast_shapes", "broadcast_tensors",
+        "cartesian_prod", "cat", "column_stack", "combinations", "concat", "concatenate", "dstack", "flip",
+        "fliplr", "flipud", "hstack", "meshgrid", "pad", "repeat", "repeat_interleave", "roll", "rot90",
+        "row_stack", "select_scatter", "slice_scatter", "stack", "tile", "vstack",
+    ),
+    ".client.gathering": (
+        "argwhere", "gather", "index_add", "index_copy", "index_fill", "index_put", "index_select",
+        "masked_scatter", "masked_select", "nonzero", "one_hot", "put", "scatter", "scatter_add", "take",
+        "take_along_dim",
+    ),
+    ".client.matrices": (
+        "diag", "diag_embed", "diagflat", "diagonal", "diagonal_scatter", "trace", "tril", "tril_indices", "triu",
+        "triu_indices",
+    ),
+    ".client.sorting": (
+        "argsort", "bincount", "bucketize", "cummax", "cummin", "cumprod", "cumsum", "diff", "histc", "kthvalue",
+        "logcumsumexp", "median", "msort", "nanmedian", "nanquantile", "quantile", "searchsorted", "sort", "topk",
+        "unique", "unique_consecutive",
+    ),
+    ".client.statistics": (
+        "aminmax", "count_nonzero", "nanmean", "nansum", "norm", "std_mean", "var_mean",
     ),
     ".client.functional": (
-        "allclose", "bmm", "dot", "dropout", "equal", "gelu", "matmul", "mm", "silu",
+        "allclose", "bmm", "dot", "dropout", "equal", "matmul", "mm",
     ),
 }
 # fmt: on

@@ -79,7 +79,9 @@ def _check_operands(name: str, op: Op, operands: Sequence[Operand]) -> None:
                 raise DTypeError(f"{name}: operand {position} cannot be a Python scalar")
         elif op.scalars == "only":
             raise DTypeError(f"{name}: operand {position} is a run-time scalar, not a tensor")
-        elif operand.dtype.kind not in kinds and not (op.family in ("gather", "scatter_add") and position == 1):
+        elif operand.dtype.kind not in kinds and not (
+            op.family in ("gather", "scatter_add", "scatter") and position == 1
+        ):
             raise DTypeError(f"{name} takes {_DOMAIN_NAMES[op.domain]}, not {operand.dtype}")
 
 
@@ -347,10 +349,26 @@ def _overlap_add(name: str, op: Op, operands: Sequence[Operand], attributes: Att
     return (spec(x.dtype, tuple(shape)),)
 
 
-def _softmax(name: str, op: Op, operands: Sequence[Operand], attributes: Attributes) -> tuple[Spec, ...]:
+def _along(name: str, op: Op, operands: Sequence[Operand], attributes: Attributes) -> tuple[Spec, ...]:
     (x,) = _tensors(operands)
     _check_axes(name, [attributes["axis"]], x)
-    return (x,)
+    return (spec(_result(op, x.dtype), x.shape),)
+
+
+def _search(name: str, op: Op, operands: Sequence[Operand], attributes: Attributes) -> tuple[Spec, ...]:
+    x, values = _tensors(operands)
+    if x.ndim == 0 or (x.ndim > 1 and x.shape[:-1] != values.shape[:-1]):
+        raise ShapeError(
+            f"{name}: values of shape {values.shape} in sorted rows of shape {x.shape}: one row for all, or a row for each"
+        )
+    return (spec(_result(op, _one_dtype(name, operands)), values.shape),)
+
+
+def _compress(name: str, op: Op, operands: Sequence[Operand], attributes: Attributes) -> tuple[Spec, ...]:
+    (x,) = _tensors(operands)
+    if x.ndim != 1 or attributes["size"] > x.size:
+        raise ShapeError(f"{name}: {attributes['size']} places in a vector, not in shape {x.shape}")
+    return (spec(_result(op, x.dtype), (attributes["size"],)),)
 
 
 def _follow(name: str, op: Op, operands: Sequence[Operand], attributes: Attributes) -> tuple[Spec, ...]:
@@ -377,13 +395,16 @@ _FAMILIES: Final[dict[str, Callable[[str, Op, Sequence[Operand], Attributes], tu
     "update_slice": _update_slice,
     "gather": _gather,
     "scatter_add": _gather,
+    "scatter": _gather,
     "take": _take,
     "segment_sum": _segment_sum,
     "matmul": _matmul,
     "conv": _conv,
     "windows": _windows,
     "overlap_add": _overlap_add,
-    "softmax": _softmax,
+    "along": _along,
+    "search": _search,
+    "compress": _compress,
     "tag": _unary,
     "follow": _follow,
 }

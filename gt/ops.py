@@ -45,6 +45,10 @@ def _reduction(domain: str, doc: str) -> Op:
     return Op("reduction", 1, domain, attributes={"axes": "axes", "keepdims": "bool"}, doc=doc)
 
 
+def _along(domain: str, doc: str, *, result: str = "same", linear: bool = False) -> Op:
+    return Op("along", 1, domain, result, {"axis": "axis"}, linear=linear, doc=doc)
+
+
 _CREATED = {"shape": "shape", "dtype": "dtype"}
 
 OPS: Final[dict[str, Op]] = {
@@ -181,6 +185,36 @@ OPS: Final[dict[str, Op]] = {
         attributes={"axis": "axis", "size": "size"},
         doc="size slices along axis, each the sum of the values whose index names it: the gradient of take",
     ),
+    "scatter": Op(
+        "scatter",
+        3,
+        attributes={"axis": "axis"},
+        doc="x with values written at index along axis; of equals the last wins",
+    ),
+    "flatnonzero": Op(
+        "compress", 1, "bool", "int64", {"size": "size"}, doc="where a vector is true, when it is true size times"
+    ),
+    # along one axis, which is whole on a worker
+    "cumsum": _along("number", "sums from the start", linear=True),
+    "cumprod": _along("number", "products from the start"),
+    "argcummax": _along("ordered", "index of the last largest from the start; NaN wins", result="int64"),
+    "argcummin": _along("ordered", "index of the last smallest from the start; NaN wins", result="int64"),
+    "argsort": Op(
+        "along",
+        1,
+        "any",
+        "int64",
+        {"axis": "axis", "descending": "bool"},
+        doc="the order that sorts, equals as they come",
+    ),
+    "searchsorted": Op(
+        "search",
+        2,
+        "ordered",
+        "int64",
+        {"right": "bool"},
+        doc="how many elements of sorted x are below each value, with right or equal to it",
+    ),
     # linear algebra
     "matmul": Op("matmul", 2, "number", doc="[..., m, k] by [..., k, n], leading dimensions broadcast"),
     # sliding windows
@@ -208,8 +242,8 @@ OPS: Final[dict[str, Op]] = {
         doc="windows laid where they were cut from and added, `sizes` long along axes: the gradient of windows",
     ),
     # composite: one instruction with a written decomposition
-    "softmax": Op("softmax", 1, "float", attributes={"axis": "axis"}, doc="e^(x − max) over its sum along axis"),
-    "log_softmax": Op("softmax", 1, "float", attributes={"axis": "axis"}, doc="x − max − log Σ e^(x − max) along axis"),
+    "softmax": _along("float", "e^(x − max) over its sum along axis"),
+    "log_softmax": _along("float", "x − max − log Σ e^(x − max) along axis"),
     # identities that carry meaning for the planner
     "tag": Op(
         "tag", 1, attributes={"param": "bool"}, linear=True, doc="x, named by its signal; `param` marks a parameter"

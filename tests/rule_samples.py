@@ -215,7 +215,7 @@ def slices(op: str) -> Iterator[Sample]:
 
 def gathers(op: str) -> Iterator[Sample]:
     def values(*shape: int) -> tuple[Array, ...]:
-        return (floats(*shape),) if op == "scatter_add" else ()
+        return (floats(*shape),) if op.startswith("scatter") else ()
 
     for x, at, axis, edge in (
         ((5, 4), (5, 7), 1, False), ((5, 4), (3, 4), 0, False), ((5, 4), (4, 4), 1, False),
@@ -288,10 +288,26 @@ def overlaps(op: str) -> Iterator[Sample]:
     yield Sample(op, (floats(1, 1, 4),), {"axes": (1,), "sizes": (4,), "strides": (1,), "dilations": (1,)}, edge=True)
 
 
-def softmaxes(op: str) -> Iterator[Sample]:
-    for axis in (0, 1):
-        yield Sample(op, (floats(5, 4),), {"axis": axis})
-        yield Sample(op, (floats(1, 4),), {"axis": axis}, edge=True)
+def alongs(op: str) -> Iterator[Sample]:
+    more: Attributes = {"descending": True} if op == "argsort" else {}
+    for make, axis in itertools.product(MAKERS[OPS[op].domain], (0, 1)):
+        yield Sample(op, (make(5, 4),), {"axis": axis, **more})
+        yield Sample(op, (make(1, 4),), {"axis": axis, **more}, edge=True)
+
+
+def searches(op: str) -> Iterator[Sample]:
+    for make, right in itertools.product(MAKERS[OPS[op].domain], (False, True)):
+        yield Sample(op, (np.sort(make(7)), make(5, 4)), {"right": right})
+        yield Sample(op, (np.sort(make(5, 7)), make(5, 4)), {"right": right})
+        yield Sample(op, (np.sort(make(1)), make(4)), {"right": right}, edge=True)
+        yield Sample(op, (np.sort(make(0)), make()), {"right": right}, edge=True)
+
+
+def compressions(op: str) -> Iterator[Sample]:
+    mask = bools(11)
+    yield Sample(op, (random.permutation(np.arange(11) < 6),), {"size": 6})
+    yield Sample(op, (mask & False,), {"size": 0}, edge=True)
+    yield Sample(op, (mask | True,), {"size": 11}, edge=True)
 
 
 def tags(op: str) -> Iterator[Sample]:
@@ -306,8 +322,9 @@ FAMILIES = {
     "creation": creations, "random": creations, "unary": unaries, "cast": casts, "binary": binaries, "where": wheres,
     "reduction": reductions, "arg": args, "reshape": reshapes, "permute": permutes, "expand": expands, "cat": cats,
     "slice": slices, "update_slice": slices, "gather": gathers, "scatter_add": gathers, "take": takes,
-    "segment_sum": segment_sums, "matmul": matmuls,
-    "conv": convs, "windows": sliding, "overlap_add": overlaps, "softmax": softmaxes, "tag": tags, "follow": follows,
+    "scatter": gathers, "segment_sum": segment_sums, "matmul": matmuls,
+    "conv": convs, "windows": sliding, "overlap_add": overlaps,
+    "along": alongs, "search": searches, "compress": compressions, "tag": tags, "follow": follows,
 }  # fmt: skip
 DRAWS = 6
 

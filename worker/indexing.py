@@ -160,6 +160,45 @@ def scatter_add(call: Call) -> Kernel:
     return kernel
 
 
+def scatter(call: Call) -> Kernel:
+    """Values are written in the order of their places, so of equal places the last wins, on every backend."""
+    xp, axis, result = call.xp, call.attributes["axis"], call.result
+    index_shape, size = call.tensor(1).shape, result.shape[axis]
+    if 0 in index_shape:
+        return lambda x, _index, _value: x
+    grid = _grid(call)
+    whole = all(result.shape[at] == index_shape[at] for at in range(len(index_shape)) if at != axis)
+    others = [at for at, length in enumerate(index_shape) if at != axis and length != 1]
+    line = tuple(slice(None) if at == axis else 0 for at in range(len(index_shape)))
+    rows = (slice(None),) * axis
+
+    def kernel(x: Any, index: Any, value: Any) -> Any:
+        out = xp.array(x, order="C")
+        # An index that was expanded along all other axes writes whole rows, as `gather` reads them.
+        if whole and not any(index.strides[at] for at in others):
+            out[(*rows, index[line])] = value
+        else:
+            out[grid(index)] = value
+        return out
+
+    if xp is np:
+        return _checked_by_numpy(call, size, kernel)
+    strides = [math.prod(result.shape[at + 1 :]) for at in range(len(index_shape))]
+
+    def sorted_by_place(x: Any, index: Any, value: Any) -> Any:
+        places = sum(part * stride for part, stride in zip(grid(_places(call, index, size)), strides, strict=True))
+        places = places.reshape(-1)
+        order = xp.argsort(places, kind="stable")
+        places = places[order]
+        last = xp.ones(places.shape, bool)
+        last[:-1] = places[1:] != places[:-1]
+        out = xp.array(x, order="C")
+        out.reshape(-1)[places[last]] = value.reshape(-1)[order[last]]
+        return out
+
+    return sorted_by_place
+
+
 def take(call: Call) -> Kernel:
     """Whole slices. Of an axis that is cut, those in this worker's range, with zeros in place of the others.
 

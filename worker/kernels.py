@@ -34,9 +34,11 @@ from .elementwise import (
     where,
     wide,
 )  # fmt: skip
-from .indexing import gather, scatter_add, segment_sum, slice_, take, update_slice
+from .indexing import gather, scatter, scatter_add, segment_sum, slice_, take, update_slice
 from .philox import normal, uniform
 from .reductions import arg, reduction, softmax
+from .scans import cumulate, cumulated
+from .sorting import argsort, flatnonzero, searchsorted
 
 __all__ = ["KERNELS", "Call", "Kernel", "KernelFactory"]
 
@@ -191,6 +193,15 @@ KERNELS: Final[dict[str, KernelFactory]] = {
     "scatter_add": scatter_add,
     "take": take,
     "segment_sum": segment_sum,
+    "scatter": scatter,
+    "flatnonzero": flatnonzero,
+    # along one axis
+    "cumsum": cumulate,
+    "cumprod": cumulate,
+    "argcummax": cumulated,
+    "argcummin": cumulated,
+    "argsort": argsort,
+    "searchsorted": searchsorted,
     # linear algebra
     "matmul": _matmul,
     # sliding windows

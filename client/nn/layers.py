@@ -233,12 +233,12 @@ class Sigmoid(Module):
 
 
 class GELU(Module):
-    """`x · Φ(x)` in its tanh form."""
+    """`x · Φ(x)`; with `approximate` 'tanh' in the form that needs no error function."""
 
-    def __init__(self, approximate: str = "tanh") -> None:
+    def __init__(self, approximate: str = "none") -> None:
         super().__init__()
-        if approximate != "tanh":
-            raise ValueError(f"GELU is computed in its tanh form: approximate is 'tanh', not {approximate!r}")
+        if approximate not in ("none", "tanh"):
+            raise ValueError(f"GELU: approximate is 'none' or 'tanh', not {approximate!r}")
         self.approximate = approximate
 
     def forward(self, input: Tensor) -> Tensor:

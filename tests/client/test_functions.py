@@ -517,7 +517,8 @@ def test_divisions_round_as_asked(mode: Any) -> None:
 
 
 ACTIVATIONS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
-    "gelu": (F.gelu, lambda x: TF.gelu(x, approximate="tanh")),
+    "gelu": (F.gelu, TF.gelu),
+    "gelu_tanh": (lambda x: F.gelu(x, "tanh"), lambda x: TF.gelu(x, approximate="tanh")),
     "silu": (F.silu, TF.silu),
     "softplus": (F.softplus, TF.softplus),
     "softplus_beta": (lambda x: F.softplus(x, 2.0, 1.0), lambda x: TF.softplus(x, 2.0, 1.0)),

@@ -60,7 +60,7 @@ SAMPLES: dict[str, list[Sample]] = {
     **{op: unary(op, POSITIVE) for op in ("log", "log2", "log10", "log1p", "sqrt", "rsqrt")},
     **{op: unary(op, A / 3) for op in ("asin", "acos", "atanh", "erfinv")},
     "acosh": unary("acosh", POSITIVE + 1),
-    **{op: binary(op) for op in ("add", "sub", "mul", "div", "maximum", "minimum", "remainder", "fmod")},
+    **{op: binary(op) for op in ("add", "sub", "mul", "div", "maximum", "minimum", "remainder", "fmod", "floor_divide")},
     **{op: binary(op) for op in ("atan2", "hypot", "copysign")},
     "zeta": [([POSITIVE], lambda q: emission.apply("zeta", (2.5, q)))],
     "pow": binary("pow", POSITIVE, B, np.abs(ROW)),
@@ -85,6 +85,9 @@ SAMPLES: dict[str, list[Sample]] = {
     ],
     "gather": [([A], lambda x: emission.apply("gather", (x, gt.tensor(INDEX)), 1))],
     "scatter_add": [([A, B[:, :2]], lambda x, v: emission.apply("scatter_add", (x, gt.tensor(INDEX), v), 1))],
+    "scatter": [([A, B[:, :2]], lambda x, v: emission.apply("scatter", (x, gt.tensor([[0, 2], [1, 0]]), v), 1))],
+    "cumsum": [([A], emit("cumsum", 0)), ([A], emit("cumsum", 1))],
+    "cumprod": [([A], emit("cumprod", 1)), ([np.array([1.3, 0.0, 0.7, 2.0, 0.0, 0.4])], emit("cumprod", 0))],
     "take": [
         ([A], lambda x: emission.apply("take", (x, gt.tensor(INDEX)), 1)),
         ([A], lambda x: emission.apply("take", (x, gt.tensor([1, -1])), 0)),

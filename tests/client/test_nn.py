@@ -231,7 +231,7 @@ def test_modules_print_as_in_pytorch() -> None:
     mine = nn.Sequential(nn.Linear(2, 3), nn.Sequential(nn.ReLU(), nn.Dropout(0.1)), nn.Flatten())
     theirs = t.Sequential(t.Linear(2, 3), t.Sequential(t.ReLU(), t.Dropout(0.1)), t.Flatten())
     assert repr(mine) == repr(theirs)
-    assert repr(nn.GELU()) == "GELU(approximate='tanh')"
+    assert repr(nn.GELU()) == "GELU(approximate='none')"
     assert repr(nn.Softmax(1)) == "Softmax(dim=1)"
 
 

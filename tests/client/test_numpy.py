@@ -106,7 +106,7 @@ ROWS: dict[str, Row] = {
     "matmul_vectors": ([X, Y[0]], lambda a, b: gt.matmul(a, b), lambda a, b: a @ b),
     "dot": ([X[0], Y[0]], gt.dot, np.dot),
     "linear": ([C, Y, X[:, 0].copy()], F.linear, lambda x, w, b: x @ w.T + b),
-    "gelu": ([X], F.gelu, lambda x: 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))),
+    "gelu": ([X], lambda x: F.gelu(x, "tanh"), lambda x: 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))),
     "silu": ([X], F.silu, lambda x: x / (1 + np.exp(-x))),
     "softplus": ([X * 20], F.softplus, lambda x: np.logaddexp(x, 0)),
     "leaky_relu": ([X], F.leaky_relu, lambda x: np.where(x > 0, x, 0.01 * x)),

@@ -187,7 +187,7 @@ def beyond_sums(row: Row, sample: Sample, known: tuple[Row, ...]) -> bool:
     """
     special = {Partial(name) for name in PARTIAL_OPS if name != "sum"}
     family = OPS[sample.op].family
-    return family in ("unary", "cast", "binary", "scatter_add", "segment_sum") and not special.isdisjoint(
+    return family in ("unary", "cast", "binary", "scatter_add", "segment_sum", "search") and not special.isdisjoint(
         (*row.outputs, *row.inputs)
     )
 

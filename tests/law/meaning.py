@@ -265,7 +265,9 @@ MEANINGS: Final[dict[str, Meaning]] = {
     "reciprocal": _smooth(lambda x: gt.reciprocal(x * x + 1), lambda x: 1 / (np.square(x) + 1), "product"),
     "power": _smooth(lambda x: (x * x + 1) ** 0.75, lambda x: (np.square(x) + 1) ** 0.75, "product"),
     "gelu": _smooth(
-        F.gelu, lambda x: 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))), "product"
+        lambda x: F.gelu(x, "tanh"),
+        lambda x: 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
+        "product",
     ),
     "silu": _smooth(F.silu, lambda x: x / (1 + np.exp(-x)), "product"),
     "cube": _smooth(lambda x: x**3, lambda x: x**3, "product"),

@@ -61,7 +61,7 @@ MISTAKES: dict[str, Plant] = {
     "the largest of parts, as a sum": _lost("max", "sum"),
     "a replicated value beside a partial sum": _passing("add", "PP", "PR", "RP"),
     "a function of partial sums, as if it were linear": _passing("unary", "P"),
-    "a softmax of each part": lambda patch: patch.setitem(rules.RULES, "softmax", rules.RULES["unary"]),
+    "a softmax of each part": lambda patch: patch.setitem(rules.RULES, "along", rules.RULES["unary"]),
     "a cut through what is contracted, as the whole": _rule("matmul", _whole_without_adding),
     "a slice of each part": _rule("slice", _equal_cuts),
     "an all-reduce that adds nothing": _no_reduction,

@@ -1,0 +1,372 @@
+"""Functions that copy elements to other places: joins, repetitions, turns, borders and grids.
+
+What shows the same elements otherwise, without a copy, is in `shaping.py`.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from gt.dtypes import int64, result_type
+from gt.errors import ShapeError
+from gt.infer import broadcast
+
+from . import apply as emission
+from . import arithmetic, creation, gathering, shaping
+from . import tensor as core
+from .shaping import axis_of, ints
+
+if TYPE_CHECKING:
+    from .tensor import Tensor
+
+__all__ = [
+    "atleast_1d", "atleast_2d", "atleast_3d", "block_diag", "broadcast_shapes", "broadcast_tensors", "cartesian_prod",
+    "cat", "column_stack", "combinations", "concat", "concatenate", "dstack", "flip", "fliplr", "flipud", "hstack",
+    "meshgrid", "pad", "repeat", "repeat_interleave", "roll", "rot90", "row_stack", "select_scatter", "slice_scatter",
+    "stack", "tile", "vstack",
+]  # fmt: skip
+
+
+# repetitions
+
+
+def repeat(input: Any, *sizes: Any) -> Tensor:
+    """The tensor laid side by side, `sizes` times along each dimension."""
+    x = arithmetic.tensor_of("repeat", input)
+    times = ints(sizes)
+    lead = len(times) - x.ndim
+    if lead < 0:
+        raise ShapeError(f"repeat: {times} names fewer dimensions than shape {x.shape} has")
+    shape = (1,) * lead + x.shape
+    apart = emission.apply("reshape", (x,), tuple(n for size in shape for n in (1, size)))
+    spread = emission.apply("expand", (apart,), tuple(n for pair in zip(times, shape, strict=True) for n in pair))
+    return emission.apply("reshape", (spread,), tuple(n * size for n, size in zip(times, shape, strict=True)))
+
+
+def tile(input: Any, *dims: Any) -> Tensor:
+    """As `repeat`, where `dims` may be shorter than the shape."""
+    x, times = arithmetic.tensor_of("tile", input), ints(dims)
+    return repeat(x, (1,) * (x.ndim - len(times)) + times)
+
+
+def repeat_interleave(
+    input: Any, repeats: Any, dim: int | None = None, *, output_size: int | None = None, axis: int | None = None
+) -> Tensor:
+    """Each element, or slice along `dim`, several times in a row. Of a tensor of `repeats` the sum is fetched, unless
+    `output_size` says it."""
+    x = arithmetic.tensor_of("repeat_interleave", input)
+    dim = dim if axis is None else axis
+    if dim is None:
+        x, dim = shaping.reshape(x, -1), 0
+    scalar = x.ndim == 0
+    x = emission.apply("reshape", (x,), (1,)) if scalar else x
+    at = axis_of("repeat_interleave", dim, x.shape)
+    if isinstance(repeats, core.Tensor) and repeats.numel() == 1 and repeats.ndim <= 1 and x.shape[at] != 1:
+        repeats = int(repeats)
+    if not isinstance(repeats, core.Tensor):
+        shape = (*x.shape[: at + 1], 1, *x.shape[at + 1 :])
+        wide = (*shape[: at + 1], repeats, *shape[at + 2 :])
+        spread = emission.apply("expand", (emission.apply("reshape", (x,), shape),), wide)
+        return emission.apply("reshape", (spread,), (*x.shape[:at], x.shape[at] * repeats, *x.shape[at + 1 :]))
+    counts = gathering.integers("repeat_interleave", repeats)
+    if counts.shape not in ((x.shape[at],), ()):
+        raise ShapeError(
+            f"repeat_interleave: repeats of shape {counts.shape} for {x.shape[at]} slices of shape {x.shape}"
+        )
+    counts = arithmetic.cast(shaping.expand(counts, (x.shape[at],)), int64)
+    total = int(counts.sum()) if output_size is None else output_size
+    ends = emission.apply("cumsum", (counts,), 0)
+    places = emission.apply("searchsorted", (ends, creation.arange(total)), True)
+    return emission.apply("take", (x, places), at)
+
+
+# joins
+
+
+def cat(tensors: Sequence[Any], dim: int = 0, *, axis: int | None = None) -> Tensor:
+    """Tensors joined along an axis, in the dtype in which they meet. A vector without elements joins anything."""
+    parts = [arithmetic.tensor_of("cat", tensor) for tensor in tensors]
+    if not parts:
+        raise ShapeError("cat needs at least one tensor")
+    if any(part.ndim == 0 for part in parts):
+        raise ShapeError("cat: tensors without dimensions cannot be joined: use stack")
+    dtype = result_type([(part.dtype, False) for part in parts], [])
+    parts = [part for part in parts if part.shape != (0,)] or parts[:1]
+    at = axis_of("cat", dim if axis is None else axis, parts[0].shape)
+    return emission.apply("cat", tuple([arithmetic.cast(part, dtype) for part in parts]), at)
+
+
+def stack(tensors: Sequence[Any], dim: int = 0, *, axis: int | None = None) -> Tensor:
+    """Tensors of one shape joined along a new axis."""
+    parts = [arithmetic.tensor_of("stack", tensor) for tensor in tensors]
+    if not parts:
+        raise ShapeError("stack needs at least one tensor")
+    shape = parts[0].shape
+    for part in parts:
+        if part.shape != shape:
+            raise ShapeError(f"stack: shapes {shape} and {part.shape} differ")
+    at = axis_of("stack", dim if axis is None else axis, shape, 1)
+    return cat([emission.apply("reshape", (part,), (*shape[:at], 1, *shape[at:])) for part in parts], at)
+
+
+concat = concatenate = cat
+
+
+def _each(tensors: Any, lift: Any) -> list[Tensor]:
+    return [lift(tensor) for tensor in tensors]
+
+
+def atleast_1d(*tensors: Any) -> Any:
+    """A tensor without dimensions as a vector; several as a tuple."""
+    return _lifted(tensors, lambda x: x if x.ndim else shaping.reshape(x, 1))
+
+
+def atleast_2d(*tensors: Any) -> Any:
+    """A vector as a row of a matrix; several as a tuple."""
+    return _lifted(tensors, lambda x: x if x.ndim > 1 else shaping.reshape(x, 1, -1))
+
+
+def atleast_3d(*tensors: Any) -> Any:
+    """A matrix with a third dimension of size 1; several as a tuple."""
+    return _lifted(tensors, lambda x: x if x.ndim > 2 else shaping.unsqueeze(atleast_2d(x), -1))
+
+
+def _lifted(tensors: tuple[Any, ...], lift: Any) -> Any:
+    if len(tensors) == 1 and isinstance(tensors[0], Sequence):
+        tensors = tuple(tensors[0])
+        return tuple(lift(arithmetic.tensor_of("atleast", x)) for x in tensors)
+    found = tuple(lift(arithmetic.tensor_of("atleast", x)) for x in tensors)
+    return found[0] if len(found) == 1 else found
+
+
+def hstack(tensors: Sequence[Any]) -> Tensor:
+    """Joined along the second axis; vectors along their only one."""
+    parts = _each(tensors, atleast_1d)
+    return cat(parts, 0 if parts and parts[0].ndim == 1 else 1)
+
+
+def vstack(tensors: Sequence[Any]) -> Tensor:
+    """Joined along the first axis; vectors are rows."""
+    return cat(_each(tensors, atleast_2d), 0)
+
+
+def dstack(tensors: Sequence[Any]) -> Tensor:
+    """Joined along the third axis."""
+    return cat(_each(tensors, atleast_3d), 2)
+
+
+def column_stack(tensors: Sequence[Any]) -> Tensor:
+    """Joined along the second axis; vectors are columns."""
+    return hstack([x if x.ndim > 1 else shaping.reshape(x, -1, 1) for x in tensors])
+
+
+def block_diag(*tensors: Any) -> Tensor:
+    """Matrices along the diagonal of one, zeros elsewhere."""
+    parts = _each(tensors, atleast_2d)
+    width = sum(part.shape[1] for part in parts)
+    rows, start = [], 0
+    for part in parts:
+        rows.append(pad(part, (start, width - start - part.shape[1])))
+        start += part.shape[1]
+    return cat(rows, 0)
+
+
+# turns
+
+
+def flip(input: Any, *axes_: Any, dims: Any = None, axis: Any = None) -> Tensor:
+    """The order reversed along axes; without any, along all of them, as in NumPy."""
+    x = arithmetic.tensor_of("flip", input)
+    given = axes_ or tuple((each,) if isinstance(each, int) else each for each in (dims, axis) if each is not None)
+    asked = ints(given) if given else tuple(range(x.ndim))
+    axes = sorted(axis_of("flip", each, x.shape or (1,)) for each in asked)
+    if len(set(axes)) != len(axes):
+        raise ShapeError(f"flip: axes {tuple(asked)} of shape {x.shape} repeat each other")
+    axes = [at for at in axes if x.ndim and x.shape[at] > 1]
+    if not axes:
+        return arithmetic.clone(x)
+    sizes = tuple(x.shape[at] for at in axes)
+    return emission.apply("slice", (x, *(size - 1 for size in sizes)), tuple(axes), sizes, (-1,) * len(axes))
+
+
+def fliplr(input: Any) -> Tensor:
+    """The order reversed along the second axis."""
+    return flip(input, 1)
+
+
+def flipud(input: Any) -> Tensor:
+    """The order reversed along the first axis."""
+    return flip(input, 0)
+
+
+def roll(input: Any, shifts: Any, dims: Any = None, *, axis: Any = None) -> Tensor:
+    """Elements shifted along axes; what leaves at one end comes in at the other. Without axes the flattened tensor's."""
+    x = arithmetic.tensor_of("roll", input)
+    dims = dims if axis is None else axis
+    if dims is None or dims == ():
+        return shaping.reshape(roll(shaping.reshape(x, -1), shifts, 0), x.shape)
+    moves = (shifts,) if isinstance(shifts, int) else tuple(shifts)
+    axes = (dims,) if isinstance(dims, int) else tuple(dims)
+    if len(moves) != len(axes):
+        raise ShapeError(f"roll: shifts {moves} and axes {axes} do not pair")
+    for move, each in zip(moves, axes, strict=True):
+        at = axis_of("roll", each, x.shape or (1,))
+        size = x.shape[at] if x.ndim else 1
+        start = -move % size if size else 0
+        if start:
+            x = emission.apply("cat", (_part(x, at, start, size - start), _part(x, at, 0, start)), at)
+    return x if x is not input else arithmetic.clone(x)
+
+
+def _part(x: Tensor, at: int, start: int, size: int, step: int = 1) -> Tensor:
+    return emission.apply("slice", (x, start if size else 0), (at,), (size,), (step,))
+
+
+def rot90(input: Any, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
+    """Turned by `k` quarters from the first of two axes to the second."""
+    x = arithmetic.tensor_of("rot90", input)
+    a, b = (axis_of("rot90", each, x.shape) for each in dims)
+    if a == b:
+        raise ShapeError(f"rot90: axes {tuple(dims)} of shape {x.shape} are one")
+    if k % 2 == 0:
+        return flip(x, a, b) if k % 4 else arithmetic.clone(x)
+    return flip(shaping.transpose(x, a, b), a if k % 4 == 1 else b)
+
+
+# borders
+
+
+def pad(input: Any, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> Tensor:
+    """Wider from the last dimension on: `pad` holds pairs (before, after), negative ones cut.
+
+    What is new holds `value` (0), or with `mode` 'reflect', 'replicate' or 'circular' what is inside.
+    """
+    x = arithmetic.tensor_of("pad", input)
+    ends = ints((pad,))
+    if len(ends) % 2 or len(ends) > 2 * x.ndim:
+        raise ShapeError(f"pad: {ends} are not pairs for the last dimensions of shape {x.shape}")
+    pairs = [(x.ndim - 1 - i // 2, ends[i], ends[i + 1]) for i in range(0, len(ends), 2)]
+    if mode == "constant":
+        return _bordered(x, pairs, 0 if value is None else value)
+    if mode != "replicate":  # what is cut off may be repeated, but not mirrored
+        x = _bordered(x, [(at, min(before, 0), min(after, 0)) for at, before, after in pairs], 0)
+        pairs = [(at, max(before, 0), max(after, 0)) for at, before, after in pairs]
+    for at, before, after in pairs:
+        if before or after:
+            x = _mirrored(x, at, before, after, mode)
+    return arithmetic.clone(x) if x is input else x
+
+
+def _bordered(x: Tensor, pairs: Sequence[tuple[int, int, int]], value: float) -> Tensor:
+    """Cut where a number is negative, then written into the middle of what is filled with `value`."""
+    shape, starts = list(x.shape), []
+    axes = sorted(at for at, before, after in pairs if before or after)
+    for at, before, after in pairs:
+        first, last = max(0, -before), x.shape[at] - max(0, -after)
+        if last < first or x.shape[at] + before + after < 0:
+            raise ShapeError(f"pad: {before} and {after} leave nothing of dimension {at} of shape {tuple(shape)}")
+        if (first, last) != (0, x.shape[at]):
+            x = _part(x, at, first, last - first)
+        shape[at] += before + after
+    if tuple(shape) == x.shape:
+        return arithmetic.clone(x)
+    begin = {at: max(0, before) for at, before, _ in pairs}
+    starts = [begin[at] if x.shape[at] else 0 for at in axes]
+    whole = creation.full(shape, value, dtype=x.dtype)
+    sizes = tuple(x.shape[at] for at in axes)
+    return emission.apply("update_slice", (whole, x, *starts), tuple(axes), sizes, (1,) * len(axes))
+
+
+def _mirrored(x: Tensor, at: int, before: int, after: int, mode: str) -> Tensor:
+    size = x.shape[at]
+    most = {"reflect": size - 1, "circular": size, "replicate": max(before, after) if size else -1}.get(mode)
+    if most is None:
+        raise ValueError(f"pad: mode is constant, reflect, replicate or circular, not {mode!r}")
+    if max(before, after) > most:
+        raise ShapeError(f"pad: {mode} by {before} and {after} at dimension {at} of shape {x.shape}")
+    numbers = range(-before, size + after)
+    if mode == "circular":
+        places = [place % size for place in numbers]
+    elif mode == "replicate":
+        places = [min(max(place, 0), size - 1) for place in numbers]
+    else:
+        places = [size - 1 - abs(size - 1 - abs(place)) for place in numbers]
+    return emission.apply("take", (x, creation.tensor(places, dtype=int64)), at)
+
+
+# grids
+
+
+def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:
+    """The shape to which shapes broadcast."""
+    return broadcast("broadcast_shapes", [(each,) if isinstance(each, int) else tuple(each) for each in shapes] or [()])
+
+
+def broadcast_tensors(*tensors: Any) -> tuple[Tensor, ...]:
+    """Tensors in the shape to which all of them broadcast: views."""
+    if len(tensors) == 1 and isinstance(tensors[0], Sequence):
+        tensors = tuple(tensors[0])
+    parts = [arithmetic.tensor_of("broadcast_tensors", tensor) for tensor in tensors]
+    shape = broadcast("broadcast_tensors", [part.shape for part in parts] or [()])
+    return tuple(shaping.expand(part, shape) for part in parts)
+
+
+def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
+    """Vectors spread over the grid that they span: rows are the first's, or with 'xy' the second's."""
+    if len(tensors) == 1 and isinstance(tensors[0], Sequence):
+        tensors = tuple(tensors[0])
+    if indexing not in ("ij", "xy"):
+        raise ValueError(f"meshgrid: indexing is 'ij' or 'xy', not {indexing!r}")
+    lines = [shaping.reshape(arithmetic.tensor_of("meshgrid", tensor), -1) for tensor in tensors]
+    swap = indexing == "xy" and len(lines) > 1
+    if swap:
+        lines[:2] = lines[1], lines[0]
+    shape = tuple(line.shape[0] for line in lines)
+    grid = [
+        shaping.expand(shaping.reshape(line, (*(1,) * at, -1, *(1,) * (len(shape) - at - 1))), shape)
+        for at, line in enumerate(lines)
+    ]
+    if swap:
+        grid[:2] = grid[1], grid[0]
+    return tuple(grid)
+
+
+def cartesian_prod(*tensors: Any) -> Tensor:
+    """All combinations of the elements of vectors, one a row."""
+    if len(tensors) == 1:
+        return arithmetic.tensor_of("cartesian_prod", tensors[0])
+    return stack([shaping.reshape(each, -1) for each in meshgrid(*tensors)], 1)
+
+
+def combinations(input: Any, r: int = 2, with_replacement: bool = False) -> Tensor:
+    """All choices of `r` elements of a vector, in order, one a row."""
+    x = arithmetic.tensor_of("combinations", input)
+    choose = itertools.combinations_with_replacement if with_replacement else itertools.combinations
+    places = list(choose(range(x.shape[0]), r))
+    if not places or not r:
+        return creation.zeros((0, r) if r else (0,), dtype=x.dtype)
+    return emission.apply("take", (x, creation.tensor(places, dtype=int64)), 0)
+
+
+# a copy with a part written
+
+
+def select_scatter(input: Any, src: Any, dim: int, index: int) -> Tensor:
+    """`input` with `src` written at one place along an axis."""
+    x = arithmetic.clone(arithmetic.tensor_of("select_scatter", input))
+    shaping.select(x, dim, index).copy_(src)
+    return x
+
+
+def slice_scatter(
+    input: Any, src: Any, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
+) -> Tensor:
+    """`input` with `src` written to a slice along an axis."""
+    x = arithmetic.clone(arithmetic.tensor_of("slice_scatter", input))
+    x[(slice(None),) * axis_of("slice_scatter", dim, x.shape) + (slice(start, end, step),)] = src
+    return x
+
+
+row_stack = vstack

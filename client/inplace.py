@@ -1,0 +1,233 @@
+"""In-place methods: a new value is computed by the function of the same name, and the handle is bound to it.
+
+One line each. What is a view of the tensor, or what it is a view of, sees the new value too (`views.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from . import apply as emission
+from . import arithmetic, creation, elementwise, gathering, matrices, random, sorting
+
+if TYPE_CHECKING:
+    from gt.dtypes import DType
+
+    from .tensor import Tensor
+
+Method = Callable[..., "Tensor"]
+
+
+def _twin(function: Callable[..., Tensor]) -> Method:
+    """The method that writes what `function` returns to its first argument."""
+    name = f"{function.__name__}_"
+
+    def method(self: Tensor, *args: Any, **options: Any) -> Tensor:
+        return self._write(name, function(self, *args, **options))
+
+    method.__name__ = method.__qualname__ = name
+    method.__doc__ = f"In place: {function.__doc__}"
+    return method
+
+
+def _logical(function: Callable[..., Tensor]) -> Method:
+    """As `_twin`, for a function whose truth is written in the tensor's own dtype."""
+    name = f"{function.__name__}_"
+
+    def method(self: Tensor, *args: Any, **options: Any) -> Tensor:
+        return self._write(name, arithmetic.cast(function(self, *args, **options), self.dtype))
+
+    method.__name__ = method.__qualname__ = name
+    method.__doc__ = f"In place: {function.__doc__}"
+    return method
+
+
+class InPlace:
+    """`x.add_(y)` and its like."""
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:
+
+        def _write(self, name: str, new: Tensor) -> Tensor: ...
+        @property
+        def shape(self) -> tuple[int, ...]: ...
+        @property
+        def dtype(self) -> DType: ...
+
+    # element-wise
+
+    add_: Method = _twin(arithmetic.add)
+    sub_: Method = _twin(arithmetic.sub)
+    mul_: Method = _twin(arithmetic.mul)
+    div_: Method = _twin(arithmetic.div)
+    floor_divide_: Method = _twin(arithmetic.floor_divide)
+    remainder_: Method = _twin(arithmetic.remainder)
+    pow_: Method = _twin(arithmetic.pow)
+    clamp_: Method = _twin(arithmetic.clamp)
+    clip_: Method = clamp_
+    abs_: Method = _twin(arithmetic.abs)
+    absolute_: Method = abs_
+    ceil_: Method = _twin(arithmetic.ceil)
+    cos_: Method = _twin(arithmetic.cos)
+    exp_: Method = _twin(arithmetic.exp)
+    expm1_: Method = _twin(arithmetic.expm1)
+    floor_: Method = _twin(arithmetic.floor)
+    log_: Method = _twin(arithmetic.log)
+    log10_: Method = _twin(arithmetic.log10)
+    log1p_: Method = _twin(arithmetic.log1p)
+    log2_: Method = _twin(arithmetic.log2)
+    neg_: Method = _twin(arithmetic.neg)
+    negative_: Method = neg_
+    reciprocal_: Method = _twin(arithmetic.reciprocal)
+    relu_: Method = _twin(arithmetic.relu)
+    round_: Method = _twin(arithmetic.round)
+    rsqrt_: Method = _twin(arithmetic.rsqrt)
+    sigmoid_: Method = _twin(arithmetic.sigmoid)
+    sin_: Method = _twin(arithmetic.sin)
+    sqrt_: Method = _twin(arithmetic.sqrt)
+    square_: Method = _twin(arithmetic.square)
+    subtract_: Method = sub_
+    multiply_: Method = mul_
+    divide_: Method = div_
+    true_divide_: Method = div_
+    tan_: Method = _twin(arithmetic.tan)
+    tanh_: Method = _twin(arithmetic.tanh)
+    trunc_: Method = _twin(arithmetic.trunc)
+    masked_fill_: Method = _twin(arithmetic.masked_fill)
+    bitwise_and_: Method = _twin(arithmetic.bitwise_and)
+    bitwise_or_: Method = _twin(arithmetic.bitwise_or)
+    bitwise_xor_: Method = _twin(arithmetic.bitwise_xor)
+    bitwise_not_: Method = _twin(arithmetic.bitwise_not)
+    sign_: Method = _twin(arithmetic.sign)
+    acos_: Method = _twin(elementwise.acos)
+    acosh_: Method = _twin(elementwise.acosh)
+    addcdiv_: Method = _twin(elementwise.addcdiv)
+    addcmul_: Method = _twin(elementwise.addcmul)
+    arccos_: Method = acos_
+    arccosh_: Method = acosh_
+    arcsin_: Method = _twin(elementwise.arcsin)
+    arcsinh_: Method = _twin(elementwise.arcsinh)
+    arctan_: Method = _twin(elementwise.arctan)
+    arctan2_: Method = _twin(elementwise.arctan2)
+    arctanh_: Method = _twin(elementwise.arctanh)
+    asin_: Method = _twin(elementwise.asin)
+    asinh_: Method = _twin(elementwise.asinh)
+    atan_: Method = _twin(elementwise.atan)
+    atan2_: Method = _twin(elementwise.atan2)
+    atanh_: Method = _twin(elementwise.atanh)
+    bitwise_left_shift_: Method = _twin(elementwise.bitwise_left_shift)
+    bitwise_right_shift_: Method = _twin(elementwise.bitwise_right_shift)
+    clamp_max_: Method = _twin(elementwise.clamp_max)
+    clamp_min_: Method = _twin(elementwise.clamp_min)
+    copysign_: Method = _twin(elementwise.copysign)
+    cosh_: Method = _twin(elementwise.cosh)
+    deg2rad_: Method = _twin(elementwise.deg2rad)
+    digamma_: Method = _twin(elementwise.digamma)
+    erf_: Method = _twin(elementwise.erf)
+    erfc_: Method = _twin(elementwise.erfc)
+    erfinv_: Method = _twin(elementwise.erfinv)
+    exp2_: Method = _twin(elementwise.exp2)
+    fix_: Method = trunc_
+    float_power_: Method = _twin(elementwise.float_power)
+    fmod_: Method = _twin(elementwise.fmod)
+    frac_: Method = _twin(elementwise.frac)
+    heaviside_: Method = _twin(elementwise.heaviside)
+    hypot_: Method = _twin(elementwise.hypot)
+    ldexp_: Method = _twin(elementwise.ldexp)
+    lerp_: Method = _twin(elementwise.lerp)
+    lgamma_: Method = _twin(elementwise.lgamma)
+    logit_: Method = _twin(elementwise.logit)
+    mvlgamma_: Method = _twin(elementwise.mvlgamma)
+    nan_to_num_: Method = _twin(elementwise.nan_to_num)
+    nextafter_: Method = _twin(elementwise.nextafter)
+    rad2deg_: Method = _twin(elementwise.rad2deg)
+    sgn_: Method = sign_
+    sinc_: Method = _twin(elementwise.sinc)
+    sinh_: Method = _twin(elementwise.sinh)
+    xlogy_: Method = _twin(elementwise.xlogy)
+    index_add_: Method = _twin(gathering.index_add)
+    index_copy_: Method = _twin(gathering.index_copy)
+    index_fill_: Method = _twin(gathering.index_fill)
+    index_put_: Method = _twin(gathering.index_put)
+    masked_scatter_: Method = _twin(gathering.masked_scatter)
+    put_: Method = _twin(gathering.put)
+    scatter_: Method = _twin(gathering.scatter)
+    scatter_add_: Method = _twin(gathering.scatter_add)
+    cumsum_: Method = _twin(sorting.cumsum)
+    cumprod_: Method = _twin(sorting.cumprod)
+    tril_: Method = _twin(matrices.tril)
+    triu_: Method = _twin(matrices.triu)
+
+    # comparisons and truths, in the tensor's own dtype
+
+    eq_: Method = _logical(arithmetic.eq)
+    ne_: Method = _logical(arithmetic.ne)
+    lt_: Method = _logical(arithmetic.lt)
+    le_: Method = _logical(arithmetic.le)
+    gt_: Method = _logical(arithmetic.gt)
+    ge_: Method = _logical(arithmetic.ge)
+    not_equal_: Method = ne_
+    less_: Method = lt_
+    less_equal_: Method = le_
+    greater_: Method = gt_
+    greater_equal_: Method = ge_
+    logical_and_: Method = _logical(arithmetic.logical_and)
+    logical_or_: Method = _logical(arithmetic.logical_or)
+    logical_xor_: Method = _logical(arithmetic.logical_xor)
+    logical_not_: Method = _logical(arithmetic.logical_not)
+
+    # constants and copies
+
+    def fill_(self, value: Any) -> Tensor:
+        """`value` everywhere."""
+        return self._write("fill_", creation.full(self.shape, value, dtype=self.dtype))
+
+    def zero_(self) -> Tensor:
+        """0 everywhere."""
+        return self._write("zero_", creation.zeros(self.shape, dtype=self.dtype))
+
+    def copy_(self, src: Any, non_blocking: bool = False) -> Tensor:
+        """The values of `src`, broadcast to this shape and cast to this dtype."""
+        new = arithmetic.cast(creation.as_tensor(src), self.dtype)
+        return self._write("copy_", new if new.shape == self.shape else emission.apply("expand", (new,), self.shape))
+
+    def fill_diagonal_(self, fill_value: Any, wrap: bool = False) -> Tensor:
+        """`fill_value` on the main diagonal of a matrix."""
+        if wrap:
+            raise ValueError(
+                "fill_diagonal_: a diagonal that starts again below a tall matrix is not drawn: wrap is False"
+            )
+        matrices.diagonal(self).fill_(fill_value)
+        return self  # type: ignore[return-value]  # only Tensor derives from this class
+
+    # random numbers
+
+    def uniform_(self, a: Any = 0.0, b: Any = 1.0) -> Tensor:
+        """Uniform numbers from `a` up to `b`."""
+        return self._write("uniform_", random.uniform(a, b, self.shape, dtype=self.dtype))
+
+    def normal_(self, mean: Any = 0.0, std: Any = 1.0) -> Tensor:
+        """Numbers of the normal distribution with this mean and standard deviation."""
+        draw = random.draw("normal", self.shape, self.dtype)
+        return self._write("normal_", arithmetic.add(arithmetic.mul(draw, std), mean))
+
+    def log_normal_(self, mean: Any = 1.0, std: Any = 2.0) -> Tensor:
+        """Numbers whose logarithms have the normal distribution with this mean and standard deviation."""
+        draw = arithmetic.add(arithmetic.mul(random.draw("normal", self.shape, self.dtype), std), mean)
+        return self._write("log_normal_", arithmetic.exp(draw))
+
+    def exponential_(self, lambd: float = 1.0) -> Tensor:
+        """Numbers of the exponential distribution with this rate."""
+        return self._write("exponential_", arithmetic.div(random.exponential(self.shape, self.dtype), lambd))
+
+    def bernoulli_(self, p: Any = 0.5) -> Tensor:
+        """1 with probability `p`, else 0."""
+        return self._write("bernoulli_", arithmetic.cast(random.truths(self.shape, p), self.dtype))
+
+    def random_(self, low: Any = 0, high: Any = None) -> Tensor:
+        """Integers from `low` up to but without `high`; of one number alone, from 0 up to it."""
+        if high is None:
+            low, high = (0, low) if low else (0, random.limit(self.dtype))
+        return self._write("random_", random.randint(low, high, self.shape, dtype=self.dtype))

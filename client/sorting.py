@@ -1,0 +1,425 @@
+"""Functions that sort, search, count and accumulate along an axis: what depends on the order of elements.
+
+Sorting is stable and NaN is the largest. Values are looked up where indices say, so gradients go where they came from. Where
+the data decides how many results there are (`unique`, `bincount`), that count alone is fetched.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from gt.dtypes import bool_, float64, int32, int64
+from gt.errors import DTypeError, ShapeError
+
+from . import apply as emission
+from . import arithmetic, arranging, creation, gathering, reductions, shaping
+from . import tensor as core
+from .reductions import UNSET, Extremes, spelled
+from .shaping import axis_of
+
+if TYPE_CHECKING:
+    from .tensor import Tensor
+
+__all__ = [
+    "argsort", "bincount", "bucketize", "cummax", "cummin", "cumprod", "cumsum", "diff", "histc", "kthvalue",
+    "logcumsumexp", "median", "msort", "nanmedian", "nanquantile", "quantile", "searchsorted", "sort", "topk", "unique",
+    "unique_consecutive",
+]  # fmt: skip
+
+
+class Sorted(NamedTuple):
+    """What `sort` and `topk` return: the values in order, and the indices where they were found."""
+
+    values: Tensor
+    indices: Tensor
+
+
+def _axis(name: str, dim: Any, axis: Any, default: int | None, x: Tensor) -> int:
+    """The axis asked for, in a tensor that counts as a vector when it has no dimensions."""
+    chosen = spelled(name, dim, axis, default)
+    if chosen is None:
+        raise TypeError(f"{name} needs an axis: pass dim=")
+    return axis_of(name, chosen, x.shape or (1,))
+
+
+def _line(x: Tensor) -> Tensor:
+    return x if x.ndim else emission.apply("reshape", (x,), (1,))
+
+
+def _shaped(x: Tensor, like: Tensor) -> Tensor:
+    """In the number of dimensions that `like` has: a vector of one stood for a tensor without dimensions."""
+    return x if like.ndim else emission.apply("reshape", (x,), ())
+
+
+def _slice(x: Tensor, at: int, start: int, size: int, step: int = 1) -> Tensor:
+    return emission.apply("slice", (x, start if size else 0), (at,), (size,), (step,))
+
+
+# from the start
+
+
+def _cumulative(name: str, input: Any, dim: Any, dtype: Any, axis: Any) -> Tensor:
+    x = arithmetic.tensor_of(name, input)
+    if dtype is not None:
+        x = arithmetic.cast(x, dtype)
+    elif x.dtype.kind in "bi":
+        x = arithmetic.cast(x, int64)
+    return _shaped(emission.apply(name, (_line(x),), _axis(name, dim, axis, None, x)), x)
+
+
+def cumsum(input: Any, dim: Any = None, *, dtype: Any = None, axis: Any = None) -> Tensor:
+    """The sums from the start along an axis. Booleans and integers give int64, unless `dtype` says otherwise."""
+    return _cumulative("cumsum", input, dim, dtype, axis)
+
+
+def cumprod(input: Any, dim: Any = None, *, dtype: Any = None, axis: Any = None) -> Tensor:
+    """The products from the start along an axis. Booleans and integers give int64, unless `dtype` says otherwise."""
+    return _cumulative("cumprod", input, dim, dtype, axis)
+
+
+def _extremes(name: str, input: Any, dim: Any, axis: Any) -> Extremes:
+    x = arithmetic.tensor_of(name, input)
+    at = _axis(name, dim, axis, None, x)
+    line = _line(x)
+    indices = emission.apply(f"arg{name}", (line,), at)
+    values = emission.apply("gather", (line, indices), at)
+    return Extremes(_shaped(values, x), _shaped(indices, x))
+
+
+def cummax(input: Any, dim: Any = None, *, axis: Any = None) -> Extremes:
+    """The largest from the start along an axis, and where it was last met; NaN wins."""
+    return _extremes("cummax", input, dim, axis)
+
+
+def cummin(input: Any, dim: Any = None, *, axis: Any = None) -> Extremes:
+    """The smallest from the start along an axis, and where it was last met; NaN wins."""
+    return _extremes("cummin", input, dim, axis)
+
+
+def logcumsumexp(input: Any, dim: Any = None, *, axis: Any = None) -> Tensor:
+    """`log Σ eˣ` from the start along an axis, without overflow: the reach is doubled at each step."""
+    from .elementwise import logaddexp  # which is above this module
+
+    x = arithmetic._floating("logcumsumexp", input)
+    at = _axis("logcumsumexp", dim, axis, None, x)
+    out = _line(x)
+    size, step = out.shape[at], 1
+    while step < size:
+        joined = logaddexp(_slice(out, at, step, size - step), _slice(out, at, 0, size - step))
+        out = emission.apply("cat", (_slice(out, at, 0, step), joined), at)
+        step *= 2
+    return _shaped(out, x)
+
+
+def diff(input: Any, n: int = 1, dim: int = -1, prepend: Any = None, append: Any = None, *, axis: Any = None) -> Tensor:
+    """The differences of neighbours along an axis, `n` times over; of booleans whether they differ."""
+    x = arithmetic.tensor_of("diff", input)
+    at = axis_of("diff", spelled("diff", dim, axis, -1), x.shape)
+    parts = [part for part in (prepend, x, append) if part is not None]
+    if n == 0:
+        return arithmetic.clone(x)
+    out = x if len(parts) == 1 else arranging.cat(parts, at)
+    for _ in range(min(n, out.shape[at])):
+        size = max(out.shape[at] - 1, 0)
+        ahead, behind = _slice(out, at, 1, size), _slice(out, at, 0, size)
+        out = arithmetic.logical_xor(ahead, behind) if out.dtype is bool_ else arithmetic.sub(ahead, behind)
+    return out
+
+
+# in order
+
+
+def argsort(input: Any, dim: int = -1, descending: bool = False, stable: bool = False, *, axis: Any = None) -> Tensor:
+    """The indices that sort along an axis, int64. Always stable; NaN is the largest."""
+    x = arithmetic.tensor_of("argsort", input)
+    at = _axis("argsort", dim, axis, -1, x)
+    return _shaped(emission.apply("argsort", (_line(x),), at, bool(descending)), x)
+
+
+def sort(
+    input: Any, dim: int = -1, descending: bool = False, stable: bool | None = None, *, axis: Any = None
+) -> Sorted:
+    """The values in order along an axis, and the indices where they were found. Always stable; NaN is the largest."""
+    x = arithmetic.tensor_of("sort", input)
+    at = _axis("sort", dim, axis, -1, x)
+    line = _line(x)
+    indices = emission.apply("argsort", (line,), at, bool(descending))
+    return Sorted(_shaped(emission.apply("gather", (line, indices), at), x), _shaped(indices, x))
+
+
+def msort(input: Any) -> Tensor:
+    """The values in order along the first axis."""
+    return sort(input, 0).values
+
+
+def topk(input: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = True, *, axis: Any = None) -> Sorted:
+    """The `k` largest (or smallest) along an axis, in order, and the indices where they were found."""
+    x = arithmetic.tensor_of("topk", input)
+    at = _axis("topk", dim, axis, -1, x)
+    line = _line(x)
+    if not 0 <= k <= line.shape[at]:
+        raise ShapeError(f"topk: {k} of the {line.shape[at]} elements along dimension {at} of shape {x.shape}")
+    indices = _slice(emission.apply("argsort", (line,), at, bool(largest)), at, 0, k)
+    values = emission.apply("gather", (line, indices), at)
+    return Sorted(values, indices) if x.ndim or k != 1 else Sorted(_shaped(values, x), _shaped(indices, x))
+
+
+def _chosen(x: Tensor, at: int, order: Tensor, places: Tensor, keep: bool) -> Extremes:
+    """Of what `order` sorts along an axis the values at these ranks, and their indices."""
+    indices = emission.apply("gather", (order, places), at)
+    values = emission.apply("gather", (x, indices), at)
+    shape = x.shape[:at] + x.shape[at + 1 :]
+    if keep:
+        return Extremes(values, indices)
+    return Extremes(emission.apply("reshape", (values,), shape), emission.apply("reshape", (indices,), shape))
+
+
+def _ranked(name: str, x: Tensor, at: int) -> Tensor:
+    if x.shape[at] == 0:
+        raise ShapeError(f"{name}: no elements to choose from along dimension {at} of shape {x.shape}")
+    return emission.apply("argsort", (x,), at, False)
+
+
+def kthvalue(
+    input: Any, k: int, dim: int = -1, keepdim: bool = False, *, axis: Any = None, keepdims: Any = UNSET
+) -> Extremes:
+    """The `k`-th smallest (the first is 1) along an axis, and the index where it was found."""
+    x = arithmetic.tensor_of("kthvalue", input)
+    at = _axis("kthvalue", dim, axis, -1, x)
+    line = _line(x)
+    if not 1 <= k <= line.shape[at]:
+        raise ShapeError(
+            f"kthvalue: the {k}th of the {line.shape[at]} elements along dimension {at} of shape {x.shape}"
+        )
+    keep = bool(spelled("kthvalue", keepdim, keepdims, False))
+    place = creation.full([1 if i == at else size for i, size in enumerate(line.shape)], k - 1, dtype=int64)
+    found = _chosen(line, at, _ranked("kthvalue", line, at), place, keep)
+    return found if x.ndim else Extremes(_shaped(found.values, x), _shaped(found.indices, x))
+
+
+def _median(name: str, input: Any, dim: Any, keep: bool, *, ignore: bool) -> Any:
+    x = arithmetic.tensor_of(name, input)
+    if dim is None:
+        flat = emission.apply("reshape", (x,), (x.numel(),))
+        if not flat.shape[0]:
+            return creation.full((), math.nan, dtype=x.dtype)
+        return _median(name, flat, 0, False, ignore=ignore).values
+    at = axis_of(name, dim, x.shape or (1,))
+    line = _line(x)
+    size = line.shape[at]
+    order = _ranked(name, line, at)
+    if x.dtype.kind == "f":  # NaN come last in the order: the first of them is the median, unless they are ignored
+        nans = reductions.sum(arithmetic.isnan(line), at, True)
+        if ignore:
+            place = arithmetic.clamp(arithmetic.floor_divide(arithmetic.sub(size - 1, nans), 2), 0)
+        else:
+            place = arithmetic.where(arithmetic.gt(nans, 0), arithmetic.sub(size, nans), (size - 1) // 2)
+    else:
+        shape = [1 if i == at else length for i, length in enumerate(line.shape)]
+        place = creation.full(shape, (size - 1) // 2, dtype=int64)
+    found = _chosen(line, at, order, place, keep)
+    return found if x.ndim else Extremes(_shaped(found.values, x), _shaped(found.indices, x))
+
+
+def median(input: Any, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: Any = UNSET) -> Any:
+    """The lower median of everything; along an axis `(values, indices)`. A NaN makes it NaN."""
+    keep = bool(spelled("median", keepdim, keepdims, False))
+    return _median("median", input, spelled("median", dim, axis, None), keep, ignore=False)
+
+
+def nanmedian(input: Any, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: Any = UNSET) -> Any:
+    """As `median`, of what is not NaN."""
+    keep = bool(spelled("nanmedian", keepdim, keepdims, False))
+    return _median("nanmedian", input, spelled("nanmedian", dim, axis, None), keep, ignore=True)
+
+
+def _quantile(name: str, input: Any, q: Any, dim: Any, keep: bool, interpolation: str, *, ignore: bool) -> Tensor:
+    x = arithmetic.tensor_of(name, input)
+    if x.dtype.kind != "f":
+        raise DTypeError(f"{name} takes floating-point numbers, not {x.dtype}")
+    asked = q if isinstance(q, core.Tensor) else creation.tensor(float(q), dtype=x.dtype)
+    if asked.dtype is not x.dtype or asked.ndim > 1:
+        raise DTypeError(f"{name}: q is a number or a vector of {x.dtype}, not {asked.dtype} of shape {asked.shape}")
+    if dim is None:
+        line, at = emission.apply("reshape", (x,), (x.numel(),)), 0
+    else:
+        line, at = _line(x), axis_of(name, dim, x.shape or (1,))
+    size = line.shape[at]
+    ordered = emission.apply("gather", (line, _ranked(name, line, at)), at)
+    count: Any = size
+    nans = reductions.sum(arithmetic.isnan(line), at, True)
+    if ignore:
+        count = arithmetic.sub(size, nans)
+    shape = [asked.numel() if i == at else 1 for i in range(line.ndim)]
+    ranks = arithmetic.mul(arithmetic.cast(asked, float64).reshape(shape), count - 1)
+    ranks = arithmetic.clamp(
+        shaping.expand(ranks, [asked.numel() if i == at else s for i, s in enumerate(line.shape)]), 0
+    )
+    out = _interpolated(name, ordered, at, ranks, interpolation, x.dtype)
+    if not ignore:
+        out = arithmetic.where(shaping.expand(arithmetic.gt(nans, 0), out.shape), math.nan, out)
+    moved = shaping.movedim(out, at, 0)
+    whole = x.shape if x.ndim else (1,)
+    rest = tuple(1 if dim is None or i == at else length for i, length in enumerate(whole)) if keep else moved.shape[1:]
+    if not x.ndim:
+        rest = ()
+    return emission.apply("reshape", (moved,), (*(asked.shape), *rest))
+
+
+def _interpolated(name: str, ordered: Tensor, at: int, ranks: Tensor, interpolation: str, dtype: Any) -> Tensor:
+    below, above = arithmetic.floor(ranks), arithmetic.ceil(ranks)
+    if interpolation in ("lower", "higher", "nearest"):
+        place = {"lower": below, "higher": above, "nearest": arithmetic.round(ranks)}[interpolation]
+        return emission.apply("gather", (ordered, arithmetic.cast(place, int64)), at)
+    if interpolation not in ("linear", "midpoint"):
+        raise ValueError(f"{name}: interpolation is linear, lower, higher, midpoint or nearest, not {interpolation!r}")
+    low, high = (emission.apply("gather", (ordered, arithmetic.cast(place, int64)), at) for place in (below, above))
+    part = arithmetic.cast(arithmetic.sub(ranks, below), dtype) if interpolation == "linear" else 0.5
+    return arithmetic.add(low, arithmetic.mul(arithmetic.sub(high, low), part))
+
+
+def quantile(
+    input: Any, q: Any, dim: Any = None, keepdim: bool = False, *, interpolation: str = "linear", axis: Any = None,
+    keepdims: Any = UNSET,
+) -> Tensor:  # fmt: skip
+    """The quantiles `q` (a number or a vector, from 0 to 1) of everything or along an axis, the axis of `q` first."""
+    keep = bool(spelled("quantile", keepdim, keepdims, False))
+    return _quantile("quantile", input, q, spelled("quantile", dim, axis, None), keep, interpolation, ignore=False)
+
+
+def nanquantile(
+    input: Any, q: Any, dim: Any = None, keepdim: bool = False, *, interpolation: str = "linear", axis: Any = None,
+    keepdims: Any = UNSET,
+) -> Tensor:  # fmt: skip
+    """As `quantile`, of what is not NaN."""
+    keep = bool(spelled("nanquantile", keepdim, keepdims, False))
+    return _quantile("nanquantile", input, q, spelled("nanquantile", dim, axis, None), keep, interpolation, ignore=True)
+
+
+# search and count
+
+
+def searchsorted(
+    sorted_sequence: Any, input: Any, *, out_int32: bool = False, right: bool = False, side: str | None = None,
+    sorter: Any = None,
+) -> Tensor:  # fmt: skip
+    """How many elements of a sorted row are below each value (with `right`, or equal to it); int64.
+
+    One row for all values, or as many rows, of the same leading dimensions.
+    """
+    rows = arithmetic.tensor_of("searchsorted", sorted_sequence)
+    if sorter is not None:
+        rows = gathering.gather(rows, -1, sorter)
+    if side not in (None, "left", "right") or (side == "left" and right):
+        raise ValueError(f"searchsorted: side is 'left' or 'right', and as right says, not {side!r}")
+    values = input if isinstance(input, core.Tensor) else creation.tensor(input, dtype=rows.dtype)
+    if values.dtype is not rows.dtype:
+        raise DTypeError(f"searchsorted: values of {values.dtype} in rows of {rows.dtype}: cast them first")
+    places = emission.apply("searchsorted", (rows, values), bool(right or side == "right"))
+    return arithmetic.cast(places, int32) if out_int32 else places
+
+
+def bucketize(input: Any, boundaries: Any, *, out_int32: bool = False, right: bool = False) -> Tensor:
+    """Between which of the sorted `boundaries`, a vector, each value lies."""
+    return searchsorted(boundaries, input, out_int32=out_int32, right=right)
+
+
+def bincount(input: Any, weights: Any = None, minlength: int = 0) -> Tensor:
+    """How often (or with what weight) each number from 0 on occurs in a vector of integers. The largest is fetched."""
+    x = gathering.integers("bincount", input)
+    if x.ndim != 1:
+        raise ShapeError(f"bincount takes a vector, not shape {x.shape}")
+    low, high = (int(x.min()), int(x.max())) if x.numel() else (0, -1)
+    if low < 0:
+        raise ValueError(f"bincount: {low} is negative")
+    if weights is None:
+        values = creation.ones(x.shape, dtype=int64)
+    else:
+        values = arithmetic.tensor_of("bincount", weights)
+        if values.dtype.name != "float32":
+            values = arithmetic.cast(values, float64)
+    return emission.apply("segment_sum", (values, x), 0, max(high + 1, minlength))
+
+
+def histc(input: Any, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
+    """How many elements lie in each of `bins` equal ranges from `min` to `max`, or of the whole range when they are equal."""
+    x = arithmetic.tensor_of("histc", input)
+    if bins < 1 or min > max:
+        raise ValueError(f"histc: {bins} bins from {min} to {max}")
+    flat = emission.apply("reshape", (arithmetic.cast(x, float64),), (x.numel(),))
+    low: Any = min
+    high: Any = max
+    if min == max and x.numel():
+        low, high = reductions.min(flat), reductions.max(flat)
+    width = arithmetic.sub(high, low) if isinstance(high, core.Tensor) else creation.full((), high - low, dtype=float64)
+    alike = arithmetic.eq(width, 0)  # all elements are equal: PyTorch takes one more on either side
+    low = arithmetic.where(alike, arithmetic.sub(low, 1.0), low) if min == max else low
+    width = arithmetic.where(alike, 2.0, width)
+    place = arithmetic.floor(arithmetic.mul(arithmetic.div(arithmetic.sub(flat, low), width), bins))
+    place = arithmetic.where(arithmetic.eq(flat, arithmetic.add(width, low)), bins - 1, place)
+    inside = arithmetic.logical_and(arithmetic.ge(place, 0), arithmetic.lt(place, bins))
+    index = arithmetic.cast(arithmetic.where(inside, place, 0), int64)
+    return emission.apply("segment_sum", (arithmetic.cast(inside, x.dtype), index), 0, bins)
+
+
+# the distinct
+
+
+def _runs(ordered: Tensor, return_inverse: bool, return_counts: bool) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """Of a vector the first of each run of equals, the number of its run for each element, and the runs' lengths."""
+    size = ordered.shape[0]
+    if not size:
+        empty = creation.zeros((0,), dtype=int64)
+        return ordered, empty, empty
+    changed = arithmetic.ne(_slice(ordered, 0, 1, size - 1), _slice(ordered, 0, 0, size - 1))
+    first = arranging.cat([creation.ones((1,), dtype=bool_), changed])
+    places = gathering.places_of(first)
+    inverse = (
+        arithmetic.sub(emission.apply("cumsum", (arithmetic.cast(first, int64),), 0), 1) if return_inverse else None
+    )
+    counts = None
+    if return_counts:
+        ends = arranging.cat([_slice(places, 0, 1, places.shape[0] - 1), creation.full((1,), size, dtype=int64)])
+        counts = arithmetic.sub(ends, places)
+    return emission.apply("take", (ordered, places), 0), inverse, counts
+
+
+def _listed(values: Tensor, inverse: Tensor | None, counts: Tensor | None) -> Any:
+    parts = [part for part in (values, inverse, counts) if part is not None]
+    return parts[0] if len(parts) == 1 else tuple(parts)
+
+
+def _whole(name: str, input: Any, dim: Any) -> Tensor:
+    x = arithmetic.tensor_of(name, input)
+    if dim is not None and x.ndim != 1:
+        raise ValueError(f"{name}: whole slices along an axis are not compared: dim is None for shape {x.shape}")
+    return x
+
+
+def unique(
+    input: Any, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False, dim: Any = None
+) -> Any:
+    """The distinct elements, in order; and when asked where each element is among them, and how often each occurs.
+
+    How many there are is fetched. Each NaN is distinct.
+    """
+    x = _whole("unique", input, dim)
+    flat = emission.apply("reshape", (x,), (x.numel(),))
+    order = emission.apply("argsort", (flat,), 0, False)
+    values, runs, counts = _runs(emission.apply("take", (flat, order), 0), return_inverse, return_counts)
+    inverse = None
+    if return_inverse and runs is not None:
+        inverse = emission.apply("reshape", (emission.apply("scatter", (order, order, runs), 0),), x.shape)
+    return _listed(values, inverse, counts if return_counts else None)
+
+
+def unique_consecutive(input: Any, return_inverse: bool = False, return_counts: bool = False, dim: Any = None) -> Any:
+    """The first of each run of equal elements; and when asked the run of each element, and how long runs are.
+
+    How many there are is fetched.
+    """
+    x = _whole("unique_consecutive", input, dim)
+    values, runs, counts = _runs(emission.apply("reshape", (x,), (x.numel(),)), return_inverse, return_counts)
+    inverse = emission.apply("reshape", (runs,), x.shape) if return_inverse and runs is not None else None
+    return _listed(values, inverse, counts if return_counts else None)

@@ -1,0 +1,122 @@
+"""Reductions composed of others: pairs of moments, norms, counts, and those that pass over NaN."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from gt.dtypes import as_dtype, int64
+from gt.errors import DTypeError
+
+from . import apply as emission
+from . import arithmetic, reductions
+from .reductions import UNSET, axes_of, spelled
+
+if TYPE_CHECKING:
+    from .tensor import Tensor
+
+__all__ = ["aminmax", "count_nonzero", "nanmean", "nansum", "norm", "std_mean", "var_mean"]
+
+
+def var_mean(input: Any, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False, **more: Any) -> Any:
+    """`var` and `mean` over the same axes."""
+    if isinstance(dim, bool):
+        dim, unbiased = None, dim
+    chosen = spelled("var_mean", dim, more.get("axis"), None)
+    keep = spelled("var_mean", keepdim, more.get("keepdims", UNSET), False)
+    spread = reductions.var(input, dim, unbiased, keepdim, **more)
+    return spread, reductions.mean(input, None if chosen == () else chosen, keep)
+
+
+def std_mean(input: Any, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False, **more: Any) -> Any:
+    """`std` and `mean` over the same axes."""
+    spread, center = var_mean(input, dim, unbiased, keepdim, **more)
+    return arithmetic.sqrt(spread), center
+
+
+def aminmax(
+    input: Any, *, dim: int | None = None, keepdim: bool = False, axis: Any = None, keepdims: Any = UNSET
+) -> Any:
+    """`(smallest, largest)` of everything or along an axis."""
+    chosen = spelled("aminmax", dim, axis, None)
+    keep = spelled("aminmax", keepdim, keepdims, False)
+    return reductions.Range(reductions.amin(input, chosen, keep), reductions.amax(input, chosen, keep))
+
+
+def count_nonzero(input: Any, dim: Any = None, *, axis: Any = None, keepdims: bool = False) -> Tensor:
+    """How many elements are not zero, over axes; int64."""
+    x = arithmetic.tensor_of("count_nonzero", input)
+    kept = x if x.dtype.kind == "b" else arithmetic.ne(x, 0)
+    return reductions.sum(kept, spelled("count_nonzero", dim, axis, None), keepdims)
+
+
+def _without_nan(name: str, input: Any) -> Tensor:
+    x = arithmetic.tensor_of(name, input)
+    return arithmetic.where(arithmetic.isnan(x), 0.0, x) if x.dtype.kind == "f" else x
+
+
+def nansum(
+    input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None, axis: Any = None, keepdims: Any = UNSET
+) -> Tensor:
+    """The sum of what is not NaN, over axes."""
+    return reductions.sum(_without_nan("nansum", input), dim, keepdim, dtype=dtype, axis=axis, keepdims=keepdims)
+
+
+def nanmean(
+    input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None, axis: Any = None, keepdims: Any = UNSET
+) -> Tensor:
+    """The mean of what is not NaN, over axes; NaN where nothing is."""
+    x = arithmetic.tensor_of("nanmean", input)
+    total = nansum(x, dim, keepdim, dtype=dtype, axis=axis, keepdims=keepdims)
+    known = arithmetic.logical_not(arithmetic.isnan(x))
+    count = reductions.sum(known, dim, keepdim, axis=axis, keepdims=keepdims)
+    return arithmetic.div(total, arithmetic.cast(count, total.dtype))
+
+
+def norm(
+    input: Any, p: Any = "fro", dim: Any = None, keepdim: bool = False, *, dtype: Any = None, axis: Any = None,
+    keepdims: Any = UNSET,
+) -> Tensor:  # fmt: skip
+    """`(Σ |x|ᵖ)^(1/p)` over axes: for p = 0 how many are not zero, for ±∞ the largest or smallest |x|; 'fro' is 2."""
+    x = arithmetic.tensor_of("norm", input)
+    if dtype is not None:
+        x = arithmetic.cast(x, as_dtype(dtype))
+    if x.dtype.kind != "f":
+        raise DTypeError(f"norm takes floating-point numbers, not {x.dtype}: cast first, or pass dtype=")
+    if p == "nuc":
+        raise ValueError("norm: the nuclear norm is that of gt.linalg; p is a number or 'fro'")
+    chosen = spelled("norm", dim, axis, None)
+    keep = spelled("norm", keepdim, keepdims, False)
+    power = 2.0 if p in ("fro", None) else float(p)
+    if x.ndim == 0:
+        axes: tuple[int, ...] = ()
+    else:
+        axes = axes_of("norm", chosen, x)
+    size = arithmetic.abs(x)
+    if power == math.inf:
+        return reductions.amax(size, axes or None, keep)
+    if power == -math.inf:
+        return reductions.amin(size, axes or None, keep)
+    if power == 0:
+        return arithmetic.cast(
+            emission.apply("sum", (arithmetic.cast(arithmetic.ne(x, 0), int64),), axes, bool(keep)), x.dtype
+        )
+    if power == 1:
+        return emission.apply("sum", (size,), axes, bool(keep))
+    if power == 2:
+        return _root(emission.apply("sum", (arithmetic.square(x),), axes, bool(keep)))
+    total = emission.apply("sum", (_power(size, power),), axes, bool(keep))
+    return _power(total, 1 / power)
+
+
+def _root(total: Tensor) -> Tensor:
+    """The square root, with gradient 0 at 0: there the norm has no slope, and PyTorch says 0."""
+    zero = arithmetic.eq(total, 0)
+    return arithmetic.where(zero, 0.0, arithmetic.sqrt(arithmetic.where(zero, 1.0, total)))
+
+
+def _power(base: Tensor, exponent: float) -> Tensor:
+    """A power with gradient 0 at 0."""
+    zero = arithmetic.eq(base, 0)
+    value = 0.0 if exponent > 0 else math.inf
+    return arithmetic.where(zero, value, arithmetic.pow(arithmetic.where(zero, 1.0, base), exponent))
