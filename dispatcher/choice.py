@@ -451,7 +451,7 @@ def _ranked(
             else:
                 wanted = _wanted(question, wish, origin) and wish is not None and _activation(wish, result) is not None
                 asked = wanted and wish is not None and _as_wanted(row, question, wish, result, cuts)
-                score += _inconvenience(placement, wanted, asked, result, present, kept, link)
+                score += _inconvenience(placement, wanted, asked, result, present, kept, parts, link)
         if score != IMPOSSIBLE:
             yield _Ranked(score, row.results, row.operands)
 
@@ -550,6 +550,7 @@ def _inconvenience(
     result: Spec,
     present: Sequence[Placement],
     kept: bool,
+    parts: int,
     link: Link,
 ) -> float:
     """What a result's placement will cost later, where nothing forces it: an unasked-for shard undone, say.
@@ -558,11 +559,12 @@ def _inconvenience(
     """
     cut = any(isinstance(p, (Shard, Partial)) for p in present)
     if isinstance(placement, Partial):
-        return 0.0 if cut else link.latency + 2.0 * result.nbytes / link.bandwidth
+        return 0.0 if cut else move_seconds(placement, REPLICATE, result.nbytes, parts, link)
     if wanted:
         return 0.0 if asked else TIE
     if isinstance(placement, Shard):
-        return 0.0 if kept else link.latency + result.nbytes / link.bandwidth
+        # with what it took to cut it that is an all-reduce in two steps, to which it is not to be preferred
+        return 0.0 if kept else move_seconds(placement, REPLICATE, result.nbytes, parts, link) + TIE
     return TIE if cut else 0.0
 
 

@@ -124,20 +124,29 @@ def exchange_seconds(nbytes: float, parts: int, link: Link, steps: int = 1) -> f
     return steps * link.latency * max(1, (parts - 1).bit_length()) + nbytes / link.bandwidth
 
 
+def move_bytes(before: Placement, after: Placement, nbytes: float, parts: int) -> float:
+    """Bytes that each of `parts` workers along an axis receives when a value of `nbytes` per position moves."""
+    if before == after or parts == 1 or isinstance(before, Replicate):
+        return 0.0
+    others = nbytes * (parts - 1) / parts
+    if isinstance(before, Partial):
+        if isinstance(after, Shard):
+            return others
+        two_steps = isinstance(after, Replicate) and all_reduce_algorithm(int(nbytes), parts) != "direct"
+        return 2.0 * others if two_steps else nbytes * (parts - 1)
+    return others / parts if isinstance(after, Shard) else others
+
+
 def move_seconds(before: Placement, after: Placement, nbytes: float, parts: int, link: Link) -> float:
     """Seconds until a value of `nbytes` per position has gone from `before` to `after` along an axis of `parts`."""
     if before == after or parts == 1 or isinstance(before, Replicate):
         return 0.0 if before == after or not isinstance(after, Partial) else IMPOSSIBLE
     if isinstance(after, Partial):
         return IMPOSSIBLE
-    others = nbytes * (parts - 1) / parts
-    if isinstance(before, Partial):
-        if isinstance(after, Shard):
-            return exchange_seconds(others, parts, link)
-        algorithm = all_reduce_algorithm(int(nbytes), parts) if isinstance(after, Replicate) else "direct"
-        received = nbytes * (parts - 1) if algorithm == "direct" else 2.0 * others
-        return exchange_seconds(received, parts, link, all_reduce_steps(algorithm))
-    return exchange_seconds(others / parts if isinstance(after, Shard) else others, parts, link)
+    steps = 1
+    if isinstance(before, Partial) and isinstance(after, Replicate):
+        steps = all_reduce_steps(all_reduce_algorithm(int(nbytes), parts))
+    return exchange_seconds(move_bytes(before, after, nbytes, parts), parts, link, steps)
 
 
 # speeds, from what workers say of themselves

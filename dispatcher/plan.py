@@ -181,8 +181,7 @@ class Pass(Walk):
 
     def move(self, r: int, layout: int, tag: int) -> int:
         """The plan's reference to a value in a layout in which there is no copy of it yet."""
-        self.states[r], (source, *steps), seconds = self.tables.copied(self.states[r], layout)
-        self.seconds += seconds
+        source, *steps = self.go(r, layout)
         references = self.references[r]
         at = references[source]
         spec = self.tables.states[self.states[r]].spec

@@ -5,7 +5,8 @@ along the segment: a *path* is a prefix of the segment with its choices made, tw
 read in the same states are one (the cheaper), and of what is left the cheapest `WIDTH` go on. So the search is exact
 while no more than `WIDTH` different states are open, and takes at most `WIDTH` × `BRANCHES` decisions an instruction. It
 comes in small turns, so that whoever plans can do other things between them. It keeps to the homes that the known plan
-gives to survivors and inputs, and to what signals ask for; what is cheaper by less than `MARGIN` is left alone.
+gives to survivors and inputs, and to what signals ask for; what is cheaper by less than `MARGIN`, or moves more bytes and is
+cheaper by less than `WORTH`, is left alone.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ WIDTH: Final = 8
 """Paths that are followed at once."""
 MARGIN: Final = 0.01
 """The share of its time by which a plan must be better."""
+
+WORTH: Final = 0.1
+"""The same for a plan that moves more bytes."""
 
 
 class _Path(NamedTuple):
@@ -58,6 +62,8 @@ def better_plan(start: Pass, known: Planned) -> Iterator[Planned | None]:
     for path in sorted(paths, key=_seconds):
         if path.so_far.seconds >= (1 - MARGIN) * usual.seconds:
             break
+        if path.so_far.moved > usual.moved and path.so_far.seconds >= (1 - WORTH) * usual.seconds:
+            continue
         planned = yield from start.again(path.script, known.survivors).turns()
         if planned.inputs == known.inputs:
             yield planned

@@ -15,7 +15,7 @@ from gt.placement import REPLICATE, Layout, Mesh, Partial
 from gt.spec import Spec
 
 from .choice import DATA, PARAMETER, Choice, Owner, Question, Stages, State, batch_dimension, choices, path, whole
-from .cost import Speeds, move_seconds
+from .cost import Speeds, move_bytes, move_seconds
 
 NOWHERE: Final = -1
 """The layout of a run-time scalar."""
@@ -45,6 +45,15 @@ class Decision(NamedTuple):
     """Whether there is one result, which stays where it is computed."""
 
 
+class Way(NamedTuple):
+    """How a value moves: its state then, the layouts from the first to the last, seconds, and bytes that a worker receives."""
+
+    state: int
+    layouts: tuple[int, ...]
+    seconds: float
+    moved: float
+
+
 class Tables:
     """Everything that was ever chosen on one mesh: layouts and states by number, and choices by what they depend on."""
 
@@ -66,7 +75,7 @@ class Tables:
         self.state_numbers: dict[State, int] = {}
         self.keys: dict[Any, int] = {}
         self.decisions: dict[tuple[int, ...], tuple[Decision, ...]] = {}
-        self.copies: dict[tuple[int, int], tuple[int, tuple[int, ...], float]] = {}
+        self.copies: dict[tuple[int, int], Way] = {}
         self.starts: dict[tuple[Spec, Home], tuple[int, int]] = {}
         self.rests: dict[int, int] = {}
         self.homes: dict[tuple[int, bool | None], Home] = {}
@@ -129,8 +138,8 @@ class Tables:
             found = self.homes[state, param] = Home(layout, is_param, claimed, DATA if is_param else known.origin)
         return found
 
-    def copied(self, state: int, layout: int) -> tuple[int, tuple[int, ...], float]:
-        """The state of a value after it was moved to a layout, the layouts on the way from the nearest copy, and the seconds."""
+    def copied(self, state: int, layout: int) -> Way:
+        """How a value gets from the nearest copy to a layout."""
         found = self.copies.get((state, layout))
         if found is None:
             old, target = self.states[state], self.layouts[layout]
@@ -138,8 +147,10 @@ class Tables:
             way = [source, *path(old.spec, source, target, self.timed)]
             way = way[max(at for at, step in enumerate(way) if step in old.copies) :]
             new = self.state(old._replace(copies=(*old.copies, *way[1:])))
-            seconds = sum(self.seconds(old.spec, *step) for step in itertools.pairwise(way))
-            found = self.copies[state, layout] = (new, tuple(map(self.layout, way)), seconds)
+            steps = list(itertools.pairwise(way))
+            seconds = sum(self.seconds(old.spec, *step) for step in steps)
+            moved = sum(self.bytes(old.spec, *step) for step in steps)
+            found = self.copies[state, layout] = Way(new, tuple(map(self.layout, way)), seconds, moved)
         return found
 
     def seconds(self, spec: Spec, before: Layout, after: Layout) -> float:
@@ -147,6 +158,13 @@ class Tables:
         total = 0.0
         for axis, (old, new) in enumerate(zip(before, after, strict=True)):
             total += move_seconds(old, new, spec.nbytes, self.mesh.sizes[axis], self.speeds.links[axis])
+        return total
+
+    def bytes(self, spec: Spec, before: Layout, after: Layout) -> float:
+        """What each worker receives when a value moves, axis by axis."""
+        total = 0.0
+        for axis, (old, new) in enumerate(zip(before, after, strict=True)):
+            total += move_bytes(old, new, spec.nbytes, self.mesh.sizes[axis])
         return total
 
     def decide(self, question: Question) -> tuple[Decision, ...]:

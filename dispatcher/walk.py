@@ -33,6 +33,8 @@ class Walk:
         self.piped = piped
         """The mesh axis of the pipeline that some of the segment is under, and its rule."""
         self.seconds = 0.0
+        self.moved = 0.0
+        """Bytes that each worker has received."""
         self.states: dict[int, int] = {ref(SCALAR, n): -ord(kind) for n, kind in enumerate(segment.kinds)}
         self.unclaimed: set[int] = set()
         self.backward = False
@@ -137,9 +139,14 @@ class Walk:
 
     def move(self, r: int, layout: int, tag: int) -> object:
         """Have a copy of a value in a layout."""
-        self.states[r], way, seconds = self.tables.copied(self.states[r], layout)
+        return self.go(r, layout)
+
+    def go(self, r: int, layout: int) -> tuple[int, ...]:
+        """Move a value; the layouts on its way, from the first to the last."""
+        self.states[r], layouts, seconds, moved = self.tables.copied(self.states[r], layout)
         self.seconds += seconds
-        return way
+        self.moved += moved
+        return layouts
 
     def settle(self, r: int, layout: int, tag: int) -> None:
         """Take a value to where it is to stay."""

@@ -12,15 +12,25 @@ from ledger import Move, sharded
 
 import gt
 from gt import nn
+from gt.collectives import all_reduce_algorithm, all_reduce_bytes
 from gt.nn import functional as F
 
 BATCH, LENGTH, WIDTH, HEADS = 8, 4, 32, 8
 WORKERS = (2, 4, 8)
+SIZES = ((8, 4, 32), (8, 32, 64), (64, 16, 64))
+"""Batches smaller and larger than the weights, all-reduces below and above the size from which they go in two steps."""
 ROWS = {"strategy": "tensor_parallel", "dimension": 1}
 COLUMNS = {"strategy": "tensor_parallel", "dimension": 0}
 DATA: dict[str, Any] = {"batch": {"strategy": "data_parallel"}}
 TENSOR: dict[str, Any] = {"query": COLUMNS, "key": COLUMNS, "value": COLUMNS, "out": ROWS, "up": COLUMNS, "down": ROWS}
 FULLY: dict[str, Any] = {"batch": {"strategy": "fully_sharded"}}
+
+
+@pytest.fixture(params=SIZES, ids=lambda sizes: "x".join(map(str, sizes)))
+def sizes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The block's sizes."""
+    for name, size in zip(("BATCH", "LENGTH", "WIDTH"), request.param, strict=True):
+        monkeypatch.setitem(globals(), name, size)
 
 
 class Block(nn.Module):
@@ -82,15 +92,18 @@ def nbytes(shape: tuple[int, ...]) -> int:
     return int(np.prod(shape)) * 4
 
 
+@pytest.mark.usefixtures("sizes")
 @pytest.mark.parametrize("workers", WORKERS)
 def test_a_column_row_pair_costs_one_all_reduce_forward_and_one_backward(workers: int) -> None:
     """Two pairs: attention, cut by heads, and the MLP. Between the two ends of a pair nothing moves."""
     moves = steady(TENSOR, workers)
     reduced = ("all-reduce", (BATCH, LENGTH, WIDTH))
     assert [(*move[:2], move.phase) for move in moves] == [(*reduced, "forward")] * 2 + [(*reduced, "backward")] * 2
-    assert {move.total for move in moves} == {workers * (workers - 1) * nbytes((BATCH, LENGTH, WIDTH))}
+    size = nbytes((BATCH, LENGTH, WIDTH))
+    assert {move.total for move in moves} == {all_reduce_bytes(all_reduce_algorithm(size, workers), size, workers)}
 
 
+@pytest.mark.usefixtures("sizes")
 @pytest.mark.parametrize("workers", WORKERS)
 def test_data_parallelism_costs_one_all_reduce_a_gradient(workers: int) -> None:
     """And the loss's own, a scalar."""
@@ -99,6 +112,7 @@ def test_data_parallelism_costs_one_all_reduce_a_gradient(workers: int) -> None:
     assert reduced == Counter([("all-reduce", nbytes(shape)) for shape in parameters().values()] + [("all-reduce", 4)])
 
 
+@pytest.mark.usefixtures("sizes")
 @pytest.mark.parametrize("workers", WORKERS)
 def test_fully_sharded_costs_the_textbooks_bytes(workers: int) -> None:
     """Each parameter is gathered where forward uses it, again where backward does, and its gradient reduce-scattered.
