@@ -207,7 +207,7 @@ def backward_context(context: emission.Context, site: str | None, create_graph: 
 def freed(what: str) -> GradientError:
     """The error of a second walk through what the first one freed."""
     return GradientError(
-        f"backward: trying to walk back through the graph a second time: {what} was freed by an earlier backward; "
+        f"backward: trying to backward through the graph a second time: {what} was freed by an earlier backward; "
         "pass retain_graph=True to the first one"
     )
 
