@@ -168,9 +168,10 @@ class Node(Vertex):
         """The gradients of the operands, emitted under the instruction's own signal and line."""
         if self.saved is None:
             raise freed(f"{self.signature.op} ({self.signature.tag.site})")
-        self.enter(create_graph)
+        signature = self.signature
+        emission.enter((signature.backward or self._contexts())[create_graph])
         self.create_graph = create_graph
-        rule: Rule = self.signature.differentiable
+        rule: Rule = signature.differentiable
         return zip(self.edges, rule.function(self, gradient), strict=True)
 
     def free(self) -> None:
@@ -181,12 +182,13 @@ class Node(Vertex):
 
     def enter(self, create_graph: bool) -> None:
         """Emit under the instruction's own signal and line."""
-        signature = self.signature
-        contexts = signature.backward
-        if contexts is None:
-            site = signature.tag.site
-            contexts = signature.backward = [backward_context(self.context, site, grad) for grad in (False, True)]
-        emission.enter(contexts[create_graph])
+        emission.enter((self.signature.backward or self._contexts())[create_graph])
+
+    def _contexts(self) -> list[emission.Context]:
+        site = self.signature.tag.site
+        made = [backward_context(self.context, site, grad) for grad in (False, True)]
+        self.signature.backward = made
+        return made
 
     def name(self) -> str:
         """The op's name in PyTorch's form: 'MulBackward'."""
