@@ -372,8 +372,9 @@ class Methods(InPlace, Operators):
     def type_as(self, other: Tensor) -> Tensor:
         return arithmetic.cast(self, other.dtype)
 
-    def type(self, dtype: Any) -> Tensor:
-        return arithmetic.cast(self, dtype)
+    def type(self, dtype: Any = None) -> Any:
+        """In another dtype; without one the name of the dtype that it has."""
+        return repr(self.dtype) if dtype is None else arithmetic.cast(self, dtype)
 
     def astype(self, dtype: Any) -> Tensor:
         return arithmetic.cast(self, dtype)

@@ -63,7 +63,7 @@ def _complex(array: np.ndarray[Any, Any]) -> Callable[[complex], str]:
     real, imag = _numbers(array.real), _numbers(np.abs(array.imag))
 
     def write(value: complex) -> str:
-        return f"{real(value.real)}{'-' if np.signbit(value.imag) else '+'}{imag(abs(value.imag))}j"
+        return f"{real(value.real)}{'-' if np.signbit(value.imag) else '+'}{imag(abs(value.imag)).lstrip()}j"
 
     return write
 

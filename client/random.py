@@ -7,6 +7,7 @@ numbered in the order in which they happen.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -18,7 +19,7 @@ from gt.dtypes import DType, as_dtype, float64, get_default_dtype
 from gt.errors import DTypeError, ShapeError
 
 from . import apply as emission
-from . import arithmetic, creation, reductions
+from . import arithmetic, complexes, creation, reductions
 from . import tensor as core
 
 if TYPE_CHECKING:
@@ -108,16 +109,22 @@ def uniform_like(x: Tensor) -> Tensor:
 
 def _drawn(op: str, size: tuple[Any, ...], dtype: Any, requires_grad: bool) -> Tensor:
     chosen = get_default_dtype() if dtype is None else as_dtype(dtype)
-    return creation.finished(draw(op, creation.shape_of(op, size), chosen), requires_grad)
+    shape = creation.shape_of(op, size)
+    if chosen.kind != "c":
+        return creation.finished(draw(op, shape, chosen), requires_grad)
+    parts = [draw(op, shape, chosen.to_real()) for _ in range(2)]
+    if op == "normal":  # of variance 1 together
+        parts = [arithmetic.mul(part, math.sqrt(0.5)) for part in parts]
+    return creation.finished(complexes.complex(*parts), requires_grad)
 
 
 def rand(*size: Any, dtype: Any = None, requires_grad: bool = False, device: Any = None) -> Tensor:
-    """Uniform numbers in [0, 1)."""
+    """Uniform numbers in [0, 1); of a complex dtype both parts."""
     return _drawn("uniform", size, dtype, requires_grad)
 
 
 def randn(*size: Any, dtype: Any = None, requires_grad: bool = False, device: Any = None) -> Tensor:
-    """Numbers of the standard normal distribution."""
+    """Numbers of the standard normal distribution; complex ones have parts of variance ½."""
     return _drawn("normal", size, dtype, requires_grad)
 
 

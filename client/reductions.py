@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from gt.dtypes import as_dtype, bool_, int64
+from gt.dtypes import as_dtype, bool_, int64, uint8
 from gt.errors import DTypeError, ShapeError
 
 from . import apply as emission
@@ -137,7 +137,12 @@ def var(
     axes = () if _without_dimensions(x, axis) else axes_of("var", axis, x)
     count = _count(x, axes)
     center = emission.apply("div", (emission.apply("sum", (x,), axes, True), float(count)))
-    squares = emission.apply("square", (emission.apply("sub", (x, center)),))
+    apart = emission.apply("sub", (x, center))
+    if x.dtype.kind == "c":  # the squares of absolute values
+        parts = [emission.apply("square", (emission.apply(part, (apart,)),)) for part in ("real", "imag")]
+        squares = emission.apply("add", tuple(parts))
+    else:
+        squares = emission.apply("square", (apart,))
     total = emission.apply("sum", (squares,), axes, bool(spelled("var", keepdim, keepdims, False)))
     return emission.apply("div", (total, float(count - correction) if count > correction else 0.0))
 
@@ -229,16 +234,20 @@ def argmin(input: Any, dim: Any = None, keepdim: bool = False, *, axis: Any = No
     return _arg("argmin", input, spelled("argmin", dim, axis, None), spelled("argmin", keepdim, keepdims, False))
 
 
+def _truth(name: str, input: Any, axis: Any, keepdims: Any) -> Tensor:
+    x = arithmetic.tensor_of(name, input)
+    out = _reduce(name, arithmetic.cast(x, bool_), axis, keepdims)
+    return arithmetic.cast(out, uint8) if x.dtype is uint8 else out
+
+
 def any(input: Any, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: Any = UNSET) -> Tensor:
-    """Whether one element is non-zero, over axes."""
-    x = arithmetic.cast(input, bool_)
-    return _reduce("any", x, spelled("any", dim, axis, None), spelled("any", keepdim, keepdims, False))
+    """Whether one element is non-zero, over axes; of uint8 as uint8, as in PyTorch."""
+    return _truth("any", input, spelled("any", dim, axis, None), spelled("any", keepdim, keepdims, False))
 
 
 def all(input: Any, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: Any = UNSET) -> Tensor:
-    """Whether every element is non-zero, over axes."""
-    x = arithmetic.cast(input, bool_)
-    return _reduce("all", x, spelled("all", dim, axis, None), spelled("all", keepdim, keepdims, False))
+    """Whether every element is non-zero, over axes; of uint8 as uint8, as in PyTorch."""
+    return _truth("all", input, spelled("all", dim, axis, None), spelled("all", keepdim, keepdims, False))
 
 
 def _along(name: str, input: Any, dim: Any, dtype: Any, axis: Any) -> Tensor:

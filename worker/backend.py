@@ -1,6 +1,10 @@
 """The one place that names CuPy: which array module a worker computes with, and how arrays leave and enter it.
 
 Kernels are written once over `xp` and never ask which one it is, unless the two differ. No kernel may be in here.
+
+An array of bfloat16 has the dtype of `ml_dtypes`, on a GPU too (CuPy 14 or newer). Kernels ask of it only what moves values:
+`astype` from and to float32, copies, indexing, `where`. All arithmetic is float32's (`elementwise.in_float32`), so that an
+array module without ufuncs, reductions or products of bfloat16 will do.
 """
 
 from __future__ import annotations

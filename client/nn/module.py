@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 from gt.client import creation, hooks, modes, signal
 from gt.client.tensor import Tensor
 from gt.dtypes import as_dtype
-from gt.errors import GTError, ShapeError
+from gt.errors import DTypeError, GTError, ShapeError
 
 from .crossing import Passage
 from .parameter import Buffer, Parameter, marked
@@ -350,7 +350,10 @@ class Module:
         return self
 
     def to(self: Self, *args: Any, **options: Any) -> Self:
-        """All floating-point parameters and buffers in another dtype. Devices are accepted and mean nothing."""
+        """All floating-point parameters and buffers in another dtype, complex ones in another complex one.
+
+        Devices are accepted and mean nothing.
+        """
         dtype = options.get("dtype")
         for argument in args:
             if isinstance(argument, Tensor):
@@ -360,8 +363,10 @@ class Module:
         if dtype is None:
             return self
         wanted = as_dtype(dtype)
+        if wanted.kind not in "fc":
+            raise DTypeError(f"a module's parameters are floating-point or complex numbers, not {wanted}")
         for tensor in (*self.parameters(), *self.buffers()):
-            if tensor.dtype.kind == "f" and tensor.dtype is not wanted:
+            if tensor.dtype.kind in ("f", wanted.kind) and tensor.dtype is not wanted:
                 cast = tensor.detach().to(wanted)
                 tensor.data = marked(cast) if isinstance(tensor, Parameter) else cast
                 if tensor.grad is not None:
@@ -379,6 +384,10 @@ class Module:
     def half(self: Self) -> Self:
         """All floating-point parameters and buffers as float16."""
         return self.to(dtype="float16")
+
+    def bfloat16(self: Self) -> Self:
+        """All floating-point parameters and buffers as bfloat16."""
+        return self.to(dtype="bfloat16")
 
     def cuda(self: Self, device: Any = None) -> Self:
         """The module itself: where tensors live is the service's concern."""

@@ -16,12 +16,21 @@ from scipy import special
 
 import gt
 
+from .programs import DTYPES
+
 F = gt.nn.functional
 Array = np.ndarray[Any, Any]
 Distance = Callable[..., Any]
 
-NAMES: Final = {"b1": "bool", "i4": "int32", "i8": "int64", "f2": "float16", "f4": "float32", "f8": "float64"}
-"""Dtypes as programs write them, and as GT does."""
+
+def kind_of(x: Array) -> str:
+    """'b', 'i', 'f' or 'c': NumPy knows nothing of bfloat16."""
+    return gt.as_dtype(x.dtype).kind
+
+
+def numpy_of(dtype: str) -> np.dtype[Any]:
+    """A program's dtype as NumPy has it."""
+    return gt.as_dtype(DTYPES[dtype]).numpy
 
 
 class Meaning(NamedTuple):
@@ -43,7 +52,7 @@ class Meaning(NamedTuple):
 
 def _wide(x: Array) -> Array:
     """The array in which NumPy has bits enough for a sum of it."""
-    return x.astype(np.float32) if x.dtype == np.float16 else x
+    return x.astype(np.float32) if x.dtype.itemsize == 2 and kind_of(x) == "f" else x
 
 
 def _axes(axis: Any) -> Any:
@@ -54,20 +63,33 @@ def _reduced(name: str) -> Callable[..., Any]:
     function = getattr(np, name)
 
     def reduce(x: Array, axis: Any, keepdims: bool) -> Any:
-        work = x.astype(np.int64) if x.dtype.kind in "bi" and name in ("sum", "prod") else _wide(x)
+        work = x.astype(np.int64) if kind_of(x) in "bi" and name in ("sum", "prod") else _wide(x)
         out = np.asarray(function(work, axis=_axes(axis), keepdims=keepdims))
-        return out if x.dtype.kind in "bi" else out.astype(x.dtype)
+        return out if kind_of(x) in "bi" else out.astype(x.dtype)
 
     return reduce
 
 
 def _meet(*operands: Any, dtype: str) -> tuple[Any, ...]:
     """Operands cast to the dtype in which they meet."""
-    return tuple(np.asarray(x).astype(dtype) for x in operands)
+    return tuple(np.asarray(x).astype(numpy_of(dtype)) for x in operands)
 
 
 def _binary(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Computed in the dtype in which operands meet."""
     return lambda *xs, dtype, **scalars: function(*_meet(*_operands(xs, **scalars), dtype=dtype))
+
+
+def _arithmetic(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The same; of half precision in float32, which numbers of the program are not rounded further than."""
+
+    def compute(*xs: Any, dtype: str, **scalars: Any) -> Any:
+        operands = [x.astype(numpy_of(dtype)) if isinstance(x, np.ndarray) else x for x in _operands(xs, **scalars)]
+        if dtype[:2] != "f2":
+            return function(*_meet(*operands, dtype=dtype))
+        return function(*[np.asarray(x).astype(np.float32) for x in operands]).astype(numpy_of(dtype))
+
+    return compute
 
 
 def _operands(xs: Sequence[Any], left: Any = None, right: Any = None) -> tuple[Any, ...]:
@@ -112,6 +134,15 @@ def _extreme_gap(x: Array, axis: Any, keepdims: bool) -> Any:
     rest = [a for a in range(x.ndim) if a not in axes]
     moved = np.transpose(x, rest + axes)
     return _gap(-1)(moved.reshape(*(x.shape[a] for a in rest), -1) if moved.size else moved)
+
+
+def _wider(*parts: Array) -> list[Array]:
+    """Of half precision the parts of a complex number are float32."""
+    return [_wide(part) for part in parts]
+
+
+def _complex_of(x: Array) -> Any:
+    return np.complex128 if x.dtype == np.float64 else np.complex64
 
 
 def _softmax(x: Array, axis: int) -> Any:
@@ -186,15 +217,18 @@ def data(seed: int, shape: tuple[int, ...], dtype: str, grid: bool) -> Array:
     if dtype == "b1":
         return draws.integers(0, 2, shape).astype(bool)
     if dtype[0] == "i":
-        return draws.integers(-5, 6, shape).astype(dtype)
-    return (draws.integers(-8, 9, shape) / 4 if grid else draws.standard_normal(shape)).astype(dtype)
+        return draws.integers(-5, 6, shape).astype(numpy_of(dtype))
+    if dtype[0] == "c":
+        shape = (*shape, 2)
+    values = np.asarray(draws.integers(-8, 9, shape) / 4 if grid else draws.standard_normal(shape))
+    return (values.view(np.complex128)[..., 0] if dtype[0] == "c" else values).astype(numpy_of(dtype))
 
 
 def _smooth(there: Callable[..., Any], here: Callable[..., Any], grows: str = "no") -> Meaning:
     """Computed with rounding: an integer comes out as a float32."""
 
     def rounded(x: Array) -> Any:
-        x = x if x.dtype.kind == "f" else x.astype(np.float32)
+        x = x if kind_of(x) == "f" else x.astype(np.float32)
         return here(_wide(x)).astype(x.dtype)
 
     return Meaning(there, rounded, exact="no", grows=grows)
@@ -272,9 +306,9 @@ MEANINGS: Final[dict[str, Meaning]] = {
     "silu": _smooth(F.silu, lambda x: x / (1 + np.exp(-x)), "product"),
     "cube": _smooth(lambda x: x**3, lambda x: x**3, "product"),
     # element-wise, two operands
-    "add": Meaning(_called(gt.add), _binary(np.add)),
-    "sub": Meaning(_called(gt.sub), _binary(np.subtract)),
-    "mul": Meaning(_called(gt.mul), _binary(np.multiply), exact="factor", grows="product"),
+    "add": Meaning(_called(gt.add), _arithmetic(np.add)),
+    "sub": Meaning(_called(gt.sub), _arithmetic(np.subtract)),
+    "mul": Meaning(_called(gt.mul), _arithmetic(np.multiply), exact="factor", grows="product"),
     "div": Meaning(
         lambda a, b: a / (b * b + 1), lambda a, b: a / (b * b + a.dtype.type(1)), exact="factor", grows="product"
     ),
@@ -320,9 +354,32 @@ MEANINGS: Final[dict[str, Meaning]] = {
         lambda x, c, scalar: np.where(c, x.dtype.type(scalar), x),
     ),
     "cast": Meaning(
-        lambda x, dtype: x.to(NAMES[dtype]),
-        lambda x, dtype: x.astype(dtype),
+        lambda x, dtype: x.to(DTYPES[dtype]),
+        lambda x, dtype: x.astype(numpy_of(dtype)),
         jump=lambda x, dtype: _cast_jump(x, dtype),
+    ),
+    # complex numbers; what is rounded differs from NumPy's where theirs is computed another way
+    "complex": Meaning(gt.complex, lambda a, b: np.stack(_wider(a, b), -1).view(_complex_of(a))[..., 0]),
+    "conj": Meaning(gt.conj, np.conj),
+    "real": Meaning(lambda z: z.real, lambda z: z.real),
+    "imag": Meaning(lambda z: z.imag, lambda z: z.imag),
+    "view_as_real": Meaning(gt.view_as_real, lambda z: np.stack([z.real, z.imag], -1)),
+    "size_c": Meaning(
+        lambda z: gt.sqrt(gt.square(gt.abs(z)) + 1), lambda z: np.sqrt(np.abs(z) ** 2 + 1), "no", "product"
+    ),
+    "mul_c": Meaning(_called(gt.mul), _binary(np.multiply), exact="no", grows="product"),
+    "square_c": Meaning(gt.square, np.square, exact="no", grows="product"),
+    "exp_sin_c": Meaning(
+        lambda z: gt.exp(gt.sin(gt.tanh(gt.abs(z)) * 1j)),
+        lambda z: np.exp(np.sin(np.tanh(np.abs(z)) * 1j)),
+        exact="no",
+        kink=np.abs,
+    ),
+    "reciprocal_c": Meaning(
+        lambda z: z / (z * z.conj() + 1), lambda z: z / (z * z.conj() + 1), exact="no", grows="product"
+    ),
+    "tanh_c": Meaning(
+        lambda z: gt.tanh(z.real) + z.imag.tanh() * 1j, lambda z: np.tanh(z.real) + 1j * np.tanh(z.imag), "no"
     ),
     # products
     "matmul": Meaning(gt.matmul, _matmul, exact="matmul", grows="product"),
@@ -377,16 +434,16 @@ MEANINGS: Final[dict[str, Meaning]] = {
     # creation
     "put": Meaning(lambda **a: gt.tensor(data(**a)), data),
     "full": Meaning(
-        lambda shape, value, dtype: gt.full(shape, value, dtype=NAMES[dtype]),
-        lambda shape, value, dtype: np.full(shape, value, dtype),
+        lambda shape, value, dtype: gt.full(shape, value, dtype=DTYPES[dtype]),
+        lambda shape, value, dtype: np.full(shape, value, numpy_of(dtype)),
     ),
     "arange": Meaning(
-        lambda start, step, size, dtype: gt.arange(start, start + step * size, step, dtype=NAMES[dtype]),
-        lambda start, step, size, dtype: (start + step * np.arange(size)).astype(dtype),
+        lambda start, step, size, dtype: gt.arange(start, start + step * size, step, dtype=DTYPES[dtype]),
+        lambda start, step, size, dtype: (start + step * np.arange(size)).astype(numpy_of(dtype)),
     ),
     "like": Meaning(gt.full_like, lambda x, fill_value: np.full(x.shape, fill_value, x.dtype)),
-    "rand": Meaning(lambda shape, dtype: gt.rand(shape, dtype=NAMES[dtype]), _uniform),
-    "randn": Meaning(lambda shape, dtype: gt.randn(shape, dtype=NAMES[dtype]), _normal),
+    "rand": Meaning(lambda shape, dtype: gt.rand(shape, dtype=DTYPES[dtype]), _uniform),
+    "randn": Meaning(lambda shape, dtype: gt.randn(shape, dtype=DTYPES[dtype]), _normal),
     "randint": Meaning(lambda low, high, shape: gt.randint(low, high, shape), _randint),
     "dropout": Meaning(lambda x, p: F.dropout(x, p), _dropout, exact="factor"),
     # in place
@@ -410,6 +467,6 @@ MEANINGS: Final[dict[str, Meaning]] = {
 
 def _cast_jump(x: Array, dtype: str) -> Any:
     """A cast to integers jumps at integers, one to booleans at 0, one to floating-point numbers nowhere."""
-    if x.dtype.kind != "f" or dtype[0] == "f":
+    if kind_of(x) != "f" or dtype[0] in "fc":
         return np.ones(1)
     return x if dtype == "b1" else _rounded(x)

@@ -11,10 +11,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple, Protocol
 
+from gt.dtypes import as_dtype, result_type
+
 SIGNALS: Final = ("a", "b", "c", "a/b", "b/c", "c/a", "d")
 """Signals that programs name; `d` has never a rule."""
-NUMBERS: Final = ("f8", "f4", "i8", "i4", "f2")
-RANKS: Final = ("b1", "i4", "i8", "f2", "f4", "f8")
+DTYPES: Final = {
+    "b1": "bool", "i1": "int8", "i2": "int16", "i4": "int32", "i8": "int64", "f2": "float16", "f2b": "bfloat16",
+    "f4": "float32", "f8": "float64", "c8": "complex64", "c16": "complex128",
+}  # fmt: skip
+"""Dtypes as programs write them, their kind first, and as GT does."""
 LARGEST: Final = 12_000
 """Elements of the largest tensor."""
 
@@ -116,17 +121,15 @@ class Slot:
 
 
 def meet(slots: Sequence[Slot], scalars: Sequence[Any] = ()) -> str:
-    """PyTorch's promotion: dimensioned tensors decide, the others count only when their kind is higher."""
-    found = ""
-    whole = [slot.dtype for slot in slots if slot.ndim]
-    loose = [slot.dtype for slot in slots if not slot.ndim]
-    python = [{bool: "b1", int: "i8", float: "f4"}[type(value)] for value in scalars]
-    for dtypes in (whole, loose, python):
-        if dtypes:
-            best = max(dtypes, key=RANKS.index)
-            if not found or "bif".index(best[0]) > "bif".index(found[0]):
-                found = best
-    return found
+    """The dtype in which operands meet; that it is PyTorch's is proved elsewhere (`tests/test_dtypes.py`)."""
+    tensors = [(as_dtype(DTYPES[slot.dtype]), slot.ndim == 0) for slot in slots]
+    met = result_type(tensors, list(scalars)).name
+    return next(code for code, name in DTYPES.items() if name == met)
+
+
+def is_real(slot: Slot) -> bool:
+    """Whether a tensor holds integers or floating-point numbers."""
+    return slot.dtype[0] in "if"
 
 
 @dataclass
@@ -169,11 +172,12 @@ class Drawer:
         return tuple(sizes)
 
     def dtype(self) -> str:
-        return self.pick(("f8", "f8", "f8", "f8", "f4", "i8", "b1", "f8", "f4", "i4"))
+        usual = ("f8", "f8", "f8", "f8", "f4", "i8", "b1", "f8", "f4", "i4")
+        return self.pick(("c16", "c8", "f2b", "i2", "i1")) if self.chance(12) else self.pick(usual)
 
     def number(self, dtype: str) -> Any:
         """A Python scalar that a tensor of this dtype takes without changing its kind, sometimes one that varies."""
-        if dtype[0] == "f":
+        if dtype[0] in "fc":
             value: Any = self.pick((0.5, 2.0, -1.25, 3, 0.1, 1.0, -2))
             return Varying(float(value), 0.25) if self.chance(4) else value
         return self.pick((2, -1, 3, 0)) if dtype[0] == "i" else True
@@ -190,7 +194,7 @@ class Drawer:
 
     def fresh(self, shape: Shape, dtype: str, *ins: int) -> Slot:
         """A new tensor with memory of its own, computed from `ins`."""
-        grad = dtype[0] == "f" and any(self.slots[i].grad for i in ins)
+        grad = dtype[0] in "fc" and any(self.slots[i].grad for i in ins)
         self.group_numbers += 1
         return Slot(tuple(shape), dtype, self.group_numbers, self.lasting, grad=grad)
 
@@ -231,7 +235,7 @@ class Drawer:
         return self.tensor(lambda slot: slot.dtype[0] == "f")
 
     def numeric(self) -> int:
-        return self.tensor(lambda slot: slot.dtype != "b1")
+        return self.tensor(is_real)
 
     def index(self, shape: Shape, high: int) -> int:
         """Integers in [0, high), drawn from the program's own generator."""
@@ -248,9 +252,9 @@ class Drawer:
             if kind == 6:
                 return self.emit("randn", (), slot, shape=shape, dtype=dtype)[0]
         if self.chance(8):
-            value = {"b": True, "i": 3, "f": 0.75}[dtype[0]]
+            value = {"b": True, "i": 3, "f": 0.75, "c": 0.75 - 0.5j}[dtype[0]]
             return self.emit("full", (), slot, shape=shape, value=value, dtype=dtype)[0]
-        if len(shape) == 1 and dtype != "b1" and self.chance(4):
+        if len(shape) == 1 and dtype[0] in "if" and self.chance(4):
             step = self.pick((1, -2)) if dtype[0] == "i" else self.pick((0.5, -0.25))
             return self.emit("arange", (), slot, start=1, step=step, size=shape[0], dtype=dtype)[0]
         return self.emit("put", (), slot, seed=self.below(1000), shape=shape, dtype=dtype, grid=not self.chance(3))[0]
@@ -323,7 +327,7 @@ def binary(d: Drawer, ops: Sequence[str] = _BINARY, result: str | None = None) -
         side = d.pick(("right", "left"))
         d.emit(op, [x], d.fresh(d.slots[x].shape, result or dtype, x), dtype=dtype, **{side: number})
         return
-    y = _partner(d, x, lambda slot: slot.dtype != "b1")
+    y = _partner(d, x, is_real)
     dtype = meet([d.slots[x], d.slots[y]])
     shape = broadcast(d.slots[x].shape, d.slots[y].shape)
     assert shape is not None
@@ -379,7 +383,7 @@ def where(d: Drawer) -> None:
         side = d.pick(("right", "left"))
         d.emit("where", [condition, x], d.fresh(shape, met, x), dtype=met, **{side: number})
         return
-    y = _partner(d, x, lambda slot: slot.dtype != "b1")
+    y = _partner(d, x, is_real)
     both = broadcast(shape, d.slots[y].shape)
     assert both is not None
     dtype = meet([d.slots[x], d.slots[y]])
@@ -396,10 +400,44 @@ def clamp(d: Drawer) -> None:
 
 
 def cast(d: Drawer) -> None:
-    x = d.tensor()
+    x = d.tensor(lambda slot: slot.dtype[0] != "c")
     slot = d.slots[x]
-    wanted = d.pick([dtype for dtype in ("f8", "f4", "i8", "i4", "b1", "f8", "f2") if dtype != slot.dtype])
+    wanted = ("f8", "f4", "i8", "i4", "b1", "f8", "f2", "f2b", "c16")
+    wanted = d.pick([dtype for dtype in wanted if dtype != slot.dtype])
     d.emit("cast", [x], d.fresh(slot.shape, wanted, x), dtype=wanted)
+
+
+def complex_numbers(d: Drawer) -> None:
+    """Arithmetic of complex numbers, what makes them, and their parts."""
+    x = d.any(lambda slot: slot.dtype[0] == "c")
+    if x is None or d.chance(5):
+        parts = d.floating()
+        dtype = {"f8": "c16"}.get(d.slots[parts].dtype, "c8")
+        other = d.like(d.slots[parts].shape, d.slots[parts].dtype)
+        d.emit("complex", [parts, other], d.fresh(d.slots[parts].shape, dtype, parts, other))
+        return
+    slot = d.slots[x]
+    kind = d.below(4)
+    if kind == 0:
+        whole = d.pick(("neg", "conj", "square_c", "exp_sin_c", "reciprocal_c", "tanh_c"))
+        d.emit(whole, [x], d.fresh(slot.shape, slot.dtype, x))
+    elif kind == 1:
+        parts_dtype = {"c8": "f4", "c16": "f8"}[slot.dtype]
+        op = d.pick(("real", "imag", "size_c", "view_as_real"))
+        shape = (*slot.shape, 2) if op == "view_as_real" else slot.shape
+        if op in ("real", "imag"):
+            d.emit(op, [x], replace(d.view(x, shape), dtype=parts_dtype))
+        elif len(shape) <= 5:
+            d.emit(op, [x], d.fresh(shape, parts_dtype, x))
+    elif kind == 2 and d.chance(2):
+        axis, keepdims = _some_axes(d, slot.ndim), d.chance(3)
+        d.emit("sum", [x], d.fresh(_without(slot.shape, axis, keepdims), slot.dtype, x), axis=axis, keepdims=keepdims)
+    else:
+        y = _partner(d, x, lambda other: other.dtype != "b1")
+        dtype = meet([slot, d.slots[y]])
+        shape = broadcast(slot.shape, d.slots[y].shape)
+        assert shape is not None
+        d.emit(d.pick(("add", "mul_c", "sub")), [x, y], d.fresh(shape, dtype, x, y), dtype=dtype)
 
 
 def matmul(d: Drawer) -> None:
@@ -472,7 +510,7 @@ def _without(shape: Shape, axis: Any, keepdims: bool) -> Shape:
 
 
 def reduction(d: Drawer) -> None:
-    x = d.tensor()
+    x = d.tensor(lambda slot: slot.dtype[0] != "c")
     slot = d.slots[x]
     axis, keepdims = _some_axes(d, slot.ndim), d.chance(3)
     shape = _without(slot.shape, axis, keepdims)
@@ -502,7 +540,7 @@ def _present(shape: Shape, axis: Any) -> bool:
 
 def choice(d: Drawer) -> None:
     """argmax, argmin, and max with its indices."""
-    x = d.tensor(lambda slot: slot.dtype != "b1" and slot.ndim >= 1 and slot.size > 0)
+    x = d.tensor(lambda slot: is_real(slot) and slot.ndim >= 1 and slot.size > 0)
     slot = d.slots[x]
     if d.chance(4):
         d.emit("argmax", [x], d.fresh((), "i8"), axis=None)
@@ -784,9 +822,9 @@ def in_place(d: Drawer) -> None:
 
 def backward(d: Drawer) -> None:
     """A loss of some tensor that was computed from parameters, and what follows from it."""
-    x = d.any(lambda slot: slot.grad and not slot.param)
+    x = d.any(lambda slot: slot.grad and not slot.param and slot.dtype[0] == "f")
     if x is None:
-        x = d.any(lambda slot: slot.grad)
+        x = d.any(lambda slot: slot.grad and slot.dtype[0] == "f")
     if x is None:
         return
     kind = d.pick(("sum", "square", "weights"))
@@ -828,7 +866,7 @@ def flush(d: Drawer) -> None:
 KINDS: Final = (
     *(matmul, binary, reduction) * 4, *(linear, reshape, subscript, smooth, backward, in_place, turn, unary) * 2,
     fetch, softmax, join, dimensions, where, places, divide, compare, cast, tag, loss, split, chance, delete, choice,
-    triangle, logic, whole_division, clamp, constant, flush,
+    triangle, logic, whole_division, clamp, constant, flush, complex_numbers, complex_numbers,
 )  # fmt: skip
 
 
