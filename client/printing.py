@@ -1,7 +1,8 @@
-"""How a tensor prints: as PyTorch does. Nothing else may be here."""
+"""How a tensor prints: as PyTorch does, and of a large one only what is shown is fetched. Nothing else may be here."""
 
 from __future__ import annotations
 
+import html
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
@@ -9,7 +10,7 @@ import numpy as np
 
 from gt.dtypes import bool_, get_default_dtype, int64
 
-from . import autograd
+from . import arranging, autograd, modes, shaping
 
 if TYPE_CHECKING:
     from .tensor import Tensor
@@ -21,8 +22,8 @@ _WHOLE: Final = 1000
 
 
 def format_tensor(tensor: Tensor) -> str:
-    """`tensor([1., 2.], requires_grad=True)`; waits for the values."""
-    array = tensor.numpy()
+    """`tensor([1., 2.], requires_grad=True)`; waits for the values that it shows."""
+    array = _fetched(tensor)
     notes = []
     if array.size == 0:
         notes.append(f"size={tensor.shape}")
@@ -32,6 +33,34 @@ def format_tensor(tensor: Tensor) -> str:
         edge = tensor._edge
         notes.append(f"grad_fn=<{edge.name()}>" if isinstance(edge, autograd.Vertex) else "requires_grad=True")
     return f"tensor({', '.join([_body(array), *notes])})"
+
+
+def format_html(tensor: Tensor) -> str:
+    """The same for a notebook, under its shape, dtype and size; waits for the values that it shows."""
+    shape = " × ".join(map(str, tensor.shape)) or "a number"
+    head = f"gt.Tensor: {shape}, {tensor.dtype.name}, {tensor.nbytes:,} bytes"
+    return f"<div><small>{html.escape(head)}</small><pre>{html.escape(format_tensor(tensor))}</pre></div>"
+
+
+def _fetched(tensor: Tensor) -> np.ndarray[Any, Any]:
+    """The values; of a large tensor those at the edges alone, in an array of which nothing else takes memory."""
+    if tensor.numel() <= _WHOLE:
+        return tensor.numpy()
+    with modes.no_grad():
+        edges, places = tensor.detach(), []
+        for axis, size in enumerate(tensor.shape):
+            if size > 2 * _EDGE:
+                ends = [shaping.narrow(edges, axis, start, _EDGE) for start in (0, size - _EDGE)]
+                edges = arranging.cat(ends, axis)
+                places.append([*range(_EDGE), *range(size - _EDGE, size)])
+            else:
+                places.append([*range(size)])
+    values = edges.numpy()
+    if values.dtype.kind not in "biufc":  # bfloat16
+        values = values.astype(np.float32)
+    array = np.zeros(tensor.shape, values.dtype)  # pages that nobody touches are nobody's
+    array[np.ix_(*places)] = values
+    return array
 
 
 def _body(array: np.ndarray[Any, Any]) -> str:

@@ -15,7 +15,7 @@ from gt.dtypes import DType, can_cast
 from gt.errors import DTypeError, GradientError, ShapeError
 
 from . import apply as emission
-from . import arithmetic, autograd, derivatives, hooks, indexing, methods, printing, session, views
+from . import arithmetic, autograd, derivatives, hooks, indexing, interchange, methods, printing, session, views
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -30,7 +30,6 @@ class Tensor(methods.Methods):
 
     __slots__ = ("__weakref__", "_edge", "_value", "_version", "_view")
     __array_priority__ = 1000
-    __array_ufunc__ = None  # NumPy's operators leave the work to the tensor's reflected ones
     __hash__ = object.__hash__
     _param: ClassVar[bool] = False
 
@@ -300,6 +299,25 @@ class Tensor(methods.Methods):
             raise ValueError("the values of a GT tensor live on its workers: np.asarray has to copy them")
         array = self.numpy()
         return array if dtype is None else array.astype(dtype, copy=False)
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+        return interchange.ufunc(self, ufunc, method, *inputs, **options)
+
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        return interchange.array_function(self, func, types, args, kwargs)
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return interchange.dlpack(self, **options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 1, 0  # a CPU's memory, where the values are copied to
+
+    def torch(self) -> Any:
+        """A PyTorch tensor on the CPU with these values; waits. Needs PyTorch."""
+        return interchange.to_torch(self)
+
+    def _repr_html_(self) -> str:
+        return printing.format_html(self)
 
     def __float__(self) -> float:
         return float(self._real_item("float"))

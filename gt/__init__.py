@@ -20,7 +20,11 @@ if TYPE_CHECKING:
     from . import utils as utils
     from .client.checkpoint import checkpointed as checkpointed
     from .client.creation import *  # noqa: F403
+    from .client.files import load as load
+    from .client.files import save as save
     from .client.functional import *  # noqa: F403
+    from .client.interchange import from_dlpack as from_dlpack
+    from .client.interchange import from_torch as from_torch
     from .client.modes import *  # noqa: F403
     from .client.random import *  # noqa: F403
     from .client.tensor import Tensor as Tensor
@@ -101,6 +105,12 @@ _HOMES: Final[dict[str, tuple[str, ...]]] = {
     ".client.creation": (
         "tensor", "as_tensor", "from_numpy", "zeros", "ones", "full", "empty", "arange", "linspace", "logspace", "eye",
         "zeros_like", "ones_like", "full_like", "empty_like", "scalar_tensor",
+    ),
+    ".client.files": (
+        "save", "load",
+    ),
+    ".client.interchange": (
+        "from_dlpack", "from_torch",
     ),
     ".client.random": (
         "bernoulli", "initial_seed", "manual_seed", "multinomial", "normal", "rand", "rand_like", "randint",

@@ -1,0 +1,125 @@
+"""Tensors in files: safetensors, which other libraries read, and which run no code when they are opened.
+
+A dict of tensors by name, as `state_dict()` gives it, is a plain file of that format. Whatever else is made of dicts, lists,
+tuples, tensors, numbers, text and None is one too: its tensors are named by where they are, and the file's metadata say
+how they belong together.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import safetensors
+import safetensors.numpy
+
+from gt.dtypes import complex128
+from gt.errors import DTypeError, GTError
+
+from . import creation, session
+from . import tensor as core
+
+if TYPE_CHECKING:
+    from .tensor import Tensor
+
+FORM: Final = "gt"
+"""The key of the metadata that hold the form of what was saved."""
+PLAIN: Final = (bool, int, float, str, type(None))
+
+File = str | os.PathLike[str]
+
+
+def save(obj: Any, f: File) -> None:
+    """Write tensors to a file: a `state_dict()`, a tensor, or dicts, lists and tuples of tensors, numbers and text.
+
+    Waits for the values. The file is there whole or, if something fails, not at all. Raises `TypeError` for what would need
+    code to be read again, `DTypeError` for complex128, which the format lacks.
+    """
+    found: dict[str, Tensor] = {}
+    form = _taken_apart(obj, "", found)
+    plain = isinstance(obj, Mapping) and all(isinstance(key, str) for key in obj) and len(found) == len(obj)
+    for name, tensor in found.items():
+        if tensor.dtype is complex128:
+            raise DTypeError(f"save: {name} is complex128, which safetensors files cannot hold: save it as complex64")
+    futures = {name: tensor.detach().fetch() for name, tensor in found.items()}
+    arrays = {
+        name: np.ascontiguousarray(future.result()).reshape(found[name].shape) for name, future in futures.items()
+    }
+    path = Path(f)
+    number, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    os.close(number)
+    temporary = Path(name)
+    try:
+        safetensors.numpy.save_file(arrays, temporary, None if plain else {FORM: json.dumps(form)})
+        umask = os.umask(0)
+        os.umask(umask)
+        temporary.chmod(0o666 & ~umask)
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink()
+        raise
+
+
+def load(f: File, map_location: Any = None, *, weights_only: bool = True) -> Any:
+    """Read what `save`, or any other library, wrote as safetensors: a dict of tensors, or what was saved in its own form.
+
+    `map_location` is accepted and changes nothing: where tensors live is the service's concern. Raises `GTError` for a file
+    of another format.
+    """
+    session.current()  # which a first tensor would start: an error there is none of the file's
+    try:
+        with safetensors.safe_open(os.fspath(f), framework="np") as opened:
+            form = (opened.metadata() or {}).get(FORM)
+            found = {name: creation.from_numpy(opened.get_tensor(name)) for name in opened.keys()}  # noqa: SIM118  # no dict
+    except safetensors.SafetensorError as error:
+        raise GTError(
+            f"{os.fspath(f)} is not a safetensors file ({error}); torch.save's files are pickles: save anew"
+        ) from None
+    return found if form is None else _put_together(json.loads(form), found)
+
+
+def _taken_apart(obj: Any, name: str, found: dict[str, Tensor]) -> Any:
+    """The form of an object, in JSON; its tensors go to `found`, by name."""
+    if isinstance(obj, core.Tensor):
+        name = name or "tensor"
+        while name in found:
+            name += "_"
+        found[name] = obj
+        return ["tensor", name]
+    if isinstance(obj, PLAIN):
+        return ["value", obj]
+    if isinstance(obj, Mapping):
+        if not all(isinstance(key, str | int | bool | float | None) for key in obj):
+            raise TypeError(f"save: the keys of {name or 'a dict'} are text or numbers")
+        return ["dict", [[key, _taken_apart(value, _below(name, key), found)] for key, value in obj.items()]]
+    if isinstance(obj, list | tuple):
+        kind = "list" if isinstance(obj, list) else "tuple"
+        return [kind, [_taken_apart(value, _below(name, at), found) for at, value in enumerate(obj)]]
+    if isinstance(obj, np.generic):
+        return ["value", obj.item()]
+    where = f" at {name}" if name else ""
+    hint = "; save its state_dict()" if hasattr(obj, "state_dict") else ""
+    raise TypeError(
+        f"save takes tensors, numbers, text, and dicts, lists and tuples of them, not {type(obj).__name__}{where}{hint}"
+    )
+
+
+def _below(name: str, key: Any) -> str:
+    return f"{name}.{key}" if name else str(key)
+
+
+def _put_together(form: Any, found: Mapping[str, Tensor]) -> Any:
+    kind, content = form
+    if kind == "tensor":
+        return found[content]
+    if kind == "dict":
+        return {key: _put_together(value, found) for key, value in content}
+    if kind in ("list", "tuple"):
+        values = [_put_together(value, found) for value in content]
+        return values if kind == "list" else tuple(values)
+    return content

@@ -1,0 +1,176 @@
+"""Tensors to and from other libraries and files: NumPy's functions, DLPack, PyTorch, safetensors, notebooks."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import safetensors.numpy
+
+import gt
+
+X = np.random.default_rng(0).standard_normal((4, 3, 5)).astype(np.float32)
+SHARDED: dict[str, Any] = {"mesh": {"data": 3}, "sharding_config": {"net": {"strategy": "data_parallel"}}}
+
+
+@pytest.fixture(params=[1, 3], autouse=True)
+def _session(request: pytest.FixtureRequest) -> Iterator[None]:
+    gt.connect("inproc", workers=request.param, config=SHARDED if request.param > 1 else None)
+    with gt.signal.context("net"):
+        yield
+    gt.disconnect()
+
+
+@pytest.mark.parametrize(
+    "of",
+    [
+        lambda x: np.sum(x), lambda x: np.sum(x, axis=1), lambda x: np.mean(x, axis=(0, 2), keepdims=True), np.exp,
+        lambda x: np.add(x, 2), lambda x: np.add(1.5, x), lambda x: np.multiply(x, x), lambda x: np.maximum(x, 0),
+        lambda x: np.transpose(x), lambda x: np.transpose(x, (1, 0, 2)), lambda x: np.reshape(x, (12, 5)),
+        lambda x: np.concatenate([x, x], axis=1), lambda x: np.stack([x, x]), lambda x: np.clip(x, -1, 1),
+        lambda x: np.where(x > 0, x, 0), lambda x: np.var(x, axis=0), lambda x: np.std(x, ddof=1),
+        lambda x: np.argmax(x, axis=2), lambda x: np.squeeze(x[:, :1], axis=1), lambda x: np.expand_dims(x, 0),
+        lambda x: np.matmul(x, np.swapaxes(x, 1, 2)), lambda x: np.max(x, axis=0), lambda x: np.min(x),
+        lambda x: np.tanh(x) ** 2 - np.sqrt(np.abs(x)), lambda x: np.add.reduce(x), lambda x: np.maximum.reduce(x, axis=1),
+        lambda x: np.cumsum(x, axis=1), lambda x: np.flip(x, axis=0), lambda x: np.roll(x, 2, axis=2),
+        lambda x: np.zeros_like(x), lambda x: np.isfinite(x), lambda x: np.any(x > 1, axis=1), lambda x: np.dot(x[0, 0], x[1, 1]),
+        lambda x: np.broadcast_to(x[0, 0], (3, 5)), lambda x: np.sum(x, dtype=np.float64), lambda x: np.moveaxis(x, 0, 2),
+        lambda x: np.arange(5, dtype=np.float32) * x, lambda x: np.power(x, 2), lambda x: np.less(x, 0),
+    ],
+)  # fmt: skip
+def test_numpys_functions_stay_on_the_workers(of: Callable[[Any], Any]) -> None:
+    found, expected = of(gt.from_numpy(X)), of(X)
+    assert isinstance(found, gt.Tensor)
+    assert found.shape == np.shape(expected)
+    assert found.numpy().dtype == np.asarray(expected).dtype
+    np.testing.assert_allclose(found.numpy(), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_numpys_other_functions_get_the_values() -> None:
+    x = gt.from_numpy(X)
+    assert isinstance(np.percentile(x, 30), np.floating)
+    np.testing.assert_array_equal(np.histogram(x, 4)[0], np.histogram(X, 4)[0])
+    np.testing.assert_array_equal(np.asarray(x), X)
+    np.testing.assert_allclose(x, X)
+    assert np.shape(x) == X.shape
+    with pytest.raises(TypeError, match="out="):
+        np.add(X, x, out=X.copy())
+
+
+def test_gradients_flow_through_numpys_names() -> None:
+    x = gt.from_numpy(X).requires_grad_()
+    np.sum(np.square(x)).backward()
+    assert x.grad is not None
+    np.testing.assert_allclose(x.grad.numpy(), 2 * X)
+
+
+def test_dlpack_both_ways() -> None:
+    x = gt.from_numpy(X)
+    np.testing.assert_array_equal(np.from_dlpack(x), X)
+    np.testing.assert_array_equal(gt.from_dlpack(X).numpy(), X)
+    assert gt.from_dlpack(x) is x
+    assert x.__dlpack_device__() == (1, 0)
+    with pytest.raises(BufferError, match="copied"):
+        gt.from_dlpack(X, copy=False)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16", "int64", "uint8", "bool", "complex64"])
+def test_pytorch_both_ways(dtype: str) -> None:
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    given = torch.from_numpy(X).mul(3).to(getattr(torch, dtype))
+    found = gt.from_torch(given[:, ::2])
+    assert str(found.dtype) == f"gt.{dtype}"
+    back = found.torch()
+    assert back.dtype == given.dtype
+    assert torch.equal(back, given[:, ::2])
+    assert gt.from_torch(torch.ones(2, requires_grad=True)).requires_grad
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16", "int64", "uint8", "bool_", "complex64"])
+def test_a_state_dict_in_a_file_that_other_libraries_read(dtype: str, tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    tensors = {"weight": gt.from_numpy(X * 3).to(getattr(gt, dtype)), "empty": gt.zeros(0, 3), "number": gt.tensor(2.5)}
+    gt.save(tensors, path)
+    for found in (safetensors.numpy.load_file(path), {name: x.numpy() for name, x in gt.load(path).items()}):
+        assert set(found) == set(tensors)
+        for name, value in found.items():
+            assert value.dtype == tensors[name].numpy().dtype
+            np.testing.assert_array_equal(value, tensors[name].numpy())
+    assert path.stat().st_mode & 0o777 == 0o666 & ~_umask()
+    assert [*tmp_path.iterdir()] == [path]
+
+
+def _umask() -> int:
+    found = os.umask(0)
+    os.umask(found)
+    return found
+
+
+def test_a_training_goes_on_from_a_file(tmp_path: Path) -> None:
+    """Model and optimizer in one file: the next losses are those of a training that never stopped."""
+    path = tmp_path / "checkpoint.safetensors"
+
+    def fresh() -> tuple[Any, Any]:
+        model = gt.nn.Sequential(gt.nn.Linear(5, 8), gt.nn.Tanh(), gt.nn.Linear(8, 1))
+        return model, gt.optim.Adam(model.parameters(), lr=1e-2, betas=(0.8, 0.99))
+
+    def step(model: Any, optimizer: Any) -> float:
+        loss = (model(gt.from_numpy(X)) ** 2).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return float(loss.item())
+
+    model, optimizer = fresh()
+    step(model, optimizer)
+    gt.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": 3, "best": None}, path)
+    expected = [step(model, optimizer) for _ in range(3)]
+    model, optimizer = fresh()
+    saved = gt.load(path)
+    assert (saved["epoch"], saved["best"]) == (3, None)
+    model.load_state_dict(saved["model"])
+    optimizer.load_state_dict(saved["optimizer"])
+    assert [step(model, optimizer) for _ in range(3)] == pytest.approx(expected, rel=1e-6)
+
+
+def test_what_cannot_be_saved_says_what_can(tmp_path: Path) -> None:
+    path = tmp_path / "x.safetensors"
+    with pytest.raises(TypeError, match=r"not Linear.*save its state_dict\(\)"):
+        gt.save(gt.nn.Linear(2, 2), path)
+    with pytest.raises(TypeError, match=r"not object at a\.0"):
+        gt.save({"a": [object()]}, path)
+    with pytest.raises(gt.DTypeError, match="complex128"):
+        gt.save({"a": gt.zeros(2, dtype=gt.complex128)}, path)
+    with pytest.raises(FileNotFoundError):
+        gt.save({"a": gt.zeros(2)}, tmp_path / "no" / "x")
+    assert [*tmp_path.iterdir()] == []
+    path.write_bytes(b"\x80\x02}q\x00.")
+    with pytest.raises(gt.GTError, match=r"x.safetensors is not a safetensors file"):
+        gt.load(path)
+    with pytest.raises(FileNotFoundError):
+        gt.load(tmp_path / "nowhere")
+    with pytest.raises(TypeError, match=r"cannot be pickled: send tensor.numpy\(\)"):
+        pickle.dumps(gt.zeros(2))
+
+
+def test_printing_fetches_only_what_it_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+    fetched: list[int] = []
+    usual = gt.Tensor.fetch
+    monkeypatch.setattr(gt.Tensor, "fetch", lambda self: fetched.append(self.numel()) or usual(self))
+    large = gt.arange(3_000_000).reshape(1000, 3000)
+    shown = repr(large)
+    assert shown.splitlines()[0].startswith("tensor([[      0,       1,       2, ...,    2997,    2998,    2999],")
+    assert (
+        shown
+        == "tensor("
+        + np.array2string(np.arange(3_000_000).reshape(1000, 3000), 80, separator=", ", prefix="tensor(")
+        + ")"
+    )
+    assert fetched == [36]
+    assert "1000 × 3000, int64, 24,000,000 bytes" in large._repr_html_()
+    assert "&lt;" in (gt.ones(2, requires_grad=True) * 2)._repr_html_()
