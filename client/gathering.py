@@ -172,7 +172,7 @@ def index_add(input: Any, dim: int, index: Any, source: Any, *, alpha: float = 1
     return _reshaped(arithmetic.add(x, total, alpha=alpha), input.shape)
 
 
-def _written(x: Tensor, at: int, places: Tensor, values: Tensor) -> Tensor:
+def written(x: Tensor, at: int, places: Tensor, values: Tensor) -> Tensor:
     """`x` with slices written along an axis. The places of a row are the same all over it."""
     lead, after = (1,) * at, (1,) * (x.ndim - at - 1)
     index = _spread(_reshaped(places, (*lead, *places.shape, *after)), values.shape)
@@ -182,7 +182,7 @@ def _written(x: Tensor, at: int, places: Tensor, values: Tensor) -> Tensor:
 def index_copy(input: Any, dim: int, index: Any, source: Any) -> Tensor:
     """`input` with the slices of `source` written along `dim` at the places that a vector lists."""
     x, at, places = _listed("index_copy", input, dim, index)
-    return _reshaped(_written(x, at, places, _slices("index_copy", x, at, places, source)), input.shape)
+    return _reshaped(written(x, at, places, _slices("index_copy", x, at, places, source)), input.shape)
 
 
 def index_fill(input: Any, dim: int, index: Any, value: Any) -> Tensor:
@@ -252,7 +252,7 @@ def index_put(input: Any, indices: Sequence[Any], values: Any, accumulate: bool 
     if accumulate:
         out = arithmetic.add(flat, emission.apply("segment_sum", (source, where), 0, flat.shape[0]))
     else:
-        out = _written(flat, 0, where, source)
+        out = written(flat, 0, where, source)
     return _reshaped(out, x.shape)
 
 
@@ -325,8 +325,11 @@ def masked_scatter(input: Any, mask: Any, source: Any) -> Tensor:
     return in_order(_spread(x, shape), _spread(known, shape), _reshaped(values, (values.numel(),)))
 
 
-def in_order(x: Tensor, mask: Tensor, values: Tensor) -> Tensor:
-    """`x` with a vector's elements, or slices, in order where a mask over its first dimensions holds."""
+def in_order(x: Tensor, mask: Tensor, values: Tensor, *, whole: bool = False) -> Tensor:
+    """`x` with a vector's elements, or slices, in order where a mask over its first dimensions holds.
+
+    When the `whole` vector must be used up and is not, the index of its first missing element is out of range.
+    """
     rest = x.shape[mask.ndim :]
     if mask.numel() == 0:
         return x
@@ -336,6 +339,9 @@ def in_order(x: Tensor, mask: Tensor, values: Tensor) -> Tensor:
             raise ShapeError(f"a mask of shape {mask.shape} that holds somewhere, but there is nothing to write")
         return x
     where = arithmetic.where(flat, ranks(mask), 0)
+    if whole:
+        count = emission.apply("sum", (arithmetic.cast(flat, int64),), (0,), False)
+        where = arithmetic.where(arithmetic.eq(count, values.shape[0]), where, values.shape[0])
     found = _reshaped(emission.apply("take", (values, where), 0), x.shape)
     return arithmetic.where(_spread(_reshaped(mask, (*mask.shape, *(1,) * len(rest))), x.shape), found, x)
 

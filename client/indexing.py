@@ -1,7 +1,7 @@
 """Basic indexing: integers, slices, None and Ellipsis in any mix, read as views and written in place.
 
 One subscript becomes one slice instruction, whose starts are run-time scalars, and a reshape where it drops or adds
-dimensions. What the data would decide (index tensors, masks) is refused, naming what to use.
+dimensions. Subscripts that hold tensors, arrays or lists are in `places.py`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from gt.errors import GTError, IndexOutOfRange, ShapeError
 
 from . import apply as emission
-from . import arithmetic, creation, views
+from . import arithmetic, creation, places, views
 
 if TYPE_CHECKING:
     from .tensor import Tensor
@@ -93,8 +93,8 @@ def _place(item: Any, size: int, axis: int, shape: tuple[int, ...]) -> int:
     if isinstance(item, bool) or hasattr(item, "_value") or not hasattr(item, "__index__"):
         kind = type(item).__name__
         raise UnsupportedIndex(
-            f"an index is made of integers, slices, None and Ellipsis, not of {kind}: for places that a tensor "
-            "lists use gt.gather or gt.index_select, for a mask gt.where, for a number held by a tensor .item()"
+            f"an index is made of integers, slices, None, Ellipsis, and tensors, arrays or lists of places or of truths, "
+            f"not of {kind}"
         )
     at = operator.index(item)
     if not -size <= at < size:
@@ -115,7 +115,9 @@ def _range(item: slice, size: int) -> tuple[int, int, int]:
 
 
 def get(x: Tensor, key: Any) -> Tensor:
-    """`x[key]`: a view."""
+    """`x[key]`: a view, unless tensors list places."""
+    if type(key) is not slice and type(key) is not int and places.lists(key):
+        return places.get(x, key)
     cut = parse(key, x._value.spec.shape)
     if cut.axes:
         part = views.view_of(x, "slice", cut.axes, cut.sizes, cut.steps, starts=cut.starts)
@@ -125,6 +127,9 @@ def get(x: Tensor, key: Any) -> Tensor:
 
 def set_(x: Tensor, key: Any, value: Any) -> None:
     """`x[key] = value`, which is broadcast to what `key` selects and cast to the dtype of `x`."""
+    if places.lists(key):
+        places.set_(x, key, value)
+        return
     cut = parse(key, x._value.spec.shape)
     views.refuse_leaf(x, emission.current().grad)
     value = arithmetic.plain("x[...] = value", value)

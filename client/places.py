@@ -1,0 +1,194 @@
+"""Subscripts that hold tensors, arrays or lists: places and masks, in any mix with slices, read and written.
+
+The basic items are applied first, as a view (`indexing.py`); of the rest places become one place along one axis, a mask the
+places where it holds, whose number is fetched. Writing where a mask holds fetches nothing: it chooses. PyTorch's rules hold:
+the dimensions of the places come where the first of them was, or in front when a slice parts them.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from gt.dtypes import bool_
+from gt.errors import DTypeError, IndexOutOfRange, ShapeError
+from gt.infer import broadcast
+
+from . import apply as emission
+from . import arithmetic, creation, gathering, indexing, shaping, views
+from . import tensor as core
+
+if TYPE_CHECKING:
+    from .tensor import Tensor
+
+
+class Parts(NamedTuple):
+    """A subscript in two steps: what basic items select, then for some of its axes a mask or places."""
+
+    basic: tuple[Any, ...]
+    listed: list[tuple[int, Tensor]]
+
+
+def lists(key: Any) -> bool:
+    """Whether a subscript holds more than integers, slices, None and Ellipsis."""
+    items = key if type(key) is tuple else (key,)
+    return any(
+        isinstance(item, (core.Tensor, list)) or (isinstance(item, np.ndarray) and item.ndim > 0) for item in items
+    )
+
+
+def _tensor(item: Any) -> Tensor:
+    known = (
+        item if isinstance(item, core.Tensor) else creation.tensor(np.asarray(item, None if len(item) else np.int64))
+    )
+    if known.dtype.kind not in "bi" or (known.dtype is bool_ and not known.ndim):
+        raise DTypeError(
+            f"an index tensor holds integers, or booleans for dimensions, not {known.dtype} of {known.shape}"
+        )
+    return known
+
+
+def _parse(key: Any, shape: tuple[int, ...]) -> Parts:
+    items = [
+        _tensor(item) if isinstance(item, (core.Tensor, list, np.ndarray)) else item
+        for item in (key if type(key) is tuple else (key,))
+    ]
+    wide: list[Any] = []  # a mask in as many places as it has dimensions, of which the first holds it
+    for item in items:
+        wide.append(item)
+        if isinstance(item, core.Tensor) and item.dtype is bool_:
+            wide += [_COVERED] * (item.ndim - 1)
+    named = sum(item is not None and item is not Ellipsis for item in wide)
+    if named > len(shape):
+        raise IndexOutOfRange(f"{named} indices for shape {shape} of {len(shape)} dimensions")
+    if not any(item is Ellipsis for item in wide):
+        wide.append(Ellipsis)
+    basic: list[Any] = []
+    listed: list[tuple[int, Tensor]] = []
+    axis = 0
+    for item in wide:
+        if isinstance(item, core.Tensor):
+            listed.append((axis, item))
+        if isinstance(item, core.Tensor) or item is _COVERED:
+            basic.append(slice(None))
+            axis += 1
+            continue
+        basic.append(item)
+        axis += len(shape) - named if item is Ellipsis else item is None or type(item) is slice
+    return Parts(tuple(basic), listed)
+
+
+_COVERED: Any = object()
+"""Stands in a subscript for a further dimension of the mask before it."""
+
+
+def _check_mask(mask: Tensor, axis: int, shape: tuple[int, ...]) -> None:
+    if mask.shape != shape[axis : axis + mask.ndim]:
+        raise IndexOutOfRange(f"a mask of shape {mask.shape} does not fit shape {shape} from dimension {axis} on")
+
+
+class Merged(NamedTuple):
+    """A tensor whose listed axes are one, which axis that is, the places along it, and how to undo it."""
+
+    x: Tensor
+    axis: int
+    places: Tensor
+    order: tuple[int, ...]
+    moved: tuple[int, ...]
+
+
+def _merged(x: Tensor, listed: list[tuple[int, Tensor]]) -> Merged:
+    order = tuple(range(x.ndim))
+    if len(listed) == 1 and listed[0][1].dtype is bool_:
+        axis, mask = listed[0]
+        _check_mask(mask, axis, x.shape)
+        shape = (*x.shape[:axis], mask.numel(), *x.shape[axis + mask.ndim :])
+        return Merged(emission.apply("reshape", (x,), shape), axis, gathering.places_of(mask), order, x.shape)
+    axes: list[int] = []
+    indices: list[Tensor] = []
+    for axis, index in listed:
+        if index.dtype is bool_:
+            _check_mask(index, axis, x.shape)
+            indices += gathering.nonzero(index, as_tuple=True)
+            axes += range(axis, axis + index.ndim)
+        else:
+            indices.append(index)
+            axes.append(axis)
+    if len(axes) == 1:
+        return Merged(x, axes[0], indices[0], order, x.shape)
+    adjacent = axes == list(range(axes[0], axes[0] + len(axes)))
+    at = axes[0] if adjacent else 0
+    if not adjacent:
+        order = (*axes, *(axis for axis in order if axis not in axes))
+        x = emission.apply("permute", (x,), order)
+    sizes = x.shape[at : at + len(axes)]
+    shape = broadcast("index", [index.shape for index in indices])
+    places = gathering.linear("index", [shaping.expand(index, shape) for index in indices], sizes)
+    flat = emission.apply("reshape", (x,), (*x.shape[:at], math.prod(sizes), *x.shape[at + len(axes) :]))
+    return Merged(flat, at, places, order, x.shape)
+
+
+def get(x: Tensor, key: Any) -> Tensor:
+    """`x[key]`: new values, which are no view."""
+    parts = _parse(key, x.shape)
+    merged = _merged(indexing.get(x, parts.basic), parts.listed)
+    return emission.apply("take", (merged.x, merged.places), merged.axis)
+
+
+def set_(x: Tensor, key: Any, value: Any) -> None:
+    """`x[key] = value`, which is broadcast and cast to the dtype of `x`; of values for one place the last is written."""
+    parts = _parse(key, x.shape)
+    views.refuse_leaf(x, emission.current().grad)
+    given = arithmetic.plain("x[...] = value", value)
+    dtype = x._value.spec.dtype
+    new = arithmetic.cast(given, dtype) if isinstance(given, core.Tensor) else creation.full((), given, dtype=dtype)
+    part = indexing.get(x, parts.basic)
+    out = None
+    if len(parts.listed) == 1 and parts.listed[0][1].dtype is bool_:
+        out = _chosen(part, *parts.listed[0], new)
+    if out is None:
+        out = _written(part, parts.listed, new)
+    part._rebind(part._followed(out))
+
+
+def _chosen(x: Tensor, axis: int, mask: Tensor, value: Tensor) -> Tensor | None:
+    """`x` with a value where a mask holds; None where a value for each place lies behind other dimensions."""
+    _check_mask(mask, axis, x.shape)
+    rest = x.ndim - axis - mask.ndim
+    wide = emission.apply("reshape", (mask,), (*mask.shape, *(1,) * rest))
+    while value.ndim > axis + 1 + rest and value.shape[0] == 1:
+        value = emission.apply("reshape", (value,), value.shape[1:])
+    if value.ndim > rest and value.shape[value.ndim - rest - 1] != 1:
+        if axis:
+            return None
+        _check_fit(value, (value.shape[0], *x.shape[mask.ndim :]))
+        return gathering.in_order(x, mask, shaping.expand(value, (value.shape[0], *x.shape[mask.ndim :])), whole=True)
+    if value.ndim > rest:  # one for all places: the axis of places becomes those of the mask
+        lead = value.shape[: value.ndim - rest - 1]
+        value = emission.apply("reshape", (value,), (*lead, *(1,) * mask.ndim, *value.shape[value.ndim - rest :]))
+    _check_fit(value, x.shape)
+    return arithmetic.where(wide, value, x)
+
+
+def _check_fit(value: Tensor, shape: tuple[int, ...]) -> None:
+    lead = len(shape) - value.ndim
+    if lead < 0 or any(size not in (1, shape[lead + at]) for at, size in enumerate(value.shape)):
+        raise ShapeError(f"x[...] = value: a value of shape {value.shape} does not broadcast to {shape}")
+
+
+def _written(x: Tensor, listed: list[tuple[int, Tensor]], value: Tensor) -> Tensor:
+    merged = _merged(x, listed)
+    flat, at, places = merged.x, merged.axis, merged.places
+    shape = (*flat.shape[:at], *places.shape, *flat.shape[at + 1 :])
+    while value.ndim > len(shape) and value.shape[0] == 1:
+        value = emission.apply("reshape", (value,), value.shape[1:])
+    _check_fit(value, shape)
+    count = places.numel()
+    rows = emission.apply("reshape", (shaping.expand(value, shape),), (*flat.shape[:at], count, *flat.shape[at + 1 :]))
+    if count:
+        flat = gathering.written(flat, at, emission.apply("reshape", (places,), (count,)), rows)
+    out = emission.apply("reshape", (flat,), merged.moved)
+    back = tuple(merged.order.index(axis) for axis in range(len(merged.order)))
+    return out if back == tuple(range(len(back))) else emission.apply("permute", (out,), back)
