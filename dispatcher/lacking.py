@@ -2,7 +2,8 @@
 
 A weight must have the dimension that `tensor_parallel` cuts, a tensor that was given to a signal by name the one that
 `shard` cuts. What is only made in a signal may lack it, as masks and losses do, unless it is a matrix or more, and nothing
-of the segment there has it. Weights of one dimension follow others, and scalars are always whole.
+of the segment there has it; so may what meets weights under `sequence_parallel`. Weights of one dimension follow others,
+and scalars are always whole.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from gt.instruction import INPUT, OUTPUT, SCALAR, Instruction, Segment, ref
 from gt.ops import OPS
 from gt.spec import Spec
 
+from .choice import PRODUCTS
 from .policy import Policy, Wish
 
 if TYPE_CHECKING:
@@ -49,14 +51,23 @@ def refuse_lacking(policy: Policy, segment: Segment, homes: Sequence[Home]) -> N
                         raise _lacking(segment, instruction, wish, spec, "the weight")
                 continue
             most[wish.where] = max(most.get(wish.where, 0), *(spec.ndim for spec in (result, *read)))
-            if 0 < result.ndim <= wish.dimension:
-                if marked and not instruction.attributes["param"]:
-                    raise _lacking(segment, instruction, wish, result, "the tensor")
-                if result.ndim > 1 and OPS[instruction.op].family in MAKES:
-                    made.setdefault(wish.where, (wish, instruction, result))
+            named = marked and not instruction.attributes["param"] and wish.strategy == "shard"
+            if named and 0 < result.ndim <= wish.dimension:
+                raise _lacking(segment, instruction, wish, result, "the tensor")
+            suspect = _suspect(instruction, wish, read[0] if read else result, result)
+            if suspect is not None:
+                made.setdefault(wish.where, (wish, instruction, suspect))
     for where, (wish, instruction, result) in made.items():
         if most[where] <= (wish.dimension or 0):
             raise _lacking(segment, instruction, wish, result, "the tensor")
+
+
+def _suspect(instruction: Instruction, wish: Wish, first: Spec, result: Spec) -> Spec | None:
+    """What lacks the dimension, unless others in the signal have it."""
+    family, dimension = OPS[instruction.op].family, wish.dimension or 0
+    if wish.strategy == "sequence_parallel":
+        return first if family in PRODUCTS and first.ndim <= dimension else None
+    return result if family in MAKES and 1 < result.ndim <= dimension else None
 
 
 def _dimensions(policy: Policy, path: tuple[str, ...]) -> tuple[Wish, ...]:
@@ -65,7 +76,9 @@ def _dimensions(policy: Policy, path: tuple[str, ...]) -> tuple[Wish, ...]:
         {
             wish.where: wish
             for wish in wishes
-            if wish is not None and wish.dimension is not None and wish.strategy in ("tensor_parallel", "shard")
+            if wish is not None
+            and wish.dimension is not None
+            and wish.strategy in ("tensor_parallel", "shard", "sequence_parallel")
         }.values()
     )
 

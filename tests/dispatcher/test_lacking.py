@@ -51,6 +51,7 @@ THIRD = "{shard: {axis: 2, workers: [0, 1]}}"
         (layer, COLUMNS, r"the weight f32\[6,4\]"),
         (tagged, THIRD, r"the tensor f32\[3,4\]"),
         (created, THIRD, r"the tensor f32\[3,4\]"),
+        (layer, "{strategy: sequence_parallel, dimension: 2}", r"the tensor f32\[2,4\]"),
     ],
 )
 def test_a_dimension_that_is_lacking_is_refused(program: Callable[[], gt.Tensor], rule: str, shape: str) -> None:
