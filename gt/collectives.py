@@ -1,6 +1,6 @@
 """Which algorithm an all-reduce takes: one pure function for the planner, which prices it, and the workers, who do it.
 
-Nothing here moves data: `worker/schedule.py` says who sends what to whom.
+Nothing here moves data: `worker/portions.py` says who sends what to whom.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from gt.partition import Box, Transfer, box, extent, receives, relative, sends
 from gt.placement import Layout, Mesh, Partial, Replicate, collective_name
 from gt.spec import Spec
 
-from .schedule import ALL_REDUCE, Made, redistribution
+from .portions import ALL_REDUCE, Made, redistribution
 
 Index = tuple[Any, ...]
 """Slices into an array, and an ellipsis, so that what they pick is an array even without dimensions."""

@@ -21,7 +21,7 @@ from gt.placement import PARTIAL_OPS, REPLICATE, At, Layout, Mesh, Partial, Plac
 from gt.spec import Spec, spec
 from gt.worker.backend import backend
 from gt.worker.exchange import Exchange, Move, Ready, compile_move, local
-from gt.worker.schedule import cut
+from gt.worker.portions import cut
 
 CPU = backend("cpu")
 REDUCE: dict[str, Any] = {"sum": np.add, "max": np.maximum, "min": np.minimum, "prod": np.multiply}
