@@ -1,62 +1,167 @@
-"""Activations: the element-wise functions between the layers of a network, composed of others.
+"""Activations: element-wise functions that networks put between their layers, and those that normalise along an axis.
 
-Those that are one instruction (`relu`, `sigmoid`, `tanh`) are in `arithmetic.py`, `softmax` is in `reductions.py`.
+PyTorch's names, arguments and defaults, also of the in-place forms; they are reached as `gt.nn.functional`. Branches are
+chosen by `where`, so that at a kink the gradient is PyTorch's. Nothing with parameters of its own is here.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from gt.errors import DTypeError, ShapeError
 
-from . import arithmetic, elementwise, reductions, shaping
-from .arithmetic import (
-    abs,
-    add,
-    div,
-    exp,
-    ge,
-    gt,
-    le,
-    log1p,
-    lt,
-    minimum,
-    mul,
-    neg,
-    pow,
-    relu,
-    sigmoid,
-    sub,
-    tanh,
-    tensor_of,
-    where,
-)
+from . import apply as emission
+from . import arithmetic, creation, random, reductions, shaping
+from .arithmetic import abs, add, div, exp, expm1, log1p, minimum, mul, neg, sigmoid, sub, tanh, tensor_of, where
+from .elementwise import erf
+from .elementwise import log_sigmoid as logsigmoid
 
 if TYPE_CHECKING:
     from .tensor import Tensor
 
 __all__ = [
-    "celu", "elu", "gelu", "glu", "hardshrink", "hardsigmoid", "hardswish", "hardtanh", "leaky_relu", "logsigmoid", "mish",
-    "prelu", "relu6", "rrelu", "selu", "silu", "softmin", "softplus", "softshrink", "softsign", "tanhshrink", "threshold",
+    "celu", "celu_", "elu", "elu_", "gelu", "glu", "gumbel_softmax", "hardshrink", "hardsigmoid", "hardswish",
+    "hardtanh", "hardtanh_", "leaky_relu", "leaky_relu_", "logsigmoid", "mish", "prelu", "relu6", "relu_",
+    "rrelu", "rrelu_", "selu", "selu_", "silu", "softmin", "softplus", "softshrink", "softsign", "tanhshrink",
+    "threshold", "threshold_",
 ]  # fmt: skip
+
+_SELU_ALPHA = 1.6732632423543772848170429916717
+_SELU_SCALE = 1.0507009873554804934193349852946
+
+
+def _finished(name: str, x: Tensor, out: Tensor, inplace: bool) -> Tensor:
+    """`out`; written to `x` when it is wanted in place."""
+    return x._write(name, out) if inplace else out
+
+
+# piecewise linear
+
+
+def hardtanh(input: Any, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Tensor:
+    """`x` between `min_val` and `max_val`, which it does not leave. At these bounds the gradient is 0."""
+    if min_val > max_val:
+        raise ValueError(f"hardtanh: min_val {min_val} is greater than max_val {max_val}")
+    x = tensor_of("hardtanh", input)
+    low, high = (arithmetic.convert("hardtanh", bound, x.dtype) for bound in (min_val, max_val))
+    return _finished("hardtanh", x, where(x <= low, low, where(x >= high, high, x)), inplace)
+
+
+def relu6(input: Any, inplace: bool = False) -> Tensor:
+    """`min(max(x, 0), 6)`."""
+    return hardtanh(input, 0.0, 6.0, inplace)
+
+
+def leaky_relu(input: Any, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:
+    """`x` above 0, else `negative_slope · x`."""
+    x = tensor_of("leaky_relu", input)
+    return _finished("leaky_relu", x, where(x > 0, x, mul(x, negative_slope)), inplace)
+
+
+def prelu(input: Any, weight: Tensor) -> Tensor:
+    """`x` above 0, else `weight · x`, with one weight, or one for each place along dimension 1."""
+    x, slope = tensor_of("prelu", input), tensor_of("prelu", weight)
+    if slope.numel() != 1:
+        channels = x.shape[1] if x.ndim > 1 else 1
+        if slope.shape != (channels,):
+            raise ShapeError(f"prelu: input {x.shape} needs one weight or {channels}, not shape {slope.shape}")
+        slope = shaping.reshape(slope, (-1, *(1,) * (x.ndim - 2)))
+    elif slope.ndim:
+        slope = shaping.reshape(slope, ())
+    return where(x > 0, x, mul(slope, x))
+
+
+def rrelu(
+    input: Any, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False, inplace: bool = False
+) -> Tensor:
+    """`x` above 0, else `x` times a slope drawn between `lower` and `upper`; outside training, times their mean."""
+    if lower > upper:
+        raise ValueError(f"rrelu: lower {lower} is greater than upper {upper}")
+    x = tensor_of("rrelu", input)
+    slope: Any = (lower + upper) / 2
+    if training:
+        slope = add(mul(random.uniform_like(x), float(upper - lower)), float(lower))
+    return _finished("rrelu", x, where(x > 0, x, mul(x, slope)), inplace)
+
+
+def threshold(input: Any, threshold: float, value: float, inplace: bool = False) -> Tensor:
+    """`x` above `threshold`, else `value`."""
+    x = tensor_of("threshold", input)
+    return _finished("threshold", x, where(x <= threshold, arithmetic.convert("threshold", value, x.dtype), x), inplace)
+
+
+def hardshrink(input: Any, lambd: float = 0.5) -> Tensor:
+    """`x`, but 0 from −`lambd` to `lambd`."""
+    x = tensor_of("hardshrink", input)
+    return where(abs(x) <= lambd, 0.0, x)
+
+
+def softshrink(input: Any, lambd: float = 0.5) -> Tensor:
+    """`x` moved towards 0 by `lambd`, but not beyond 0."""
+    if lambd < 0:
+        raise ValueError(f"softshrink: lambda is at least 0, not {lambd}")
+    x = tensor_of("softshrink", input)
+    return where(x > lambd, sub(x, lambd), where(x < -lambd, add(x, lambd), mul(x, 0.0)))
+
+
+def hardsigmoid(input: Any, inplace: bool = False) -> Tensor:
+    """`(x + 3) / 6`, kept from 0 to 1."""
+    x = tensor_of("hardsigmoid", input)
+    return _finished("hardsigmoid", x, div(relu6(add(x, 3.0)), 6.0), inplace)
+
+
+def hardswish(input: Any, inplace: bool = False) -> Tensor:
+    """`x · hardsigmoid(x)` (Howard et al., 2019, arXiv:1905.02244)."""
+    x = tensor_of("hardswish", input)
+    line = div(mul(x, add(x, 3.0)), 6.0)
+    return _finished("hardswish", x, where(x <= -3, 0.0, where(x >= 3, x, line)), inplace)
+
+
+# exponential
+
+
+def _below(x: Tensor) -> Tensor:
+    """`x` where it is below 0, else 0: what is exponentiated there and not chosen cannot overflow."""
+    return where(x > 0, 0.0, x)
+
+
+def elu(input: Any, alpha: float = 1.0, inplace: bool = False) -> Tensor:
+    """`x` above 0, else `alpha · (eˣ − 1)` (Clevert et al., 2016, arXiv:1511.07289)."""
+    x = tensor_of("elu", input)
+    return _finished("elu", x, where(x > 0, x, mul(expm1(_below(x)), alpha)), inplace)
+
+
+def selu(input: Any, inplace: bool = False) -> Tensor:
+    """`elu`, scaled so that mean 0 and variance 1 are kept (Klambauer et al., 2017, arXiv:1706.02515)."""
+    x = tensor_of("selu", input)
+    return _finished("selu", x, mul(elu(x, _SELU_ALPHA), _SELU_SCALE), inplace)
+
+
+def celu(input: Any, alpha: float = 1.0, inplace: bool = False) -> Tensor:
+    """`x` above 0, else `alpha · (e^(x / alpha) − 1)` (Barron, 2017, arXiv:1704.07483)."""
+    if alpha == 0:
+        raise ZeroDivisionError("celu: alpha is not 0")
+    x = tensor_of("celu", input)
+    return _finished("celu", x, where(x > 0, x, mul(expm1(div(_below(x), alpha)), alpha)), inplace)
 
 
 def gelu(input: Any, approximate: str = "none") -> Tensor:
-    """`x · Φ(x)` (Hendrycks and Gimpel, 2016, arXiv:1606.08415); with 'tanh' in the form that needs no error function."""
+    """`x · Φ(x)`, or with 'tanh' an approximation of it (Hendrycks and Gimpel, 2016, arXiv:1606.08415)."""
     x = tensor_of("gelu", input)
     if approximate == "none":
-        return mul(mul(x, 0.5), add(elementwise.erf(mul(x, math.sqrt(0.5))), 1.0))
+        return mul(mul(x, 0.5), add(erf(mul(x, math.sqrt(0.5))), 1.0))
     if approximate != "tanh":
         raise ValueError(f"gelu: approximate is 'none' or 'tanh', not {approximate!r}")
-    inner = mul(add(x, mul(pow(x, 3), 0.044715)), math.sqrt(2 / math.pi))
+    inner = mul(add(x, mul(arithmetic.pow(x, 3), 0.044715)), math.sqrt(2 / math.pi))
     return mul(mul(x, 0.5), add(tanh(inner), 1.0))
 
 
 def silu(input: Any, inplace: bool = False) -> Tensor:
     """`x / (1 + e⁻ˣ)`."""
     x = tensor_of("silu", input)
-    return mul(x, sigmoid(x))
+    return _finished("silu", x, mul(x, sigmoid(x)), inplace)
 
 
 def softplus(input: Any, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
@@ -64,89 +169,13 @@ def softplus(input: Any, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
     x = tensor_of("softplus", input)
     scaled = x if beta == 1 else mul(x, beta)
     soft = log1p(exp(minimum(scaled, threshold)))
-    return where(gt(scaled, threshold), x, soft if beta == 1 else div(soft, beta))
+    return where(scaled > threshold, x, soft if beta == 1 else div(soft, beta))
 
 
 def mish(input: Any, inplace: bool = False) -> Tensor:
-    """`x · tanh(softplus(x))`."""
+    """`x · tanh(softplus(x))` (Misra, 2019, arXiv:1908.08681)."""
     x = tensor_of("mish", input)
-    return mul(x, tanh(softplus(x)))
-
-
-def leaky_relu(input: Any, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:
-    """`x` above 0, else `negative_slope · x`."""
-    x = tensor_of("leaky_relu", input)
-    return where(gt(x, 0), x, mul(x, negative_slope))
-
-
-def prelu(input: Any, weight: Any) -> Tensor:
-    """`x` above 0, else `weight · x`, with one weight for all or one for each channel (dimension 1)."""
-    x, slope = tensor_of("prelu", input), tensor_of("prelu", weight)
-    if slope.numel() != 1:
-        if x.ndim < 2 or slope.shape != (x.shape[1],):
-            raise ShapeError(f"prelu: weights of shape {slope.shape} for the channels of shape {x.shape}")
-        slope = shaping.reshape(slope, (-1, *(1,) * (x.ndim - 2)))
-    elif slope.ndim:
-        slope = shaping.reshape(slope, ())
-    return where(gt(x, 0), x, mul(x, slope))
-
-
-def rrelu(
-    input: Any, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False, inplace: bool = False
-) -> Tensor:
-    """`x` above 0, else `x` times the middle of `lower` and `upper`, in training a number drawn between them."""
-    x = tensor_of("rrelu", input)
-    if not training:
-        return leaky_relu(x, (lower + upper) / 2)
-    from . import random  # which needs creation, and that the rest
-
-    slope = add(mul(random.uniform_like(x), upper - lower), lower)
-    return where(ge(x, 0), x, mul(x, slope))
-
-
-def _exponential(x: Tensor, alpha: float, scale: float) -> Tensor:
-    """`x` above 0, else `alpha · (e^(scale·x) − 1)`; what is not chosen is kept from overflowing."""
-    low = minimum(x, 0.0)
-    return where(gt(x, 0), x, mul(arithmetic.expm1(low if scale == 1 else mul(low, scale)), alpha))
-
-
-def elu(input: Any, alpha: float = 1.0, inplace: bool = False) -> Tensor:
-    """`x` above 0, else `alpha · (eˣ − 1)`."""
-    return _exponential(tensor_of("elu", input), alpha, 1.0)
-
-
-def celu(input: Any, alpha: float = 1.0, inplace: bool = False) -> Tensor:
-    """`x` above 0, else `alpha · (e^(x / alpha) − 1)`."""
-    return _exponential(tensor_of("celu", input), alpha, 1 / alpha)
-
-
-def selu(input: Any, inplace: bool = False) -> Tensor:
-    """The scaled `elu` that keeps mean and variance (Klambauer and others, 2017, arXiv:1706.02515)."""
-    alpha, scale = 1.6732632423543772848170429916717, 1.0507009873554804934193349852946
-    return mul(_exponential(tensor_of("selu", input), alpha, 1.0), scale)
-
-
-def hardtanh(input: Any, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Tensor:
-    """`x` kept from `min_val` to `max_val`; no gradient flows at the bounds."""
-    x = tensor_of("hardtanh", input)
-    low, high = (arithmetic.convert("hardtanh", bound, x.dtype) for bound in (min_val, max_val))
-    return where(le(x, low), low, where(ge(x, high), high, x))
-
-
-def relu6(input: Any, inplace: bool = False) -> Tensor:
-    """`x` kept from 0 to 6."""
-    return hardtanh(input, 0.0, 6.0)
-
-
-def hardsigmoid(input: Any, inplace: bool = False) -> Tensor:
-    """0 below −3, 1 above 3, and the line between."""
-    return div(hardtanh(add(tensor_of("hardsigmoid", input), 3.0), 0.0, 6.0), 6.0)
-
-
-def hardswish(input: Any, inplace: bool = False) -> Tensor:
-    """`x · hardsigmoid(x)`."""
-    x = tensor_of("hardswish", input)
-    return where(le(x, -3.0), mul(x, 0.0), where(ge(x, 3.0), x, mul(x, div(add(x, 3.0), 6.0))))
+    return _finished("mish", x, mul(x, tanh(softplus(x))), inplace)
 
 
 def softsign(input: Any) -> Tensor:
@@ -155,51 +184,67 @@ def softsign(input: Any) -> Tensor:
     return div(x, add(abs(x), 1))
 
 
-def logsigmoid(input: Any) -> Tensor:
-    """`log(1 / (1 + e⁻ˣ))`, without overflow."""
-    x = tensor_of("logsigmoid", input)
-    return neg(add(relu(neg(x)), log1p(exp(neg(abs(x))))))
-
-
 def tanhshrink(input: Any) -> Tensor:
     """`x − tanh(x)`."""
     x = tensor_of("tanhshrink", input)
     return sub(x, tanh(x))
 
 
-def hardshrink(input: Any, lambd: float = 0.5) -> Tensor:
-    """0 from −λ to λ, else `x`."""
-    x = tensor_of("hardshrink", input)
-    return where(le(abs(x), lambd), 0.0, x)
-
-
-def softshrink(input: Any, lambd: float = 0.5) -> Tensor:
-    """0 from −λ to λ, else `x` nearer to 0 by λ."""
-    if lambd < 0:
-        raise ValueError(f"softshrink: λ is not negative, as {lambd} is")
-    x = tensor_of("softshrink", input)
-    return where(gt(x, lambd), sub(x, lambd), where(lt(x, -lambd), add(x, lambd), mul(x, 0.0)))
-
-
-def threshold(input: Any, threshold: float, value: float, inplace: bool = False) -> Tensor:
-    """`x` above `threshold`, else `value`."""
-    x = tensor_of("threshold", input)
-    return where(le(x, threshold), arithmetic.convert("threshold", value, x.dtype), x)
+# along an axis
 
 
 def glu(input: Any, dim: int = -1) -> Tensor:
-    """The first half along an axis, times the sigmoid of the second."""
+    """The first half along `dim`, gated by the sigmoid of the second (Dauphin et al., 2017, arXiv:1612.08083)."""
     x = tensor_of("glu", input)
     at = shaping.axis_of("glu", dim, x.shape)
-    if x.shape[at] % 2:
-        raise ShapeError(f"glu: dimension {at} of shape {x.shape} has no halves")
-    first, second = shaping.split(x, x.shape[at] // 2 or 1, at) if x.shape[at] else (x, x)
-    return mul(first, sigmoid(second))
+    half, odd = divmod(x.shape[at], 2)
+    if odd:
+        raise ShapeError(f"glu: dimension {at} of shape {x.shape} has no two halves")
+    return mul(shaping.narrow(x, at, 0, half), sigmoid(shaping.narrow(x, at, half, half)))
 
 
-def softmin(input: Any, dim: int | None = None, dtype: Any = None) -> Tensor:
-    """`softmax(−x)`."""
+def softmin(input: Any, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None) -> Tensor:
+    """The softmax of `−x`."""
     x = tensor_of("softmin", input)
     if x.dtype.kind not in "fc" and dtype is None:
         raise DTypeError(f"softmin takes floating-point numbers, not {x.dtype}")
     return reductions.softmax(neg(x), dim, dtype)
+
+
+def gumbel_softmax(logits: Any, tau: float = 1.0, hard: bool = False, eps: float = 1e-10, dim: int = -1) -> Tensor:
+    """A sample of the Gumbel-softmax distribution; `hard`: one-hot values with the soft sample's gradient.
+
+    Jang et al., 2017, arXiv:1611.01144. The noise comes from uniform numbers, which are 0 once in 2²⁴ times: then it is
+    as if they were 2⁻²⁵.
+    """
+    x = tensor_of("gumbel_softmax", logits)
+    with emission.with_changes(grad=False):
+        uniform = arithmetic.maximum(random.uniform_like(x), 2.0**-25)
+        noise = neg(arithmetic.log(neg(arithmetic.log(uniform))))
+    soft = reductions.softmax(div(add(x, noise), float(tau)), dim)
+    if not hard:
+        return soft
+    places = reductions.argmax(soft.detach(), dim, True)
+    at = shaping.axis_of("gumbel_softmax", dim, x.shape)
+    row = shaping.reshape(creation.arange(x.shape[at]), (-1, *(1,) * (x.ndim - at - 1)))
+    chosen = arithmetic.cast(arithmetic.eq(row, places), soft.dtype)
+    return add(sub(chosen, soft.detach()), soft)
+
+
+def _inplace(function: Callable[..., Tensor], name: str) -> Callable[..., Tensor]:
+    def written(input: Tensor, *args: Any, **options: Any) -> Tensor:
+        return function(input, *args, **options, inplace=True)
+
+    written.__name__ = written.__qualname__ = name
+    written.__doc__ = f"`{function.__name__}`, written to its argument."
+    return written
+
+
+relu_ = _inplace(arithmetic.relu, "relu_")
+hardtanh_ = _inplace(hardtanh, "hardtanh_")
+leaky_relu_ = _inplace(leaky_relu, "leaky_relu_")
+rrelu_ = _inplace(rrelu, "rrelu_")
+threshold_ = _inplace(threshold, "threshold_")
+elu_ = _inplace(elu, "elu_")
+selu_ = _inplace(selu, "selu_")
+celu_ = _inplace(celu, "celu_")

@@ -371,9 +371,11 @@ def sign(input: Any) -> Tensor:
     return emission.apply_one("sign", tensor_of("sign", input))
 
 
-def relu(input: Any) -> Tensor:
-    """`max(input, 0)`."""
-    return emission.apply_one("relu", tensor_of("relu", input))
+def relu(input: Any, inplace: bool = False) -> Tensor:
+    """`max(input, 0)`; `inplace` writes it to `input`."""
+    x = tensor_of("relu", input)
+    out = emission.apply_one("relu", x)
+    return x._write("relu", out) if inplace else out
 
 
 def square(input: Any) -> Tensor:

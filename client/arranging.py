@@ -286,14 +286,15 @@ def _mirrored(x: Tensor, at: int, before: int, after: int, mode: str) -> Tensor:
         raise ValueError(f"pad: mode is constant, reflect, replicate or circular, not {mode!r}")
     if max(before, after) > most:
         raise ShapeError(f"pad: {mode} by {before} and {after} at dimension {at} of shape {x.shape}")
-    numbers = range(-before, size + after)
+    numbers = creation.arange(-before, size + after)
     if mode == "circular":
-        places = [place % size for place in numbers]
+        places = arithmetic.remainder(numbers, size)
     elif mode == "replicate":
-        places = [min(max(place, 0), size - 1) for place in numbers]
+        places = arithmetic.clamp(numbers, 0, size - 1)
     else:
-        places = [size - 1 - abs(size - 1 - abs(place)) for place in numbers]
-    return emission.apply("take", (x, creation.tensor(places, dtype=int64)), at)
+        last = size - 1
+        places = arithmetic.sub(last, arithmetic.abs(arithmetic.sub(last, arithmetic.abs(numbers))))
+    return emission.apply("take", (x, places), at)
 
 
 # grids

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gt.errors import DTypeError, ShapeError
+from gt.errors import ShapeError
 
 from . import (
     activations,
@@ -18,10 +18,14 @@ from . import (
     convolution,
     elementwise,
     gathering,
+    losses,
+    margins,
     matrices,
+    normalization,
     pooling,
     random,
     reductions,
+    resampling,
     shaping,
     sorting,
     statistics,
@@ -29,15 +33,19 @@ from . import (
 from . import apply as emission
 from .activations import *  # noqa: F403
 from .arithmetic import *  # noqa: F403
-from .arithmetic import abs, add, cast, div, eq, isclose, mul, ne, neg, square, sub, tensor_of, where
+from .arithmetic import add, eq, isclose, mul, tensor_of, where
 from .arranging import *  # noqa: F403
 from .complexes import *  # noqa: F403
 from .convolution import *  # noqa: F403
 from .elementwise import *  # noqa: F403
 from .gathering import *  # noqa: F403
+from .losses import *  # noqa: F403
+from .margins import *  # noqa: F403
 from .matrices import *  # noqa: F403
+from .normalization import *  # noqa: F403
 from .pooling import *  # noqa: F403
 from .reductions import *  # noqa: F403
+from .resampling import *  # noqa: F403
 from .shaping import *  # noqa: F403
 from .sorting import *  # noqa: F403
 from .statistics import *  # noqa: F403
@@ -47,8 +55,8 @@ if TYPE_CHECKING:
     from .tensor import Tensor
 
 __all__ = [
-    "allclose", "bmm", "cross_entropy", "dot", "dropout", "embedding", "equal", "l1_loss", "layer_norm", "linear",
-    "matmul", "mm", "mse_loss", "nll_loss", "rms_norm", "scaled_dot_product_attention",
+    "allclose", "alpha_dropout", "bilinear", "bmm", "dot", "dropout", "dropout1d", "dropout2d", "dropout3d", "embedding",
+    "equal", "layer_norm", "linear", "matmul", "mm", "rms_norm", "scaled_dot_product_attention",
 ]  # fmt: skip
 __all__ += activations.__all__
 __all__ += arithmetic.__all__
@@ -57,9 +65,13 @@ __all__ += complexes.__all__
 __all__ += convolution.__all__
 __all__ += elementwise.__all__
 __all__ += gathering.__all__
+__all__ += losses.__all__
+__all__ += margins.__all__
 __all__ += matrices.__all__
+__all__ += normalization.__all__
 __all__ += pooling.__all__
 __all__ += reductions.__all__
+__all__ += resampling.__all__
 __all__ += shaping.__all__
 __all__ += sorting.__all__
 __all__ += statistics.__all__
@@ -126,109 +138,79 @@ def linear(input: Any, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     return out if bias is None else arithmetic.add(out, bias)
 
 
-def dropout(input: Any, p: float = 0.5, training: bool = True) -> Tensor:
-    """Each element is 0 with probability `p`, the others are scaled by 1 / (1 − p); outside training nothing is."""
+def bilinear(input1: Any, input2: Any, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """`x1 · weight[o] · x2 + bias[o]` for each o, with a weight of shape (out, in1, in2)."""
+    a, b = tensor_of("bilinear", input1), tensor_of("bilinear", input2)
+    out, first, second = weight.shape
+    if a.shape[:-1] != b.shape[:-1] or (a.shape[-1], b.shape[-1]) != (first, second):
+        raise ShapeError(f"bilinear: inputs {a.shape} and {b.shape} do not fit the weight {weight.shape}")
+    turned = shaping.reshape(shaping.permute(weight, 1, 0, 2), (first, out * second))
+    halfway = shaping.reshape(matmul(a, turned), (*a.shape[:-1], out, second))
+    total = matmul(halfway, shaping.unsqueeze(b, -1))
+    result = shaping.squeeze(total, -1)
+    return result if bias is None else arithmetic.add(result, bias)
+
+
+# dropout
+
+
+def _drop(name: str, x: Tensor, shape: tuple[int, ...], p: float, training: bool, inplace: bool) -> Tensor:
+    """Zeros where a draw of `shape`, which broadcasts, says so; the rest scaled by 1 / (1 − p)."""
     if not 0 <= p <= 1:
-        raise ValueError(f"dropout: a probability lies from 0 to 1, not {p}")
-    x = tensor_of("dropout", input)
+        raise ValueError(f"{name}: a probability lies from 0 to 1, not {p}")
     if not training or p == 0:
         return x
     if p == 1:
-        return mul(x, 0.0)
-    draw = random.uniform_like(x)
-    return where(emission.apply("ge", (draw, float(p))), mul(x, 1 / (1 - p)), 0.0)
+        out = mul(x, 0.0)
+    else:
+        draw = random.draw("uniform", shape, x.dtype)
+        out = where(emission.apply("ge", (draw, float(p))), mul(x, 1 / (1 - p)), 0.0)
+    return x._write(name, out) if inplace else out
 
 
-# losses
+def dropout(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+    """Each element is 0 with probability `p`, the others are scaled by 1 / (1 − p); outside training nothing is."""
+    x = tensor_of("dropout", input)
+    return _drop("dropout", x, x.shape, p, training, inplace)
 
 
-def _reduced(name: str, loss: Tensor, reduction: str) -> Tensor:
-    if reduction == "mean":
-        return reductions.mean(loss)
-    if reduction == "sum":
-        return reductions.sum(loss)
-    if reduction == "none":
-        return loss
-    raise ValueError(f"{name}: reduction is 'mean', 'sum' or 'none', not {reduction!r}")
+def _drop_channels(name: str, input: Any, field: int, p: float, training: bool, inplace: bool) -> Tensor:
+    x = tensor_of(name, input)
+    if x.ndim not in (field + 1, field + 2):
+        raise ShapeError(f"{name} takes (N, C, …) or (C, …) with {field} more dimensions, not shape {x.shape}")
+    return _drop(name, x, (*x.shape[:-field], *(1,) * field), p, training, inplace)
 
 
-def mse_loss(input: Any, target: Any, reduction: str = "mean") -> Tensor:
-    """The squared differences, averaged, summed or as they are."""
-    return _reduced("mse_loss", square(sub(input, target)), reduction)
+def dropout1d(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+    """`dropout` of whole channels of (N, C, L) or (C, L)."""
+    return _drop_channels("dropout1d", input, 1, p, training, inplace)
 
 
-def l1_loss(input: Any, target: Any, reduction: str = "mean") -> Tensor:
-    """The absolute differences, averaged, summed or as they are."""
-    return _reduced("l1_loss", abs(sub(input, target)), reduction)
+def dropout2d(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+    """`dropout` of whole channels of (N, C, H, W) or (C, H, W)."""
+    return _drop_channels("dropout2d", input, 2, p, training, inplace)
 
 
-def _check_classes(name: str, x: Tensor, target: Tensor) -> None:
-    if target.dtype.kind != "i":
-        raise DTypeError(f"{name}: targets are class indices, integers, not {target.dtype}")
-    expected = x.shape[:1] + x.shape[2:] if x.ndim > 1 else ()
-    if target.shape != expected:
-        raise ShapeError(f"{name}: input {x.shape} needs targets of shape {expected}, not {target.shape}")
+def dropout3d(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+    """`dropout` of whole channels of (N, C, D, H, W) or (C, D, H, W)."""
+    return _drop_channels("dropout3d", input, 3, p, training, inplace)
 
 
-def _pick(
-    name: str, scores: Tensor, target: Tensor, ignore_index: int | None, reduction: str, smoothing: float
-) -> Tensor:
-    """Minus the scores of the target classes. Their class axis is 1, or 0 for a single one."""
-    axis = 1 if scores.ndim > 1 else 0
-    kept = None
-    if ignore_index is not None:
-        kept = ne(target, ignore_index)
-        target = where(kept, target, 0)
-    column = emission.apply("reshape", (target,), (*target.shape[:axis], 1, *target.shape[axis:]))
-    loss = emission.apply("reshape", (emission.apply("gather", (scores, column), axis),), target.shape)
-    if smoothing:
-        even = reductions.mean(scores, axis)
-        loss = add(mul(loss, 1 - smoothing), mul(even, smoothing))
-    if kept is None:
-        if reduction == "mean":
-            return div(reductions.sum(loss), -float(loss._value.spec.size))
-        return _reduced(name, neg(loss), reduction)
-    loss = where(kept, neg(loss), 0.0)
-    if reduction == "mean":
-        return div(reductions.sum(loss), reductions.sum(cast(kept, loss.dtype)))
-    return _reduced(name, loss, reduction)
-
-
-def nll_loss(input: Any, target: Any, ignore_index: int | None = None, reduction: str = "mean") -> Tensor:
-    """Minus the log-probabilities, `input` of shape (N, C, …) or (C,), of the target classes of shape (N, …).
-
-    Targets that equal `ignore_index` count for nothing; other targets out of range are an error at the fetch.
-    """
-    x, classes = tensor_of("nll_loss", input), tensor_of("nll_loss", target)
-    _check_classes("nll_loss", x, classes)
-    return _pick("nll_loss", x, classes, ignore_index, reduction, 0.0)
-
-
-def cross_entropy(
-    input: Any, target: Any, ignore_index: int | None = None, reduction: str = "mean", label_smoothing: float = 0.0
-) -> Tensor:
-    """The cross-entropy of logits (N, C, …) or (C,) with class indices (N, …) or class probabilities (N, C, …).
-
-    Targets that equal `ignore_index` count for nothing. There is no silent −100: other targets out of range are an
-    error at the fetch.
-    """
-    x, known = tensor_of("cross_entropy", input), tensor_of("cross_entropy", target)
-    if x.ndim == 0:
-        raise ShapeError("cross_entropy: logits have a dimension of classes, not shape ()")
-    if not 0 <= label_smoothing <= 1:
-        raise ValueError(f"cross_entropy: label_smoothing lies from 0 to 1, not {label_smoothing}")
-    axis = 1 if x.ndim > 1 else 0
-    if known.dtype.kind != "f":
-        _check_classes("cross_entropy", x, known)
-        scores = emission.apply("log_softmax", (x,), axis)
-        return _pick("cross_entropy", scores, known, ignore_index, reduction, label_smoothing)
-    if known.shape != x.shape:
-        raise ShapeError(f"cross_entropy: logits {x.shape} and probabilities {known.shape} differ in shape")
-    scores = emission.apply("log_softmax", (x,), axis)
-    if label_smoothing:
-        known = add(mul(known, 1 - label_smoothing), label_smoothing / x.shape[axis])
-    loss = neg(reductions.sum(mul(scores, known), axis))
-    return _reduced("cross_entropy", loss, reduction)
+def alpha_dropout(input: Any, p: float = 0.5, training: bool = False, inplace: bool = False) -> Tensor:
+    """Dropout that keeps mean 0 and variance 1 of what goes through `selu` (Klambauer et al., 2017, arXiv:1706.02515)."""
+    x = tensor_of("alpha_dropout", input)
+    if not 0 <= p <= 1:
+        raise ValueError(f"alpha_dropout: a probability lies from 0 to 1, not {p}")
+    if not training or p == 0:
+        return x
+    if p == 1:
+        out = mul(x, 0.0)
+    else:
+        low = -1.7580993408473766
+        scale = ((1 - p) * (1 + p * low**2)) ** -0.5
+        kept = emission.apply("ge", (random.uniform_like(x), float(p)))
+        out = add(mul(where(kept, x, low), scale), -scale * low * p)
+    return x._write("alpha_dropout", out) if inplace else out
 
 
 # comparisons that wait for an answer

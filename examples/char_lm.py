@@ -52,7 +52,7 @@ class MLP(nn.Module):
         self.down = nn.Linear(4 * width, width, bias=False)
 
     def forward(self, x: gt.Tensor) -> gt.Tensor:
-        return self.down(F.gelu(self.up(x)))
+        return self.down(F.gelu(self.up(x), approximate="tanh"))
 
 
 class Block(nn.Module):
@@ -110,7 +110,8 @@ def loss_of(model: CharLM, characters: np.ndarray, following: np.ndarray) -> gt.
     """The mean cross-entropy of the next character."""
     with gt.signal.context("batch"):
         logits = model(gt.from_numpy(characters))
-        return F.cross_entropy(logits.flatten(0, 1), gt.from_numpy(following).flatten())
+        # every character counts: without a target to ignore, there is nothing to count
+        return F.cross_entropy(logits.flatten(0, 1), gt.from_numpy(following).flatten(), ignore_index=None)
 
 
 def train(model: CharLM, text: Text, steps: int, size: int, context: int, show: Progress, title: str) -> np.ndarray:

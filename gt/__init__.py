@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from .errors import ProtocolError as ProtocolError
     from .errors import SessionError as SessionError
     from .errors import ShapeError as ShapeError
+    from .errors import StateError as StateError
     from .errors import VerificationError as VerificationError
     from .errors import WorkerError as WorkerError
     from .errors import WorkerLost as WorkerLost
@@ -81,7 +82,7 @@ _HOMES: Final[dict[str, tuple[str, ...]]] = {
         "float32", "float64", "complex64", "complex128", "get_default_dtype", "set_default_dtype", "promote", "can_cast",
     ),
     ".errors": (
-        "GTError", "ShapeError", "DTypeError", "GradientError", "ConfigError", "ProtocolError", "ConnectionFailed",
+        "GTError", "ShapeError", "DTypeError", "StateError", "GradientError", "ConfigError", "ProtocolError", "ConnectionFailed",
         "SessionError", "WorkerError", "WorkerLost", "OutOfMemory", "IndexOutOfRange", "VerificationError",
     ),
     ".limits": (
@@ -177,8 +178,14 @@ _HOMES: Final[dict[str, tuple[str, ...]]] = {
     ".client.statistics": (
         "aminmax", "count_nonzero", "nanmean", "nansum", "norm", "std_mean", "var_mean",
     ),
+    ".client.resampling": (
+        "channel_shuffle", "pixel_shuffle", "pixel_unshuffle",
+    ),
+    ".client.margins": (
+        "cosine_similarity", "pairwise_distance",
+    ),
     ".client.functional": (
-        "allclose", "bmm", "dot", "dropout", "equal", "matmul", "mm",
+        "allclose", "alpha_dropout", "bilinear", "bmm", "dot", "dropout", "equal", "matmul", "mm",
     ),
 }
 # fmt: on

@@ -10,19 +10,14 @@ from typing import Any, NamedTuple, TypeVar
 from gt.client import creation, hooks, modes, signal
 from gt.client.tensor import Tensor
 from gt.dtypes import as_dtype
-from gt.errors import DTypeError, GTError, ShapeError
+from gt.errors import DTypeError, GTError
 
+from . import state
 from .crossing import Passage
 from .parameter import Buffer, Parameter, marked
+from .state import LoadResult
 
 Self = TypeVar("Self", bound="Module")
-
-
-class LoadResult(NamedTuple):
-    """What `load_state_dict` could not match."""
-
-    missing_keys: list[str]
-    unexpected_keys: list[str]
 
 
 class Hook(NamedTuple):
@@ -47,6 +42,7 @@ class Module:
     _forward_pre_hooks: list[Hook]
     _backward_hooks: list[Hook]
     _backward_pre_hooks: list[Hook]
+    _state_hooks: dict[str, list[Callable[..., Any]]]
     _hooked: bool
     """Whether a hook was ever registered."""
     _signals: tuple[str, ...] | None = None
@@ -64,6 +60,7 @@ class Module:
         state["_backward_hooks"] = []
         state["_backward_pre_hooks"] = []
         state["_hooked"] = False
+        state["_state_hooks"] = {"save_before": [], "save_after": [], "load_before": [], "load_after": []}
 
     def forward(self, *args: Any, **options: Any) -> Any:
         """What calling the module computes; each class has its own."""
@@ -118,14 +115,13 @@ class Module:
         if isinstance(value, (Parameter, Module, Buffer)) and "_modules" not in state:
             raise GTError(f"call super().__init__() before assigning {name} to a {type(self).__name__}")
         if isinstance(value, Parameter):
-            self._drop(name)
-            self._parameters[name] = value
+            self._drop(name, self._parameters)
+            self.register_parameter(name, value)
         elif isinstance(value, Module):
-            self._drop(name)
+            self._drop(name, self._modules)
             self._modules[name] = value
         elif isinstance(value, Buffer) or (isinstance(value, Tensor) and name in state.get("_buffers", ())):
-            if name not in self._buffers:
-                self._drop(name)
+            self._drop(name, self._buffers)
             self._buffers[name] = value
         elif value is None and "_modules" in state:
             for table in (self._parameters, self._buffers, self._modules):
@@ -140,9 +136,24 @@ class Module:
                 del self._modules[name]
             object.__setattr__(self, name, value)
 
-    def _drop(self, name: str) -> None:
+    def _drop(self, name: str, keep: Mapping[str, Any]) -> None:
+        """Forget what has this name, but its place in the table `keep`."""
         for table in (self.__dict__, self._parameters, self._buffers, self._modules):
-            table.pop(name, None)
+            if table is not keep:
+                table.pop(name, None)
+        if keep is not self._buffers:
+            self._transient.discard(name)
+
+    def _named_well(self, kind: str, name: str, keep: Mapping[str, Any]) -> None:
+        """Raise `KeyError` for a name that cannot be part of a dotted one, or is taken by something else."""
+        if "_modules" not in self.__dict__:
+            raise GTError(f"call super().__init__() before assigning {name} to a {type(self).__name__}")
+        if not isinstance(name, str):
+            raise TypeError(f"a {kind}'s name is a string, not {type(name).__name__}")
+        if not name or "." in name:
+            raise KeyError(f'{kind} name can\'t be empty or contain ".", got: {name!r}')
+        if hasattr(self, name) and name not in keep:
+            raise KeyError(f"attribute '{name}' already exists")
 
     def __getattr__(self, name: str) -> Any:
         for table in ("_parameters", "_modules", "_buffers"):
@@ -163,12 +174,17 @@ class Module:
 
     def register_parameter(self, name: str, param: Parameter | None) -> None:
         """Register a parameter, or None in the place of one."""
-        self._drop(name)
+        if param is not None and not isinstance(param, Parameter):
+            raise TypeError(f"cannot assign a {type(param).__name__} to parameter {name!r}: a gt.nn.Parameter or None")
+        self._named_well("parameter", name, self._parameters)
         self._parameters[name] = param
 
     def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
         """Register a tensor that is state but not learnt; `persistent=False` keeps it from `state_dict()`."""
-        self._drop(name)
+        self._named_well("buffer", name, self._buffers)
+        if tensor is not None and not isinstance(tensor, Tensor):
+            raise TypeError(f"cannot assign a {type(tensor).__name__} to buffer {name!r}: a tensor or None")
+        self._drop(name, self._buffers)
         self._buffers[name] = tensor
         if persistent:
             self._transient.discard(name)
@@ -181,9 +197,9 @@ class Module:
 
     def add_module(self, name: str, module: Module | None) -> None:
         """Register a module under a name."""
-        if not name or "." in name:
-            raise ValueError(f"a module's name is not empty and has no dot: {name!r}")
-        self._drop(name)
+        if module is not None and not isinstance(module, Module):
+            raise TypeError(f"{type(module).__name__} is not a Module subclass")
+        self._named_well("module", name, self._modules)
         self._modules[name] = module
 
     def register_forward_hook(
@@ -224,16 +240,19 @@ class Module:
 
     # the tree
 
-    def named_modules(self, memo: set[Module] | None = None, prefix: str = "") -> Iterator[tuple[str, Module]]:
-        """This module and all below it, each once, with their dotted names."""
+    def named_modules(
+        self, memo: set[Module] | None = None, prefix: str = "", remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Module]]:
+        """This module and all below it, each once unless `remove_duplicate=False`, with their dotted names."""
         seen = set() if memo is None else memo
         if self in seen:
             return
-        seen.add(self)
+        if remove_duplicate:
+            seen.add(self)
         yield prefix, self
         for name, module in self._modules.items():
             if module is not None:
-                yield from module.named_modules(seen, f"{prefix}.{name}" if prefix else name)
+                yield from module.named_modules(seen, f"{prefix}.{name}" if prefix else name, remove_duplicate)
 
     def modules(self) -> Iterator[Module]:
         """This module and all below it, each once."""
@@ -261,25 +280,54 @@ class Module:
             module = found
         return module
 
-    def _named(self, table: str, prefix: str, recurse: bool) -> Iterator[tuple[str, Tensor]]:
+    def get_parameter(self, target: str) -> Parameter:
+        """The parameter with a dotted name."""
+        found = self._found(target, "_parameters", "parameter")
+        assert isinstance(found, Parameter)
+        return found
+
+    def get_buffer(self, target: str) -> Tensor:
+        """The buffer with a dotted name."""
+        return self._found(target, "_buffers", "buffer")
+
+    def _found(self, target: str, table: str, kind: str) -> Tensor:
+        path, _, name = target.rpartition(".")
+        module = self.get_submodule(path)
+        found: Tensor | None = getattr(module, table).get(name)
+        if found is None:
+            raise AttributeError(f"{type(module).__name__} has no {kind} {name!r}")
+        return found
+
+    def set_submodule(self, target: str, module: Module) -> None:
+        """Put a module in the place of the one with a dotted name."""
+        path, _, name = target.rpartition(".")
+        self.get_submodule(target)
+        self.get_submodule(path).add_module(name, module)
+
+    def _named(self, table: str, prefix: str, recurse: bool, once: bool) -> Iterator[tuple[str, Tensor]]:
         seen: set[int] = set()
-        for path, module in self.named_modules(prefix=prefix) if recurse else [(prefix, self)]:
+        modules = self.named_modules(prefix=prefix, remove_duplicate=once) if recurse else [(prefix, self)]
+        for path, module in modules:
             for name, tensor in getattr(module, table).items():
-                if tensor is not None and id(tensor) not in seen:
+                if tensor is not None and not (once and id(tensor) in seen):
                     seen.add(id(tensor))
                     yield (f"{path}.{name}" if path else name), tensor
 
-    def named_parameters(self, prefix: str = "", recurse: bool = True) -> Iterator[tuple[str, Parameter]]:
-        """All parameters, each once, with their dotted names."""
-        return self._named("_parameters", prefix, recurse)  # type: ignore[return-value]  # that table holds parameters
+    def named_parameters(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Parameter]]:
+        """All parameters, each once unless `remove_duplicate=False`, with their dotted names."""
+        return self._named("_parameters", prefix, recurse, remove_duplicate)  # type: ignore[return-value]  # that table holds parameters
 
     def parameters(self, recurse: bool = True) -> Iterator[Parameter]:
         """All parameters, each once."""
         return (parameter for _, parameter in self.named_parameters(recurse=recurse))
 
-    def named_buffers(self, prefix: str = "", recurse: bool = True) -> Iterator[tuple[str, Tensor]]:
-        """All buffers, each once, with their dotted names."""
-        return self._named("_buffers", prefix, recurse)
+    def named_buffers(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Tensor]]:
+        """All buffers, each once unless `remove_duplicate=False`, with their dotted names."""
+        return self._named("_buffers", prefix, recurse, remove_duplicate)
 
     def buffers(self, recurse: bool = True) -> Iterator[Tensor]:
         """All buffers, each once."""
@@ -287,41 +335,82 @@ class Module:
 
     # state
 
-    def _state(self) -> Iterator[tuple[str, Tensor]]:
-        for path, module in _paths(self, ""):
-            for name, tensor in (*module._parameters.items(), *module._buffers.items()):
-                if tensor is not None and name not in module._transient:
-                    yield (f"{path}.{name}" if path else name), tensor
+    def state_dict(
+        self, *, destination: OrderedDict[str, Any] | None = None, prefix: str = "", keep_vars: bool = False
+    ) -> OrderedDict[str, Any]:
+        """Every parameter and persistent buffer by its dotted name: detached views, which see later updates.
 
-    def state_dict(self) -> OrderedDict[str, Tensor]:
-        """Every parameter and persistent buffer by its dotted name: detached views, which see later updates."""
-        return OrderedDict((name, tensor.detach()) for name, tensor in self._state())
-
-    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> LoadResult:
-        """Write tensors or arrays into the parameters and buffers of the same names.
-
-        Raises `ShapeError` for a wrong shape and, when `strict`, `GTError` for names that do not match.
+        `keep_vars`: themselves. They are added to `destination`, if there is one, with `prefix` before their names.
         """
-        own = dict(self._state())
-        result = LoadResult([name for name in own if name not in state_dict], [n for n in state_dict if n not in own])
-        if strict and (result.missing_keys or result.unexpected_keys):
-            raise GTError(
-                f"load_state_dict for {type(self).__name__}: "
-                f"missing {result.missing_keys}, unexpected {result.unexpected_keys}"
-            )
-        loaded = {name: creation.as_tensor(value) for name, value in state_dict.items() if name in own}
-        for name, value in loaded.items():
-            if value.shape != own[name].shape:
-                raise ShapeError(f"load_state_dict: {name} has shape {own[name].shape}, not {value.shape}")
-        with modes.no_grad():
-            for name, value in loaded.items():
-                own[name].copy_(value)
-        return result
+        found: OrderedDict[str, Any] = OrderedDict() if destination is None else destination
+        state.save(self, found, prefix, keep_vars)
+        return found
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> LoadResult:
+        """Write tensors or arrays into the parameters and buffers of the same names; `assign`: put them in their place.
+
+        Raises `StateError` for wrong shapes and, when `strict`, for names that do not match.
+        """
+        if not isinstance(state_dict, Mapping):
+            raise TypeError(f"Expected state_dict to be dict-like, got {type(state_dict).__name__}.")
+        loading = state.Loading(state_dict, strict, assign)
+        loading.walk(self, "")
+        return loading.result(type(self).__name__)
+
+    def _save_to_state_dict(self, destination: OrderedDict[str, Any], prefix: str, keep_vars: bool) -> None:
+        """Add this module's own entries: for classes that keep theirs otherwise."""
+        for name, tensor in state.own_state(self).items():
+            destination[prefix + name] = tensor if keep_vars else tensor.detach()
+        if state.has_extra(self, "get_extra_state"):
+            destination[prefix + state.EXTRA] = self.get_extra_state()
+
+    def _load_from_state_dict(
+        self,
+        state_dict: Mapping[str, Any],
+        prefix: str,
+        local_metadata: Mapping[str, Any],
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
+        """Load this module's own entries: for classes that keep theirs otherwise."""
+        state.fill(self, state_dict, prefix, strict, missing_keys, unexpected_keys, error_msgs)
+
+    def get_extra_state(self) -> Any:
+        """What a class saves besides its tensors."""
+        raise NotImplementedError(f"{type(self).__name__} has no get_extra_state()")
+
+    def set_extra_state(self, state: Any) -> None:
+        """Take what `get_extra_state` returned."""
+        raise NotImplementedError(f"{type(self).__name__} has no set_extra_state()")
+
+    def register_state_dict_pre_hook(self, hook: Callable[..., Any]) -> hooks.HookHandle:
+        """Call `hook(module, prefix, keep_vars)` before each `state_dict()`."""
+        return self._state_hook("save_before", hook)
+
+    def register_state_dict_post_hook(self, hook: Callable[..., Any]) -> hooks.HookHandle:
+        """Call `hook(module, state_dict, prefix, metadata)` after each `state_dict()`; it changes the state in place."""
+        return self._state_hook("save_after", hook)
+
+    def register_load_state_dict_pre_hook(self, hook: Callable[..., Any]) -> hooks.HookHandle:
+        """Call `hook(module, state, prefix, metadata, strict, missing, unexpected, errors)` before loading."""
+        return self._state_hook("load_before", hook)
+
+    def register_load_state_dict_post_hook(self, hook: Callable[..., Any]) -> hooks.HookHandle:
+        """Call `hook(module, incompatible_keys)` after loading, which may take keys away from that."""
+        return self._state_hook("load_after", hook)
+
+    def _state_hook(self, moment: str, hook: Callable[..., Any]) -> hooks.HookHandle:
+        self._state_hooks[moment].append(hook)
+        return hooks.HookHandle(self._state_hooks[moment], hook)
 
     # all at once
 
     def train(self: Self, mode: bool = True) -> Self:
         """Set training mode, here and below."""
+        if not isinstance(mode, bool):
+            raise ValueError("training mode is expected to be boolean")
         for module in self.modules():
             module.__dict__["training"] = mode
         return self
@@ -381,6 +470,10 @@ class Module:
         """All floating-point parameters and buffers as float32."""
         return self.to(dtype="float32")
 
+    def type(self: Self, dst_type: Any) -> Self:
+        """All floating-point parameters and buffers in another dtype."""
+        return self.to(dtype=dst_type)
+
     def half(self: Self) -> Self:
         """All floating-point parameters and buffers as float16."""
         return self.to(dtype="float16")
@@ -411,11 +504,3 @@ class Module:
         if not self._modules:
             return f"{type(self).__name__}({extra})"
         return "\n  ".join([f"{type(self).__name__}(", *lines]) + "\n)"
-
-
-def _paths(module: Module, prefix: str) -> Iterator[tuple[str, Module]]:
-    """Every path to every module: one that is shared has several, all of which are part of the state."""
-    yield prefix, module
-    for name, child in module._modules.items():
-        if child is not None:
-            yield from _paths(child, f"{prefix}.{name}" if prefix else name)

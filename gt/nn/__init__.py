@@ -4,3 +4,5 @@ from __future__ import annotations
 
 from gt.client.nn import *  # noqa: F403  # all of its public names
 from gt.client.nn import __all__ as __all__
+
+from . import utils as utils

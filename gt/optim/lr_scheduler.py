@@ -2,5 +2,5 @@
 
 from __future__ import annotations
 
-from gt.client.lr_scheduler import *  # noqa: F403  # all of its public names
-from gt.client.lr_scheduler import __all__ as __all__  # noqa: PLC0414  # and their list
+from gt.client.optim.lr_scheduler import *  # noqa: F403  # all of its public names
+from gt.client.optim.lr_scheduler import __all__ as __all__  # noqa: PLC0414  # and their list

@@ -10,7 +10,7 @@ import pytest
 
 import gt
 import gt.nn.functional as F
-from gt import nn, optim
+from gt import nn
 
 try:
     import torch
@@ -50,136 +50,6 @@ def test_forward_and_gradients_agree() -> None:
     torch.nn.CrossEntropyLoss()(expected, torch.tensor(LABELS)).backward()
     for (name, p), q in zip(ours.named_parameters(), theirs.parameters(), strict=True):
         np.testing.assert_allclose(p.grad.numpy(), q.grad.numpy(), rtol=1e-5, atol=1e-6, err_msg=name)
-
-
-OPTIMIZERS: dict[str, tuple[str, dict[str, Any]]] = {
-    "sgd": ("SGD", {"lr": 0.1}),
-    "momentum": ("SGD", {"lr": 0.05, "momentum": 0.9}),
-    "dampened": ("SGD", {"lr": 0.05, "momentum": 0.9, "dampening": 0.3, "weight_decay": 0.01}),
-    "nesterov": ("SGD", {"lr": 0.05, "momentum": 0.9, "nesterov": True, "weight_decay": 0.01}),
-    "ascent": ("SGD", {"lr": 0.05, "maximize": True}),
-    "adam": ("Adam", {"lr": 0.01}),
-    "adam-decay": ("Adam", {"lr": 0.01, "weight_decay": 0.1, "betas": (0.8, 0.9), "eps": 1e-5}),
-    "adamw": ("AdamW", {"lr": 0.01}),
-    "adamw-decay": ("AdamW", {"lr": 0.02, "weight_decay": 0.2}),
-}
-
-
-def train(
-    model: Any, optimizer: Any, lib: Any, loss: Callable[..., Any], steps: int, schedule: Any = None
-) -> list[float]:
-    losses = []
-    for _ in range(steps):
-        optimizer.zero_grad()
-        value = loss(model(lib.tensor(INPUT)), lib.tensor(LABELS))
-        value.backward()
-        optimizer.step()
-        if schedule is not None:
-            schedule.step()
-        losses.append(value.item())
-    return losses
-
-
-@needs_torch
-@pytest.mark.parametrize("name", OPTIMIZERS)
-def test_steps_agree(name: str) -> None:
-    kind, options = OPTIMIZERS[name]
-    ours, theirs = pair()
-    mine, other = (
-        getattr(optim, kind)(ours.parameters(), **options),
-        getattr(torch.optim, kind)(theirs.parameters(), **options),
-    )
-    got = train(ours, mine, gt, F.cross_entropy, 5)
-    want = train(theirs, other, torch, torch.nn.functional.cross_entropy, 5)
-    np.testing.assert_allclose(got, want, rtol=1e-5)
-    compare(ours, theirs, 1e-5)
-
-
-@needs_torch
-def test_groups_have_settings_of_their_own() -> None:
-    ours, theirs = pair()
-    groups = lambda m: [{"params": m[0].parameters()}, {"params": m[4].parameters(), "lr": 0.01}]  # noqa: E731
-    train(ours, optim.SGD(groups(ours), lr=0.1, momentum=0.5), gt, F.cross_entropy, 3)
-    train(theirs, torch.optim.SGD(groups(theirs), lr=0.1, momentum=0.5), torch, torch.nn.functional.cross_entropy, 3)
-    compare(ours, theirs, 1e-5)
-
-
-SCHEDULES: dict[str, Callable[[Any, Any], Any]] = {
-    "step": lambda s, o: s.StepLR(o, 2, gamma=0.5),
-    "exponential": lambda s, o: s.ExponentialLR(o, 0.9),
-    "lambda": lambda s, o: s.LambdaLR(o, lambda n: 1 / (1 + n)),
-    "cosine": lambda s, o: s.CosineAnnealingLR(o, 6, eta_min=0.01),
-}
-
-
-@needs_torch
-@pytest.mark.parametrize("name", SCHEDULES)
-def test_schedules_agree(name: str) -> None:
-    ours, theirs = pair()
-    mine, other = optim.SGD(ours.parameters(), lr=0.2), torch.optim.SGD(theirs.parameters(), lr=0.2)
-    a, b = SCHEDULES[name](optim.lr_scheduler, mine), SCHEDULES[name](torch.optim.lr_scheduler, other)
-    for _ in range(6):
-        for optimizer, schedule in ((mine, a), (other, b)):
-            optimizer.step()
-            schedule.step()
-        np.testing.assert_allclose(a.get_last_lr(), b.get_last_lr(), rtol=1e-9, atol=1e-12)
-    again = SCHEDULES[name](optim.lr_scheduler, optim.SGD(ours.parameters(), lr=0.2))
-    again.load_state_dict(a.state_dict())
-    assert again.last_epoch == 6
-
-
-@needs_torch
-@pytest.mark.parametrize("kind", ["SGD", "Adam", "AdamW"])
-def test_an_optimizer_goes_on_from_its_saved_state(kind: str) -> None:
-    options = {"lr": 0.05, **({"momentum": 0.9} if kind == "SGD" else {})}
-    straight, _ = pair()
-    halted = copy.deepcopy(straight)
-    train(straight, getattr(optim, kind)(straight.parameters(), **options), gt, F.cross_entropy, 4)
-    first = getattr(optim, kind)(halted.parameters(), **options)
-    train(halted, first, gt, F.cross_entropy, 2)
-    saved = first.state_dict()
-    saved["state"] = {
-        place: {key: value.numpy() if isinstance(value, gt.Tensor) else value for key, value in state.items()}
-        for place, state in saved["state"].items()
-    }
-    second = getattr(optim, kind)(halted.parameters(), lr=99.0)
-    second.load_state_dict(saved)
-    train(halted, second, gt, F.cross_entropy, 2)
-    for a, b in zip(straight.parameters(), halted.parameters(), strict=True):
-        np.testing.assert_array_equal(a.numpy(), b.numpy())
-    with pytest.raises(gt.GTError, match="groups"):
-        optim.SGD([nn.Parameter(gt.zeros(1))]).load_state_dict(saved)
-
-
-def test_a_closure_is_called_with_a_tape() -> None:
-    p = nn.Parameter(gt.ones(2))
-    optimizer = optim.SGD([p], lr=0.5)
-
-    def closure() -> gt.Tensor:
-        optimizer.zero_grad()
-        loss = (p * p).sum()
-        loss.backward()
-        return loss
-
-    with gt.no_grad():
-        assert optimizer.step(closure).item() == 2
-    assert p.tolist() == [0, 0]
-
-
-def test_settings_that_make_no_sense_are_refused() -> None:
-    p = nn.Parameter(gt.ones(2))
-    for wrong in (
-        lambda: optim.SGD([]),
-        lambda: optim.SGD(p),
-        lambda: optim.SGD([p], lr=-1),
-        lambda: optim.SGD([p, p]),
-        lambda: optim.SGD([p], nesterov=True),
-        lambda: optim.Adam([p], betas=(1.0, 0.9)),
-        lambda: optim.Adam([p * 2]),
-        lambda: optim.Adam([{"params": [p]}, {"params": [p]}]),
-    ):
-        with pytest.raises((ValueError, TypeError)):
-            wrong()
 
 
 def test_the_tree_of_modules_is_named_as_in_pytorch() -> None:
@@ -256,13 +126,13 @@ def test_containers_are_lists() -> None:
 
 def test_loading_is_strict_about_names_and_shapes() -> None:
     model = nn.Linear(2, 3)
-    with pytest.raises(gt.GTError, match=r"missing \['bias'\], unexpected \['extra'\]"):
+    with pytest.raises(gt.StateError, match=r'Missing key\(s\) in state_dict: "bias". \n\tUnexpected .*: "extra"'):
         model.load_state_dict({"weight": np.zeros((3, 2)), "extra": np.zeros(1)})
     loose = model.load_state_dict({"weight": np.ones((3, 2)), "extra": np.zeros(1)}, strict=False)
     assert loose == (["bias"], ["extra"])
     assert model.weight.tolist() == [[1, 1]] * 3
     assert model.weight.dtype is gt.float32
-    with pytest.raises(gt.ShapeError, match=r"weight has shape \(3, 2\), not \(2, 3\)"):
+    with pytest.raises(gt.StateError, match=r"size mismatch for weight: .* \(2, 3\) from .* model is \(3, 2\)"):
         model.load_state_dict({"weight": np.ones((2, 3)), "bias": np.ones(3)})
     assert model.weight.is_leaf
 
@@ -359,7 +229,7 @@ def test_other_modules_compute_what_their_functions_do() -> None:
     assert nn.ReLU(inplace=True)(inplace) is inplace
     assert (inplace >= 0).all()
     with pytest.raises(ValueError, match="reduction"):
-        nn.MSELoss("median")
+        nn.MSELoss(reduction="median")
 
 
 def test_linear_starts_uniform_within_one_over_the_root_of_its_inputs() -> None:

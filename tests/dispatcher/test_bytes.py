@@ -50,7 +50,7 @@ class Block(nn.Module):
         )
         mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + self.out(mixed.transpose(1, 2).reshape(BATCH, LENGTH, WIDTH))
-        return x + self.down(F.gelu(self.up(self.norm2(x))))
+        return x + self.down(F.gelu(self.up(self.norm2(x)), approximate="tanh"))
 
 
 def trained(rules: dict[str, Any], workers: int, axes: dict[str, int] | None = None) -> Iterator[list[Move]]:

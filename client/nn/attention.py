@@ -1,0 +1,206 @@
+"""Attention with several heads, as PyTorch's module of that name computes it, masks included."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from gt.client import arithmetic, arranging, creation, functional, reductions, shaping, transformer
+from gt.client.tensor import Tensor
+from gt.errors import ShapeError
+
+from . import init
+from .linear import NonDynamicallyQuantizableLinear
+from .module import Module
+from .parameter import Parameter
+
+
+class MultiheadAttention(Module):
+    """Attention of queries to keys and values, in `num_heads` parts (Vaswani et al., 2017, arXiv:1706.03762).
+
+    Shapes are (L, N, E), with `batch_first` (N, L, E), or (L, E). A query that may see nothing gets zeros.
+    """
+
+    in_proj_weight: Parameter | None
+    q_proj_weight: Parameter | None
+    k_proj_weight: Parameter | None
+    v_proj_weight: Parameter | None
+    in_proj_bias: Parameter | None
+    bias_k: Parameter | None
+    bias_v: Parameter | None
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        dropout: float = 0.0,
+        bias: bool = True,
+        add_bias_kv: bool = False,
+        add_zero_attn: bool = False,
+        kdim: int | None = None,
+        vdim: int | None = None,
+        batch_first: bool = False,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__()
+        if embed_dim <= 0 or num_heads <= 0 or embed_dim % num_heads:
+            raise ValueError(f"MultiheadAttention: {num_heads} heads do not divide embed_dim {embed_dim}")
+        self.embed_dim = embed_dim
+        self.kdim = embed_dim if kdim is None else kdim
+        self.vdim = embed_dim if vdim is None else vdim
+        self.num_heads = num_heads
+        self.head_dim = embed_dim // num_heads
+        self.dropout = dropout
+        self.batch_first = batch_first
+        self.add_zero_attn = add_zero_attn
+        self._qkv_same_embed_dim = self.kdim == self.vdim == embed_dim
+        shapes: dict[str, tuple[int, ...] | None] = dict.fromkeys(("q_proj_weight", "k_proj_weight", "v_proj_weight"))
+        if self._qkv_same_embed_dim:
+            shapes = {"in_proj_weight": (3 * embed_dim, embed_dim), **shapes}
+        else:
+            sizes = (embed_dim, self.kdim, self.vdim)
+            shapes = {
+                **{name: (embed_dim, size) for name, size in zip(shapes, sizes, strict=True)},
+                "in_proj_weight": None,
+            }
+        shapes["in_proj_bias"] = (3 * embed_dim,) if bias else None
+        for name, shape in shapes.items():
+            self._make(name, shape, dtype)
+        self.out_proj = NonDynamicallyQuantizableLinear(embed_dim, embed_dim, bias=bias, dtype=dtype)
+        for name in ("bias_k", "bias_v"):
+            self._make(name, (1, 1, embed_dim) if add_bias_kv else None, dtype)
+        self._reset_parameters()
+
+    def _make(self, name: str, shape: tuple[int, ...] | None, dtype: Any) -> None:
+        self.register_parameter(name, None if shape is None else Parameter(creation.empty(shape, dtype=dtype)))
+
+    def _reset_parameters(self) -> None:
+        """Weights by Glorot and Bengio, biases 0, those of keys and values normal."""
+        for weight in (self.in_proj_weight, self.q_proj_weight, self.k_proj_weight, self.v_proj_weight):
+            if weight is not None:
+                init.xavier_uniform_(weight)
+        if self.in_proj_bias is not None:
+            init.zeros_(self.in_proj_bias)
+            init.zeros_(self.out_proj.bias)
+        for bias in (self.bias_k, self.bias_v):
+            if bias is not None:
+                init.xavier_normal_(bias)
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        key_padding_mask: Tensor | None = None,
+        need_weights: bool = True,
+        attn_mask: Tensor | None = None,
+        average_attn_weights: bool = True,
+        is_causal: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
+        """(outputs, weights or None). True in a boolean mask says what does not take part; other masks are added.
+
+        `key_padding_mask` is (N, S) or (S), `attn_mask` (L, S) or (N · heads, L, S); `is_causal` says that `attn_mask`
+        is the causal one, which it must be.
+        """
+        if is_causal and attn_mask is None:
+            raise ValueError("MultiheadAttention: is_causal is a hint about attn_mask, which has to be given with it")
+        if query.ndim not in (2, 3) or query.ndim != key.ndim or key.ndim != value.ndim:
+            raise ShapeError(f"MultiheadAttention: query {query.shape}, key {key.shape} and value {value.shape}")
+        single = query.ndim == 2
+        q, k, v = self._projected(query, key, value, single)
+        mask = self._mask(key_padding_mask, attn_mask, q, k.shape[1], single)
+        k, v, mask = self._appended(k, v, mask)
+        qh, kh, vh = (self._heads(x) for x in (q, k, v))
+        drop = self.dropout if self.training else 0.0
+        if need_weights:
+            scores = functional.matmul(arithmetic.mul(qh, 1 / math.sqrt(self.head_dim)), kh.transpose(-2, -1))
+            weights = reductions.softmax(scores, -1) if mask is None else transformer.masked_softmax(scores, mask)
+            weights = functional.dropout(weights, drop) if drop else weights
+            out = functional.matmul(weights, vh)
+            shown = reductions.mean(weights, 1) if average_attn_weights else weights
+        else:
+            out = functional.scaled_dot_product_attention(qh, kh, vh, mask, drop)
+            shown = None
+        joined = self.out_proj(shaping.reshape(shaping.transpose(out, 1, 2), q.shape))
+        if single:
+            return shaping.squeeze(joined, 0), None if shown is None else shaping.squeeze(shown, 0)
+        return joined if self.batch_first else joined.transpose(0, 1), shown
+
+    def _projected(self, query: Tensor, key: Tensor, value: Tensor, single: bool) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values, (N, length, E)."""
+        size, bias = self.embed_dim, self.in_proj_bias
+        biases = (None,) * 3 if bias is None else shaping.chunk(bias, 3)
+        if self._qkv_same_embed_dim:
+            assert self.in_proj_weight is not None
+            if query is key is value:
+                x = self._batched(query, single)
+                q, k, v = shaping.split(functional.linear(x, self.in_proj_weight, bias), size, -1)
+                return q, k, v
+            weights: Any = shaping.chunk(self.in_proj_weight, 3)
+        else:
+            weights = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
+        q, k, v = (
+            functional.linear(self._batched(x, single), weight, each)
+            for x, weight, each in zip((query, key, value), weights, biases, strict=True)
+        )
+        return q, k, v
+
+    def _batched(self, x: Tensor, single: bool) -> Tensor:
+        return shaping.unsqueeze(x, 0) if single else x if self.batch_first else x.transpose(0, 1)
+
+    def _heads(self, x: Tensor) -> Tensor:
+        """(N, length, E) as (N, heads, length, E / heads)."""
+        return shaping.transpose(shaping.reshape(x, (*x.shape[:2], self.num_heads, self.head_dim)), 1, 2)
+
+    def _mask(self, padding: Tensor | None, mask: Tensor | None, q: Tensor, keys: int, single: bool) -> Tensor | None:
+        """One mask that broadcasts to (N, heads, L, S): of booleans, of what takes part; else to be added."""
+        batch, queries, _ = q.shape
+        found: Tensor | None = None
+        if mask is not None:
+            if mask.shape not in ((queries, keys), (batch * self.num_heads, queries, keys)):
+                raise ShapeError(f"MultiheadAttention: attn_mask {mask.shape} for {queries} queries and {keys} keys")
+            found = shaping.reshape(mask, (batch, self.num_heads, queries, keys)) if mask.ndim == 3 else mask
+        if padding is not None:
+            if padding.shape != ((keys,) if single else (batch, keys)):
+                raise ShapeError(f"MultiheadAttention: key_padding_mask {padding.shape} for {batch} times {keys} keys")
+            hidden = shaping.reshape(padding, (batch, 1, 1, keys))
+            found = hidden if found is None else _both(found, hidden, q)
+        if found is None or found.dtype.kind != "b":
+            return found
+        return arithmetic.logical_not(found)
+
+    def _appended(self, k: Tensor, v: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+        """The learnt key and value, and those of zeros, after the others; no mask hides them."""
+        batch = k.shape[0]
+        if self.bias_k is not None and self.bias_v is not None:
+            k, v = (
+                arranging.cat([x, shaping.expand(bias, (batch, 1, self.embed_dim))], 1)
+                for x, bias in ((k, self.bias_k), (v, self.bias_v))
+            )
+            mask = _one_more(mask)
+        if self.add_zero_attn:
+            k, v = (arranging.cat([x, creation.zeros((batch, 1, self.embed_dim), dtype=x.dtype)], 1) for x in (k, v))
+            mask = _one_more(mask)
+        return k, v, mask
+
+
+def _added(mask: Tensor, like: Tensor) -> Tensor:
+    """A mask of PyTorch's kind as numbers to be added to scores."""
+    if mask.dtype.kind != "b":
+        return arithmetic.cast(mask, like.dtype)
+    return arithmetic.where(mask, creation.full((), -math.inf, dtype=like.dtype), 0.0)
+
+
+def _both(a: Tensor, b: Tensor, like: Tensor) -> Tensor:
+    if a.dtype.kind == b.dtype.kind == "b":
+        return arithmetic.logical_or(a, b)
+    return arithmetic.add(_added(a, like), _added(b, like))
+
+
+def _one_more(mask: Tensor | None) -> Tensor | None:
+    """A mask for one key more, which takes part."""
+    if mask is None:
+        return None
+    column = creation.full((*mask.shape[:-1], 1), mask.dtype.kind == "b", dtype=mask.dtype)
+    return arranging.cat([mask, column], -1)

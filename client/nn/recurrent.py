@@ -1,0 +1,394 @@
+"""Recurrent networks: cells, and layers of them over a sequence, as in PyTorch (Elman; Hochreiter and Schmidhuber, 1997;
+Cho et al., 2014).
+
+What does not wait for the step before is one product for the whole sequence; the steps themselves are recorded one after
+the other. Sequences are whole: packed ones are not taken.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, ClassVar, Final
+
+from gt.client import arithmetic, arranging, creation, functional, shaping
+from gt.client.tensor import Tensor
+from gt.errors import ShapeError
+
+from . import init
+from .module import Module
+from .parameter import Parameter
+
+State = tuple[Tensor, ...]
+Step = Callable[[Tensor, Tensor, State], State]
+"""From what the input brings (…, gates · hidden), what the hidden state brings, and the state, to the next state."""
+
+
+def _elman(activation: Callable[[Any], Tensor]) -> Step:
+    def step(brought: Tensor, recalled: Tensor, state: State) -> State:
+        return (activation(arithmetic.add(brought, recalled)),)
+
+    return step
+
+
+def _lstm(brought: Tensor, recalled: Tensor, state: State) -> State:
+    """Gates in the order input, forget, cell, output."""
+    i, f, g, o = functional.chunk(arithmetic.add(brought, recalled), 4, -1)
+    kept = arithmetic.mul(arithmetic.sigmoid(f), state[1])
+    cell = arithmetic.add(kept, arithmetic.mul(arithmetic.sigmoid(i), arithmetic.tanh(g)))
+    return arithmetic.mul(arithmetic.sigmoid(o), arithmetic.tanh(cell)), cell
+
+
+def _gru(brought: Tensor, recalled: Tensor, state: State) -> State:
+    """Gates in the order reset, update, new."""
+    r, z, n = functional.chunk(brought, 3, -1)
+    hr, hz, hn = functional.chunk(recalled, 3, -1)
+    reset = arithmetic.sigmoid(arithmetic.add(r, hr))
+    update = arithmetic.sigmoid(arithmetic.add(z, hz))
+    new = arithmetic.tanh(arithmetic.add(n, arithmetic.mul(reset, hn)))
+    return (arithmetic.add(new, arithmetic.mul(update, arithmetic.sub(state[0], new))),)
+
+
+_STEPS: Final[dict[str, Step]] = {
+    "RNN_TANH": _elman(arithmetic.tanh),
+    "RNN_RELU": _elman(arithmetic.relu),
+    "LSTM": _lstm,
+    "GRU": _gru,
+}
+_GATES: Final = {"RNN_TANH": 1, "RNN_RELU": 1, "LSTM": 4, "GRU": 3}
+
+
+def _draw(module: Module, hidden_size: int) -> None:
+    """Everything uniform in ±1/√hidden."""
+    bound = 1 / math.sqrt(hidden_size) if hidden_size else 0.0
+    for parameter in module.parameters():
+        init.uniform_(parameter, -bound, bound)
+
+
+# cells
+
+
+class RNNCellBase(Module):
+    """One step of a recurrent network, of (N, in) or (in)."""
+
+    _mode: str
+    weight_ih: Parameter
+    weight_hh: Parameter
+    bias_ih: Parameter | None
+    bias_hh: Parameter | None
+
+    def __init__(
+        self, input_size: int, hidden_size: int, bias: bool, num_chunks: int, device: Any = None, dtype: Any = None
+    ) -> None:
+        super().__init__()
+        self.input_size = input_size
+        self.hidden_size = hidden_size
+        self.bias = bias
+        rows = num_chunks * hidden_size
+        self.weight_ih = Parameter(creation.empty(rows, input_size, dtype=dtype))
+        self.weight_hh = Parameter(creation.empty(rows, hidden_size, dtype=dtype))
+        self.register_parameter("bias_ih", Parameter(creation.empty(rows, dtype=dtype)) if bias else None)
+        self.register_parameter("bias_hh", Parameter(creation.empty(rows, dtype=dtype)) if bias else None)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw all anew."""
+        _draw(self, self.hidden_size)
+
+    def _step(self, input: Tensor, state: State | None, count: int) -> State:
+        name = type(self).__name__
+        if input.ndim not in (1, 2) or input.shape[-1] != self.input_size:
+            raise ShapeError(f"{name} takes (N, {self.input_size}) or ({self.input_size}), not shape {input.shape}")
+        shape = (*input.shape[:-1], self.hidden_size)
+        if state is None:
+            state = (creation.zeros(shape, dtype=input.dtype),) * count
+        for part in state:
+            if part.shape != shape:
+                raise ShapeError(f"{name}: a state of shape {part.shape}, where the input {input.shape} needs {shape}")
+        brought = functional.linear(input, self.weight_ih, self.bias_ih)
+        return _STEPS[self._mode](brought, functional.linear(state[0], self.weight_hh, self.bias_hh), state)
+
+    def extra_repr(self) -> str:
+        return f"{self.input_size}, {self.hidden_size}{'' if self.bias else ', bias=False'}"
+
+
+class RNNCell(RNNCellBase):
+    """`tanh(W x + b + W' h + b')`, or `relu` of it."""
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool = True,
+        nonlinearity: str = "tanh",
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__(input_size, hidden_size, bias, 1, device, dtype)
+        self.nonlinearity = nonlinearity
+        self._mode = _elman_mode("RNNCell", nonlinearity)
+
+    def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
+        return self._step(input, None if hx is None else (hx,), 1)[0]
+
+    def extra_repr(self) -> str:
+        plain = self.nonlinearity == "tanh"
+        return super().extra_repr() + ("" if plain else f", nonlinearity={self.nonlinearity}")
+
+
+def _elman_mode(name: str, nonlinearity: str) -> str:
+    if nonlinearity not in ("tanh", "relu"):
+        raise ValueError(f"{name}: the nonlinearity is 'tanh' or 'relu', not {nonlinearity!r}")
+    return f"RNN_{nonlinearity.upper()}"
+
+
+class LSTMCell(RNNCellBase):
+    """One step of an LSTM: (input, (h, c)) to (h, c)."""
+
+    _mode = "LSTM"
+
+    def __init__(
+        self, input_size: int, hidden_size: int, bias: bool = True, device: Any = None, dtype: Any = None
+    ) -> None:
+        super().__init__(input_size, hidden_size, bias, 4, device, dtype)
+
+    def forward(self, input: Tensor, hx: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor]:
+        h, c = self._step(input, hx, 2)
+        return h, c
+
+
+class GRUCell(RNNCellBase):
+    """One step of a GRU."""
+
+    _mode = "GRU"
+
+    def __init__(
+        self, input_size: int, hidden_size: int, bias: bool = True, device: Any = None, dtype: Any = None
+    ) -> None:
+        super().__init__(input_size, hidden_size, bias, 3, device, dtype)
+
+    def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
+        return self._step(input, None if hx is None else (hx,), 1)[0]
+
+
+# layers
+
+
+class RNNBase(Module):
+    """Layers of cells over a sequence, of (L, N, in), with `batch_first` (N, L, in), or (L, in)."""
+
+    _states: ClassVar[int] = 1
+
+    def __init__(
+        self,
+        mode: str,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        proj_size: int = 0,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__()
+        if hidden_size <= 0 or num_layers <= 0:
+            raise ValueError(f"{mode}: hidden_size and num_layers are greater than 0, not {hidden_size}, {num_layers}")
+        if not 0 <= dropout <= 1:
+            raise ValueError(f"{mode}: a probability lies from 0 to 1, not {dropout}")
+        if proj_size and (mode != "LSTM" or not 0 < proj_size < hidden_size):
+            raise ValueError(f"{mode}: proj_size is for an LSTM, and less than hidden_size, not {proj_size}")
+        self.mode = mode
+        self.input_size = input_size
+        self.hidden_size = hidden_size
+        self.num_layers = num_layers
+        self.bias = bias
+        self.batch_first = batch_first
+        self.dropout = float(dropout)
+        self.bidirectional = bidirectional
+        self.proj_size = proj_size
+        out, rows = proj_size or hidden_size, _GATES[mode] * hidden_size
+        for layer in range(num_layers):
+            width = input_size if layer == 0 else out * (1 + bidirectional)
+            for suffix in self._suffixes(layer):
+                shapes: dict[str, tuple[int, ...]] = {
+                    f"weight_ih{suffix}": (rows, width),
+                    f"weight_hh{suffix}": (rows, out),
+                }
+                if bias:
+                    shapes |= {f"bias_ih{suffix}": (rows,), f"bias_hh{suffix}": (rows,)}
+                if proj_size:
+                    shapes[f"weight_hr{suffix}"] = (proj_size, hidden_size)
+                for name, shape in shapes.items():
+                    self.register_parameter(name, Parameter(creation.empty(shape, dtype=dtype)))
+        self.reset_parameters()
+
+    def _suffixes(self, layer: int) -> tuple[str, ...]:
+        return (f"_l{layer}", f"_l{layer}_reverse") if self.bidirectional else (f"_l{layer}",)
+
+    def reset_parameters(self) -> None:
+        """Draw all anew."""
+        _draw(self, self.hidden_size)
+
+    def flatten_parameters(self) -> None:
+        """Nothing: parameters are where the service keeps them."""
+
+    def _run(self, input: Tensor, state: State | None) -> tuple[Tensor, State]:
+        """The last layer's outputs, and the last states of all layers (layers · directions, N, size)."""
+        name = type(self).__name__
+        if input.ndim not in (2, 3):
+            raise ShapeError(f"{name}: an input of two or three dimensions, not of shape {input.shape}")
+        single = input.ndim == 2
+        x = shaping.unsqueeze(input, 1) if single else input.transpose(0, 1) if self.batch_first else input
+        if x.shape[-1] != self.input_size:
+            raise ShapeError(f"{name}: input {input.shape} does not end in input_size {self.input_size}")
+        state = self._start(x, state, single)
+        ends: list[State] = []
+        for layer in range(self.num_layers):
+            outs = []
+            for direction, suffix in enumerate(self._suffixes(layer)):
+                at = len(ends)
+                out, end = self._layer(x, tuple([part[at] for part in state]), suffix, bool(direction))
+                outs.append(out)
+                ends.append(end)
+            x = outs[0] if len(outs) == 1 else arranging.cat(outs, -1)
+            if self.dropout and layer < self.num_layers - 1:
+                x = functional.dropout(x, self.dropout, self.training)
+        last = tuple([arranging.stack([end[part] for end in ends]) for part in range(self._states)])
+        if single:
+            return shaping.squeeze(x, 1), tuple([shaping.squeeze(part, 1) for part in last])
+        return (x.transpose(0, 1) if self.batch_first else x), last
+
+    def _start(self, x: Tensor, state: State | None, single: bool) -> State:
+        """The states to start with, checked; zeros when none are given."""
+        rows = self.num_layers * (1 + self.bidirectional)
+        sizes = (self.proj_size or self.hidden_size, self.hidden_size)[: self._states]
+        shapes = [(rows, x.shape[1], size) for size in sizes]
+        if state is None:
+            return tuple([creation.zeros(shape, dtype=x.dtype) for shape in shapes])
+        given = tuple([shaping.unsqueeze(part, 1) for part in state]) if single else tuple(state)
+        for part, shape in zip(given, shapes, strict=True):
+            if part.shape != shape:
+                raise ShapeError(f"{type(self).__name__}: a first state of shape {part.shape}, not {shape}")
+        return given
+
+    def _layer(self, x: Tensor, state: State, suffix: str, backward: bool) -> tuple[Tensor, State]:
+        """One direction of one layer over the whole sequence."""
+        own = self._parameters
+        weight, recall = own[f"weight_ih{suffix}"], own[f"weight_hh{suffix}"]
+        first, second = own.get(f"bias_ih{suffix}"), own.get(f"bias_hh{suffix}")
+        project = own.get(f"weight_hr{suffix}")
+        assert weight is not None
+        assert recall is not None
+        step, turned = _STEPS[self.mode], shaping.t(recall)
+        brought = shaping.unbind(functional.linear(x, weight, first), 0)
+        outs: list[Tensor] = []
+        for part in reversed(brought) if backward else brought:
+            recalled = functional.matmul(state[0], turned)
+            state = step(part, recalled if second is None else arithmetic.add(recalled, second), state)
+            if project is not None:
+                state = (functional.linear(state[0], project), *state[1:])
+            outs.append(state[0])
+        if not outs:
+            raise ShapeError(f"{type(self).__name__}: a sequence of at least one step, not shape {x.shape}")
+        return arranging.stack(outs[::-1] if backward else outs), state
+
+    def extra_repr(self) -> str:
+        shown = f"{self.input_size}, {self.hidden_size}"
+        for name, default in (
+            ("proj_size", 0), ("num_layers", 1), ("bias", True), ("batch_first", False), ("dropout", 0.0),
+            ("bidirectional", False),
+        ):  # fmt: skip
+            if getattr(self, name) != default:
+                shown += f", {name}={getattr(self, name)}"
+        return shown
+
+
+class RNN(RNNBase):
+    """Elman's network: (outputs, last hidden states). `nonlinearity` is 'tanh' or 'relu'."""
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        nonlinearity: str = "tanh",
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        mode = _elman_mode("RNN", nonlinearity)
+        super().__init__(
+            mode, input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, 0, device, dtype
+        )
+        self.nonlinearity = nonlinearity
+
+    def forward(self, input: Tensor, hx: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        out, last = self._run(input, None if hx is None else (hx,))
+        return out, last[0]
+
+
+class LSTM(RNNBase):
+    """Long short-term memory: (outputs, (last hidden states, last cells)); `proj_size` projects the hidden states."""
+
+    _states = 2
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        proj_size: int = 0,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__(
+            "LSTM",
+            input_size,
+            hidden_size,
+            num_layers,
+            bias,
+            batch_first,
+            dropout,
+            bidirectional,
+            proj_size,
+            device,
+            dtype,
+        )
+
+    def forward(self, input: Tensor, hx: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        out, (hidden, cells) = self._run(input, hx)
+        return out, (hidden, cells)
+
+
+class GRU(RNNBase):
+    """Gated recurrent units: (outputs, last hidden states)."""
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__(
+            "GRU", input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, 0, device, dtype
+        )
+
+    def forward(self, input: Tensor, hx: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        out, last = self._run(input, None if hx is None else (hx,))
+        return out, last[0]

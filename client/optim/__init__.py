@@ -1,0 +1,14 @@
+"""Optimizers and learning-rate schedules: PyTorch's names, arguments and formulas."""
+
+from __future__ import annotations
+
+from . import lr_scheduler
+from .adam import Adam, Adamax, AdamW, NAdam, RAdam
+from .adaptive import Adadelta, Adagrad, RMSprop
+from .optimizer import Optimizer
+from .sgd import SGD, Lion
+
+__all__ = [
+    "Optimizer", "SGD", "Adam", "AdamW", "Adamax", "NAdam", "RAdam", "RMSprop", "Adagrad", "Adadelta", "Lion",
+    "lr_scheduler",
+]  # fmt: skip

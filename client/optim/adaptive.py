@@ -1,0 +1,139 @@
+"""Optimizers whose steps are in proportion to gradients over roots of their squares, without Adam's mean."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from gt.client import creation
+from gt.client.tensor import Tensor
+
+from .optimizer import Group, Optimizer, blended, decayed
+
+
+class RMSprop(Optimizer):
+    """Over the root of a moving mean of squares (Hinton, 2012); `centered`: of the variance (Graves, 2013)."""
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-2,
+        alpha: float = 0.99,
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        momentum: float = 0.0,
+        centered: bool = False,
+        capturable: bool = False,
+        foreach: bool | None = None,
+        maximize: bool = False,
+        differentiable: bool = False,
+    ) -> None:
+        settings = {
+            "lr": lr,
+            "momentum": momentum,
+            "alpha": alpha,
+            "eps": eps,
+            "centered": centered,
+            "weight_decay": weight_decay,
+            "capturable": capturable,
+            "foreach": foreach,
+            "maximize": maximize,
+            "differentiable": differentiable,
+        }
+        super().__init__(params, settings)
+
+    def _update(self, p: Tensor, gradient: Tensor, group: Group) -> None:
+        lr, alpha, momentum = float(group["lr"]), float(group["alpha"]), float(group["momentum"])
+        more = (("momentum_buffer",) if momentum else ()) + (("grad_avg",) if group["centered"] else ())
+        state = self._state(p, "square_avg", *more)
+        gradient = decayed(p, gradient, group)
+        spread = state["square_avg"] = blended(state["square_avg"], gradient.square(), alpha)
+        if group["centered"]:
+            mean = state["grad_avg"] = blended(state["grad_avg"], gradient, alpha)
+            spread = spread - mean.square()
+        step = gradient / (spread.sqrt() + float(group["eps"]))
+        if momentum:
+            step = state["momentum_buffer"] = state["momentum_buffer"] * momentum + step
+        p._rebind(p - step * lr)
+
+
+class Adagrad(Optimizer):
+    """Over the root of the sum of all squares so far (Duchi et al., 2011)."""
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-2,
+        lr_decay: float = 0.0,
+        weight_decay: float = 0.0,
+        initial_accumulator_value: float = 0.0,
+        eps: float = 1e-10,
+        foreach: bool | None = None,
+        *,
+        maximize: bool = False,
+        differentiable: bool = False,
+        fused: bool | None = None,
+    ) -> None:
+        if initial_accumulator_value < 0:
+            raise ValueError(f"Adagrad: initial_accumulator_value is at least 0, not {initial_accumulator_value}")
+        settings = {
+            "lr": lr,
+            "lr_decay": lr_decay,
+            "eps": eps,
+            "weight_decay": weight_decay,
+            "initial_accumulator_value": initial_accumulator_value,
+            "foreach": foreach,
+            "maximize": maximize,
+            "differentiable": differentiable,
+            "fused": fused,
+        }
+        super().__init__(params, settings)
+        for group in self.param_groups:
+            for p in group["params"]:
+                first = float(group["initial_accumulator_value"])
+                self.state[p] = {"step": 0, "sum": creation.full_like(p, first)}
+
+    def _update(self, p: Tensor, gradient: Tensor, group: Group) -> None:
+        state = self._state(p, "sum")
+        gradient = decayed(p, gradient, group)
+        rate = float(group["lr"]) / (1 + (state["step"] - 1) * group["lr_decay"])
+        total = state["sum"] = state["sum"] + gradient.square()
+        p._rebind(p - gradient / (total.sqrt() + float(group["eps"])) * rate)
+
+
+class Adadelta(Optimizer):
+    """In proportion to the root of a moving mean of past steps' squares (Zeiler, 2012, arXiv:1212.5701)."""
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1.0,
+        rho: float = 0.9,
+        eps: float = 1e-6,
+        weight_decay: float = 0.0,
+        foreach: bool | None = None,
+        *,
+        capturable: bool = False,
+        maximize: bool = False,
+        differentiable: bool = False,
+    ) -> None:
+        settings = {
+            "lr": lr,
+            "rho": rho,
+            "eps": eps,
+            "weight_decay": weight_decay,
+            "maximize": maximize,
+            "capturable": capturable,
+            "foreach": foreach,
+            "differentiable": differentiable,
+        }
+        super().__init__(params, settings)
+
+    def _update(self, p: Tensor, gradient: Tensor, group: Group) -> None:
+        rho, eps = float(group["rho"]), float(group["eps"])
+        state = self._state(p, "square_avg", "acc_delta")
+        gradient = decayed(p, gradient, group)
+        squares = state["square_avg"] = blended(state["square_avg"], gradient.square(), rho)
+        step = (state["acc_delta"] + eps).sqrt() / (squares + eps).sqrt() * gradient
+        state["acc_delta"] = blended(state["acc_delta"], step.square(), rho)
+        p._rebind(p - step * float(group["lr"]))

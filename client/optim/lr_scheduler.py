@@ -1,0 +1,24 @@
+"""Every learning-rate schedule under one roof: what `gt.optim.lr_scheduler` is."""
+
+from __future__ import annotations
+
+from .combined import ChainedScheduler, ReduceLROnPlateau, SequentialLR
+from .cycles import CosineAnnealingWarmRestarts, CyclicLR, OneCycleLR
+from .schedules import (
+    ConstantLR,
+    CosineAnnealingLR,
+    ExponentialLR,
+    LambdaLR,
+    LinearLR,
+    LRScheduler,
+    MultiplicativeLR,
+    MultiStepLR,
+    PolynomialLR,
+    StepLR,
+)
+
+__all__ = [
+    "LRScheduler", "StepLR", "MultiStepLR", "ConstantLR", "LinearLR", "ExponentialLR", "PolynomialLR",
+    "CosineAnnealingLR", "CosineAnnealingWarmRestarts", "OneCycleLR", "CyclicLR", "LambdaLR", "MultiplicativeLR",
+    "SequentialLR", "ChainedScheduler", "ReduceLROnPlateau",
+]  # fmt: skip
