@@ -346,8 +346,10 @@ def combinations(input: Any, r: int = 2, with_replacement: bool = False) -> Tens
     x = arithmetic.tensor_of("combinations", input)
     choose = itertools.combinations_with_replacement if with_replacement else itertools.combinations
     places = list(choose(range(x.shape[0]), r))
-    if not places or not r:
-        return creation.zeros((0, r) if r else (0,), dtype=x.dtype)
+    if not r:
+        return creation.zeros((0,), dtype=x.dtype)
+    if not places:
+        return emission.apply("take", (x, creation.zeros((0, r), dtype=int64)), 0)
     return emission.apply("take", (x, creation.tensor(places, dtype=int64)), 0)
 
 
