@@ -23,6 +23,7 @@ from . import (
     matrices,
     normalization,
     pooling,
+    products,
     random,
     reductions,
     resampling,
@@ -44,6 +45,7 @@ from .margins import *  # noqa: F403
 from .matrices import *  # noqa: F403
 from .normalization import *  # noqa: F403
 from .pooling import *  # noqa: F403
+from .products import *  # noqa: F403
 from .reductions import *  # noqa: F403
 from .resampling import *  # noqa: F403
 from .shaping import *  # noqa: F403
@@ -70,6 +72,7 @@ __all__ += margins.__all__
 __all__ += matrices.__all__
 __all__ += normalization.__all__
 __all__ += pooling.__all__
+__all__ += products.__all__
 __all__ += reductions.__all__
 __all__ += resampling.__all__
 __all__ += shaping.__all__

@@ -15,7 +15,7 @@ from gt.dtypes import int64
 from gt.errors import GTError
 
 from . import apply as emission
-from . import arithmetic, complexes, convolution, creation, elementwise
+from . import arithmetic, complexes, convolution, creation, elementwise, factorisations
 from .autograd import Node, Rule
 
 if TYPE_CHECKING:
@@ -319,6 +319,11 @@ def _matmul(n: Node, g: Tensor) -> Parts:
     return _each(n, lambda: emission.apply("matmul", (g, _turned(_conj(n.operand(1))))), right)
 
 
+def _solve(n: Node, g: Tensor) -> Parts:
+    right = factorisations.solved(n, g)
+    return _each(n, lambda: factorisations.solve(n, right), lambda: right)
+
+
 def _conv(n: Node, g: Tensor) -> Parts:
     attributes = n.signature.attributes
     x = convolution.input_gradient(n.shape(0), n.operand(1), g, attributes) if n.needs(0) else None
@@ -447,6 +452,15 @@ GRADIENTS: Final[dict[str, Rule]] = {
     "cumprod": Rule(("0o",), _cumprod),
     # linear algebra
     "matmul": Rule(("1", "0"), _matmul),
+    "solve": Rule(("0o", "0"), _solve),
+    "cholesky": Rule(("o",), factorisations.cholesky),
+    "inverse": Rule(("o",), factorisations.inverse),
+    "det": Rule(("0o",), factorisations.det),
+    "slogdet": Rule(("0o",), factorisations.slogdet),
+    "qr": Rule(("o",), factorisations.qr),
+    "svd": Rule(("o",), factorisations.svd),
+    "eigh": Rule(("o",), factorisations.eigh),
+    "eig": Rule(("o",), factorisations.eig),
     # sliding windows
     "conv": Rule(("1", "0"), _conv),
     "windows": Rule(("",), _windows),

@@ -17,7 +17,9 @@ from . import (
     elementwise,
     functional,
     gathering,
+    linalg,
     matrices,
+    products,
     reductions,
     shaping,
     sorting,
@@ -290,6 +292,30 @@ class Methods(InPlace, Operators):
 
     def mm(self, other: Any) -> Tensor:
         return functional.mm(self, other)
+
+    addbmm = products.addbmm
+    addmm = products.addmm
+    addmv = products.addmv
+    addr = products.addr
+    baddbmm = products.baddbmm
+    cross = products.cross
+    det = linalg.det
+    ger = products.ger
+    inner = products.inner
+    inverse = linalg.inv
+    kron = products.kron
+    logdet = linalg.logdet
+    matrix_power = linalg.matrix_power
+    mv = products.mv
+    outer = products.outer
+    slogdet = linalg.slogdet
+    vdot = products.vdot
+
+    def pinverse(self, rcond: Any = 1e-15) -> Tensor:
+        """The pseudoinverse."""
+        from .pseudoinverse import pinv  # which needs the tape, and that needs tensors
+
+        return pinv(self, rcond)
 
     def where(self, condition: Any, other: Any) -> Tensor:
         """This tensor where `condition` holds, else `other`."""

@@ -45,6 +45,8 @@ def keeps_bits(
     case: Case, results: Sequence[Placement], operands: Sequence[Placement | None], weights: tuple[int, ...]
 ) -> bool:
     """Whether a row along one axis, cut by `weights` where it does not say otherwise, gives the bits that one worker gives."""
+    if case.op == "solve" and operands[1] == Shard(case.result.ndim - 1):
+        return False  # LAPACK may round a right side in another way beside others
     if case.result.dtype.kind not in "fc" or not any(map(_is_rounded, results)) or case.op in MOVING:
         return True
     if case.op not in TREES or case.result.dtype in HALVES or any(map(_is_rounded, operands)):

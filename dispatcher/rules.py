@@ -232,6 +232,21 @@ def _matmul(case: Case) -> Iterable[Row]:
     return _lettered(_all(case.result), [(*lead_a, m, k), (*lead_b, k, n)], _SUM)
 
 
+def _solve(case: Case) -> Iterable[Row]:
+    """zmk = zmm, zmk: matrices are whole, right sides and the stack are cut anywhere."""
+    a, b = case.tensor(0), case.tensor(1)
+    batch, k = case.result.shape[:-2], case.result.ndim - 1
+    lead_a, lead_b = (_stretched(tensor.shape[:-2], batch) for tensor in (a, b))
+    return _lettered((*range(k - 1), None, k), [(*lead_a, None, None), (*lead_b, None, k)])
+
+
+def _linalg(case: Case) -> Iterable[Row]:
+    """Every matrix of a stack by itself."""
+    x = case.tensor(0)
+    stack = tuple(range(x.ndim - 2))
+    return _lettered((*stack, *[None] * (case.result.ndim - len(stack))), [(*stack, None, None)])
+
+
 def _conv(case: Case) -> Iterable[Row]:
     """ngo… = ngc…, goc…; a cut through c leaves a partial sum, and windows need their dimensions whole."""
     space: Letters = (None,) * (case.result.ndim - 3)
@@ -301,6 +316,8 @@ RULES: Final[dict[str, Rule]] = {
     "take": _take,
     "segment_sum": _segment_sum,
     "matmul": _matmul,
+    "solve": _solve,
+    "linalg": _linalg,
     "conv": _conv,
     "windows": _windows,
     "overlap_add": _windows,
@@ -328,6 +345,7 @@ PASSING: Final[dict[str, Passing]] = {
     "left_shift": (("sum",), ("PR",)),
     "cumprod": (("prod",), ("P",)),
     "matmul": (("sum",), ("PR", "RP")),
+    "solve": (("sum",), ("RP",)),
     "conv": (("sum",), ("PR", "RP")),
     "windows": (PARTIAL_OPS, ("P",)),
     "scatter_add": (("sum",), ("PRP",)),

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from . import autograd as autograd
     from . import config as config
     from . import func as func
+    from . import linalg as linalg
     from . import nn as nn
     from . import optim as optim
     from . import signal as signal
@@ -184,6 +185,13 @@ _HOMES: Final[dict[str, tuple[str, ...]]] = {
     ".client.margins": (
         "cosine_similarity", "pairwise_distance",
     ),
+    ".client.products": (
+        "addbmm", "addmm", "addmv", "addr", "baddbmm", "chain_matmul", "cross", "einsum", "ger", "inner", "kron", "mv", "outer",
+        "tensordot", "vdot",
+    ),
+    ".client.linalg": (
+        "det", "logdet", "matrix_power", "slogdet",
+    ),
     ".client.functional": (
         "allclose", "alpha_dropout", "bilinear", "bmm", "dot", "dropout", "equal", "matmul", "mm",
     ),
@@ -202,12 +210,14 @@ _RENAMED: Final = {
     "int": (".dtypes", "int32"),
     "long": (".dtypes", "int64"),
     "dtype": (".dtypes", "DType"),
+    "inverse": (".client.linalg", "inv"),
+    "pinverse": (".client.pseudoinverse", "pinv"),
     "result_type": (".client.arithmetic", "result_type_of"),
     "promote_types": (".dtypes", "promote"),
 }
 """Names that are others' where they live: PyTorch's, some of which hide Python's own."""
 
-_SUBMODULES: Final = ("autograd", "config", "func", "nn", "optim", "signal", "utils")
+_SUBMODULES: Final = ("autograd", "config", "func", "linalg", "nn", "optim", "signal", "utils")
 _WHERE: Final = {name: (module, name) for module, names in _HOMES.items() for name in names} | _RENAMED
 
 __all__ = [*_SUBMODULES, *_WHERE]  # noqa: PLE0604  # every name is a string: they are keys of the table above

@@ -283,6 +283,40 @@ def _matmul(name: str, op: Op, operands: Sequence[Operand], attributes: Attribut
     return (spec(_one_dtype(name, operands), (*batch, a.shape[-2], b.shape[-1])),)
 
 
+def _solve(name: str, op: Op, operands: Sequence[Operand], attributes: Attributes) -> tuple[Spec, ...]:
+    a, b = _tensors(operands)
+    if a.ndim < 2 or b.ndim < 2 or a.shape[-1] != a.shape[-2] or a.shape[-1] != b.shape[-2]:
+        raise ShapeError(f"solve: {a.shape} and {b.shape}: not square matrices and right sides of as many rows")
+    batch = broadcast(name, [a.shape[:-2], b.shape[:-2]]) if a.ndim > 2 or b.ndim > 2 else ()
+    return (spec(_one_dtype(name, operands), (*batch, *b.shape[-2:])),)
+
+
+def _linalg(name: str, op: Op, operands: Sequence[Operand], attributes: Attributes) -> tuple[Spec, ...]:
+    (x,) = _tensors(operands)
+    if x.ndim < 2 or (name not in ("qr", "svd") and x.shape[-1] != x.shape[-2]):
+        square = "" if name in ("qr", "svd") else "square "
+        raise ShapeError(f"{name} takes {square}matrices in the last two dimensions, not shape {x.shape}")
+    if name in ("cholesky", "inverse"):
+        return (x,)
+    if name == "det":
+        return (spec(x.dtype, x.shape[:-2]),)
+    parts = linalg_parts(name, x.shape, attributes)
+    return (spec(_result(op, x.dtype), (*x.shape[:-2], sum(math.prod(part) for part in parts))),)
+
+
+def linalg_parts(name: str, shape: tuple[int, ...], attributes: Attributes) -> tuple[tuple[int, ...], ...]:
+    """The shapes, for one matrix of the stack, of the results that lie flattened one after the other."""
+    m, n = shape[-2:]
+    if name == "slogdet":
+        return (), ()
+    if name in ("eigh", "eig"):
+        return (n,), (n, n)
+    k = min(m, n)
+    if name == "qr":
+        return ((m, m), (m, n)) if attributes["full"] else ((m, k), (k, n))
+    return ((m, m), (k,), (n, n)) if attributes["full"] else ((m, k), (k,), (k, n))
+
+
 def _positive(name: str, attributes: Attributes, count: int, *keys: str) -> None:
     for key in keys:
         if len(attributes[key]) != count or any(value < 1 for value in attributes[key]):
@@ -399,6 +433,8 @@ _FAMILIES: Final[dict[str, Callable[[str, Op, Sequence[Operand], Attributes], tu
     "take": _take,
     "segment_sum": _segment_sum,
     "matmul": _matmul,
+    "solve": _solve,
+    "linalg": _linalg,
     "conv": _conv,
     "windows": _windows,
     "overlap_add": _overlap_add,

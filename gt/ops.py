@@ -217,6 +217,17 @@ OPS: Final[dict[str, Op]] = {
     ),
     # linear algebra
     "matmul": Op("matmul", 2, "number", doc="[..., m, k] by [..., k, n], leading dimensions broadcast"),
+    "solve": Op("solve", 2, "inexact", doc="x with a x = b, [..., m, m] and [..., m, k], leading dimensions broadcast"),
+    "cholesky": Op(
+        "linalg", 1, "inexact", doc="the lower triangle L with L Lᴴ = x, of which the lower triangle is read"
+    ),
+    "inverse": Op("linalg", 1, "inexact", doc="the inverse of square matrices"),
+    "det": Op("linalg", 1, "inexact", doc="the determinant of square matrices"),
+    "slogdet": Op("linalg", 1, "inexact", doc="sign and logarithm of the absolute value of the determinant: [..., 2]"),
+    "qr": Op("linalg", 1, "inexact", attributes={"full": "bool"}, doc="Q and R, flattened one after the other"),
+    "svd": Op("linalg", 1, "inexact", attributes={"full": "bool"}, doc="U, S and Vᴴ, flattened one after the other"),
+    "eigh": Op("linalg", 1, "inexact", doc="eigenvalues, ascending, and eigenvectors of Hermitian matrices, flattened"),
+    "eig": Op("linalg", 1, "inexact", "complex", doc="eigenvalues and eigenvectors of square matrices, flattened"),
     # sliding windows
     "conv": Op(
         "conv",

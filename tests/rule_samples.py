@@ -255,6 +255,30 @@ def matmuls(op: str) -> Iterator[Sample]:
         yield Sample(op, (floats(*a), floats(*b)), edge=True)
 
 
+def solves(op: str) -> Iterator[Sample]:
+    for a, b, edge in (
+        ((4, 4), (4, 5), False), ((3, 4, 4), (3, 4, 2), False), ((4, 4), (5, 4, 3), False), ((5, 1, 3, 3), (4, 3, 2), False),
+        ((0, 3, 3), (3, 2), True), ((1, 1), (1, 4), True),
+    ):  # fmt: skip
+        yield Sample(op, (floats(*a) + 4 * np.eye(a[-1]), floats(*b)), {}, edge)
+    yield Sample(op, (complexes(3, 2, 2), complexes(2, 3)))
+
+
+def matrices(op: str) -> Iterator[Sample]:
+    """Hermitian and positive definite, as some need them."""
+    choices = [{"full": False}, {"full": True}] if op in ("qr", "svd") else [{}]
+    for attributes in choices:
+        for make, shape, edge in (
+            (floats, (5, 3, 3), False), (floats, (4, 5, 2, 2), False), (complexes, (4, 2, 2), False),
+            (floats, (2, 2), True), (floats, (0, 2, 2), True),
+        ):  # fmt: skip
+            x = make(*shape)
+            x = x @ x.swapaxes(-1, -2).conj() + np.eye(shape[-1])
+            yield Sample(op, (x,), attributes, edge)
+        if attributes:
+            yield Sample(op, (floats(5, 4, 3),), attributes)
+
+
 def convs(op: str) -> Iterator[Sample]:
     def of(x: tuple[int, ...], w: tuple[int, ...], edge: bool = False, **given: Any) -> Sample:
         count = len(x) - 3
@@ -322,7 +346,7 @@ FAMILIES = {
     "creation": creations, "random": creations, "unary": unaries, "cast": casts, "binary": binaries, "where": wheres,
     "reduction": reductions, "arg": args, "reshape": reshapes, "permute": permutes, "expand": expands, "cat": cats,
     "slice": slices, "update_slice": slices, "gather": gathers, "scatter_add": gathers, "take": takes,
-    "scatter": gathers, "segment_sum": segment_sums, "matmul": matmuls,
+    "scatter": gathers, "segment_sum": segment_sums, "matmul": matmuls, "solve": solves, "linalg": matrices,
     "conv": convs, "windows": sliding, "overlap_add": overlaps,
     "along": alongs, "search": searches, "compress": compressions, "tag": tags, "follow": follows,
 }  # fmt: skip

@@ -28,7 +28,14 @@ OWNERS = {
 }
 # The public face and the command line may reach into rooms; these two when they are asked to, never on import.
 LAZY = ("gt/__init__.py", "gt/cli.py")
-ALIASES = ("gt/nn/__init__.py", "gt/nn/functional.py", "gt/nn/init.py", "gt/nn/utils.py", "gt/optim/__init__.py")
+ALIASES = (
+    "gt/linalg.py",
+    "gt/nn/__init__.py",
+    "gt/nn/functional.py",
+    "gt/nn/init.py",
+    "gt/nn/utils.py",
+    "gt/optim/__init__.py",
+)
 DERIVATIVES = ("gt/autograd/__init__.py", "gt/autograd/function.py", "gt/autograd/functional.py", "gt/func.py")
 RECOMPUTATION = ("gt/utils/__init__.py", "gt/utils/checkpoint.py")
 STARTERS = ("gt/session.py", "gt/inproc.py", "gt/launch.py")

@@ -35,6 +35,7 @@ from .elementwise import (
     wide,
 )  # fmt: skip
 from .indexing import gather, scatter, scatter_add, segment_sum, slice_, take, update_slice
+from .linalg import linalg, solve
 from .philox import normal, uniform
 from .reductions import arg, reduction, softmax
 from .scans import cumulate, cumulated
@@ -204,6 +205,8 @@ KERNELS: Final[dict[str, KernelFactory]] = {
     "searchsorted": searchsorted,
     # linear algebra
     "matmul": _matmul,
+    "solve": solve,
+    **dict.fromkeys(("cholesky", "inverse", "det", "slogdet", "qr", "svd", "eigh", "eig"), linalg),
     # sliding windows
     "conv": conv,
     "windows": windows,

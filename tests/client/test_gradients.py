@@ -50,6 +50,7 @@ def reduction(op: str) -> list[Sample]:
 
 
 CONDITION = A > 0
+SQUARE = np.array([[1.5, -0.4], [0.7, 2.1]])
 WINDOWS: list[tuple[Any, ...]] = [((1,), (2,), (1,)), ((0, 1), (1, 2), (1, 2)), ((1,), (3,), (-1,)), ((1,), (0,), (1,))]
 STARTS: list[tuple[int, ...]] = [(1,), (1, 0), (2,), (0,)]
 
@@ -103,6 +104,13 @@ SAMPLES: dict[str, list[Sample]] = {
         ([A, np.stack([A.T, B.T])], emit("matmul")),
         ([np.stack([A, B])[:, None], np.stack([A.T, B.T, A.T])[None]], emit("matmul")),
     ],
+    "solve": [([SQUARE, A[:, :2].T.copy()], emit("solve")), ([SQUARE, np.stack([A, B]).swapaxes(1, 2)[:, :2]], emit("solve"))],
+    **{op: [([SQUARE], emit(op))] for op in ("inverse", "det", "slogdet")},
+    "cholesky": [([SQUARE], lambda x: emission.apply("cholesky", (x @ x.mT,)))],
+    "eigh": [([SQUARE], lambda x: gt.linalg.eigvalsh(x + x.mT))],
+    "eig": [([SQUARE], lambda x: gt.linalg.eigvals(x).abs().sum())],
+    "qr": [([A.T.copy()], emit("qr", False)), ([A], emit("qr", False))],
+    "svd": [([A], lambda x: gt.linalg.svd(x, False).Vh[0]), ([A.T.copy()], gt.linalg.svdvals)],
     "conv": [
         ([CUBE, TAPS], emit("conv", (1,), (1, 0), (1,), (1,))),
         ([CUBE, TAPS], emit("conv", (2,), (0, 1), (1,), (2,))),

@@ -1,0 +1,10 @@
+"""Linear algebra, as in PyTorch: the client's, under the name by which programs import it."""
+
+from __future__ import annotations
+
+from gt.client import linalg, norms, pseudoinverse
+from gt.client.linalg import *  # noqa: F403  # all of its public names
+from gt.client.norms import *  # noqa: F403
+from gt.client.pseudoinverse import *  # noqa: F403
+
+__all__ = [*linalg.__all__, *norms.__all__, *pseudoinverse.__all__]  # noqa: PLE0604  # lists of strings
