@@ -17,12 +17,14 @@ from gt.infer import infer
 from gt.instruction import Tag
 from gt.ops import OPS
 
-from . import autograd, session
+from . import autocast, autograd, session
 from . import tensor as core
 from .gradients import GRADIENTS
 from .segment import Signature
 
 if TYPE_CHECKING:
+    from gt.dtypes import DType
+
     from .tensor import Tensor
 
 MAX_SIGNATURES: Final = 1 << 14
@@ -34,10 +36,16 @@ _KINDS: Final[dict[type, str]] = {bool: "b", int: "i", float: "f", complex: "c"}
 class Context:
     """The tags that surround an instruction, and whether gradients are recorded. Immutable; `site` None: the user's line."""
 
-    __slots__ = ("backward", "grad", "phase", "signal", "site")
+    __slots__ = ("backward", "grad", "lower", "phase", "signal", "site")
 
     def __init__(
-        self, signal: tuple[str, ...], phase: str, site: str | None, grad: bool, backward: tuple[str, ...] | None = None
+        self,
+        signal: tuple[str, ...],
+        phase: str,
+        site: str | None,
+        grad: bool,
+        backward: tuple[str, ...] | None = None,
+        lower: DType | None = None,
     ) -> None:
         self.signal = signal
         self.phase = phase
@@ -45,6 +53,8 @@ class Context:
         self.grad = grad
         self.backward = backward
         """The signal path of the gradients, when it is not that of the forward instruction."""
+        self.lower = lower
+        """The dtype of products inside of `autocast`."""
 
 
 _CONTEXT: Final[ContextVar[Context]] = ContextVar("gt_context", default=Context((), "forward", None, True))  # noqa: B039 — nobody changes it
@@ -65,10 +75,15 @@ def current() -> Context:
 
 
 def interned(
-    signal: tuple[str, ...], phase: str, site: str | None, grad: bool, backward: tuple[str, ...] | None = None
+    signal: tuple[str, ...],
+    phase: str,
+    site: str | None,
+    grad: bool,
+    backward: tuple[str, ...] | None = None,
+    lower: DType | None = None,
 ) -> Context:
     """The one context with these tags, so that equal contexts find equal signatures."""
-    key = (signal, phase, site, grad, backward)
+    key = (signal, phase, site, grad, backward, lower)
     found = _contexts.get(key)
     if found is None:
         if len(_contexts) >= MAX_SIGNATURES:
@@ -96,9 +111,9 @@ def enter(context: Context) -> Context:
 
 @contextmanager
 def with_changes(**changes: Any) -> Iterator[None]:
-    """Emit in the current context with some of `signal`, `phase`, `site`, `grad`, `backward` changed."""
+    """Emit in the current context with some of its fields changed."""
     now = _CONTEXT.get()
-    fields = {"signal": now.signal, "phase": now.phase, "site": now.site, "grad": now.grad, "backward": now.backward}
+    fields = {name: getattr(now, name) for name in Context.__slots__}
     with using(interned(**(fields | changes))):
         yield
 
@@ -133,6 +148,8 @@ def apply(op: str, operands: tuple[Any, ...], *attributes: Any) -> Tensor:
     `attributes` come in the order in which `gt/ops.py` declares them. Raises `ShapeError` or `DTypeError` at once.
     """
     context = _CONTEXT.get()
+    if context.lower is not None:
+        operands = autocast.met(op, operands, context.lower)
     values: list[Any] = []
     key: list[Any] = [op, context, attributes]
     recording = False
@@ -167,6 +184,8 @@ def apply_one(op: str, x: Any, *attributes: Any) -> Tensor:
         x._refresh()
     value = x._value
     context = _CONTEXT.get()
+    if context.lower is not None:
+        return apply(op, (x,), *attributes)
     frame = sys._getframe(2)
     signature = _direct.get((op, context, attributes, value.spec, id(frame.f_code), frame.f_lasti))
     if signature is None:
@@ -186,6 +205,8 @@ def apply_two(op: str, a: Any, b: Any) -> Tensor:
         b._refresh()
     first, second = a._value, b._value
     context = _CONTEXT.get()
+    if context.lower is not None:
+        return apply(op, (a, b))
     frame = sys._getframe(2)
     signature = _direct.get((op, context, (), first.spec, second.spec, id(frame.f_code), frame.f_lasti))
     if signature is None:
@@ -203,6 +224,8 @@ def apply_float(op: str, x: Any, number: float) -> Tensor:
         x._refresh()
     value = x._value
     context = _CONTEXT.get()
+    if context.lower is not None:
+        return apply(op, (x, number))
     frame = sys._getframe(2)
     signature = _direct.get((op, context, (), value.spec, "f", id(frame.f_code), frame.f_lasti))
     if signature is None:

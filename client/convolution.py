@@ -73,7 +73,8 @@ def _finished(out: Tensor, count: int, bias: Tensor | None, batched: bool) -> Te
     n, g, o, *space = out.shape
     out = emission.apply("reshape", (out,), (n, g * o, *space))
     if bias is not None:
-        out = arithmetic.add(out, emission.apply("reshape", (bias,), (g * o, *[1] * count)))
+        moved = emission.apply("reshape", (bias,), (g * o, *[1] * count))
+        out = arithmetic.add(out, arithmetic.cast(moved, out.dtype))
     return out if batched else shaping.squeeze(out, 0)
 
 

@@ -138,7 +138,7 @@ def linear(input: Any, weight: Tensor, bias: Tensor | None = None) -> Tensor:
             )
         weight = emission.apply_one("permute", weight, (1, 0))
     out = matmul(input, weight)
-    return out if bias is None else arithmetic.add(out, bias)
+    return out if bias is None else arithmetic.add(out, arithmetic.cast(bias, out.dtype))
 
 
 def bilinear(input1: Any, input2: Any, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -151,7 +151,7 @@ def bilinear(input1: Any, input2: Any, weight: Tensor, bias: Tensor | None = Non
     halfway = shaping.reshape(matmul(a, turned), (*a.shape[:-1], out, second))
     total = matmul(halfway, shaping.unsqueeze(b, -1))
     result = shaping.squeeze(total, -1)
-    return result if bias is None else arithmetic.add(result, bias)
+    return result if bias is None else arithmetic.add(result, arithmetic.cast(bias, result.dtype))
 
 
 # dropout

@@ -15,6 +15,7 @@ from . import apply as emission
 from . import arithmetic, creation, reductions, shaping
 from .activations import logsigmoid
 from .arithmetic import abs, add, cast, div, exp, log, maximum, mul, neg, square, sub, tensor_of, where
+from .autocast import widened
 
 if TYPE_CHECKING:
     from .tensor import Tensor
@@ -60,6 +61,7 @@ def _weighted(name: str, loss: Tensor, weight: Any, reduction: str) -> Tensor:
     return reduced(name, loss, reduction)
 
 
+@widened
 def mse_loss(
     input: Any,
     target: Any,
@@ -73,6 +75,7 @@ def mse_loss(
     return _weighted("mse_loss", square(sub(input, target)), weight, reduction)
 
 
+@widened
 def l1_loss(
     input: Any,
     target: Any,
@@ -86,6 +89,7 @@ def l1_loss(
     return _weighted("l1_loss", abs(sub(input, target)), weight, reduction)
 
 
+@widened
 def smooth_l1_loss(
     input: Any,
     target: Any,
@@ -105,6 +109,7 @@ def smooth_l1_loss(
     return reduced("smooth_l1_loss", where(far < beta, near, sub(far, 0.5 * beta)), reduction)
 
 
+@widened
 def huber_loss(input: Any, target: Any, reduction: str = "mean", delta: float = 1.0, weight: Any = None) -> Tensor:
     """Half the squared difference up to `delta`, from there on a line (Huber, 1964)."""
     if delta <= 0:
@@ -128,6 +133,7 @@ def _log_above(x: Tensor) -> Tensor:
     return where(nothing, -100.0, maximum(log(where(nothing, 1.0, x)), -100.0))
 
 
+@widened
 def binary_cross_entropy(
     input: Any,
     target: Any,
@@ -144,6 +150,7 @@ def binary_cross_entropy(
     return reduced("binary_cross_entropy", loss if weight is None else mul(loss, weight), reduction)
 
 
+@widened
 def binary_cross_entropy_with_logits(
     input: Any,
     target: Any,
@@ -165,6 +172,7 @@ def binary_cross_entropy_with_logits(
     return reduced("binary_cross_entropy_with_logits", loss if weight is None else mul(loss, weight), reduction)
 
 
+@widened
 def kl_div(
     input: Any,
     target: Any,
@@ -186,6 +194,7 @@ def kl_div(
     return div(reductions.sum(loss), float(x.shape[0] if x.ndim else 1))
 
 
+@widened
 def poisson_nll_loss(
     input: Any,
     target: Any,
@@ -208,6 +217,7 @@ def poisson_nll_loss(
     return reduced("poisson_nll_loss", loss, reduction)
 
 
+@widened
 def gaussian_nll_loss(
     input: Any, target: Any, var: Any, full: bool = False, eps: float = 1e-6, reduction: str = "mean"
 ) -> Tensor:
@@ -286,6 +296,7 @@ def _pick(
     return reduced(name, loss, reduction)
 
 
+@widened
 def nll_loss(
     input: Any,
     target: Any,
@@ -307,6 +318,7 @@ def nll_loss(
     return _pick("nll_loss", x, classes, weight, ignore_index, reduction, 0.0)
 
 
+@widened
 def cross_entropy(
     input: Any,
     target: Any,

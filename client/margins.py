@@ -14,6 +14,7 @@ from . import apply as emission
 from . import arithmetic, creation, gathering, matrices, reductions, shaping
 from .activations import logsigmoid
 from .arithmetic import abs, add, cast, div, maximum, mul, neg, sqrt, square, sub, tensor_of, where
+from .autocast import widened
 from .losses import reduced, reduction_of
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ def norm_of(x: Tensor, p: float, axis: Any, keepdim: bool = False) -> Tensor:
     return where(nothing, 0.0, sqrt(some) if p == 2 else arithmetic.pow(some, 1 / float(p)))
 
 
+@widened
 def cosine_similarity(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> Tensor:
     """x1 · x2 over the product of their lengths, each at least `eps`, along an axis."""
     a, b = tensor_of("cosine_similarity", x1), tensor_of("cosine_similarity", x2)
@@ -56,17 +58,20 @@ def cosine_similarity(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> Tens
     return reductions.sum(mul(a, b), dim)
 
 
+@widened
 def normalize(input: Any, p: float = 2.0, dim: Any = 1, eps: float = 1e-12) -> Tensor:
     """`input` over its p-norm along an axis, which counts as at least `eps`."""
     x = tensor_of("normalize", input)
     return div(x, maximum(norm_of(x, p, dim, True), float(eps)))
 
 
+@widened
 def pairwise_distance(x1: Any, x2: Any, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> Tensor:
     """The p-norm of `x1 − x2 + eps` along the last axis."""
     return norm_of(add(sub(x1, x2), float(eps)), p, -1, keepdim)
 
 
+@widened
 def cosine_embedding_loss(
     input1: Any,
     input2: Any,
@@ -88,6 +93,7 @@ def cosine_embedding_loss(
     return reduced("cosine_embedding_loss", add(near, apart), reduction)
 
 
+@widened
 def margin_ranking_loss(
     input1: Any,
     input2: Any,
@@ -103,6 +109,7 @@ def margin_ranking_loss(
     return reduced("margin_ranking_loss", loss, reduction)
 
 
+@widened
 def hinge_embedding_loss(
     input: Any,
     target: Any,
@@ -119,6 +126,7 @@ def hinge_embedding_loss(
     return reduced("hinge_embedding_loss", add(apart, near), reduction)
 
 
+@widened
 def soft_margin_loss(
     input: Any, target: Any, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean"
 ) -> Tensor:
@@ -127,6 +135,7 @@ def soft_margin_loss(
     return reduced("soft_margin_loss", neg(logsigmoid(mul(input, target))), reduction)
 
 
+@widened
 def multilabel_soft_margin_loss(
     input: Any,
     target: Any,
@@ -142,6 +151,7 @@ def multilabel_soft_margin_loss(
     return reduced("multilabel_soft_margin_loss", loss, reduction)
 
 
+@widened
 def multi_margin_loss(
     input: Any,
     target: Any,
@@ -166,6 +176,7 @@ def multi_margin_loss(
     return reduced("multi_margin_loss", reductions.mean(others, -1), reduction)
 
 
+@widened
 def multilabel_margin_loss(
     input: Any, target: Any, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean"
 ) -> Tensor:
@@ -190,6 +201,7 @@ def multilabel_margin_loss(
     return reduced("multilabel_margin_loss", shaping.reshape(loss, x.shape[:-1]), reduction)
 
 
+@widened
 def triplet_margin_loss(
     anchor: Any,
     positive: Any,
@@ -218,6 +230,7 @@ def triplet_margin_loss(
     )
 
 
+@widened
 def triplet_margin_with_distance_loss(
     anchor: Any,
     positive: Any,

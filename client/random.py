@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from .tensor import Tensor
 
 __all__ = [
-    "bernoulli", "initial_seed", "manual_seed", "multinomial", "normal", "rand", "rand_like", "randint", "randint_like",
-    "randn", "randn_like", "randperm", "uniform",
+    "Generator", "bernoulli", "initial_seed", "manual_seed", "multinomial", "normal", "rand", "rand_like", "randint",
+    "randint_like", "randn", "randn_like", "randperm", "uniform",
 ]  # fmt: skip
 
 
@@ -243,3 +243,30 @@ def multinomial(input: Tensor, num_samples: int, replacement: bool = False, *, g
     wanted = arithmetic.mul(draw("uniform", (*x.shape[:-1], num_samples), float64), reductions.sum(weights, -1, True))
     found = emission.apply("searchsorted", (ends, wanted), True)
     return arithmetic.minimum(found, columns - 1)
+
+
+class Generator:
+    """A source of random numbers of its own, for what is drawn at the client: orders of examples, parts of data sets."""
+
+    def __init__(self, device: Any = None) -> None:
+        self._source = _Source(0)
+
+    def manual_seed(self, seed: int) -> Generator:
+        """Start again from `seed`; returns itself."""
+        self._source = _Source(int(seed) % (1 << 63))
+        return self
+
+    def initial_seed(self) -> int:
+        """The seed last set; 0 at first."""
+        return self._source.seed
+
+    def next(self) -> tuple[int, int]:
+        """Seed and number of the next draw."""
+        return self._source.seed, next(self._source.counter)
+
+
+def numbers(generator: Generator | None = None) -> np.random.Generator:
+    """NumPy's generator for the next draw at the client: of `generator`, or of the one that `manual_seed` sets."""
+    if generator is not None and not isinstance(generator, Generator):
+        raise TypeError(f"a generator is a gt.Generator, not {type(generator).__name__}")
+    return np.random.Generator(np.random.Philox(key=list(_next() if generator is None else generator.next())))

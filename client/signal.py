@@ -40,13 +40,13 @@ def _push(parts: tuple[str, ...], backward: tuple[str, ...] | None) -> emission.
         path: tuple[str, ...] | None = outer + parts[:-1] + backward
     else:
         path = None if now.backward is None else now.backward + parts
-    return emission.enter(emission.interned(now.signal + parts, now.phase, now.site, now.grad, path))
+    return emission.enter(emission.interned(now.signal + parts, now.phase, now.site, now.grad, path, now.lower))
 
 
 def _restore(before: emission.Context) -> None:
     """Back to the signal of `before`; a grad mode or phase changed in between stays."""
     now = emission.current()
-    emission.enter(emission.interned(before.signal, now.phase, now.site, now.grad, before.backward))
+    emission.enter(emission.interned(before.signal, now.phase, now.site, now.grad, before.backward, now.lower))
 
 
 class context(ContextDecorator):  # noqa: N801  # read as gt.signal.context(...)
@@ -87,7 +87,7 @@ def exit(name: str) -> None:
     signal = now.signal[: -len(parts)]
     if backward == signal:
         backward = None
-    emission.enter(emission.interned(signal, now.phase, now.site, now.grad, backward))
+    emission.enter(emission.interned(signal, now.phase, now.site, now.grad, backward, now.lower))
 
 
 def current() -> tuple[str, ...]:

@@ -11,14 +11,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 # fmt: off
 if TYPE_CHECKING:
+    from . import amp as amp
     from . import autograd as autograd
     from . import config as config
+    from . import data as data
     from . import func as func
     from . import linalg as linalg
     from . import nn as nn
     from . import optim as optim
     from . import signal as signal
     from . import utils as utils
+    from .client.autocast import *  # noqa: F403
     from .client.checkpoint import checkpointed as checkpointed
     from .client.creation import *  # noqa: F403
     from .client.files import load as load
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
     from .client.interchange import from_torch as from_torch
     from .client.modes import *  # noqa: F403
     from .client.random import *  # noqa: F403
+    from .client.scaling import *  # noqa: F403
     from .client.tensor import Tensor as Tensor
     from .config import Config as Config
     from .config import SignalConfig as SignalConfig
@@ -115,11 +119,17 @@ _HOMES: Final[dict[str, tuple[str, ...]]] = {
         "from_dlpack", "from_torch",
     ),
     ".client.random": (
-        "bernoulli", "initial_seed", "manual_seed", "multinomial", "normal", "rand", "rand_like", "randint",
+        "Generator", "bernoulli", "initial_seed", "manual_seed", "multinomial", "normal", "rand", "rand_like", "randint",
         "randint_like", "randn", "randn_like", "randperm", "uniform",
     ),
     ".client.modes": (
         "no_grad", "enable_grad", "inference_mode", "is_grad_enabled", "is_inference_mode_enabled", "set_grad_enabled",
+    ),
+    ".client.autocast": (
+        "autocast", "get_autocast_dtype", "is_autocast_enabled",
+    ),
+    ".client.scaling": (
+        "GradScaler",
     ),
     ".client.arithmetic": (
         "abs", "absolute", "add", "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "cast", "ceil", "clamp",
@@ -217,7 +227,7 @@ _RENAMED: Final = {
 }
 """Names that are others' where they live: PyTorch's, some of which hide Python's own."""
 
-_SUBMODULES: Final = ("autograd", "config", "func", "linalg", "nn", "optim", "signal", "utils")
+_SUBMODULES: Final = ("amp", "autograd", "config", "data", "func", "linalg", "nn", "optim", "signal", "utils")
 _WHERE: Final = {name: (module, name) for module, names in _HOMES.items() for name in names} | _RENAMED
 
 __all__ = [*_SUBMODULES, *_WHERE]  # noqa: PLE0604  # every name is a string: they are keys of the table above

@@ -35,9 +35,11 @@ ALIASES = (
     "gt/nn/init.py",
     "gt/nn/utils.py",
     "gt/optim/__init__.py",
+    "gt/amp.py",
+    "gt/data.py",
 )
 DERIVATIVES = ("gt/autograd/__init__.py", "gt/autograd/function.py", "gt/autograd/functional.py", "gt/func.py")
-RECOMPUTATION = ("gt/utils/__init__.py", "gt/utils/checkpoint.py")
+RECOMPUTATION = ("gt/utils/__init__.py", "gt/utils/checkpoint.py", "gt/utils/data.py")
 STARTERS = ("gt/session.py", "gt/inproc.py", "gt/launch.py")
 EXPLAINERS = ("gt/explaining.py", "gt/explanation.py", "gt/rendering.py", "gt/search.py", "gt/shadow.py")
 FACE = (

@@ -100,6 +100,7 @@ from .normalization import (
     SyncBatchNorm,
 )
 from .parameter import Buffer, Parameter
+from .parameters import ParameterDict, ParameterList
 from .recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNBase, RNNCell
 from .shapes import (
     ChannelShuffle,
@@ -133,7 +134,7 @@ from .transformer import (
 )
 
 __all__ = [
-    "Module", "Parameter", "Buffer", "Sequential", "ModuleList", "ModuleDict",
+    "Module", "Parameter", "Buffer", "Sequential", "ModuleList", "ModuleDict", "ParameterList", "ParameterDict",
     "Identity", "Linear", "Bilinear", "Embedding",
     "LayerNorm", "RMSNorm", "GroupNorm", "LocalResponseNorm", "BatchNorm1d", "BatchNorm2d", "BatchNorm3d",
     "SyncBatchNorm", "InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d",

@@ -35,7 +35,7 @@ def get_total_norm(
     power = float(norm_type)
     if not listed:
         return creation.zeros(())
-    with emission.with_changes(phase="update", grad=False):
+    with emission.with_changes(phase="update", grad=False, lower=None):
         norms = [_norm(tensor, power) for tensor in listed]
         total = norms[0] if len(norms) == 1 else _norm(arranging.stack(norms), power)
     if error_if_nonfinite and not math.isfinite(float(total)):
@@ -61,7 +61,7 @@ def clip_grads_with_norm_(
     parameters: Tensor | Iterable[Tensor], max_norm: float, total_norm: Tensor, foreach: bool | None = None
 ) -> None:
     """Scale the gradients, in place, by `max_norm / total_norm` where that is below 1."""
-    with emission.with_changes(phase="update", grad=False):
+    with emission.with_changes(phase="update", grad=False, lower=None):
         scale = arithmetic.minimum(arithmetic.div(float(max_norm), arithmetic.add(total_norm, 1e-6)), 1.0)
         for gradient in _gradients(parameters):
             gradient.copy_(arithmetic.mul(gradient, arithmetic.cast(scale, gradient.dtype)))
@@ -84,7 +84,7 @@ def clip_grad_norm_(
 def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float, foreach: bool | None = None) -> None:
     """Keep every element of the gradients, in place, from −`clip_value` to `clip_value`."""
     bound = float(clip_value)
-    with emission.with_changes(phase="update", grad=False):
+    with emission.with_changes(phase="update", grad=False, lower=None):
         for gradient in _gradients(parameters):
             gradient.copy_(functional.clamp(gradient, -bound, bound))
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import operator
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from .module import Module
+
+Self = TypeVar("Self", bound="ModuleList")
 
 
 class ModuleList(Module):
@@ -54,12 +56,12 @@ class ModuleList(Module):
         name = self._name(index)
         self._fill(module for key, module in self._modules.items() if key != name and module is not None)
 
-    def append(self, module: Module) -> ModuleList:
+    def append(self: Self, module: Module) -> Self:
         """Add a module at the end."""
         self.add_module(str(len(self)), module)
         return self
 
-    def extend(self, modules: Iterable[Module]) -> ModuleList:
+    def extend(self: Self, modules: Iterable[Module]) -> Self:
         """Add modules at the end."""
         for module in modules:
             self.append(module)
@@ -70,6 +72,36 @@ class ModuleList(Module):
         items = self._items()
         items.insert(index, module)
         self._fill(items)
+
+    def pop(self, key: int) -> Any:
+        """Take a module away."""
+        module = self[key]
+        del self[key]
+        return module
+
+    def __iadd__(self: Self, modules: Iterable[Module]) -> Self:
+        self.extend(modules)
+        return self
+
+    def __add__(self: Self, other: Iterable[Module]) -> Self:
+        joined: Any = type(self)()
+        return joined.extend([*self, *other])  # type: ignore[no-any-return]
+
+    def __repr__(self) -> str:
+        """Modules that print the same, one after the other, are one line with a count, as in PyTorch."""
+        if not len(self):
+            return f"{type(self).__name__}()"
+        lines: list[tuple[int, int, str]] = []
+        for place, shown in enumerate(map(repr, self)):
+            if lines and lines[-1][2] == shown:
+                lines[-1] = (lines[-1][0], place, shown)
+            else:
+                lines.append((place, place, shown))
+        parts = [
+            f"({first}): {shown}" if first == last else f"({first}-{last}): {last - first + 1} x {shown}"
+            for first, last, shown in lines
+        ]
+        return "\n  ".join([f"{type(self).__name__}(", *(part.replace("\n", "\n  ") for part in parts)]) + "\n)"
 
 
 class Sequential(ModuleList):
@@ -87,6 +119,8 @@ class Sequential(ModuleList):
     def _of(cls, modules: Mapping[str, Any]) -> Sequential:
         return cls(modules)
 
+    __repr__ = Module.__repr__
+
     def forward(self, input: Any) -> Any:
         for module in self._modules.values():
             input = module(input)  # type: ignore[misc]  # None is never among them
@@ -100,10 +134,20 @@ class ModuleDict(Module):
         super().__init__()
         self.update(modules or {})
 
-    def update(self, modules: Mapping[str, Module]) -> None:
-        """Add or replace modules."""
-        for name, module in modules.items():
+    def update(self, modules: Any) -> None:
+        """Add or replace modules, from a mapping or from pairs."""
+        for name, module in modules.items() if isinstance(modules, (Mapping, ModuleDict)) else modules:
             self[name] = module
+
+    def pop(self, name: str) -> Module:
+        """Take a module away."""
+        module = self[name]
+        del self[name]
+        return module
+
+    def clear(self) -> None:
+        """Take all away."""
+        self._modules.clear()
 
     def __getitem__(self, name: str) -> Module:
         module = self._modules[name]

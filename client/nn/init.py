@@ -5,19 +5,23 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from gt.client import modes
+import numpy as np
+
+from gt.client import arithmetic, creation, elementwise, modes, random
 from gt.client.tensor import Tensor
 from gt.errors import ShapeError
 
 from .parameter import Parameter, marked
 
 __all__ = [
-    "calculate_gain", "constant_", "kaiming_normal_", "kaiming_uniform_", "normal_", "ones_", "uniform_",
-    "xavier_normal_", "xavier_uniform_", "zeros_",
+    "calculate_gain", "constant_", "dirac_", "eye_", "kaiming_normal_", "kaiming_uniform_", "normal_", "ones_",
+    "orthogonal_", "sparse_", "trunc_normal_", "uniform_", "xavier_normal_", "xavier_uniform_", "zeros_",
 ]  # fmt: skip
 
 _GAINS: Final = {
     "linear": 1.0,
+    **dict.fromkeys(("conv1d", "conv2d", "conv3d"), 1.0),
+    **dict.fromkeys(("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"), 1.0),
     "sigmoid": 1.0,
     "tanh": 5 / 3,
     "relu": math.sqrt(2),
@@ -102,3 +106,73 @@ def kaiming_uniform_(tensor: Tensor, a: float = 0.0, mode: str = "fan_in", nonli
 def kaiming_normal_(tensor: Tensor, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu") -> Tensor:
     """Normal, of variance gain² / fan (He et al., 2015)."""
     return normal_(tensor, 0.0, _kaiming(tensor, a, mode, nonlinearity))
+
+
+# by structure; values that no instruction draws are made at the client
+
+
+def _shaped(name: str, tensor: Tensor, least: int, most: int = 64) -> None:
+    if not least <= tensor.ndim <= most:
+        raise ShapeError(f"{name}: between {least} and {most} dimensions, not shape {tensor.shape}")
+
+
+def eye_(tensor: Tensor) -> Tensor:
+    """The identity, for two dimensions."""
+    _shaped("eye_", tensor, 2, 2)
+    return _filled(tensor, creation.eye(*tensor.shape, dtype=tensor.dtype))
+
+
+def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
+    """A convolution that changes nothing: of each group's first channels each goes to its own, at the middle."""
+    _shaped("dirac_", tensor, 3, 5)
+    out, channels, *field = tensor.shape
+    if out % groups:
+        raise ShapeError(f"dirac_: {groups} groups do not divide dimension 0 of shape {tensor.shape}")
+    values = np.zeros(tensor.shape, tensor.dtype.numpy)
+    size, middle = out // groups, tuple(length // 2 for length in field)
+    for group in range(groups):
+        for channel in range(min(size, channels)):
+            values[(group * size + channel, channel, *middle)] = 1
+    return _filled(tensor, creation.from_numpy(values))
+
+
+def trunc_normal_(
+    tensor: Tensor,
+    mean: float = 0.0,
+    std: float = 1.0,
+    a: float = -2.0,
+    b: float = 2.0,
+) -> Tensor:
+    """Normal, but only from `a` to `b`: uniform numbers through the inverse of the distribution function."""
+    low, high = (math.erf((bound - mean) / (std * math.sqrt(2))) for bound in (a, b))
+    with modes.no_grad():
+        uniform = tensor.detach().clone().uniform_(low, high)
+        wide = elementwise.erfinv(arithmetic.clamp(uniform, -1 + 2.0**-23, 1 - 2.0**-23)) * (std * math.sqrt(2)) + mean
+        return _filled(tensor, arithmetic.clamp(wide, a, b))
+
+
+def orthogonal_(tensor: Tensor, gain: float = 1.0) -> Tensor:
+    """Orthonormal rows (or columns, where they are fewer), times `gain` (Saxe et al., 2014, arXiv:1312.6120).
+
+    The factorisation is made at the client.
+    """
+    _shaped("orthogonal_", tensor, 2)
+    if not tensor.numel():
+        return tensor
+    rows, columns = tensor.shape[0], tensor.numel() // tensor.shape[0]
+    drawn = random.numbers().standard_normal((max(rows, columns), min(rows, columns)))
+    q, r = np.linalg.qr(drawn)
+    q = q * np.sign(np.diagonal(r))  # so that it is uniform among all
+    values = (q if rows >= columns else q.T) * gain
+    return _filled(tensor, creation.from_numpy(values.reshape(tensor.shape).astype(tensor.dtype.numpy)))
+
+
+def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01) -> Tensor:
+    """Normal, but in every column a part `sparsity` of the rows is 0 (Martens, 2010). Drawn at the client."""
+    _shaped("sparse_", tensor, 2, 2)
+    rows, columns = tensor.shape
+    numbers = random.numbers()
+    values = numbers.standard_normal((rows, columns)) * std
+    for column in range(columns):
+        values[numbers.permutation(rows)[: math.ceil(sparsity * rows)], column] = 0
+    return _filled(tensor, creation.from_numpy(values.astype(tensor.dtype.numpy)))

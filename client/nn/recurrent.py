@@ -8,7 +8,7 @@ the other. Sequences are whole: packed ones are not taken.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Final
 
 from gt.client import arithmetic, arranging, creation, functional, shaping
@@ -65,6 +65,11 @@ def _draw(module: Module, hidden_size: int) -> None:
         init.uniform_(parameter, -bound, bound)
 
 
+def _as_brought(state: State, brought: Sequence[Tensor]) -> State:
+    """The state in the dtype of what inputs bring, which may be lower inside of `autocast`."""
+    return tuple([arithmetic.cast(part, brought[0].dtype) for part in state]) if brought else state
+
+
 # cells
 
 
@@ -106,6 +111,7 @@ class RNNCellBase(Module):
             if part.shape != shape:
                 raise ShapeError(f"{name}: a state of shape {part.shape}, where the input {input.shape} needs {shape}")
         brought = functional.linear(input, self.weight_ih, self.bias_ih)
+        state = _as_brought(state, (brought,))
         return _STEPS[self._mode](brought, functional.linear(state[0], self.weight_hh, self.bias_hh), state)
 
     def extra_repr(self) -> str:
@@ -284,10 +290,15 @@ class RNNBase(Module):
         assert recall is not None
         step, turned = _STEPS[self.mode], shaping.t(recall)
         brought = shaping.unbind(functional.linear(x, weight, first), 0)
+        state = _as_brought(state, brought)
         outs: list[Tensor] = []
         for part in reversed(brought) if backward else brought:
             recalled = functional.matmul(state[0], turned)
-            state = step(part, recalled if second is None else arithmetic.add(recalled, second), state)
+            state = step(
+                part,
+                recalled if second is None else arithmetic.add(recalled, arithmetic.cast(second, recalled.dtype)),
+                state,
+            )
             if project is not None:
                 state = (functional.linear(state[0], project), *state[1:])
             outs.append(state[0])

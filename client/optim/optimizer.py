@@ -88,7 +88,7 @@ class Optimizer:
         if closure is not None:
             with modes.enable_grad():
                 loss = closure()
-        with emission.with_changes(phase="update", grad=False):
+        with emission.with_changes(phase="update", grad=False, lower=None):
             for group in self.param_groups:
                 for p in group["params"]:
                     gradient = p.grad

@@ -248,6 +248,9 @@ INITS: dict[str, tuple[Callable[[gt.Tensor], gt.Tensor], float]] = {
     "xavier_uniform": (nn.init.xavier_uniform_, math.sqrt(2 / 500)),
     "xavier_normal": (lambda w: nn.init.xavier_normal_(w, 2.0), 2 * math.sqrt(2 / 500)),
     "kaiming_uniform": (lambda w: nn.init.kaiming_uniform_(w, math.sqrt(5)), math.sqrt(1 / 3 / 300)),
+    "trunc_normal": (lambda w: nn.init.trunc_normal_(w, 0.0, 0.5, -1.0, 1.0), 0.5 * 0.87962),
+    "orthogonal": (lambda w: nn.init.orthogonal_(w, 2.0), 2 / math.sqrt(300)),
+    "sparse": (lambda w: nn.init.sparse_(w, 0.36, 0.1), 0.08),
     "kaiming_normal": (lambda w: nn.init.kaiming_normal_(w, mode="fan_out", nonlinearity="relu"), math.sqrt(2 / 200)),
 }
 
@@ -270,3 +273,103 @@ def test_constant_first_values() -> None:
     assert nn.init.constant_(weight, 3).tolist() == [[3, 3], [3, 3]]
     with pytest.raises(gt.ShapeError, match="two dimensions"):
         nn.init.xavier_uniform_(nn.Parameter(gt.zeros(3)))
+    assert nn.init.eye_(weight).tolist() == [[1, 0], [0, 1]]
+    rows = nn.init.orthogonal_(nn.Parameter(gt.empty(3, 8))).numpy()
+    np.testing.assert_allclose(rows @ rows.T, np.eye(3), atol=1e-6)
+    x = gt.randn(2, 4, 5)
+    kernel = nn.init.dirac_(nn.Parameter(gt.empty(4, 2, 3)), groups=2)
+    assert gt.allclose(nn.functional.conv1d(x, kernel, padding=1, groups=2), x)
+    assert nn.init.calculate_gain("conv2d") == 1
+
+
+def test_containers_of_parameters() -> None:
+    class Mixed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.listed = nn.ParameterList([gt.ones(2), nn.Parameter(gt.zeros(3))])
+            self.named = nn.ParameterDict({"a": gt.ones(1)})
+
+    model = Mixed()
+    model.listed.append(gt.ones(2, 2))
+    model.named["b"] = gt.zeros(4)
+    names = ["listed.0", "listed.1", "listed.2", "named.a", "named.b"]
+    assert [name for name, _ in model.named_parameters()] == names
+    assert list(model.state_dict()) == names
+    assert all(isinstance(p, nn.Parameter) for p in [*model.listed, *model.named.values()])
+    assert model.listed[-1].shape == (2, 2)
+    assert len(model.listed[:2]) == 2
+    assert "(0): Parameter containing: [gt.float32 of size 2]" in repr(model.listed)
+    with pytest.raises(IndexError, match="out of range"):
+        model.listed[5]
+
+
+@needs_torch
+def test_lists_of_modules_print_as_in_pytorch() -> None:
+    made = lambda lib: lib.ModuleList([lib.Linear(2, 2), lib.Linear(2, 2), lib.ReLU()])  # noqa: E731
+    assert repr(made(nn)) == repr(made(torch.nn))
+    longer = nn.ModuleList([nn.ReLU()])
+    longer += [nn.Tanh()]
+    assert repr(longer) == repr(torch.nn.ModuleList([torch.nn.ReLU(), torch.nn.Tanh()]))
+    layer = lambda lib: lib.TransformerEncoder(lib.TransformerEncoderLayer(4, 2, 8, batch_first=True), 2)  # noqa: E731
+    assert repr(layer(nn)) == repr(layer(torch.nn))
+    norms = lambda lib: lib.Sequential(lib.BatchNorm1d(3), lib.GroupNorm(1, 3), lib.LayerNorm(3), lib.LSTM(3, 4, 2))  # noqa: E731
+    assert repr(norms(nn)) == repr(norms(torch.nn))
+
+
+def test_states_with_prefixes_extras_and_assignment() -> None:
+    class Counted(nn.Linear):
+        def __init__(self) -> None:
+            super().__init__(2, 3)
+            self.calls = 0
+
+        def get_extra_state(self) -> int:
+            return self.calls
+
+        def set_extra_state(self, state: int) -> None:
+            self.calls = state
+
+    model, other = nn.Sequential(Counted()), nn.Sequential(Counted())
+    model[0].calls = 7
+    state = model.state_dict(prefix="m.")
+    assert list(state) == ["m.0.weight", "m.0.bias", "m.0._extra_state"]
+    handle = other.register_load_state_dict_pre_hook(
+        lambda module, state, prefix, *_: state.update({k.removeprefix("m."): state.pop(k) for k in list(state)})
+    )
+    assert repr(other.load_state_dict(state)) == "<All keys matched successfully>"
+    handle.remove()
+    assert other[0].calls == 7
+    assert gt.equal(other[0].weight, model[0].weight)
+    loaded = {"0.weight": gt.ones(3, 2, dtype=gt.float64), "0.bias": gt.zeros(3), "0._extra_state": 1}
+    other.load_state_dict(loaded, assign=True)
+    assert other[0].weight.dtype is gt.float64
+    assert isinstance(other[0].weight, nn.Parameter)
+    assert other.state_dict(keep_vars=True)["0.weight"] is other[0].weight
+    assert other.get_parameter("0.bias").shape == (3,)
+
+
+def test_names_that_cannot_be_are_refused() -> None:
+    module = nn.Module()
+    module.taken = 3
+    for wrong in (
+        lambda: module.register_parameter("a.b", nn.Parameter(gt.ones(1))),
+        lambda: module.register_buffer("", gt.ones(1)),
+        lambda: module.add_module("taken", nn.ReLU()),
+    ):
+        with pytest.raises(KeyError):
+            wrong()
+    with pytest.raises(TypeError, match="not a Module"):
+        module.add_module("x", 3)
+
+
+def test_vectors_of_parameters_and_clipped_values() -> None:
+    model = nn.Linear(2, 3)
+    vector = nn.utils.parameters_to_vector(model.parameters())
+    assert vector.shape == (9,)
+    nn.utils.vector_to_parameters(gt.arange(9, dtype=gt.float32), model.parameters())
+    assert model.weight.tolist() == [[0, 1], [2, 3], [4, 5]]
+    assert model.bias.tolist() == [6, 7, 8]
+    assert model.weight.is_leaf
+    (model(gt.ones(1, 2)) * gt.tensor([5.0, -5.0, 0.25])).sum().backward()
+    nn.utils.clip_grad_value_(model.parameters(), 0.5)
+    assert model.bias.grad.tolist() == [0.5, -0.5, 0.25]
+    assert nn.utils.clip_grad_norm_(model.parameters(), 1e9, norm_type=float("inf")).item() == 0.5
