@@ -324,6 +324,26 @@ def _solve(n: Node, g: Tensor) -> Parts:
     return _each(n, lambda: factorisations.solve(n, right), lambda: right)
 
 
+def _mirrored(g: Tensor, axis: int, size: int, weight: float) -> Tensor:
+    """Half a spectrum of `size` points, with a weight on what stands for two of them."""
+    count = size // 2 + 1
+    place = emission.apply("arange", (0, 1), (count,), int64)
+    single = arithmetic.logical_or(place == 0, place * 2 == size)
+    weights = arithmetic.where(single, creation.ones((count,), dtype=g.dtype.to_real()), weight)
+    return g * _reshape(weights, (count,) + (1,) * (g.ndim - 1 - axis))
+
+
+def _rfft(n: Node, g: Tensor) -> Parts:
+    axis = n.attribute("axis")
+    size = n.shape(0)[axis]
+    return (emission.apply("irfft", (_mirrored(g, axis, size, 0.5),), axis, size),)
+
+
+def _irfft(n: Node, g: Tensor) -> Parts:
+    axis, size = n.attribute("axis"), n.attribute("size")
+    return (_mirrored(emission.apply("rfft", (g,), axis), axis, size, 2.0),)
+
+
 def _conv(n: Node, g: Tensor) -> Parts:
     attributes = n.signature.attributes
     x = convolution.input_gradient(n.shape(0), n.operand(1), g, attributes) if n.needs(0) else None
@@ -461,6 +481,10 @@ GRADIENTS: Final[dict[str, Rule]] = {
     "svd": Rule(("o",), factorisations.svd),
     "eigh": Rule(("o",), factorisations.eigh),
     "eig": Rule(("o",), factorisations.eig),
+    # Fourier transforms
+    "fft": Rule(("",), lambda n, g: (emission.apply("fft", (g,), n.attribute("axis"), not n.attribute("inverse")),)),
+    "rfft": Rule(("",), _rfft),
+    "irfft": Rule(("",), _irfft),
     # sliding windows
     "conv": Rule(("1", "0"), _conv),
     "windows": Rule(("",), _windows),

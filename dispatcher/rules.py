@@ -318,6 +318,7 @@ RULES: Final[dict[str, Rule]] = {
     "matmul": _matmul,
     "solve": _solve,
     "linalg": _linalg,
+    "fft": _along,
     "conv": _conv,
     "windows": _windows,
     "overlap_add": _windows,

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from . import autograd as autograd
     from . import config as config
     from . import data as data
+    from . import fft as fft
     from . import func as func
     from . import linalg as linalg
     from . import nn as nn
@@ -227,7 +228,7 @@ _RENAMED: Final = {
 }
 """Names that are others' where they live: PyTorch's, some of which hide Python's own."""
 
-_SUBMODULES: Final = ("amp", "autograd", "config", "data", "func", "linalg", "nn", "optim", "signal", "utils")
+_SUBMODULES: Final = ("amp", "autograd", "config", "data", "fft", "func", "linalg", "nn", "optim", "signal", "utils")
 _WHERE: Final = {name: (module, name) for module, names in _HOMES.items() for name in names} | _RENAMED
 
 __all__ = [*_SUBMODULES, *_WHERE]  # noqa: PLE0604  # every name is a string: they are keys of the table above

@@ -317,6 +317,15 @@ def linalg_parts(name: str, shape: tuple[int, ...], attributes: Attributes) -> t
     return ((m, m), (k,), (n, n)) if attributes["full"] else ((m, k), (k,), (k, n))
 
 
+def _fft(name: str, op: Op, operands: Sequence[Operand], attributes: Attributes) -> tuple[Spec, ...]:
+    (x,), axis = _tensors(operands), attributes["axis"]
+    _check_axes(name, [axis], x)
+    size = {"fft": x.shape[axis], "rfft": x.shape[axis] // 2 + 1}.get(name) or attributes["size"]
+    if x.shape[axis] < 1 or (name == "irfft" and (size < 1 or x.shape[axis] != size // 2 + 1)):
+        raise ShapeError(f"{name}: shape {x.shape} along axis {axis}: no spectrum of {size} points")
+    return (spec(_result(op, x.dtype), (*x.shape[:axis], size, *x.shape[axis + 1 :])),)
+
+
 def _positive(name: str, attributes: Attributes, count: int, *keys: str) -> None:
     for key in keys:
         if len(attributes[key]) != count or any(value < 1 for value in attributes[key]):
@@ -435,6 +444,7 @@ _FAMILIES: Final[dict[str, Callable[[str, Op, Sequence[Operand], Attributes], tu
     "matmul": _matmul,
     "solve": _solve,
     "linalg": _linalg,
+    "fft": _fft,
     "conv": _conv,
     "windows": _windows,
     "overlap_add": _overlap_add,

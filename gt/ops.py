@@ -228,6 +228,25 @@ OPS: Final[dict[str, Op]] = {
     "svd": Op("linalg", 1, "inexact", attributes={"full": "bool"}, doc="U, S and Vᴴ, flattened one after the other"),
     "eigh": Op("linalg", 1, "inexact", doc="eigenvalues, ascending, and eigenvectors of Hermitian matrices, flattened"),
     "eig": Op("linalg", 1, "inexact", "complex", doc="eigenvalues and eigenvectors of square matrices, flattened"),
+    # Fourier transforms along one axis, without a factor
+    "fft": Op(
+        "fft",
+        1,
+        "complex",
+        attributes={"axis": "axis", "inverse": "bool"},
+        linear=True,
+        doc="Σ x·e^(∓2πi·jk/n); `inverse`: +",
+    ),
+    "rfft": Op("fft", 1, "float", "complex", {"axis": "axis"}, linear=True, doc="the first n // 2 + 1 values of fft"),
+    "irfft": Op(
+        "fft",
+        1,
+        "complex",
+        "real",
+        {"axis": "axis", "size": "size"},
+        linear=True,
+        doc="the inverse fft of the Hermitian spectrum of which x is the first half: real, `size` values",
+    ),
     # sliding windows
     "conv": Op(
         "conv",

@@ -279,6 +279,14 @@ def matrices(op: str) -> Iterator[Sample]:
             yield Sample(op, (floats(5, 4, 3),), attributes)
 
 
+def transforms(op: str) -> Iterator[Sample]:
+    make = floats if op == "rfft" else complexes
+    for axis in (0, 1):
+        more = {"fft": {"inverse": bool(axis)}, "rfft": {}, "irfft": {"size": 7 - axis}}[op]
+        yield Sample(op, (make(4, 4, 3),), {"axis": axis, **more})
+    yield Sample(op, (make(2, 0),), {"axis": 0, **({"size": 2} if op == "irfft" else more)}, edge=True)
+
+
 def convs(op: str) -> Iterator[Sample]:
     def of(x: tuple[int, ...], w: tuple[int, ...], edge: bool = False, **given: Any) -> Sample:
         count = len(x) - 3
@@ -346,7 +354,7 @@ FAMILIES = {
     "creation": creations, "random": creations, "unary": unaries, "cast": casts, "binary": binaries, "where": wheres,
     "reduction": reductions, "arg": args, "reshape": reshapes, "permute": permutes, "expand": expands, "cat": cats,
     "slice": slices, "update_slice": slices, "gather": gathers, "scatter_add": gathers, "take": takes,
-    "scatter": gathers, "segment_sum": segment_sums, "matmul": matmuls, "solve": solves, "linalg": matrices,
+    "scatter": gathers, "segment_sum": segment_sums, "matmul": matmuls, "solve": solves, "linalg": matrices, "fft": transforms,
     "conv": convs, "windows": sliding, "overlap_add": overlaps,
     "along": alongs, "search": searches, "compress": compressions, "tag": tags, "follow": follows,
 }  # fmt: skip

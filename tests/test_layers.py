@@ -29,6 +29,7 @@ OWNERS = {
 # The public face and the command line may reach into rooms; these two when they are asked to, never on import.
 LAZY = ("gt/__init__.py", "gt/cli.py")
 ALIASES = (
+    "gt/fft.py",
     "gt/linalg.py",
     "gt/nn/__init__.py",
     "gt/nn/functional.py",

@@ -34,6 +34,7 @@ from .elementwise import (
     where,
     wide,
 )  # fmt: skip
+from .fourier import fourier
 from .indexing import gather, scatter, scatter_add, segment_sum, slice_, take, update_slice
 from .linalg import linalg, solve
 from .philox import normal, uniform
@@ -207,6 +208,10 @@ KERNELS: Final[dict[str, KernelFactory]] = {
     "matmul": _matmul,
     "solve": solve,
     **dict.fromkeys(("cholesky", "inverse", "det", "slogdet", "qr", "svd", "eigh", "eig"), linalg),
+    # Fourier transforms
+    "fft": fourier,
+    "rfft": fourier,
+    "irfft": fourier,
     # sliding windows
     "conv": conv,
     "windows": windows,

@@ -111,6 +111,9 @@ SAMPLES: dict[str, list[Sample]] = {
     "eig": [([SQUARE], lambda x: gt.linalg.eigvals(x).abs().sum())],
     "qr": [([A.T.copy()], emit("qr", False)), ([A], emit("qr", False))],
     "svd": [([A], lambda x: gt.linalg.svd(x, False).Vh[0]), ([A.T.copy()], gt.linalg.svdvals)],
+    "fft": [([Z], emit("fft", 0, False)), ([Z], emit("fft", 1, True))],
+    "rfft": [([A], emit("rfft", 0)), ([A], emit("rfft", 1))],
+    "irfft": [([Z], emit("irfft", 1, 4)), ([Z], emit("irfft", 1, 5)), ([Z], emit("irfft", 0, 2))],
     "conv": [
         ([CUBE, TAPS], emit("conv", (1,), (1, 0), (1,), (1,))),
         ([CUBE, TAPS], emit("conv", (2,), (0, 1), (1,), (2,))),

@@ -1,0 +1,82 @@
+"""Fourier transforms against PyTorch: samples that nobody here chose, values and gradients, on one worker and on several."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from effort import PROVED, cases
+
+import gt
+
+torch = pytest.importorskip("torch", reason="PyTorch, the judge of Fourier transforms, is not installed")
+op_db = pytest.importorskip("torch.testing._internal.common_methods_invocations").op_db
+
+SHARDED: dict[str, Any] = {"mesh": {"data": 3}, "sharding_config": {"net": {"strategy": "data_parallel"}}}
+OPS = [op for op in op_db if op.name.startswith("fft.")]
+DTYPES = ("float64", "complex128", "float32", "complex64", "int64")
+CASES = [(op, dtype) for op in OPS for dtype in DTYPES if getattr(torch, dtype) in op.dtypes]
+
+
+@pytest.fixture(params=[1, 3], autouse=True)
+def workers(request: pytest.FixtureRequest) -> Iterator[int]:
+    gt.connect("inproc", workers=request.param, config=SHARDED if request.param > 1 else None)
+    yield request.param
+    gt.disconnect()
+
+
+def close(found: Any, expected: Any, what: Any = "") -> None:
+    array = expected.detach().resolve_conj().numpy()
+    assert (tuple(found.shape), str(found.dtype)[3:]) == (array.shape, str(array.dtype)), what
+    single = array.dtype in (np.float32, np.complex64)
+    tolerance = {"rtol": 1e-4, "atol": 1e-3} if single else {"rtol": 1e-9, "atol": 1e-9}
+    np.testing.assert_allclose(found.detach().numpy(), array, err_msg=str(what), **tolerance)
+
+
+def weighted(lib: Any, out: Any) -> Any:
+    weight = np.cos(np.arange(out.numel(), dtype=np.float64)).reshape(tuple(out.shape))
+    out = out * lib.from_numpy(weight)
+    return (out.real - 2 * out.imag if out.dtype.is_complex else out).sum()
+
+
+@pytest.mark.parametrize(("op", "dtype"), CASES, ids=lambda value: getattr(value, "name", value))
+def test_samples_that_nobody_here_chose(op: Any, dtype: str) -> None:
+    """Values, dtypes and first and second gradients agree."""
+    double = dtype in ("float64", "complex128")
+    function = getattr(gt.fft, op.name.removeprefix("fft."))
+    for sample in list(op.sample_inputs("cpu", getattr(torch, dtype), requires_grad=double))[: cases(12)]:
+        theirs = sample.input
+        ours = gt.from_numpy(theirs.detach().numpy().copy()).requires_grad_(double)
+        with gt.signal.context("net"):
+            found = function(ours, *sample.args, **sample.kwargs)
+        out = op(theirs, *sample.args, **sample.kwargs)
+        close(found, out, sample)
+        PROVED["samples of PyTorch's Fourier transforms"] += 1
+        if not double:
+            continue
+        (slope,) = torch.autograd.grad(weighted(torch, out.abs() ** 2), theirs, create_graph=True)
+        (first,) = gt.autograd.grad(weighted(gt, found.abs() ** 2), [ours], create_graph=True)
+        close(first, slope, sample)
+        (second,) = torch.autograd.grad((slope.abs() ** 2).sum(), theirs)
+        (first.abs() ** 2).sum().backward()
+        close(ours.grad, second, sample)
+
+
+@pytest.mark.parametrize("n", [1, 4, 7])
+def test_frequencies(n: int) -> None:
+    np.testing.assert_allclose(gt.fft.fftfreq(n, 0.5, dtype=gt.float64).numpy(), np.fft.fftfreq(n, 0.5))
+    np.testing.assert_allclose(gt.fft.rfftfreq(n, d=2.0, dtype=gt.float64).numpy(), np.fft.rfftfreq(n, 2.0))
+    assert gt.fft.fftfreq(n).dtype is gt.float32
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    with pytest.raises(gt.ShapeError, match=r"fft: 0 points along dimension 0 of shape \(3,\)"):
+        gt.fft.fft(gt.ones(3), 0)
+    with pytest.raises(gt.DTypeError, match=r"rfft takes real numbers, not gt.complex64: see fft"):
+        gt.fft.rfft(gt.ones(3).to(gt.complex64))
+    with pytest.raises(gt.ShapeError, match="one for each, each but once"):
+        gt.fft.fftn(gt.ones(3, 3), dim=(0, 0))
+    with pytest.raises(ValueError, match="norm is 'backward', 'ortho' or 'forward', not 'both'"):
+        gt.fft.ifft(gt.ones(3), norm="both")
