@@ -56,6 +56,9 @@ ELSEWHERE = {
         ),
         "class weights, legacy options and drawn numbers: the tests of networks hold what is offered",
     ),
+    "nn.functional.interpolate.bicubic": "the mode is refused: nearest and linear ones are offered",
+    "nn.functional.interpolate.area": "the mode is refused: nearest and linear ones are offered",
+    "nn.functional.triplet_margin_with_distance_loss": "the database passes a distance of PyTorch's own",
 }
 """Ops that are not compared, and why."""
 
