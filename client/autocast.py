@@ -30,6 +30,7 @@ WIDENED: Final = frozenset(
         *("exp", "exp2", "expm1", "log", "log1p", "log2", "log10", "pow", "rsqrt", "reciprocal"),
         *("acos", "asin", "tan", "cosh", "sinh", "erfinv", "lgamma", "digamma"),
         *("sum", "prod", "softmax", "log_softmax", "cumsum", "cumprod"),
+        *("solve", "cholesky", "inverse", "det", "slogdet", "qr", "svd", "eigh", "eig"),
     }
 )
 """Ops whose operands are cast to float32."""

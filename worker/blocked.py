@@ -261,6 +261,23 @@ def _conv(call: Call) -> Kernel:
     return kernel
 
 
+def _matrices(call: Call) -> Kernel:
+    """LAPACK works on one matrix at a time, on one thread as long as a matrix is no larger than a tile."""
+    specs = [call.tensor(position) for position in range(len(call.operands))]
+    most = COMPLEX_TILE if specs[0].dtype.kind == "c" else TILE
+    if all(size <= most for spec in specs for size in spec.shape[-2:]):
+        return KERNELS[call.op](call)
+    shapes = " and ".join(str(spec.shape) for spec in specs)
+
+    def refuse(*_: Any) -> Any:
+        raise ValueError(
+            f"{call.op}: {shapes}: a deterministic session takes matrices of at most {most} rows and columns here, for of "
+            "larger ones the bits depend on how many threads there are; compute it in a session that is not deterministic"
+        )
+
+    return refuse
+
+
 BLOCKED: Final[dict[str, KernelFactory]] = {
     **KERNELS,
     "sum": _reduction,
@@ -271,5 +288,6 @@ BLOCKED: Final[dict[str, KernelFactory]] = {
     "log_softmax": _softmax,
     "matmul": _matmul,
     "conv": _conv,
+    **dict.fromkeys(("solve", "cholesky", "inverse", "det", "slogdet", "qr", "svd", "eigh", "eig"), _matrices),
 }
 """The kernels of a deterministic session: all that round more than once for an element have one of their own."""

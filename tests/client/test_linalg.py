@@ -236,3 +236,37 @@ def test_the_determinant_of_singular_matrices_has_a_gradient() -> None:
     x = gt.tensor([[1.0, 2.0], [2.0, 4.0]], requires_grad=True)
     gt.linalg.det(x).backward()
     np.testing.assert_allclose(x.grad.numpy(), [[4.0, -2.0], [-2.0, 1.0]], rtol=1e-5)
+
+
+def test_deterministic_sessions_have_the_same_bits_and_refuse_what_threads_would_round() -> None:
+    """However the stack is cut; and a matrix on which BLAS would use several threads is an error at the fetch."""
+    data = np.random.default_rng(0).standard_normal((5, 20, 20))
+    found = []
+    for count in (1, 4):
+        gt.disconnect()
+        gt.connect(
+            "inproc", workers=count, config={"deterministic": True, "sharding_config": SHARDED["sharding_config"]}
+        )
+        with gt.signal.context("net"):
+            x = gt.from_numpy(data).requires_grad_()
+            out = gt.linalg.solve(x, x @ x) + gt.linalg.svd(x).U * gt.linalg.det(x)[:, None, None]
+            out.sum().backward()
+        found.append((out.detach().numpy(), x.grad.numpy()))
+        large = gt.linalg.inv(gt.eye(65))
+        with pytest.raises(
+            gt.WorkerError, match=r"inverse: \(65, 65\): a deterministic session takes matrices of at most 64"
+        ):
+            large.numpy()
+    for one, other in zip(*found, strict=True):
+        assert (one == other).all()
+
+
+def test_autocast_computes_factorisations_in_float32() -> None:
+    """As PyTorch does, whatever they meet; their gradients come back."""
+    x = (gt.randn(4, 4) + 4 * gt.eye(4)).requires_grad_()
+    with gt.autocast("cpu"):
+        out = gt.linalg.solve(x, x @ x)
+        assert (x @ x).dtype is gt.bfloat16
+    assert out.dtype is gt.float32
+    out.sum().backward()
+    assert np.isfinite(x.grad.numpy()).all()
