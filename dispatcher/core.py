@@ -771,25 +771,7 @@ class Core:
 
     def _shortage(self, client: Client, planner: Planner, plan: Plan, run: m.Run) -> str:
         """Why a plan cannot run beside everything else that its client holds; empty when it can."""
-        freed, dying = {*run.freed}, {run.inputs[position] for position in run.dying}
-        taken: dict[int, tuple[Spec, Layout]] = {}
-        users: Counter[int] = Counter()
-        for number, entry in client.table.items():
-            if number not in freed and entry.fault is None and entry.mesh == plan.mesh:
-                key, memory = _memory(number, entry)
-                taken[key] = memory
-                users[key] += number not in dying
-        own: dict[int, int] = {}
-        for position, number in enumerate(run.inputs):
-            entry = client.table[number]
-            key, memory = _memory(number, entry)
-            if memory == (entry.spec, entry.home.layout):
-                own.setdefault(key, position)
-        held = Counter(memory for key, memory in taken.items() if key not in own)
-        lot = Lot(
-            frozenset(position for key, position in own.items() if not users[key]),
-            frozenset(range(len(run.inputs))) - {*own.values()},
-        )
+        held, lot = beside(client, run)
         return shortage(plan, planner.mesh, planner.known_speeds, held, lot, planner.policy.rule_of)
 
     def _define_plan(self, client: Client, cached: Cached) -> None:
@@ -1134,6 +1116,30 @@ def _memory(number: int, entry: Entry) -> tuple[int, tuple[Spec, Layout]]:
     if entry.root is None:
         return number, (entry.spec, entry.home.layout)
     return ~id(entry.root), (entry.root.spec, entry.root.layout)
+
+
+def beside(client: Client, run: m.Run) -> tuple[Counter[tuple[Spec, Layout]], Lot]:
+    """What a client holds besides the inputs of a run, and what becomes of those."""
+    freed, dying = {*run.freed}, {run.inputs[position] for position in run.dying}
+    taken: dict[int, tuple[Spec, Layout]] = {}
+    users: Counter[int] = Counter()
+    for number, entry in client.table.items():
+        if number not in freed and entry.fault is None:
+            key, memory = _memory(number, entry)
+            taken[key] = memory
+            users[key] += number not in dying
+    own: dict[int, int] = {}
+    for position, number in enumerate(run.inputs):
+        entry = client.table[number]
+        key, memory = _memory(number, entry)
+        if memory == (entry.spec, entry.home.layout):
+            own.setdefault(key, position)
+    held = Counter(memory for key, memory in taken.items() if key not in own)
+    lot = Lot(
+        frozenset(position for key, position in own.items() if not users[key]),
+        frozenset(range(len(run.inputs))) - {*own.values()},
+    )
+    return held, lot
 
 
 def _dead(run: m.Run) -> list[int]:

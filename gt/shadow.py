@@ -111,7 +111,7 @@ class Shadow:
             return  # they change no plan but by checks, which are no part of what is explained
         looks = isinstance(message, m.Run) and self.update >= self.since
         inputs = self._inputs(message) if looks else []
-        before = self._resident() if looks else Counter()
+        before = self._before(message) if looks else None
         if isinstance(message, m.Configure):
             self._catch_up()  # a config takes hold when nothing is under way
         for send in self._say(CLIENT, message):
@@ -120,7 +120,7 @@ class Shadow:
             elif isinstance(send, m.DropPlan):
                 self.plans.pop(send.plan, None)
                 self.accounts.pop(send.plan, None)
-            elif isinstance(send, m.Execute) and looks:
+            elif isinstance(send, m.Execute) and before is not None:
                 self._ran(send, before, inputs)
         while self.client.moving is not None:
             self._catch_up()
@@ -182,9 +182,17 @@ class Shadow:
         """What lives between plans."""
         return Counter((entry.spec, entry.home.layout) for entry in self.client.table.values() if entry.fault is None)
 
-    def _ran(self, execute: m.Execute, before: Counter[tuple[Spec, Layout]], params: list[bool]) -> None:
+    def _before(self, run: m.Run) -> tuple[Any, ...] | None:
+        """What lives before a run: all of it, what its inputs are not, and what becomes of those."""
+        from .dispatcher.core import beside
+
+        if not all(number in self.client.table for number in run.inputs):
+            return None
+        return (self._resident(), *beside(self.client, run))
+
+    def _ran(self, execute: m.Execute, before: tuple[Any, ...], params: list[bool]) -> None:
         from .dispatcher.account import account
-        from .dispatcher.memory import local_bytes
+        from .dispatcher.memory import local_bytes, peak_by_rank
 
         plan = self.plans[execute.plan]
         if not isinstance(plan, Plan):
@@ -195,10 +203,14 @@ class Shadow:
         if found is None:
             found = self.accounts[execute.plan] = account(plan, record.mesh, record.speeds)
         self.runs.append(Ran(self.update, plan, found))
-        held = np.zeros(len(record.mesh.members), np.int64)
-        for (value, layout), count in before.items():
-            held += count * local_bytes(value, layout, record.mesh)
-        total = held + np.array(found.peak) - np.array(found.inputs)
+        held, others = (
+            sum(
+                (count * local_bytes(value, layout, record.mesh) for (value, layout), count in tensors.items()),
+                np.zeros(len(record.mesh.members), np.int64),
+            )
+            for tensors in before[:2]
+        )
+        total = others + peak_by_rank(plan, record.mesh, before[2])
         worker = int(total.argmax())
         if total[worker] > self.memory.peak:
             tag = _weightiest(plan)

@@ -10,11 +10,13 @@ from typing import Any, Final
 
 from gt.dtypes import DType
 from gt.errors import VerificationError
+from gt.limits import finfo
 
 from .call import Kernel
 
-TOLERANCE: Final = {"float16": 1e-2, "float32": 1e-4, "float64": 1e-10}
-"""How far rounding in another order may go: relative to the result, or to the sum of its terms' absolute values."""
+TOLERANCE: Final = {"bfloat16": 8e-2, "float16": 1e-2, "float32": 1e-4, "float64": 1e-10}
+"""How far rounding in another order may go: relative to the result, or to the sum of its terms' absolute values. Of complex
+numbers that of their parts."""
 
 
 def comparison(xp: Any, dtype: DType, shape: tuple[int, ...], *, exact: bool) -> Kernel:
@@ -23,23 +25,32 @@ def comparison(xp: Any, dtype: DType, shape: tuple[int, ...], *, exact: bool) ->
     `exact`: the same bits, as in a deterministic session; integers and booleans are always exact. One NaN is as good as
     another. Returns what was found.
     """
-    if dtype.kind != "f":
+    if dtype.kind not in "fc":
         return lambda found, expected: _refuse(xp, found, expected, found != expected, shape)
     if exact:
-        bits = f"u{dtype.itemsize}"
+        bits = f"u{dtype.to_real().itemsize}"
+
+        def differs(found: Any, expected: Any) -> Any:
+            changed = _bits(xp, found, bits) != _bits(xp, expected, bits)
+            return changed & ((found == found) | (expected == expected))
 
         def same(found: Any, expected: Any) -> Any:
-            differ = _bits(xp, found, bits) != _bits(xp, expected, bits)
-            return _refuse(xp, found, expected, differ & ((found == found) | (expected == expected)), shape)
+            if dtype.kind == "c":
+                found, expected = xp.asarray(found), xp.asarray(expected)
+                differ = differs(found.real, expected.real) | differs(found.imag, expected.imag)
+            else:
+                differ = differs(found, expected)
+            return _refuse(xp, found, expected, differ, shape)
 
         return same
-    tolerance, least = TOLERANCE[dtype.name], float(xp.finfo(dtype.numpy).tiny)
+    real, wide = dtype.to_real(), "complex128" if dtype.kind == "c" else "float64"
+    tolerance, least = TOLERANCE[real.name], finfo(real).tiny
 
     def near(found: Any, expected: Any, bound: Any = None) -> Any:
         if (found == expected).all():  # as most are, for only what is added up in parts is rounded in another order
             return found
-        a, b = xp.asarray(found, "float64"), xp.asarray(expected, "float64")
-        size = xp.abs(b) if bound is None else xp.maximum(xp.abs(b), xp.asarray(bound, "float64"))
+        a, b = xp.asarray(found, wide), xp.asarray(expected, wide)
+        size = xp.abs(b) if bound is None else xp.maximum(xp.abs(b), xp.abs(xp.asarray(bound, wide)))
         off = xp.where(a == b, 0, xp.abs(a - b))
         return _refuse(xp, found, expected, ~((off <= tolerance * size + least) | ((a != a) & (b != b))), shape)
 

@@ -18,16 +18,19 @@ def compare(found: Any, expected: Any, *bound: Any, exact: bool = False) -> Any:
         return comparison(np, as_dtype(found.dtype), found.shape, exact=exact)(found, expected, *bound)
 
 
-@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("dtype", [*FLOATS, "complex64", "complex128"])
 def test_rounding_is_no_difference_and_more_is_one(dtype: str) -> None:
-    x = np.array([[1.0, -2.0, 0.0], [np.nan, np.inf, -np.inf]], dtype)
-    tolerance = TOLERANCE[dtype]
-    near = x * np.dtype(dtype).type(1 + tolerance / 4)
+    edge = [np.nan, np.inf, -np.inf] if "complex" not in dtype else [2j, -1j, 0.5]  # infinite ones have no product
+    x = np.array([[1.0, -2.0, 0.0], edge], as_dtype(dtype).numpy)
+    tolerance = TOLERANCE[as_dtype(dtype).to_real().name]
+    near = x * x.dtype.type(1 + tolerance / 4)
     assert compare(near, x) is near
     for value in (0.0, 1 + 4 * tolerance, np.nan, np.inf):
         far = x.copy()
         far[0, 0] = value
-        with pytest.raises(VerificationError, match=r"1 of 6 elements differ, first at \[0, 0\], .* for 1\.0"):
+        with pytest.raises(
+            VerificationError, match=r"1 of 6 elements differ, first at \[0, 0\], .* for \(?1(\.0|\+0j)"
+        ):
             compare(far, x)
 
 
