@@ -130,6 +130,8 @@ def kron(input: Any, other: Any) -> Tensor:
 
 def _added(input: Any, product: Tensor, beta: Any, alpha: Any) -> Tensor:
     """beta · input + alpha · product; with beta 0 the input, NaN or not, is not looked at."""
+    if product.dtype.kind == "i":  # whose factors PyTorch takes for integers, too
+        beta, alpha = int(beta), int(alpha)
     scaled = product if alpha == 1 else arithmetic.mul(product, alpha)
     if beta == 0:
         return scaled
