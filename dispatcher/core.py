@@ -866,14 +866,14 @@ class Core:
         for offset, entry in cached.made:
             table[base + offset] = entry
         if cached.looks:
-            self._share(client, run, cached, entries)
+            self._share(client, run, cached)
         self._finish(client, run)
         if planned.hindered and (planned.hindered in client.gpipe or len(client.gpipe) < MAX_REASONS):
             client.gpipe[planned.hindered] += 1
         self.counters.runs += 1
         self.counters.instructions += len(planned.plan.instructions)
 
-    def _share(self, client: Client, run: m.Run, cached: Cached, entries: list[Entry]) -> None:
+    def _share(self, client: Client, run: m.Run, cached: Cached) -> None:
         """Say of survivors that are views whose memory they look at."""
         plan, table, space = cached.planned.plan, client.table, len(cached.planned.survivors[0].layout)
         tensors = {ref(OUTPUT, index): run.base + offset for offset, index in plan.survivors}
@@ -881,9 +881,12 @@ class Core:
         roots: dict[int, Memory] = {}
         for position, at in cached.looks.items():
             if at not in roots:
-                entry = entries[at >> 2] if at & 3 == INPUT else table.get(tensors.get(at, -1))
-                if entry is None:  # what it looks at is gone otherwise
-                    roots[at] = Memory(plan.values[at >> 2], plan.layouts[at >> 2][:space])
+                entry, spec, layout = table.get(tensors.get(at, -1)), plan.operand(at), plan.layout(at)[:space]
+                assert isinstance(spec, Spec), "a view looks at a tensor"
+                if (
+                    entry is None or entry.home.layout != layout
+                ):  # what it looks at is gone otherwise, or elsewhere by now
+                    roots[at] = Memory(spec, layout)
                 elif entry.root is not None:
                     roots[at] = entry.root
                 else:

@@ -87,6 +87,15 @@ def check(out: Any, expected: Any) -> None:
         np.testing.assert_allclose(out.astype(work), rounded.astype(work), rtol=unit, atol=unit)
 
 
+def same(out: Any, expected: Any) -> None:
+    """Equal, one NaN being as good as another; of bfloat16 NumPy knows no NaN."""
+    out, expected = np.asarray(out), np.asarray(expected)
+    assert out.dtype == expected.dtype
+    if out.dtype.kind == "V":
+        out, expected = out.astype(np.float32), expected.astype(np.float32)
+    np.testing.assert_array_equal(out, expected)
+
+
 def wide(x: Any) -> Any:
     """The same numbers in the widest dtype of their kind, as an array or a Python scalar."""
     if not isinstance(x, (np.ndarray, np.generic)):

@@ -196,3 +196,19 @@ def test_a_constant_that_a_network_is_fed_with_is_a_batch(make: Any) -> None:
     np.testing.assert_allclose(out.numpy(), expected, rtol=1e-5, atol=1e-6)
     client = fabric().dispatcher.by_number[1]
     assert client.table[out._value.id].home.layout == (Shard(0),)
+
+
+def test_a_parameter_that_is_claimed_while_a_view_of_it_lives_on_stays_where_it_went() -> None:
+    """What the table says of it and what its workers hold are the same place afterwards."""
+    gt.connect("inproc", workers=2, config={"sharding_config": {"net": {"strategy": "expert_parallel"}}})
+    data = np.arange(36, dtype=np.float32).reshape(6, 6)
+    weight = gt.nn.Parameter(gt.from_numpy(data))
+    gt.synchronize()
+    turned = weight.detach().transpose(0, 1)
+    with gt.signal.context("net"):
+        moved = (gt.ones(6, 6) @ weight).detach()
+    gt.synchronize()
+    np.testing.assert_array_equal((weight - 1.0).numpy(), data - 1)
+    np.testing.assert_array_equal(turned.numpy(), data.T)
+    np.testing.assert_allclose(moved.numpy(), np.ones((6, 6)) @ data)
+    fabric().check()
