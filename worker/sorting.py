@@ -1,15 +1,27 @@
 """Factories of kernels that sort, search what is sorted, and find places.
 
-Sorting is stable and NaN is the largest, so orders are the same on every backend.
+Sorting is stable and NaN is the largest, so orders are the same on every backend. bfloat16 is compared as float32, which
+holds each of its values: NumPy's sort knows no NaN of a dtype that is not its own, and leaves it anywhere.
 """
 
 from __future__ import annotations
 
+from operator import methodcaller
 from typing import Any
 
 import numpy as np
 
+from gt.dtypes import bfloat16, float32
+
 from .call import Call, Kernel
+
+
+def _comparable(call: Call, kernel: Kernel) -> Kernel:
+    """`kernel` with operands whose order the array module knows."""
+    if call.tensor(0).dtype is not bfloat16:
+        return kernel
+    widen = methodcaller("astype", float32.numpy)
+    return lambda *operands: kernel(*map(widen, operands))
 
 
 def argsort(call: Call) -> Kernel:
@@ -19,8 +31,8 @@ def argsort(call: Call) -> Kernel:
     if call.result.size == 0:
         return lambda _x: xp.zeros(call.result.shape, np.int64)
     if not call.attributes["descending"]:
-        return lambda x: xp.argsort(x, axis=axis, kind="stable").astype(np.int64, copy=False)
-    return lambda x: size - 1 - xp.flip(xp.argsort(xp.flip(x, axis), axis=axis, kind="stable"), axis)
+        return _comparable(call, lambda x: xp.argsort(x, axis=axis, kind="stable").astype(np.int64, copy=False))
+    return _comparable(call, lambda x: size - 1 - xp.flip(xp.argsort(xp.flip(x, axis), axis=axis, kind="stable"), axis))
 
 
 def searchsorted(call: Call) -> Kernel:
@@ -29,7 +41,8 @@ def searchsorted(call: Call) -> Kernel:
     rows, size = call.tensor(0), call.tensor(0).shape[-1]
     side = "right" if right else "left"
     if rows.ndim == 1:
-        return lambda x, values: xp.searchsorted(x, values, side).astype(np.int64, copy=False)
+        return _comparable(call, lambda x, values: xp.searchsorted(x, values, side).astype(np.int64, copy=False))
+    floating = rows.dtype.kind == "f"
 
     def kernel(x: Any, values: Any) -> Any:
         low = xp.zeros(values.shape, np.int64)
@@ -37,11 +50,14 @@ def searchsorted(call: Call) -> Kernel:
         for _ in range(size.bit_length()):
             middle = (low + high) // 2
             found = xp.take_along_axis(x, xp.minimum(middle, size - 1), -1)
-            below = (found <= values if right else found < values) & (middle < high)
+            below = found <= values if right else found < values
+            if floating:
+                below |= xp.isnan(values) if right else xp.isnan(values) & ~xp.isnan(found)
+            below &= middle < high
             low, high = xp.where(below, middle + 1, low), xp.where(below, high, middle)
         return low
 
-    return kernel
+    return _comparable(call, kernel)
 
 
 def flatnonzero(call: Call) -> Kernel:

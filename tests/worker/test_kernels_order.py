@@ -90,6 +90,27 @@ def test_sorting_is_stable_and_nan_is_the_largest(dtype: str, descending: bool, 
     np.testing.assert_array_equal(run("argsort", x, axis=axis, descending=descending), expected)
 
 
+@pytest.mark.parametrize("dtype", KINDS["float"])
+@pytest.mark.parametrize("line", [[np.nan, 0], [1, np.nan, 2], [np.nan, 1, np.nan, -1], [np.inf, np.nan, -np.inf]])
+def test_nan_is_the_largest_of_every_float(dtype: str, line: list[float]) -> None:
+    """Also of bfloat16, whose NaN NumPy's own sort leaves wherever it is."""
+    x = np.array(line, as_dtype(dtype).numpy)
+    for descending in (False, True):
+        np.testing.assert_array_equal(run("argsort", x, axis=0, descending=descending), order(line, descending))
+    for name, extreme in (("argmax", max), ("argmin", min)):
+        assert run(name, x, axis=0, keepdims=False) == line.index(next((v for v in line if v != v), extreme(line)))
+    ranked = x[order(line, False)]
+    nans, count = sum(v != v for v in line), len(line)
+    values = np.array([np.nan, 1, -np.inf], x.dtype)
+    for rows in (ranked, np.stack([ranked, ranked])):  # found by NumPy, and by halves
+        asked = values if rows.ndim == 1 else np.stack([values, values])
+        for right, expected in ((False, count - nans), (True, count)):
+            found = run("searchsorted", rows, asked, right=right)
+            np.testing.assert_array_equal(found[..., 0], expected)
+            reached = [sum(v <= w if right else v < w for v in line) for w in (1, -np.inf)]
+            np.testing.assert_array_equal(found[..., 1:] - reached, 0)
+
+
 @few
 @given(st.sampled_from(KINDS["ordered"][1:]), st.booleans(), st.booleans(), st.data())
 def test_searching_counts_what_is_below(dtype: str, right: bool, rows: bool, data: st.DataObject) -> None:
