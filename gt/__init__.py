@@ -54,6 +54,9 @@ if TYPE_CHECKING:
     from .dtypes import promote as promote
     from .dtypes import set_default_dtype as set_default_dtype
     from .dtypes import uint8 as uint8
+    from .dtypes import uint16 as uint16
+    from .dtypes import uint32 as uint32
+    from .dtypes import uint64 as uint64
     from .errors import ConfigError as ConfigError
     from .errors import ConnectionFailed as ConnectionFailed
     from .errors import DTypeError as DTypeError
@@ -84,8 +87,9 @@ if TYPE_CHECKING:
 # fmt: off
 _HOMES: Final[dict[str, tuple[str, ...]]] = {
     ".dtypes": (
-        "DType", "as_dtype", "bool_", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16",
-        "float32", "float64", "complex64", "complex128", "get_default_dtype", "set_default_dtype", "promote", "can_cast",
+        "DType", "as_dtype", "bool_", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64", "float16",
+        "bfloat16", "float32", "float64", "complex64", "complex128", "get_default_dtype", "set_default_dtype", "promote",
+        "can_cast",
     ),
     ".errors": (
         "GTError", "ShapeError", "DTypeError", "StateError", "GradientError", "ConfigError", "ProtocolError", "ConnectionFailed",

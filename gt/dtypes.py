@@ -70,6 +70,9 @@ class DType:
 
 bool_: Final = DType("bool", "bool", "b", 0)
 uint8: Final = DType("uint8", "u8", "i", 1)
+uint16: Final = DType("uint16", "u16", "i", 2)
+uint32: Final = DType("uint32", "u32", "i", 3)
+uint64: Final = DType("uint64", "u64", "i", 4)
 int8: Final = DType("int8", "i8", "i", 1)
 int16: Final = DType("int16", "i16", "i", 2)
 int32: Final = DType("int32", "i32", "i", 3)
@@ -82,7 +85,8 @@ complex64: Final = DType("complex64", "c64", "c", 2)
 complex128: Final = DType("complex128", "c128", "c", 3)
 
 ALL: Final = (
-    bool_, uint8, int8, int16, int32, int64, float16, bfloat16, float32, float64, complex64, complex128,
+    bool_, uint8, uint16, uint32, uint64, int8, int16, int32, int64, float16, bfloat16, float32, float64, complex64,
+    complex128,
 )  # fmt: skip
 HALVES: Final = frozenset({float16, bfloat16})
 """Stored in 16 bits, computed with in 32."""
@@ -94,6 +98,8 @@ _ALIASES: Final = {
 }  # fmt: skip
 """PyTorch's other names, for strings alone: the Python types `float` and `int` mean what they mean there."""
 _BY_NUMPY: Final = {dtype.numpy: dtype for dtype in ALL}
+_SIGNED: Final = {dtype.order: dtype for dtype in (int8, int16, int32, int64)}
+"""Signed integers by their order."""
 _KIND_ORDER: Final = {kind: at for at, kind in enumerate(KINDS)}
 _default: list[DType] = [float32]
 
@@ -142,7 +148,9 @@ def as_dtype(value: object) -> DType:
 def promote(a: DType, b: DType) -> DType:
     """The dtype of `a op b` for two dtypes of equal rank: PyTorch's lattice (kind first, then size).
 
-    u8 with i8 is i16 and f16 with bf16 is f32, which hold both; a complex dtype grows to hold a float64.
+    u8 with i8 is i16 and f16 with bf16 is f32, which hold both; a complex dtype grows to hold a float64. Where PyTorch refuses
+    (u16, u32 and u64 with other integers) the Python Array API standard decides: the next larger dtype that holds both.
+    Raises `DTypeError` for u64 with signed integers, which no dtype holds.
     """
     if a is b:
         return a
@@ -150,9 +158,16 @@ def promote(a: DType, b: DType) -> DType:
         a, b = b, a
     if a.kind != b.kind:
         return complex128 if b is float64 and a.kind == "c" else a
+    if a.kind == "i" and a.is_signed != b.is_signed:
+        signed, unsigned = (a, b) if a.is_signed else (b, a)
+        if unsigned is uint64:
+            raise DTypeError(
+                f"no integer dtype holds both {signed} and {unsigned}: cast one of them to the other first"
+            )
+        return signed if signed.order > unsigned.order else _SIGNED[unsigned.order + 1]
     if a.order != b.order:
         return a if a.order > b.order else b
-    return int16 if a.kind == "i" else float32
+    return float32
 
 
 def result_type(tensors: list[tuple[DType, bool]], scalars: list[Scalar]) -> DType:

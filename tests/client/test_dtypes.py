@@ -24,6 +24,9 @@ FLOATS = (gt.float16, gt.bfloat16, gt.float32, gt.float64)
 COMPLEX = (gt.complex64, gt.complex128)
 INTS = (gt.uint8, gt.int8, gt.int16, gt.int32, gt.int64)
 NUMBERS = INTS + FLOATS
+LARGE = (gt.uint16, gt.uint32, gt.uint64)
+COMMON = tuple(dtype for dtype in ALL if dtype not in LARGE)
+"""PyTorch stores and casts large unsigned integers, and computes next to nothing with them: see the end for those."""
 few = settings(max_examples=cases(12))
 
 
@@ -60,14 +63,14 @@ def agree(mine: gt.Tensor, expected: Any, units: float = 16) -> None:
 # what operations give
 
 BINARY: dict[str, tuple[DType, ...]] = {
-    **dict.fromkeys(("add", "mul", "eq", "ne", "div"), ALL),
+    **dict.fromkeys(("add", "mul", "eq", "ne", "div"), COMMON),
     "sub": NUMBERS + COMPLEX,
     "pow": NUMBERS + COMPLEX,
     **dict.fromkeys(("lt", "le", "gt", "ge", "maximum", "minimum"), (gt.bool_, *NUMBERS)),
     **dict.fromkeys(("floor_divide", "remainder", "fmod"), NUMBERS),
     **dict.fromkeys(("atan2", "copysign"), (gt.bool_, *NUMBERS)),
     **dict.fromkeys(("bitwise_and", "bitwise_xor"), (gt.bool_, *INTS)),
-    **dict.fromkeys(("logical_and", "logical_or"), ALL),
+    **dict.fromkeys(("logical_and", "logical_or"), COMMON),
 }
 
 
@@ -122,9 +125,9 @@ def test_unary_operations_agree(name: str, data: st.DataObject) -> None:
 
 
 REDUCTIONS: dict[str, tuple[DType, ...]] = {
-    **dict.fromkeys(("sum", "prod"), ALL),
+    **dict.fromkeys(("sum", "prod"), COMMON),
     **dict.fromkeys(("mean", "var", "std"), FLOATS + COMPLEX),
-    **dict.fromkeys(("any", "all"), ALL),
+    **dict.fromkeys(("any", "all"), COMMON),
     **dict.fromkeys(("amax", "amin"), (gt.bool_, *NUMBERS)),
     **dict.fromkeys(("argmax", "argmin"), NUMBERS),
     **dict.fromkeys(("softmax", "log_softmax", "logsumexp"), FLOATS),
@@ -362,3 +365,70 @@ def test_modules_compute_in_every_floating_dtype(dtype: DType) -> None:
         assert {p.dtype for p in method().parameters()} == {wanted}
     with pytest.raises(gt.DTypeError, match="floating-point or complex"):
         model.to(gt.int64)
+
+
+# large unsigned integers
+
+ON_INTEGERS: dict[str, Callable[[Any, Any], Any]] = {
+    "add": np.add, "sub": np.subtract, "mul": np.multiply, "floor_divide": np.floor_divide, "remainder": np.remainder,
+    "bitwise_and": np.bitwise_and, "bitwise_or": np.bitwise_or, "bitwise_xor": np.bitwise_xor, "maximum": np.maximum,
+    "minimum": np.minimum, "eq": np.equal, "lt": np.less, "ge": np.greater_equal, "fmod": np.fmod,
+    "bitwise_right_shift": lambda a, b: a >> b % 8, "bitwise_left_shift": lambda a, b: a << b % 8,
+}  # fmt: skip
+
+
+def large(dtype: DType, seed: int) -> np.ndarray[Any, Any]:
+    """Numbers of the whole range, none of them 0: the larger half has the bit that elsewhere is a sign."""
+    return np.random.default_rng(seed).integers(1, np.iinfo(dtype.numpy).max, (4, 5), dtype.numpy.type, endpoint=True)
+
+
+@pytest.mark.parametrize("dtype", LARGE, ids=str)
+def test_large_unsigned_integers_compute_as_numpys(dtype: DType) -> None:
+    x, y = large(dtype, 1), large(dtype, 2)
+    mine, other = gt.tensor(x), gt.tensor(y)
+    for name, function in ON_INTEGERS.items():
+        second = other % 8 if "shift" in name else other
+        got, want = getattr(gt, name)(mine, second).numpy(), function(x, y)
+        assert (got.dtype, got.tolist()) == (want.dtype, want.tolist()), name
+    assert (-mine).tolist() == (-x).tolist()
+    assert (~mine).tolist() == (~x).tolist()
+    assert (mine**2).tolist() == (x**2).tolist()
+    assert (mine @ other.T).tolist() == (x @ y.T).tolist()
+    assert mine.sort(1).values.tolist() == np.sort(x, 1).tolist()
+    assert mine.argsort(0, descending=True).tolist() == np.argsort(x, 0, kind="stable")[::-1].tolist()
+    assert (mine.amax().item(), mine.argmin().item(), mine.max(0).values.tolist()) == (
+        x.max(), x.argmin(), x.max(0).tolist(),
+    )  # fmt: skip
+    assert mine.sum(dtype=dtype).item() == x.sum(dtype=dtype.numpy)
+    assert mine.cumsum(0, dtype=dtype).tolist() == x.cumsum(0, dtype.numpy).tolist()
+    assert (
+        gt.searchsorted(gt.tensor(np.sort(y.ravel())), mine).tolist() == np.searchsorted(np.sort(y.ravel()), x).tolist()
+    )
+    assert gt.cat([mine, other]).unique().tolist() == np.unique([x, y]).tolist()
+    assert gt.where(mine > other, mine, 7).tolist() == np.where(x > y, x, 7).tolist()
+    assert gt.arange(9)[gt.tensor([3, 1], dtype=dtype)].tolist() == [3, 1]
+
+
+@pytest.mark.parametrize("dtype", LARGE, ids=str)
+def test_large_unsigned_integers_agree_with_pytorch_where_it_has_an_answer(dtype: DType) -> None:
+    x, y = large(dtype, 3), large(dtype, 4)
+    pairs = [(gt.tensor(x), gt.tensor(y)), (theirs(x, dtype), theirs(y, dtype))]
+    for function in (lambda a, b: a * b, lambda a, b: a & b, lambda a, b: a == b, lambda a, b: a / b):
+        agree(function(*pairs[0]), function(*pairs[1]))
+    for small in (lambda a: a % 9, lambda a: a // (a // 3 + 1)):
+        agree(gt.tensor(small(x)).sum(), theirs(small(x), dtype).sum())
+        agree(gt.tensor(small(x)).exp(), theirs(small(x), dtype).exp())
+        agree(gt.tensor(small(x)) + 1.5, theirs(small(x), dtype) + 1.5)
+    top = int(np.iinfo(dtype.numpy).max)
+    assert gt.full((), top, dtype=dtype).item() == torch.full((), top, dtype=getattr(torch, dtype.name)).item() == top
+    for to in ALL:
+        if to.kind in "ib":  # beyond the range of integers a cast of floating-point numbers means nothing
+            agree(gt.tensor(x).to(to), theirs(x, dtype).to(getattr(torch, to.name)))
+    with pytest.raises(gt.DTypeError, match="add: -1 does not fit"):
+        gt.tensor(x) + -1
+
+
+def test_uint64_meets_no_signed_integers() -> None:
+    with pytest.raises(gt.DTypeError, match=r"holds both gt\.int64 and gt\.uint64: cast one"):
+        gt.ones(2, dtype=gt.uint64) + gt.ones(2, dtype=gt.int64)
+    assert (gt.ones(2, dtype=gt.uint32) + gt.ones(2, dtype=gt.int8)).dtype is gt.int64

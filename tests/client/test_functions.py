@@ -201,7 +201,9 @@ def test_powers_agree(exponent: float) -> None:
         gt.tensor(INTS) ** -1
 
 
-DTYPE_PAIRS = list(itertools.product(ALL, ALL))
+COMMON = [dtype for dtype in ALL if dtype not in (gt.uint16, gt.uint32, gt.uint64)]
+"""What PyTorch computes with: of large unsigned integers it knows little more than how to store them."""
+DTYPE_PAIRS = list(itertools.product(COMMON, COMMON))
 
 
 @pytest.mark.parametrize("symbol", ["+", "*", "/", "==", "-"])
@@ -226,7 +228,7 @@ def test_promotion_is_pytorchs_for_every_pair_of_dtypes(symbol: str) -> None:
 @pytest.mark.parametrize("symbol", ["+", "*", "/", "<"])
 def test_promotion_with_python_numbers_is_pytorchs(symbol: str) -> None:
     function = OPERATORS[symbol]
-    for dtype, shape, scalar in itertools.product(ALL, [(2,), ()], [True, 2, 2.0, 2 - 1j]):
+    for dtype, shape, scalar in itertools.product(COMMON, [(2,), ()], [True, 2, 2.0, 2 - 1j]):
         if symbol == "<" and (dtype.is_complex or type(scalar) is complex):
             continue  # which have no order
         if dtype is gt.float16 and type(scalar) is complex:
