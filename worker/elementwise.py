@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from operator import attrgetter, methodcaller
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -13,6 +13,9 @@ from gt.dtypes import HALVES, DType, bfloat16, float32
 
 from .backend import special
 from .call import Call, Kernel, KernelFactory
+
+SELECTED: Final = 4096
+"""Elements from which a choice between two values is made by bits."""
 
 
 def ufunc(name: str) -> KernelFactory:
@@ -141,13 +144,41 @@ def relu(call: Call) -> Kernel:
 
 
 def where(call: Call) -> Kernel:
-    choose, number = call.xp.where, call.result.dtype.numpy.type
+    """The second operand where the condition holds, else the third."""
+    xp, result = call.xp, call.result
     first, second = (isinstance(operand, str) for operand in call.operands[1:])
+    number = result.dtype.numpy.type
+    if xp is np and result.size >= SELECTED and result.dtype.itemsize <= 8:
+        return _by_bits(call)
+    choose = xp.where
     if first:
         return lambda condition, a, b: choose(condition, number(a), b)
     if second:
         return lambda condition, a, b: choose(condition, a, number(b))
     return choose  # type: ignore[no-any-return]  # xp is Any
+
+
+def _by_bits(call: Call) -> Kernel:
+    """`np.where` branches at each element, and guesses wrong at half of them; bits can be chosen without: b ^ ((a ^ b) & −c)."""
+    shape, dtype = call.result.shape, call.result.dtype.numpy
+    word = np.dtype(f"i{dtype.itemsize}")
+    condition, *others = (() if isinstance(operand, str) else operand.shape for operand in call.operands)
+    whole = shape in others  # else `a ^ b` is smaller than the result, and no memory for it
+    first, second = (isinstance(operand, str) for operand in call.operands[1:])
+
+    def kernel(c: Any, a: Any, b: Any) -> Any:
+        a = (np.array(a, dtype) if first else a).view(word)
+        b = (np.array(b, dtype) if second else b).view(word)
+        mask = c.astype(word)
+        if first and not a and condition == shape:  # zeros, as in the gradient of a relu
+            np.subtract(mask, 1, mask)
+            return np.bitwise_and(mask, b, mask).view(dtype)
+        np.negative(mask, mask)
+        out = np.bitwise_xor(a, b)
+        out = np.bitwise_and(out, mask, out) if whole else np.bitwise_and(out, mask)
+        return np.bitwise_xor(out, b, out).view(dtype)
+
+    return kernel
 
 
 def _holds_somewhere(call: Call) -> Callable[[Any], bool]:

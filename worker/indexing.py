@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from gt.errors import IndexOutOfRange
 
 from .call import Call, Kernel
 from .elementwise import nothing_of, wide
+
+CROWDED: Final = 8
+"""Places for each row that the fullest of them gets, below which rows are not added turn by turn."""
 
 
 def slice_(call: Call) -> Kernel:
@@ -268,11 +271,23 @@ def _places(call: Call, index: Any, size: int) -> Any:
 
 
 def _add_rows(out: Any, places: Any, rows: Any) -> None:
-    """`np.add.at` along the first axis, many times faster: rows sorted by their places, each run of equals summed."""
+    """`np.add.at` along the first axis, many times faster, for rows sorted by their places.
+
+    Where few rows share a place: the first of every place, then the second of those that have one, and so on. Else each
+    run of equals is summed.
+    """
     order = places.argsort(kind="stable")
     places = places[order]
     starts = np.flatnonzero(np.concatenate(([True], places[1:] != places[:-1])))
-    out[places[starts]] = np.add.reduceat(rows[order], starts, axis=0, dtype=out.dtype)
+    counts = np.diff(starts, append=places.size)
+    most = int(counts.max())
+    if most * CROWDED > starts.size:
+        out[places[starts]] = np.add.reduceat(rows[order], starts, axis=0, dtype=out.dtype)
+        return
+    out[places[starts]] = rows[order[starts]]
+    for turn in range(1, most):
+        more = starts[counts > turn]
+        out[places[more]] += rows[order[more + turn]]
 
 
 def _add_rows_of(xp: Any, add: Kernel, width: int) -> Kernel:

@@ -87,6 +87,7 @@ class _Compiler:
         self.backend = backend
         self.scalars = len(plan.inputs)
         self.outputs = self.scalars + len(plan.kinds)
+        self.turned = _turned(plan)
         self.first: list[int] = []
         self.slots = self.outputs
         for layout in plan.layouts:
@@ -179,6 +180,8 @@ class _Compiler:
             kernel = (BLOCKED if plan.blocks else KERNELS)[instruction.op](call)
         except Exception as error:  # noqa: BLE001 — it fails where it would run, and the plan still takes part in its moves
             kernel = _failing(error)
+        if kernel is self.backend.xp.matmul and instruction.outputs[0] in self.turned:
+            kernel = _transposed(kernel)
         reads = tuple(self.slot(r, time) for r in instruction.inputs)
         tensors = tuple(self.slot(r, time) for r in instruction.inputs if r & 3 != SCALAR)
         return [_Drafted(kernel, reads, tensors, self.slot(output, time), instruction)]
@@ -239,6 +242,26 @@ class _Compiler:
         wanted = self.part(output, rank)
         kernel = _joined(self.backend.xp, whole, wanted, [(t.part, h) for t, h in zip(transfers, held, strict=True)])
         return [_Drafted(kernel, reads, reads, self.slot(output, time), instruction)]
+
+
+def _turned(plan: Plan) -> set[int]:
+    """The products that are read only by `permute`s that exchange their rows and columns, as gradients of weights are."""
+    made = {i.outputs[0] for i in plan.instructions if i.op == "matmul"}
+    made.difference_update(index for _, index in plan.survivors + plan.rehomed)
+    read: set[int] = set()
+    for instruction in plan.instructions:
+        for reference in instruction.inputs:
+            if reference & 3 == OUTPUT and reference >> 2 in made:
+                read.add(reference >> 2)
+                ndim = plan.values[reference >> 2].ndim
+                if instruction.attributes.get("axes") != (*range(ndim - 2), ndim - 1, ndim - 2):
+                    made.discard(reference >> 2)
+    return made & read
+
+
+def _transposed(matmul: Callable[..., Any]) -> Callable[..., Any]:
+    """a·b as the transpose of bᵀ·aᵀ: who reads the transpose finds it row by row in memory, as everything is that it meets."""
+    return lambda a, b: matmul(b.swapaxes(-1, -2), a.swapaxes(-1, -2)).swapaxes(-1, -2)
 
 
 def _joined(xp: Any, whole: Spec, wanted: Any, parts: list[tuple[Box, Any]]) -> Callable[..., Any]:

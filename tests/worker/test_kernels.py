@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -171,6 +172,30 @@ def test_where(data: st.DataObject) -> None:
     elif side == "right":
         b = data.draw(scalar(dtype))
     np.testing.assert_array_equal(run("where", condition, a, b), np.where(condition, a, b))
+
+
+@pytest.mark.parametrize("dtype", ANY)
+def test_where_by_bits_gives_the_bits_of_numpy(dtype: str) -> None:
+    """From some size on a choice is made without branches: every dtype, broadcast and number gives what `np.where` does."""
+    generator = np.random.default_rng(0)
+    number = dtypes.as_dtype(dtype).numpy.type
+    full, line, column = (64, 128), (128,), (64, 1)
+
+    def drawn(shape: tuple[int, ...]) -> Array:
+        return (generator.standard_normal(shape) * 3).astype(number)
+
+    for condition in (full, column, line):
+        c = generator.random(condition) < 0.5
+        for a, b in ((full, full), (line, full), (full, column), (full, (1, 1)), (column, line)):
+            x, y = drawn(a), drawn(b)
+            if np.broadcast_shapes(condition, a, b) == full:
+                assert run("where", c, x, y).tobytes() == np.where(c, x, y).tobytes()
+    c = generator.random(full) < 0.5
+    kind = dtypes.as_dtype(dtype).kind
+    for value in (False, True) if kind == "b" else (0.0, -0.0, 1.5, math.nan) if kind in "fc" else (0, 1):
+        for y in (drawn(full), drawn(line)):
+            assert run("where", c, value, y).tobytes() == np.where(c, number(value), y).tobytes()
+            assert run("where", c, y, value).tobytes() == np.where(c, y, number(value)).tobytes()
 
 
 @few

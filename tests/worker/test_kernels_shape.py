@@ -310,6 +310,19 @@ def test_segment_sum(case: tuple[Array, Array, int], data: st.DataObject) -> Non
     check(out, expected[tuple(slice(*ends) for ends in box)])
 
 
+@pytest.mark.parametrize("size", [3, 50, 400])
+def test_segment_sum_of_many_and_of_few_rows_a_place(size: int) -> None:
+    """Where few rows share a place they are added turn by turn, in their order, to the last bit; else run by run."""
+    generator = np.random.default_rng(size)
+    value, index = generator.standard_normal((200, 5), np.float32), generator.integers(0, size, 200)
+    expected = np.zeros((size, 5), np.float32)
+    np.add.at(expected, index, value)
+    out = run("segment_sum", value, index, axis=0, size=size)
+    np.testing.assert_allclose(out, expected, rtol=1e-5, atol=1e-5)
+    if size == 400:
+        np.testing.assert_array_equal(out, expected)
+
+
 @pytest.mark.parametrize("bad", [5, -6, 2**40])
 def test_a_listed_place_out_of_range_is_named(bad: int) -> None:
     index = np.array([0, bad])

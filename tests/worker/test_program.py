@@ -70,6 +70,28 @@ def test_actions_do_what_their_steps_say(operands: int, kept: int) -> None:
     assert [slots[n] is None for n in range(operands)] == [n >= kept for n in range(operands)]
 
 
+def test_products_that_only_transposes_read_are_made_transposed() -> None:
+    """The gradient of a weight lies in memory as the weight does; a product that somebody reads as it is stays as it is."""
+    lines = Lines()
+    x, g = lines.input(5, 3), lines.input(5, 4)
+    xt = lines.op("permute", x, axes=(1, 0))
+    turned, read = lines.op("matmul", xt, g), lines.op("matmul", xt, g)
+    survivors = [
+        lines.op("permute", turned, axes=(1, 0)),
+        lines.op("permute", read, axes=(1, 0)),
+        lines.op("neg", read),
+    ]
+    program = compiled(lines.segment(*survivors), [(REPLICATE,)] * 2)
+    a, b = (np.random.default_rng(n).standard_normal((5, n), np.float32) for n in (3, 4))
+    slots: list[Any] = [a, b, *[None] * (program.slots - 2)]
+    for action in program.actions[0]:
+        action(slots)
+    made = [slots[slot] for _, slot in program.survivors]
+    for each in made[:2]:
+        np.testing.assert_allclose(each, b.T @ a, rtol=1e-5)
+    assert [each.flags.c_contiguous for each in made] == [True, False, True]
+
+
 def test_blocks_lie_between_moves() -> None:
     """A program is one block more than it has moves; a move is numbered by its place in the plan, equal for all ranks."""
     mesh = uniform_mesh(1, {"workers": 2}, (0, 1))
