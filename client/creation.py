@@ -118,6 +118,14 @@ def full(size: Any, fill_value: Any, *, dtype: Any = None, requires_grad: bool =
     return _filled("full", shape, fill_value, chosen, requires_grad)
 
 
+def fill(input: Any, value: Any) -> Tensor:
+    """`value`, a number or a tensor without dimensions, in the shape and dtype of `input`."""
+    x = arithmetic.tensor_of("fill", input)
+    if not isinstance(value, core.Tensor):
+        return full(x.shape, value, dtype=x.dtype)
+    return emission.apply("expand", (arithmetic.cast(value, x.dtype),), x.shape)
+
+
 def _constant(name: str, size: tuple[Any, ...], value: float, dtype: Any, requires_grad: bool) -> Tensor:
     chosen = get_default_dtype() if dtype is None else as_dtype(dtype)
     return _filled(name, shape_of(name, size), value, chosen, requires_grad)

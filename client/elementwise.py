@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gt.dtypes import complex128, float64, get_default_dtype
+from gt.dtypes import complex128, float64, get_default_dtype, int32
 from gt.errors import DTypeError
 from gt.limits import finfo
 from gt.ops import OPS
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from .tensor import Tensor
 
 __all__ = [
-    "acos", "acosh", "addcdiv", "addcmul", "angle", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctan2", "arctanh",
-    "asin", "asinh", "atan", "atan2", "atanh", "bitwise_left_shift", "bitwise_right_shift", "clamp_max", "clamp_min",
-    "copysign", "cosh", "deg2rad", "digamma", "erf", "erfc", "erfinv", "exp2", "fix", "float_power", "fmax", "fmin",
-    "fmod", "frac", "heaviside", "hypot", "isneginf", "isposinf", "isreal", "ldexp", "lerp", "lgamma", "log_sigmoid",
-    "logaddexp", "logaddexp2", "logit", "mvlgamma", "nan_to_num", "nextafter", "polygamma", "rad2deg", "sgn", "signbit",
-    "sinc", "sinh", "xlog1py", "xlogy",
+    "acos", "acosh", "addcdiv", "addcmul", "angle", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctan2",
+    "arctanh", "asin", "asinh", "atan", "atan2", "atanh", "bitwise_left_shift", "bitwise_right_shift", "clamp_max",
+    "clamp_min", "copysign", "cosh", "deg2rad", "digamma", "erf", "erfc", "erfinv", "exp2", "fix", "float_power",
+    "fmax", "fmin", "fmod", "frac", "frexp", "gcd", "heaviside", "hypot", "isneginf", "isposinf", "isreal", "lcm",
+    "ldexp", "lerp", "lgamma", "log_sigmoid", "logaddexp", "logaddexp2", "logit", "mvlgamma", "nan_to_num",
+    "nextafter", "polygamma", "rad2deg", "sgn", "signbit", "sinc", "sinh", "xlog1py", "xlogy",
 ]  # fmt: skip
 
 
@@ -200,6 +200,29 @@ def nan_to_num(
     return where(eq(out, -math.inf), -largest if neginf is None else float(neginf), out)
 
 
+class Frexp(NamedTuple):
+    """What `frexp` gives."""
+
+    mantissa: Tensor
+    exponent: Tensor
+
+
+def frexp(input: Any) -> Frexp:
+    """A mantissa, from ½ up to 1 in size, and the power of two, int32, with which it makes `input`."""
+    x = tensor_of("frexp", input)
+    if x.dtype.kind != "f":
+        raise DTypeError(f"frexp takes floating-point numbers, not {x.dtype}")
+    size = arithmetic.abs(x.detach())
+    plain = logical_and(arithmetic.isfinite(size), arithmetic.ne(size, 0))
+    power = arithmetic.floor(arithmetic.log2(where(plain, size, 0.5)))  # perhaps one off, next to a power of two
+    half = arithmetic.floor(mul(power, 0.5))  # twice half of it, which does not overflow
+    scaled = div(div(size, exp2(half)), exp2(sub(power, half)))
+    power = add(power, where(arithmetic.ge(scaled, 2.0), 2.0, where(arithmetic.lt(scaled, 1.0), 0.0, 1.0)))
+    power = where(plain, power, 0.0)
+    half = arithmetic.floor(mul(power, 0.5))
+    return Frexp(div(div(x, exp2(half)), exp2(sub(power, half))), cast(power, int32))
+
+
 # two operands
 
 
@@ -232,6 +255,18 @@ def nextafter(input: Any, other: Any) -> Tensor:
 def fmod(input: Any, other: Any) -> Tensor:
     """What is left of `input / other`, with the sign of `input`, as C's fmod."""
     return binary("fmod", input, other)
+
+
+def gcd(input: Any, other: Any) -> Tensor:
+    """The greatest common divisor of integers, at least 0."""
+    return binary("gcd", input, other)
+
+
+def lcm(input: Any, other: Any) -> Tensor:
+    """The least common multiple of integers, at least 0."""
+    common = gcd(input, other)
+    part = arithmetic.floor_divide(input, where(eq(common, 0), 1, common))
+    return arithmetic.abs(mul(part, other))
 
 
 def _chosen(op: str, input: Any, other: Any) -> Tensor:

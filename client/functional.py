@@ -14,8 +14,11 @@ from . import (
     activations,
     arithmetic,
     arranging,
+    calculus,
     complexes,
     convolution,
+    counting,
+    distances,
     elementwise,
     gathering,
     losses,
@@ -27,6 +30,7 @@ from . import (
     random,
     reductions,
     resampling,
+    scattering,
     shaping,
     sorting,
     statistics,
@@ -36,8 +40,11 @@ from .activations import *  # noqa: F403
 from .arithmetic import *  # noqa: F403
 from .arithmetic import add, eq, isclose, mul, tensor_of, where
 from .arranging import *  # noqa: F403
+from .calculus import *  # noqa: F403
 from .complexes import *  # noqa: F403
 from .convolution import *  # noqa: F403
+from .counting import *  # noqa: F403
+from .distances import *  # noqa: F403
 from .elementwise import *  # noqa: F403
 from .gathering import *  # noqa: F403
 from .losses import *  # noqa: F403
@@ -48,6 +55,7 @@ from .pooling import *  # noqa: F403
 from .products import *  # noqa: F403
 from .reductions import *  # noqa: F403
 from .resampling import *  # noqa: F403
+from .scattering import *  # noqa: F403
 from .shaping import *  # noqa: F403
 from .sorting import *  # noqa: F403
 from .statistics import *  # noqa: F403
@@ -63,8 +71,11 @@ __all__ = [
 __all__ += activations.__all__
 __all__ += arithmetic.__all__
 __all__ += arranging.__all__
+__all__ += calculus.__all__
 __all__ += complexes.__all__
 __all__ += convolution.__all__
+__all__ += counting.__all__
+__all__ += distances.__all__
 __all__ += elementwise.__all__
 __all__ += gathering.__all__
 __all__ += losses.__all__
@@ -75,6 +86,7 @@ __all__ += pooling.__all__
 __all__ += products.__all__
 __all__ += reductions.__all__
 __all__ += resampling.__all__
+__all__ += scattering.__all__
 __all__ += shaping.__all__
 __all__ += sorting.__all__
 __all__ += statistics.__all__

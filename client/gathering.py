@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "argwhere", "gather", "index_add", "index_copy", "index_fill", "index_put", "index_select", "masked_scatter",
-    "masked_select", "nonzero", "one_hot", "put", "scatter", "scatter_add", "take", "take_along_dim",
+    "masked_select", "nonzero", "one_hot", "put", "scatter", "scatter_add", "take", "take_along_dim", "unravel_index",
 ]  # fmt: skip
 
 
@@ -97,16 +97,20 @@ def scatter(
 ) -> Tensor:
     """`input` with the elements of `src`, or a number, written at `index` along `dim`: of those for one place the last.
 
-    `reduce` 'add' adds them to what is there instead.
+    `reduce` 'add' adds them to what is there instead, 'multiply' multiplies.
     """
-    if reduce not in (None, "add"):
-        raise ValueError(f"scatter: reduce is None or 'add', not {reduce!r}")
+    if reduce not in (None, "add", "multiply"):
+        raise ValueError(f"scatter: reduce is None, 'add' or 'multiply', not {reduce!r}")
     given = value if src is None else src
     if given is None:
         raise TypeError("scatter: what to write is missing: pass src= or value=")
     x, at, places, values = _along("scatter", input, dim, index, given)
     if places.numel() == 0:
         return arithmetic.clone(arithmetic.tensor_of("scatter", input))
+    if reduce == "multiply":
+        from .scattering import scatter_reduce  # which is above this module
+
+        return _reshaped(scatter_reduce(x, at, places, values, "prod"), input.shape)
     out = emission.apply("scatter" if reduce is None else "scatter_add", (x, places, values), at)
     return _reshaped(out, input.shape)
 
@@ -254,6 +258,16 @@ def index_put(input: Any, indices: Sequence[Any], values: Any, accumulate: bool 
     else:
         out = written(flat, 0, where, source)
     return _reshaped(out, x.shape)
+
+
+def unravel_index(indices: Any, shape: Any) -> tuple[Tensor, ...]:
+    """Places in the flattened tensor of a shape as places in each of its dimensions."""
+    left = integers("unravel_index", indices)
+    found = []
+    for size in reversed((shape,) if isinstance(shape, int) else tuple(shape)):
+        found.append(arithmetic.remainder(left, size))
+        left = arithmetic.floor_divide(left, size)
+    return tuple(reversed(found))
 
 
 # where a mask holds

@@ -141,6 +141,33 @@ def _zeta(n: Node, g: Tensor) -> Parts:
     return _each(n, refuse, lambda: g * (s * emission.apply("zeta", (s + 1.0, q)) * -1.0))
 
 
+def _gammainc(sign: float) -> Callable[[Node, Tensor], Parts]:
+    """dP(a, x) = e⁻ˣ xᵃ⁻¹ / Γ(a) dx."""
+
+    def rule(n: Node, g: Tensor) -> Parts:
+        def refuse() -> Tensor:
+            raise GTError(f"{n.signature.op} has no gradient to its first operand: .detach() it")
+
+        a, x = n.operand(0), n.operand(1)
+        order = a if n.is_tensor(0) else creation.full((), a, dtype=g.dtype)
+        size = arithmetic.exp(elementwise.xlogy(order - 1.0, x) - x - elementwise.lgamma(order))
+        return _each(n, refuse, lambda: g * (size * sign))
+
+    return rule
+
+
+def _bessel(n: Node, op: str) -> Tensor:
+    """Another special function of the operand."""
+    return emission.apply(op, (n.operand(0),))
+
+
+def _over_x(n: Node) -> Tensor:
+    """The result over the operand, of a function that begins with x / 2: ½ at 0."""
+    x = n.operand(0)
+    zero = x == 0
+    return _where(zero, 0.5, n.result() / _where(zero, 1.0, x))
+
+
 # reductions
 
 
@@ -407,6 +434,27 @@ GRADIENTS: Final[dict[str, Rule]] = {
     "erfinv": Rule(("o",), lambda n, g: (g * (arithmetic.exp(arithmetic.square(n.result())) / _BELL),)),
     "lgamma": Rule(("0",), lambda n, g: (g * elementwise.digamma(n.operand(0)),)),
     "digamma": Rule(("0",), lambda n, g: (g * elementwise.polygamma(1, n.operand(0)),)),
+    "erfcx": Rule(("0o",), lambda n, g: (g * (n.operand(0) * n.result() * 2.0 - _BELL),)),
+    "ndtri": Rule(
+        ("o",), lambda n, g: (g * (arithmetic.exp(arithmetic.square(n.result()) * 0.5) * math.sqrt(2 * math.pi)),)
+    ),
+    "i0": Rule(("0",), lambda n, g: (g * _bessel(n, "i1"),)),
+    "i0e": Rule(("0o",), lambda n, g: (g * (_bessel(n, "i1e") - arithmetic.sign(n.operand(0)) * n.result()),)),
+    "i1": Rule(("0o",), lambda n, g: (g * (_bessel(n, "i0") - _over_x(n)),)),
+    "i1e": Rule(
+        ("0o",),
+        lambda n, g: (g * (_bessel(n, "i0e") - _over_x(n) - arithmetic.sign(n.operand(0)) * n.result()),),
+    ),
+    "bessel_j0": Rule(("0",), lambda n, g: (-g * _bessel(n, "bessel_j1"),)),
+    "bessel_j1": Rule(("0o",), lambda n, g: (g * (_bessel(n, "bessel_j0") - _over_x(n)),)),
+    "bessel_y0": Rule(("0",), lambda n, g: (-g * _bessel(n, "bessel_y1"),)),
+    "bessel_y1": Rule(("0o",), lambda n, g: (g * (_bessel(n, "bessel_y0") - n.result() / n.operand(0)),)),
+    "k0": Rule(("0",), lambda n, g: (-g * _bessel(n, "k1"),)),
+    "k0e": Rule(("0o",), lambda n, g: (g * (n.result() - _bessel(n, "k1e")),)),
+    "k1": Rule(("0o",), lambda n, g: (-g * (_bessel(n, "k0") + n.result() / n.operand(0)),)),
+    "k1e": Rule(
+        ("0o",), lambda n, g: (g * (n.result() * (1.0 - arithmetic.reciprocal(n.operand(0))) - _bessel(n, "k0e")),)
+    ),
     "sigmoid": Rule(("o",), lambda n, g: (g * _conj((1.0 - n.result()) * n.result()),)),
     "relu": Rule(("o",), lambda n, g: (_where(n.result() <= 0.0, 0.0, g),)),
     "floor": Rule(("",), lambda n, g: (g * 0.0,)),
@@ -444,6 +492,8 @@ GRADIENTS: Final[dict[str, Rule]] = {
     ),
     "copysign": Rule(("0o", "0o"), _copysign),
     "zeta": Rule(("01", "01"), _zeta),
+    "gammainc": Rule(("01", "01"), _gammainc(1.0)),
+    "gammaincc": Rule(("01", "01"), _gammainc(-1.0)),
     # element-wise, three operands that broadcast
     "where": Rule(
         ("", "0", "0"),
@@ -503,8 +553,8 @@ NO_GRADIENT: Final[frozenset[str]] = frozenset(
         *("isnan", "isfinite", "logical_not", "logical_and", "logical_or", "logical_xor", "any", "all"),
         *("eq", "ne", "lt", "le", "gt", "ge"),
         *("signbit", "bitwise_not", "bitwise_and", "bitwise_or", "bitwise_xor", "left_shift", "right_shift"),
-        *("nextafter", "argmax", "argmin"),
-        *("argcummax", "argcummin", "argsort", "searchsorted", "flatnonzero"),
+        *("gcd", "nextafter", "argmax", "argmin"),
+        *("argcummax", "argcummin", "argsort", "lexsort", "searchsorted", "flatnonzero"),
     }
 )
 """What makes tensors from nothing, answers true or false, or counts: nothing flows back through it."""

@@ -5,11 +5,27 @@ One line each. What is a view of the tensor, or what it is a view of, sees the n
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from gt.dtypes import float64
+
 from . import apply as emission
-from . import arithmetic, creation, elementwise, gathering, matrices, random, sorting
+from . import (
+    arithmetic,
+    complexes,
+    creation,
+    distances,
+    elementwise,
+    gathering,
+    matrices,
+    products,
+    random,
+    scattering,
+    sorting,
+    special,
+)
 
 if TYPE_CHECKING:
     from gt.dtypes import DType
@@ -155,6 +171,20 @@ class InPlace:
     put_: Method = _twin(gathering.put)
     scatter_: Method = _twin(gathering.scatter)
     scatter_add_: Method = _twin(gathering.scatter_add)
+    scatter_reduce_: Method = _twin(scattering.scatter_reduce)
+    index_reduce_: Method = _twin(scattering.index_reduce)
+    gcd_: Method = _twin(elementwise.gcd)
+    lcm_: Method = _twin(elementwise.lcm)
+    i0_: Method = _twin(special.i0)
+    igamma_: Method = _twin(special.gammainc)
+    igammac_: Method = _twin(special.gammaincc)
+    conj_physical_: Method = _twin(complexes.conj)
+    renorm_: Method = _twin(distances.renorm)
+    addmm_: Method = _twin(products.addmm)
+    addmv_: Method = _twin(products.addmv)
+    addr_: Method = _twin(products.addr)
+    addbmm_: Method = _twin(products.addbmm)
+    baddbmm_: Method = _twin(products.baddbmm)
     cumsum_: Method = _twin(sorting.cumsum)
     cumprod_: Method = _twin(sorting.cumprod)
     tril_: Method = _twin(matrices.tril)
@@ -202,6 +232,10 @@ class InPlace:
         matrices.diagonal(self).fill_(fill_value)
         return self  # type: ignore[return-value]  # only Tensor derives from this class
 
+    def polygamma_(self, n: Any) -> Tensor:
+        """In place: the n-th derivative of `digamma`."""
+        return self._write("polygamma_", elementwise.polygamma(n, self))
+
     # random numbers
 
     def uniform_(self, a: Any = 0.0, b: Any = 1.0) -> Tensor:
@@ -221,6 +255,18 @@ class InPlace:
     def exponential_(self, lambd: float = 1.0) -> Tensor:
         """Numbers of the exponential distribution with this rate."""
         return self._write("exponential_", arithmetic.div(random.exponential(self.shape, self.dtype), lambd))
+
+    def cauchy_(self, median: Any = 0.0, sigma: Any = 1.0) -> Tensor:
+        """Numbers of the Cauchy distribution with this median and half the width at half its height."""
+        angle = arithmetic.mul(arithmetic.sub(random.draw("uniform", self.shape, self.dtype), 0.5), math.pi)
+        return self._write("cauchy_", arithmetic.add(arithmetic.mul(arithmetic.tan(angle), sigma), median))
+
+    def geometric_(self, p: Any) -> Tensor:
+        """How many trials it takes to the first success, each with probability `p`."""
+        if not 0 < p < 1:
+            raise ValueError(f"geometric_: a probability lies between 0 and 1, not {p}")
+        tries = arithmetic.ceil(arithmetic.div(random.exponential(self.shape, float64), -math.log1p(-p)))
+        return self._write("geometric_", arithmetic.cast(arithmetic.clamp(tries, 1), self.dtype))
 
     def bernoulli_(self, p: Any = 0.5) -> Tensor:
         """1 with probability `p`, else 0."""

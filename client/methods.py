@@ -12,8 +12,11 @@ from gt import dtypes
 from . import (
     arithmetic,
     arranging,
+    calculus,
     complexes,
+    counting,
     creation,
+    distances,
     elementwise,
     functional,
     gathering,
@@ -21,8 +24,10 @@ from . import (
     matrices,
     products,
     reductions,
+    scattering,
     shaping,
     sorting,
+    special,
     statistics,
 )  # fmt: skip
 from . import tensor as core
@@ -142,11 +147,17 @@ class Methods(InPlace, Operators):
     fmin = elementwise.fmin
     fmod = elementwise.fmod
     frac = elementwise.frac
+    frexp = elementwise.frexp
+    gcd = elementwise.gcd
     heaviside = elementwise.heaviside
     hypot = elementwise.hypot
+    i0 = special.i0
+    igamma = special.gammainc
+    igammac = special.gammaincc
     isneginf = elementwise.isneginf
     isposinf = elementwise.isposinf
     isreal = elementwise.isreal
+    lcm = elementwise.lcm
     ldexp = elementwise.ldexp
     lerp = elementwise.lerp
     lgamma = elementwise.lgamma
@@ -189,12 +200,15 @@ class Methods(InPlace, Operators):
 
     # shapes and places
 
+    adjoint = shaping.adjoint
     broadcast_to = shaping.broadcast_to
     chunk = shaping.chunk
+    dsplit = shaping.dsplit
     expand = shaping.expand
     expand_as = shaping.expand_as
     flatten = shaping.flatten
     gather = gathering.gather
+    hsplit = shaping.hsplit
     index_add = gathering.index_add
     index_select = gathering.index_select
     moveaxis = shaping.moveaxis
@@ -208,29 +222,35 @@ class Methods(InPlace, Operators):
     scatter_add = gathering.scatter_add
     select = shaping.select
     split = shaping.split
+    split_with_sizes = shaping.split_with_sizes
     squeeze = shaping.squeeze
     swapaxes = shaping.swapaxes
     swapdims = shaping.swapdims
+    sum_to_size = shaping.sum_to_size
     t = shaping.t
+    tensor_split = shaping.tensor_split
     tile = arranging.tile
     transpose = shaping.transpose
     tril = matrices.tril
     triu = matrices.triu
     unbind = shaping.unbind
     unflatten = shaping.unflatten
+    unfold = shaping.unfold
+    unsafe_chunk = shaping.unsafe_chunk
+    unsafe_split = shaping.unsafe_split
+    unsafe_split_with_sizes = shaping.split_with_sizes
     unsqueeze = shaping.unsqueeze
     view = shaping.view
+    vsplit = shaping.vsplit
 
     # order, counts and diagonals
 
     argsort = sorting.argsort
-    bincount = sorting.bincount
     cummax = sorting.cummax
     cummin = sorting.cummin
     cumprod = sorting.cumprod
     cumsum = sorting.cumsum
     diff = sorting.diff
-    histc = sorting.histc
     kthvalue = sorting.kthvalue
     logcumsumexp = sorting.logcumsumexp
     median = sorting.median
@@ -240,9 +260,17 @@ class Methods(InPlace, Operators):
     quantile = sorting.quantile
     sort = sorting.sort
     topk = sorting.topk
-    unique = sorting.unique
-    unique_consecutive = sorting.unique_consecutive
+    bincount = counting.bincount
+    histc = counting.histc
+    histogram = counting.histogram
+    mode = counting.mode
+    unique = counting.unique
+    unique_consecutive = counting.unique_consecutive
     aminmax = statistics.aminmax
+    corrcoef = calculus.corrcoef
+    cov = calculus.cov
+    dist = distances.dist
+    renorm = distances.renorm
     count_nonzero = statistics.count_nonzero
     nanmean = statistics.nanmean
     nansum = statistics.nansum
@@ -257,11 +285,13 @@ class Methods(InPlace, Operators):
     index_copy = gathering.index_copy
     index_fill = gathering.index_fill
     index_put = gathering.index_put
+    index_reduce = scattering.index_reduce
     masked_scatter = gathering.masked_scatter
     masked_select = gathering.masked_select
     nonzero = gathering.nonzero
     put = gathering.put
     scatter = gathering.scatter
+    scatter_reduce = scattering.scatter_reduce
     take = gathering.take
     take_along_dim = gathering.take_along_dim
     flip = arranging.flip
@@ -447,16 +477,46 @@ class Methods(InPlace, Operators):
     def cuda(self, device: Any = None) -> Tensor:
         return self  # type: ignore[return-value]
 
+    # where PyTorch keeps a tensor: here that is the service's concern
+
+    is_cpu = True
+    is_cuda = is_meta = is_mps = is_xpu = is_quantized = is_sparse = is_nested = False
+
+    def pin_memory(self, device: Any = None) -> Tensor:
+        return self  # type: ignore[return-value]
+
+    def is_pinned(self, device: Any = None) -> Any:
+        return False
+
+    def share_memory_(self) -> Tensor:
+        return self  # type: ignore[return-value]
+
+    def is_shared(self) -> Any:
+        return False
+
+    def get_device(self) -> Any:
+        """−1, as of PyTorch's tensors on a CPU."""
+        return -1
+
+    def to_dense(self) -> Tensor:
+        """The tensor itself: none is sparse."""
+        return self  # type: ignore[return-value]
+
     # new tensors of this dtype
 
-    def new_tensor(self, data: Any, *, dtype: Any = None, requires_grad: Any = False) -> Tensor:
+    def new_empty(self, *size: Any, dtype: Any = None, device: Any = None, requires_grad: Any = False) -> Tensor:
+        return creation.empty(*size, dtype=dtype or self.dtype, requires_grad=requires_grad)
+
+    def new_tensor(self, data: Any, *, dtype: Any = None, device: Any = None, requires_grad: Any = False) -> Tensor:
         return creation.tensor(data, dtype=dtype or self.dtype, requires_grad=requires_grad)
 
-    def new_zeros(self, *size: Any, dtype: Any = None) -> Tensor:
-        return creation.zeros(*size, dtype=dtype or self.dtype)
+    def new_zeros(self, *size: Any, dtype: Any = None, device: Any = None, requires_grad: Any = False) -> Tensor:
+        return creation.zeros(*size, dtype=dtype or self.dtype, requires_grad=requires_grad)
 
-    def new_ones(self, *size: Any, dtype: Any = None) -> Tensor:
-        return creation.ones(*size, dtype=dtype or self.dtype)
+    def new_ones(self, *size: Any, dtype: Any = None, device: Any = None, requires_grad: Any = False) -> Tensor:
+        return creation.ones(*size, dtype=dtype or self.dtype, requires_grad=requires_grad)
 
-    def new_full(self, size: Any, fill_value: Any, *, dtype: Any = None) -> Tensor:
-        return creation.full(size, fill_value, dtype=dtype or self.dtype)
+    def new_full(
+        self, size: Any, fill_value: Any, *, dtype: Any = None, device: Any = None, requires_grad: Any = False
+    ) -> Tensor:
+        return creation.full(size, fill_value, dtype=dtype or self.dtype, requires_grad=requires_grad)

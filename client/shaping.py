@@ -5,6 +5,7 @@ Where nothing would have to be copied they are views (`views.py`). What copies e
 
 from __future__ import annotations
 
+import itertools
 import math
 import operator
 from collections.abc import Sequence
@@ -19,9 +20,9 @@ if TYPE_CHECKING:
     from .tensor import Tensor
 
 __all__ = [
-    "broadcast_to", "chunk", "expand", "expand_as", "flatten", "moveaxis", "movedim", "narrow", "permute", "ravel",
-    "reshape", "reshape_as", "select", "split", "squeeze", "swapaxes", "swapdims", "t", "transpose", "unbind",
-    "unflatten", "unsqueeze", "view",
+    "adjoint", "broadcast_to", "chunk", "dsplit", "expand", "expand_as", "flatten", "hsplit", "moveaxis", "movedim", "narrow",
+    "permute", "ravel", "reshape", "reshape_as", "select", "split", "split_with_sizes", "squeeze", "swapaxes", "swapdims", "t",
+    "tensor_split", "transpose", "unbind", "unflatten", "unsafe_chunk", "unsafe_split", "unsqueeze", "view", "vsplit",
 ]  # fmt: skip
 
 
@@ -251,6 +252,49 @@ def chunk(input: Any, chunks: int, dim: int = 0, *, axis: int | None = None) -> 
     return split(x, size, at) if size else tuple(narrow(x, at, 0, 0) for _ in range(chunks))
 
 
+def tensor_split(input: Any, indices_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
+    """So many parts, the first of which are one longer where they cannot be equal, or cut before each index: views."""
+    x = arithmetic.tensor_of("tensor_split", input)
+    at = axis_of("tensor_split", dim, x.shape)
+    size = x.shape[at]
+    given = indices_or_sections
+    if not isinstance(given, (int, Sequence)):
+        given = given.tolist()
+    if isinstance(given, int):
+        if given < 1:
+            raise ShapeError(f"tensor_split: {given} parts of shape {x.shape}")
+        small, longer = divmod(size, given)
+        ends = [part * small + min(part, longer) for part in range(given + 1)]
+    else:
+        ends = [0, *(slice(index).indices(size)[1] for index in given), size]
+    return tuple([narrow(x, at, first, max(last - first, 0)) for first, last in itertools.pairwise(ends)])
+
+
+def _split_along(name: str, input: Any, given: Any, dim: int, ndim: int) -> tuple[Tensor, ...]:
+    x = arithmetic.tensor_of(name, input)
+    if x.ndim < ndim:
+        raise ShapeError(f"{name} takes at least {ndim} dimensions, not shape {x.shape}")
+    if isinstance(given, int) and (given < 1 or x.shape[dim] % given):
+        raise ShapeError(f"{name}: {given} parts do not divide dimension {dim} of shape {x.shape}")
+    return tensor_split(x, given, dim)
+
+
+def hsplit(input: Any, indices_or_sections: Any) -> tuple[Tensor, ...]:
+    """Parts along the second dimension, or the only one: views."""
+    x = arithmetic.tensor_of("hsplit", input)
+    return _split_along("hsplit", x, indices_or_sections, 0 if x.ndim == 1 else 1, 1)
+
+
+def vsplit(input: Any, indices_or_sections: Any) -> tuple[Tensor, ...]:
+    """Parts along the first dimension of a matrix or more: views."""
+    return _split_along("vsplit", input, indices_or_sections, 0, 2)
+
+
+def dsplit(input: Any, indices_or_sections: Any) -> tuple[Tensor, ...]:
+    """Parts along the third dimension: views."""
+    return _split_along("dsplit", input, indices_or_sections, 2, 3)
+
+
 def select(input: Any, dim: int, index: int) -> Tensor:
     """One place along an axis, which is dropped: a view."""
     x = arithmetic.tensor_of("select", input)
@@ -265,5 +309,38 @@ def unbind(input: Any, dim: int = 0) -> tuple[Tensor, ...]:
     return tuple([select(x, at, index) for index in range(x.shape[at])])
 
 
+def adjoint(input: Any) -> Tensor:
+    """The last two dimensions swapped, and conjugated."""
+    from .complexes import conj  # which is above this module
+
+    return conj(transpose(input, -2, -1))
+
+
+def unfold(input: Any, dimension: int, size: int, step: int) -> Tensor:
+    """Every window of `size` elements, `step` apart, along an axis, as a new last dimension: new values, no view."""
+    x = arithmetic.tensor_of("unfold", input)
+    if x.ndim == 0:
+        return _reshape(x, (1,))[:size]
+    at = axis_of("unfold", dimension, x.shape)
+    if not 0 <= size <= x.shape[at] or step < 1:
+        raise ShapeError(f"unfold: windows of {size} elements, {step} apart, of dimension {at} of shape {x.shape}")
+    if size == 0:
+        nothing = emission.apply("reshape", (narrow(x, at, 0, 0),), (0,))
+        return _reshape(nothing, (*x.shape[:at], x.shape[at] // step + 1, *x.shape[at + 1 :], 0))
+    return emission.apply("windows", (x,), (at,), (size,), (step,), (1,))
+
+
+def sum_to_size(input: Any, *size: Any) -> Tensor:
+    """Summed to a shape that broadcasts to the tensor's own."""
+    x, shape = arithmetic.tensor_of("sum_to_size", input), ints(size)
+    lead = x.ndim - len(shape)
+    if lead < 0 or any(b not in (1, a) for a, b in zip(x.shape[lead:], shape, strict=True)):
+        raise ShapeError(f"sum_to_size: shape {shape} does not broadcast to {x.shape}")
+    axes = tuple(at for at in range(x.ndim) if at < lead or (shape[at - lead] == 1 != x.shape[at]))
+    return _reshape(emission.apply("sum", (x,), axes, False), shape) if axes else x
+
+
 swapaxes = swapdims = transpose
+split_with_sizes = unsafe_split = split
+unsafe_chunk = chunk
 moveaxis = movedim

@@ -1,7 +1,7 @@
-"""Functions that sort, search, count and accumulate along an axis: what depends on the order of elements.
+"""Functions that sort, search and accumulate along an axis: what depends on the order of elements.
 
-Sorting is stable and NaN is the largest. Values are looked up where indices say, so gradients go where they came from. Where
-the data decides how many results there are (`unique`, `bincount`), that count alone is fetched.
+Sorting is stable and NaN is the largest. Values are looked up where indices say, so gradients go where they came from. What
+counts is in `counting.py`.
 """
 
 from __future__ import annotations
@@ -22,9 +22,8 @@ if TYPE_CHECKING:
     from .tensor import Tensor
 
 __all__ = [
-    "argsort", "bincount", "bucketize", "cummax", "cummin", "cumprod", "cumsum", "diff", "histc", "kthvalue",
-    "logcumsumexp", "median", "msort", "nanmedian", "nanquantile", "quantile", "searchsorted", "sort", "topk", "unique",
-    "unique_consecutive",
+    "argsort", "bucketize", "cummax", "cummin", "cumprod", "cumsum", "diff", "isin", "kthvalue", "logcumsumexp", "median",
+    "msort", "nanmedian", "nanquantile", "quantile", "searchsorted", "sort", "topk",
 ]  # fmt: skip
 
 
@@ -297,7 +296,7 @@ def nanquantile(
     return _quantile("nanquantile", input, q, spelled("nanquantile", dim, axis, None), keep, interpolation, ignore=True)
 
 
-# search and count
+# search
 
 
 def searchsorted(
@@ -325,101 +324,17 @@ def bucketize(input: Any, boundaries: Any, *, out_int32: bool = False, right: bo
     return searchsorted(boundaries, input, out_int32=out_int32, right=right)
 
 
-def bincount(input: Any, weights: Any = None, minlength: int = 0) -> Tensor:
-    """How often (or with what weight) each number from 0 on occurs in a vector of integers. The largest is fetched."""
-    x = gathering.integers("bincount", input)
-    if x.ndim != 1:
-        raise ShapeError(f"bincount takes a vector, not shape {x.shape}")
-    low, high = (int(x.min()), int(x.max())) if x.numel() else (0, -1)
-    if low < 0:
-        raise ValueError(f"bincount: {low} is negative")
-    if weights is None:
-        values = creation.ones(x.shape, dtype=int64)
-    else:
-        values = arithmetic.tensor_of("bincount", weights)
-        if values.dtype.name != "float32":
-            values = arithmetic.cast(values, float64)
-    return emission.apply("segment_sum", (values, x), 0, max(high + 1, minlength))
-
-
-def histc(input: Any, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
-    """How many elements lie in each of `bins` equal ranges from `min` to `max`, or of the whole range when they are equal."""
-    x = arithmetic.tensor_of("histc", input)
-    if bins < 1 or min > max:
-        raise ValueError(f"histc: {bins} bins from {min} to {max}")
-    flat = emission.apply("reshape", (arithmetic.cast(x, float64),), (x.numel(),))
-    low: Any = min
-    high: Any = max
-    if min == max and x.numel():
-        low, high = reductions.min(flat), reductions.max(flat)
-    width = arithmetic.sub(high, low) if isinstance(high, core.Tensor) else creation.full((), high - low, dtype=float64)
-    alike = arithmetic.eq(width, 0)  # all elements are equal: PyTorch takes one more on either side
-    low = arithmetic.where(alike, arithmetic.sub(low, 1.0), low) if min == max else low
-    width = arithmetic.where(alike, 2.0, width)
-    place = arithmetic.floor(arithmetic.mul(arithmetic.div(arithmetic.sub(flat, low), width), bins))
-    place = arithmetic.where(arithmetic.eq(flat, arithmetic.add(width, low)), bins - 1, place)
-    inside = arithmetic.logical_and(arithmetic.ge(place, 0), arithmetic.lt(place, bins))
-    index = arithmetic.cast(arithmetic.where(inside, place, 0), int64)
-    return emission.apply("segment_sum", (arithmetic.cast(inside, x.dtype), index), 0, bins)
-
-
-# the distinct
-
-
-def _runs(ordered: Tensor, return_inverse: bool, return_counts: bool) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """Of a vector the first of each run of equals, the number of its run for each element, and the runs' lengths."""
-    size = ordered.shape[0]
-    if not size:
-        empty = creation.zeros((0,), dtype=int64)
-        return ordered, empty, empty
-    changed = arithmetic.ne(_slice(ordered, 0, 1, size - 1), _slice(ordered, 0, 0, size - 1))
-    first = arranging.cat([creation.ones((1,), dtype=bool_), changed])
-    places = gathering.places_of(first)
-    inverse = (
-        arithmetic.sub(emission.apply("cumsum", (arithmetic.cast(first, int64),), 0), 1) if return_inverse else None
+def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False) -> Tensor:
+    """Where an element is among others (with `invert`: where it is not), found by halves in their order."""
+    x, others = arithmetic._meet(
+        "isin", arithmetic.tensor_of("isin", elements), arithmetic.tensor_of("isin", test_elements)
     )
-    counts = None
-    if return_counts:
-        ends = arranging.cat([_slice(places, 0, 1, places.shape[0] - 1), creation.full((1,), size, dtype=int64)])
-        counts = arithmetic.sub(ends, places)
-    return emission.apply("take", (ordered, places), 0), inverse, counts
-
-
-def _listed(values: Tensor, inverse: Tensor | None, counts: Tensor | None) -> Any:
-    parts = [part for part in (values, inverse, counts) if part is not None]
-    return parts[0] if len(parts) == 1 else tuple(parts)
-
-
-def _whole(name: str, input: Any, dim: Any) -> Tensor:
-    x = arithmetic.tensor_of(name, input)
-    if dim is not None and x.ndim != 1:
-        raise ValueError(f"{name}: whole slices along an axis are not compared: dim is None for shape {x.shape}")
-    return x
-
-
-def unique(
-    input: Any, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False, dim: Any = None
-) -> Any:
-    """The distinct elements, in order; and when asked where each element is among them, and how often each occurs.
-
-    How many there are is fetched. Each NaN is distinct.
-    """
-    x = _whole("unique", input, dim)
-    flat = emission.apply("reshape", (x,), (x.numel(),))
-    order = emission.apply("argsort", (flat,), 0, False)
-    values, runs, counts = _runs(emission.apply("take", (flat, order), 0), return_inverse, return_counts)
-    inverse = None
-    if return_inverse and runs is not None:
-        inverse = emission.apply("reshape", (emission.apply("scatter", (order, order, runs), 0),), x.shape)
-    return _listed(values, inverse, counts if return_counts else None)
-
-
-def unique_consecutive(input: Any, return_inverse: bool = False, return_counts: bool = False, dim: Any = None) -> Any:
-    """The first of each run of equal elements; and when asked the run of each element, and how long runs are.
-
-    How many there are is fetched.
-    """
-    x = _whole("unique_consecutive", input, dim)
-    values, runs, counts = _runs(emission.apply("reshape", (x,), (x.numel(),)), return_inverse, return_counts)
-    inverse = emission.apply("reshape", (runs,), x.shape) if return_inverse and runs is not None else None
-    return _listed(values, inverse, counts if return_counts else None)
+    count = others.numel()
+    if not count:
+        return creation.full(x.shape, bool(invert))
+    line = emission.apply("reshape", (others,), (count,))
+    order = emission.apply("argsort", (line,), 0, False)
+    line = emission.apply("take", (line, order), 0)
+    places = emission.apply("searchsorted", (line, x), False)
+    found = emission.apply("take", (line, arithmetic.minimum(places, count - 1)), 0)
+    return arithmetic.ne(found, x) if invert else arithmetic.eq(found, x)

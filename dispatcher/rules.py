@@ -193,6 +193,11 @@ def _compress(case: Case) -> Iterable[Row]:
     return _lettered(_all(case.result), [(None,)])
 
 
+def _rows(_case: Case) -> Iterable[Row]:
+    """Rows are compared with all others as wholes."""
+    return ()
+
+
 def _search(case: Case) -> Iterable[Row]:
     """bi = bn, bi or i = n, i; where the sorted elements are cut each worker counts its own."""
     x, values = case.tensor(0), case.tensor(1)
@@ -325,6 +330,7 @@ RULES: Final[dict[str, Rule]] = {
     "along": _along,
     "search": _search,
     "compress": _compress,
+    "rows": _rows,
     "tag": _elementwise,
     "follow": _elementwise,
 }

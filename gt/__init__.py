@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from . import nn as nn
     from . import optim as optim
     from . import signal as signal
+    from . import special as special
     from . import utils as utils
     from .client.autocast import *  # noqa: F403
     from .client.checkpoint import checkpointed as checkpointed
@@ -114,7 +115,7 @@ _HOMES: Final[dict[str, tuple[str, ...]]] = {
         "checkpointed",
     ),
     ".client.creation": (
-        "tensor", "as_tensor", "from_numpy", "zeros", "ones", "full", "empty", "arange", "linspace", "logspace", "eye",
+        "tensor", "as_tensor", "from_numpy", "zeros", "ones", "full", "empty", "arange", "fill", "linspace", "logspace", "eye",
         "zeros_like", "ones_like", "full_like", "empty_like", "scalar_tensor",
     ),
     ".client.files": (
@@ -149,9 +150,9 @@ _HOMES: Final[dict[str, tuple[str, ...]]] = {
         "acos", "acosh", "addcdiv", "addcmul", "angle", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctan2",
         "arctanh", "asin", "asinh", "atan", "atan2", "atanh", "bitwise_left_shift", "bitwise_right_shift",
         "clamp_max", "clamp_min", "copysign", "cosh", "deg2rad", "digamma", "erf", "erfc", "erfinv", "exp2", "fix",
-        "float_power", "fmax", "fmin", "fmod", "frac", "heaviside", "hypot", "isneginf", "isposinf", "isreal",
-        "ldexp", "lerp", "lgamma", "log_sigmoid", "logaddexp", "logaddexp2", "logit", "mvlgamma", "nan_to_num",
-        "nextafter", "polygamma", "rad2deg", "sgn", "signbit", "sinc", "sinh", "xlog1py", "xlogy",
+        "float_power", "fmax", "fmin", "fmod", "frac", "frexp", "gcd", "heaviside", "hypot", "isneginf", "isposinf",
+        "isreal", "lcm", "ldexp", "lerp", "lgamma", "log_sigmoid", "logaddexp", "logaddexp2", "logit", "mvlgamma",
+        "nan_to_num", "nextafter", "polygamma", "rad2deg", "sgn", "signbit", "sinc", "sinh", "xlog1py", "xlogy",
     ),
     ".client.complexes": (
         "complex", "conj", "conj_physical", "imag", "is_complex", "is_floating_point", "polar", "real",
@@ -162,9 +163,10 @@ _HOMES: Final[dict[str, tuple[str, ...]]] = {
         "softmax", "std", "sum", "var",
     ),
     ".client.shaping": (
-        "broadcast_to", "chunk", "expand", "expand_as", "flatten", "moveaxis", "movedim", "narrow", "permute",
-        "ravel", "reshape", "reshape_as", "select", "split", "squeeze", "swapaxes", "swapdims", "t", "transpose",
-        "unbind", "unflatten", "unsqueeze", "view",
+        "adjoint", "broadcast_to", "chunk", "dsplit", "expand", "expand_as", "flatten", "hsplit", "moveaxis",
+        "movedim", "narrow", "permute", "ravel", "reshape", "reshape_as", "select", "split", "split_with_sizes",
+        "squeeze", "swapaxes", "swapdims", "t", "tensor_split", "transpose", "unbind", "unflatten", "unsafe_chunk",
+        "unsafe_split", "unsqueeze", "view", "vsplit",
     ),
     ".client.activations": (
         "celu", "elu", "gelu", "glu", "hardshrink", "hardsigmoid", "hardswish", "hardtanh", "leaky_relu",
@@ -178,18 +180,17 @@ _HOMES: Final[dict[str, tuple[str, ...]]] = {
         "row_stack", "select_scatter", "slice_scatter", "stack", "tile", "vstack",
     ),
     ".client.gathering": (
-        "argwhere", "gather", "index_add", "index_copy", "index_fill", "index_put", "index_select",
-        "masked_scatter", "masked_select", "nonzero", "one_hot", "put", "scatter", "scatter_add", "take",
-        "take_along_dim",
+        "argwhere", "gather", "index_add", "index_copy", "index_fill", "index_put", "index_select", "masked_scatter",
+        "masked_select", "nonzero", "one_hot", "put", "scatter", "scatter_add", "take", "take_along_dim",
+        "unravel_index",
     ),
     ".client.matrices": (
         "diag", "diag_embed", "diagflat", "diagonal", "diagonal_scatter", "trace", "tril", "tril_indices", "triu",
         "triu_indices",
     ),
     ".client.sorting": (
-        "argsort", "bincount", "bucketize", "cummax", "cummin", "cumprod", "cumsum", "diff", "histc", "kthvalue",
-        "logcumsumexp", "median", "msort", "nanmedian", "nanquantile", "quantile", "searchsorted", "sort", "topk",
-        "unique", "unique_consecutive",
+        "argsort", "bucketize", "cummax", "cummin", "cumprod", "cumsum", "diff", "isin", "kthvalue", "logcumsumexp",
+        "median", "msort", "nanmedian", "nanquantile", "quantile", "searchsorted", "sort", "topk",
     ),
     ".client.statistics": (
         "aminmax", "count_nonzero", "nanmean", "nansum", "norm", "std_mean", "var_mean",
@@ -206,6 +207,21 @@ _HOMES: Final[dict[str, tuple[str, ...]]] = {
     ),
     ".client.linalg": (
         "det", "logdet", "matrix_power", "slogdet",
+    ),
+    ".client.counting": (
+        "bincount", "histc", "histogram", "histogramdd", "mode", "unique", "unique_consecutive",
+    ),
+    ".client.calculus": (
+        "corrcoef", "cov", "cumulative_trapezoid", "gradient", "trapezoid", "trapz",
+    ),
+    ".client.distances": (
+        "cdist", "dist", "pdist", "renorm",
+    ),
+    ".client.scattering": (
+        "index_reduce", "scatter_reduce",
+    ),
+    ".client.special": (
+        "i0",
     ),
     ".client.functional": (
         "allclose", "alpha_dropout", "bilinear", "bmm", "dot", "dropout", "equal", "matmul", "mm",
@@ -225,6 +241,8 @@ _RENAMED: Final = {
     "int": (".dtypes", "int32"),
     "long": (".dtypes", "int64"),
     "dtype": (".dtypes", "DType"),
+    "igamma": (".client.special", "gammainc"),
+    "igammac": (".client.special", "gammaincc"),
     "inverse": (".client.linalg", "inv"),
     "pinverse": (".client.pseudoinverse", "pinv"),
     "result_type": (".client.arithmetic", "result_type_of"),
@@ -232,7 +250,20 @@ _RENAMED: Final = {
 }
 """Names that are others' where they live: PyTorch's, some of which hide Python's own."""
 
-_SUBMODULES: Final = ("amp", "autograd", "config", "data", "fft", "func", "linalg", "nn", "optim", "signal", "utils")
+_SUBMODULES: Final = (
+    "amp",
+    "autograd",
+    "config",
+    "data",
+    "fft",
+    "func",
+    "linalg",
+    "nn",
+    "optim",
+    "signal",
+    "special",
+    "utils",
+)
 _WHERE: Final = {name: (module, name) for module, names in _HOMES.items() for name in names} | _RENAMED
 
 __all__ = [*_SUBMODULES, *_WHERE]  # noqa: PLE0604  # every name is a string: they are keys of the table above

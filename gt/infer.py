@@ -414,6 +414,13 @@ def _compress(name: str, op: Op, operands: Sequence[Operand], attributes: Attrib
     return (spec(_result(op, x.dtype), (attributes["size"],)),)
 
 
+def _rows(name: str, op: Op, operands: Sequence[Operand], attributes: Attributes) -> tuple[Spec, ...]:
+    (x,) = _tensors(operands)
+    if x.ndim != 2:
+        raise ShapeError(f"{name} takes a matrix, not shape {x.shape}")
+    return (spec(_result(op, x.dtype), x.shape[:1]),)
+
+
 def _follow(name: str, op: Op, operands: Sequence[Operand], attributes: Attributes) -> tuple[Spec, ...]:
     x, like = _tensors(operands)
     if x.shape != like.shape:
@@ -451,6 +458,7 @@ _FAMILIES: Final[dict[str, Callable[[str, Op, Sequence[Operand], Attributes], tu
     "along": _along,
     "search": _search,
     "compress": _compress,
+    "rows": _rows,
     "tag": _unary,
     "follow": _follow,
 }

@@ -342,6 +342,13 @@ def compressions(op: str) -> Iterator[Sample]:
     yield Sample(op, (mask | True,), {"size": 11}, edge=True)
 
 
+def row_orders(op: str) -> Iterator[Sample]:
+    yield Sample(op, (ints(7, 3),))
+    yield Sample(op, (halves(7, 2),))
+    yield Sample(op, (halves(1, 3),), edge=True)
+    yield Sample(op, (halves(3, 0),), edge=True)
+
+
 def tags(op: str) -> Iterator[Sample]:
     yield Sample(op, (floats(5, 4),), {"param": True})
 
@@ -356,7 +363,7 @@ FAMILIES = {
     "slice": slices, "update_slice": slices, "gather": gathers, "scatter_add": gathers, "take": takes,
     "scatter": gathers, "segment_sum": segment_sums, "matmul": matmuls, "solve": solves, "linalg": matrices, "fft": transforms,
     "conv": convs, "windows": sliding, "overlap_add": overlaps,
-    "along": alongs, "search": searches, "compress": compressions, "tag": tags, "follow": follows,
+    "along": alongs, "search": searches, "compress": compressions, "rows": row_orders, "tag": tags, "follow": follows,
 }  # fmt: skip
 DRAWS = 6
 

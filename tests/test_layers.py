@@ -31,6 +31,7 @@ LAZY = ("gt/__init__.py", "gt/cli.py")
 ALIASES = (
     "gt/fft.py",
     "gt/linalg.py",
+    "gt/special.py",
     "gt/nn/__init__.py",
     "gt/nn/functional.py",
     "gt/nn/init.py",

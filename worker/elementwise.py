@@ -57,18 +57,18 @@ def in_float32(call: Call, function: Kernel) -> Kernel:
 
 
 def special_function(name: str) -> KernelFactory:
-    """SciPy's (or CuPy's) special function of that name, which knows no dtype narrower than float32."""
+    """SciPy's (or CuPy's) special function of that name, which knows no dtype narrower than float32, and takes a number of
+    the program for a float64."""
 
     def factory(call: Call) -> Kernel:
         function, dtype = getattr(special(call.xp), name), call.result.dtype
         work = wide(dtype)
-        if work is dtype:
+        scalars = [isinstance(operand, str) for operand in call.operands]
+        if work is dtype and not any(scalars):
             return function  # type: ignore[no-any-return]  # of SciPy nothing is typed
-        widen, narrow = methodcaller("astype", work.numpy), methodcaller("astype", dtype.numpy)
-        tensors = [not isinstance(operand, str) for operand in call.operands]
-        return lambda *operands: narrow(
-            function(*[widen(x) if t else x for x, t in zip(operands, tensors, strict=True)])
-        )
+        widen, number, narrow = methodcaller("astype", work.numpy), work.numpy.type, methodcaller("astype", dtype.numpy)
+        steps = [number if scalar else widen for scalar in scalars]
+        return lambda *operands: narrow(function(*[step(x) for step, x in zip(steps, operands, strict=True)]))
 
     return factory
 

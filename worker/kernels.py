@@ -40,7 +40,7 @@ from .linalg import linalg, solve
 from .philox import normal, uniform
 from .reductions import arg, reduction, softmax
 from .scans import cumulate, cumulated
-from .sorting import argsort, flatnonzero, searchsorted
+from .sorting import argsort, flatnonzero, lexsort, searchsorted
 
 __all__ = ["KERNELS", "Call", "Kernel", "KernelFactory"]
 
@@ -140,6 +140,20 @@ KERNELS: Final[dict[str, KernelFactory]] = {
     "erfinv": special_function("erfinv"),
     "lgamma": special_function("gammaln"),
     "digamma": special_function("digamma"),
+    "erfcx": special_function("erfcx"),
+    "ndtri": special_function("ndtri"),
+    "i0": special_function("i0"),
+    "i0e": special_function("i0e"),
+    "i1": special_function("i1"),
+    "i1e": special_function("i1e"),
+    "bessel_j0": special_function("j0"),
+    "bessel_j1": special_function("j1"),
+    "bessel_y0": special_function("y0"),
+    "bessel_y1": special_function("y1"),
+    "k0": special_function("k0"),
+    "k0e": special_function("k0e"),
+    "k1": special_function("k1"),
+    "k1e": special_function("k1e"),
     "sigmoid": sigmoid,
     "relu": relu,
     "floor": ufunc("floor"),
@@ -171,6 +185,9 @@ KERNELS: Final[dict[str, KernelFactory]] = {
     "copysign": ufunc("copysign"),
     "nextafter": exact("nextafter"),
     "zeta": special_function("zeta"),
+    "gammainc": special_function("gammainc"),
+    "gammaincc": special_function("gammaincc"),
+    "gcd": ufunc("gcd"),
     "eq": ufunc("equal"),
     "ne": ufunc("not_equal"),
     "lt": ufunc("less"),
@@ -217,6 +234,7 @@ KERNELS: Final[dict[str, KernelFactory]] = {
     "argcummax": cumulated,
     "argcummin": cumulated,
     "argsort": argsort,
+    "lexsort": lexsort,
     "searchsorted": searchsorted,
     # linear algebra
     "matmul": _matmul,

@@ -35,6 +35,14 @@ def argsort(call: Call) -> Kernel:
     return _comparable(call, lambda x: size - 1 - xp.flip(xp.argsort(xp.flip(x, axis), axis=axis, kind="stable"), axis))
 
 
+def lexsort(call: Call) -> Kernel:
+    """The order of rows by their first elements, of equal ones by their next, and so on."""
+    xp, (rows, columns) = call.xp, call.tensor(0).shape
+    if not rows or not columns:
+        return lambda _x: xp.arange(rows)
+    return _comparable(call, lambda x: xp.lexsort(x.T[::-1]).astype(np.int64, copy=False))
+
+
 def searchsorted(call: Call) -> Kernel:
     """One row for all values: the array module's own; a row for each row of values: by halves, all rows at once."""
     xp, right = call.xp, call.attributes["right"]

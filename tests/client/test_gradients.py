@@ -49,6 +49,11 @@ def reduction(op: str) -> list[Sample]:
     return [([A], emit(op, axes, keep)) for axes in ((0,), (1,), (0, 1)) for keep in (False, True)]
 
 
+def special(op: str, *arrays: np.ndarray[Any, Any]) -> list[Sample]:
+    """One operand, of an op whose function has a name of its own."""
+    return [([x], lambda x: emission.apply(op, (x,))) for x in arrays or (A,)]
+
+
 CONDITION = A > 0
 SQUARE = np.array([[1.5, -0.4], [0.7, 2.1]])
 WINDOWS: list[tuple[Any, ...]] = [((1,), (2,), (1,)), ((0, 1), (1, 2), (1, 2)), ((1,), (3,), (-1,)), ((1,), (0,), (1,))]
@@ -61,6 +66,10 @@ SAMPLES: dict[str, list[Sample]] = {
     **{op: unary(op, POSITIVE) for op in ("log", "log2", "log10", "log1p", "sqrt", "rsqrt")},
     **{op: unary(op, A / 3) for op in ("asin", "acos", "atanh", "erfinv")},
     "acosh": unary("acosh", POSITIVE + 1),
+    **{op: special(op) for op in ("i0", "i0e", "i1", "i1e", "bessel_j0", "bessel_j1")},
+    **{op: special(op, POSITIVE + 1) for op in ("bessel_y0", "bessel_y1", "erfcx", "k0", "k0e", "k1", "k1e")},
+    "ndtri": special("ndtri", (A + 4) / 9),
+    **{op: [([POSITIVE], lambda x, op=op: emission.apply(op, (1.3, x)))] for op in ("gammainc", "gammaincc")},
     **{op: binary(op) for op in ("add", "sub", "mul", "div", "maximum", "minimum", "remainder", "fmod", "floor_divide")},
     **{op: binary(op) for op in ("atan2", "hypot", "copysign")},
     "zeta": [([POSITIVE], lambda q: emission.apply("zeta", (2.5, q)))],

@@ -112,6 +112,15 @@ def test_nan_is_the_largest_of_every_float(dtype: str, line: list[float]) -> Non
 
 
 @few
+@given(st.sampled_from(KINDS["real"]), st.data())
+def test_rows_are_sorted_by_their_elements_in_turn(dtype: str, data: st.DataObject) -> None:
+    shape = data.draw(hnp.array_shapes(min_dims=2, max_dims=2, min_side=0, max_side=4))
+    x = data.draw(hnp.arrays(np.int64, shape, elements=st.integers(-1, 1))).astype(as_dtype(dtype).numpy)
+    expected = sorted(range(shape[0]), key=lambda row: x[row].tolist())
+    np.testing.assert_array_equal(run("lexsort", x), expected)
+
+
+@few
 @given(st.sampled_from(KINDS["ordered"][1:]), st.booleans(), st.booleans(), st.data())
 def test_searching_counts_what_is_below(dtype: str, right: bool, rows: bool, data: st.DataObject) -> None:
     numbers = st.integers(0, 5)

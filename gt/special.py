@@ -1,0 +1,6 @@
+"""Special functions, as in PyTorch: the client's, under the name by which programs import them."""
+
+from __future__ import annotations
+
+from gt.client.special import *  # noqa: F403  # all of its public names
+from gt.client.special import __all__  # noqa: F401
