@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -49,8 +49,8 @@ CLIENT_CREDITS: Final = 64
 """Runs and puts that a client may have sent and not have been credited for."""
 MAX_QUEUE: Final = 1 << 18
 """Messages of one client that may wait here; a client that keeps to its credits never comes near."""
-MAX_PLANS: Final = 1024
-"""Plans kept for one session; the least recently used goes first."""
+MAX_SOURCES: Final = 1024
+"""Specs and layouts for which a mesh remembers who answers a fetch."""
 MAX_CLIENTS: Final = 1024
 """Sessions at one time; so what workers have before them is bounded too."""
 MAX_TENSORS: Final = 1 << 22
@@ -339,9 +339,8 @@ class Core:
 
     def _drop_plans(self, client: Client) -> None:
         self.jobs = deque(job for job in self.jobs if job.client != client.number)
-        for cached in client.plans.values():
+        for cached in client.plans.clear():
             self._drop_plan(client, cached)
-        client.plans.clear()
 
     def _drop_plan(self, client: Client, cached: Cached) -> None:
         assert client.mesh is not None
@@ -366,7 +365,7 @@ class Core:
                 self._fail_collection(number, fault)  # the others' parts are forgotten with the mesh
         for client in broken:
             for tensor, entry in client.table.items():
-                client.table[tensor] = entry._replace(fault=entry.fault or fault, landing=frozenset())
+                client.table[tensor] = replace(entry, fault=entry.fault or fault, landing=frozenset())
             self._send(client.identity, m.PeerLost(worker.number, fault[1]))
             self._leave(client)
             if client.config is not None and client.config.mesh is not None:
@@ -531,7 +530,7 @@ class Core:
             self._join_mesh(record)
         client.config, client.planner = config, planner
         for tensor, entry in live:
-            client.table[tensor] = entry._replace(home=replace(entry.home, claimed=False))
+            client.table[tensor] = replace(entry, home=replace(entry.home, claimed=False))
         return True
 
     def _set_out(self, client: Client, config: Config | None, planner: Planner, old: Mesh) -> bool:
@@ -571,7 +570,7 @@ class Core:
             for each in live:
                 entry = client.table[each.tensor]
                 home = replace(entry.home, layout=layout_on(new, old, each.layout), claimed=False)
-                client.table[each.tensor] = entry._replace(mesh=new.number, home=home, root=None)
+                client.table[each.tensor] = replace(entry, mesh=new.number, home=home, root=None)
         if moving.left or any(record.pending for record in records):
             return False
         leaving = tuple(worker.identity for worker in records[0].workers if worker.number not in new.members)
@@ -601,8 +600,8 @@ class Core:
 
     def _drop(self, client: Client, number: int) -> None:
         client.segments.pop(number, None)
-        for key in [key for key in client.plans if key[0] == number]:
-            self._drop_plan(client, client.plans.pop(key))
+        for cached in client.plans.drop(number):
+            self._drop_plan(client, cached)
 
     # placing
 
@@ -659,6 +658,25 @@ class Core:
 
     def _run(self, client: Client, message: m.Run) -> bool:
         """Turn one run of a segment into one execution of a plan, or inherit the fault of an input."""
+        try:
+            entries = tuple(map(client.table.__getitem__, message.inputs))
+        except KeyError as error:
+            raise ProtocolError(f"tensor {error.args[0]} does not exist") from None
+        cached = client.plans.again(message.segment, entries)
+        if cached is None or client.verify or list(map(type, message.scalars)) != cached.scalar_types:
+            return self._run_anew(client, message, entries)
+        made = self._outputs(client, message, cached.offsets)
+        assert client.planner is not None
+        if not self._has_credit(client.planner.mesh):
+            return False
+        if len(client.table) > client.roomy:
+            self._ensure_room(client, client.planner, cached.planned.plan, message)
+        client.hits += 1
+        self._issue(client, message, cached, entries, made)
+        return True
+
+    def _run_anew(self, client: Client, message: m.Run, entries: tuple[Entry, ...]) -> bool:
+        """A run whose inputs have not been met as they are now: everything is checked, and planned when it must be."""
         if not self._ready():
             return False
         segment = client.segments.get(message.segment)
@@ -672,7 +690,6 @@ class Core:
             )
         if list(map(type, message.scalars)) != segment.scalar_types:
             _check_scalars(message.scalars, segment.kinds)
-        entries = self._entries(client, message.inputs)
         landed = True
         for entry, spec in zip(entries, segment.inputs, strict=True):
             if entry.fault is not None:
@@ -681,37 +698,36 @@ class Core:
                 raise ProtocolError(f"an input is {entry.spec}, the segment says {spec}")
             if entry.landing:
                 landed = False
-        self._check_outputs(client, message, segment.survivors)
+        made = self._outputs(client, message, segment.survivors)
         planner = self._mesh(client)
         if not landed or not self._has_credit(planner.mesh):
             return False
         cached = self._plan(client, planner, message, entries)
         if cached is None:
             return False
+        if cached.runs >= SWITCH_AT:
+            client.plans.met(message.segment, entries, cached)
         if client.verify:
             cached = self._verified(client, planner, message.segment, cached)
-        self._issue(client, message, cached, entries)
+        self._issue(client, message, cached, entries, made)
         return True
 
-    def _entries(self, client: Client, tensors: list[int]) -> list[Entry]:
-        try:
-            return [client.table[tensor] for tensor in tensors]
-        except KeyError as error:
-            raise ProtocolError(f"tensor {error.args[0]} does not exist") from None
-
-    def _check_outputs(self, client: Client, message: m.Run, survivors: tuple[int, ...]) -> None:
+    def _outputs(self, client: Client, message: m.Run, survivors: Sequence[int]) -> list[int]:
+        """The ids of the tensors that a run makes, which must be new ones."""
         if message.dying and not 0 <= min(message.dying) <= max(message.dying) < len(message.inputs):
             raise ProtocolError("dying positions are positions of inputs")
-        if survivors:
-            first, last = message.base + survivors[0], message.base + survivors[-1]
-            if not 0 <= first <= last < MAX_ID:
+        base = message.base
+        made = [base + number for number in survivors]
+        if made:
+            if not 0 <= made[0] <= made[-1] < MAX_ID:
                 raise ProtocolError(f"tensor ids lie from 0 to {MAX_ID - 1}")
-            if not client.table.keys().isdisjoint([message.base + number for number in survivors]):
+            if not client.table.keys().isdisjoint(made):
                 raise ProtocolError("a run makes no tensor that exists already")
-        if len(client.table) + len(survivors) > MAX_TENSORS:
-            raise m.error_of("OutOfMemory", f"more than {MAX_TENSORS} live tensors in one session")
+            if len(client.table) + len(made) > MAX_TENSORS:
+                raise m.error_of("OutOfMemory", f"more than {MAX_TENSORS} live tensors in one session")
+        return made
 
-    def _plan(self, client: Client, planner: Planner, run: m.Run, entries: list[Entry]) -> Cached | None:
+    def _plan(self, client: Client, planner: Planner, run: m.Run, entries: Sequence[Entry]) -> Cached | None:
         """The plan for a run of a segment with these inputs; None while it waits for what is being worked out."""
         homes = tuple([entry.home for entry in entries])
         number = run.segment
@@ -723,7 +739,6 @@ class Core:
             if cached.runs < SWITCH_AT and not self._ripens(client, planner, key, cached, run):
                 return None
             client.hits += 1
-            client.plans.move_to_end(key)
             return cached
         segment = client.segments[number]
         assert not isinstance(segment, tuple)
@@ -736,7 +751,7 @@ class Core:
             self.log("error", f"no plan for a segment of client {client.number}: {type(error).__name__}: {error}")
             raise ProtocolError(f"segment {number} has no plan: {type(error).__name__}: {error}") from None
         self._ensure_room(client, planner, planned.plan, run)
-        return self._remember(client, key, Cached(homes, planned))
+        return self._remember(client, key, Cached(homes, planned, segment.scalar_types))
 
     def _verified(self, client: Client, planner: Planner, number: int, cached: Cached) -> Cached:
         """The plan of a segment, or as often as the session wants a variant of it that checks some instructions."""
@@ -747,18 +762,18 @@ class Core:
         key = (number, cached.number, sample)
         found = client.plans.get(key)
         if found is not None:
-            client.plans.move_to_end(key)
             return found
         plan = verified(cached.planned.plan, planner.mesh, sample)
         if plan is cached.planned.plan:
             return cached
-        return self._remember(client, key, Cached(cached.homes, cached.planned._replace(plan=plan)))
+        return self._remember(
+            client, key, Cached(cached.homes, cached.planned._replace(plan=plan), cached.scalar_types)
+        )
 
     def _remember(self, client: Client, key: Any, cached: Cached) -> Cached:
         """Keep a plan in the session's cache, and tell the workers."""
-        client.plans[key] = cached
-        if len(client.plans) > MAX_PLANS:
-            self._drop_plan(client, client.plans.popitem(last=False)[1])
+        for old in client.plans.remember(key, cached):
+            self._drop_plan(client, old)
         self._define_plan(client, cached)
         return cached
 
@@ -851,27 +866,27 @@ class Core:
         if client is not None:
             self._pump(client)
 
-    def _issue(self, client: Client, run: m.Run, cached: Cached, entries: list[Entry]) -> None:
-        planned = cached.planned
-        assert client.mesh is not None
-        mesh = client.mesh
-        order = self._sent(client, mesh)
+    def _issue(self, client: Client, run: m.Run, cached: Cached, entries: Sequence[Entry], made: list[int]) -> None:
+        planner = client.planner
+        assert planner is not None
+        order = self._sent(client, planner.mesh)
         self._multicast(
-            mesh,
+            planner.mesh,
             m.Execute(order, cached.number, client.number, run.base, run.inputs, run.scalars, run.dying, run.freed),
         )
-        base, table = run.base, client.table
+        table = client.table
         for position, home in cached.rehomed:
-            table[run.inputs[position]] = entries[position]._replace(home=home, root=None)
-        for offset, entry in cached.made:
-            table[base + offset] = entry
+            table[run.inputs[position]] = replace(entries[position], home=home, root=None)
+        table.update(zip(made, cached.made, strict=True))
         if cached.looks:
             self._share(client, run, cached)
-        self._finish(client, run)
-        if planned.hindered and (planned.hindered in client.gpipe or len(client.gpipe) < MAX_REASONS):
-            client.gpipe[planned.hindered] += 1
+        _remove(table, run.freed)
+        _remove(table, map(run.inputs.__getitem__, run.dying))
+        hindered = cached.planned.hindered
+        if hindered and (hindered in client.gpipe or len(client.gpipe) < MAX_REASONS):
+            client.gpipe[hindered] += 1
         self.counters.runs += 1
-        self.counters.instructions += len(planned.plan.instructions)
+        self.counters.instructions += cached.length
 
     def _share(self, client: Client, run: m.Run, cached: Cached) -> None:
         """Say of survivors that are views whose memory they look at."""
@@ -891,15 +906,9 @@ class Core:
                     roots[at] = entry.root
                 else:
                     roots[at] = Memory(entry.spec, entry.home.layout)
-                    table[tensors[at]] = entry._replace(root=roots[at])
+                    table[tensors[at]] = replace(entry, root=roots[at])
             number = run.base + plan.survivors[position][0]
-            table[number] = table[number]._replace(root=roots[at])
-
-    def _finish(self, client: Client, run: m.Run) -> None:
-        """Forget the tensors that died with a run."""
-        table = client.table
-        for tensor in _dead(run):
-            table.pop(tensor, None)
+            table[number] = replace(table[number], root=roots[at])
 
     def _poison(self, client: Client, run: m.Run, segment: Any, fault: Fault) -> None:
         """A run that is never issued: its survivors have a fault, and what died with it is freed all the same."""
@@ -908,8 +917,7 @@ class Core:
         self._free(client, _dead(run))
 
     def _free(self, client: Client, tensors: list[int]) -> None:
-        for tensor in tensors:
-            client.table.pop(tensor, None)
+        _remove(client.table, tensors)
         if client.mesh is not None and tensors:
             self._multicast(client.mesh, m.Release(client.number, tensors))
 
@@ -965,7 +973,9 @@ class Core:
             raise ProtocolError(f"{spec} takes {spec.nbytes} bytes, not {len(message.data)}")
 
     def _fetch(self, client: Client, message: m.Fetch) -> bool:
-        (entry,) = self._entries(client, [message.tensor])
+        entry = client.table.get(message.tensor)
+        if entry is None:
+            raise ProtocolError(f"tensor {message.tensor} does not exist")
         if entry.fault is not None:
             raise m.error_of(*entry.fault)
         if entry.landing:
@@ -1001,7 +1011,7 @@ class Core:
                     boxes[member] = [list(pair) for pair in part]
                 else:
                     silent.append(known[member])
-            if len(record.sources) >= MAX_PLANS:
+            if len(record.sources) >= MAX_SOURCES:
                 record.sources.clear()
             found = record.sources[key] = (tuple(holders), tuple(silent), boxes)
         return found
@@ -1017,7 +1027,7 @@ class Core:
             client = self.by_number.get(message.client)
             entry = client.table.get(message.tensor) if client else None
             if client is not None and entry is not None:
-                client.table[message.tensor] = entry._replace(landing=entry.landing - {worker.number})
+                client.table[message.tensor] = replace(entry, landing=entry.landing - {worker.number})
                 self._pump(client)
         elif isinstance(message, m.Poisoned):
             self.counters.poisoned += 1
@@ -1148,6 +1158,11 @@ def beside(client: Client, run: m.Run) -> tuple[Counter[tuple[Spec, Layout]], Lo
 def _dead(run: m.Run) -> list[int]:
     """The tensors that nobody needs after a run."""
     return [run.inputs[position] for position in run.dying if position < len(run.inputs)] + run.freed
+
+
+def _remove(table: dict[int, Entry], tensors: Iterable[int]) -> None:
+    """Take these out of a table, whether they are in it or not: a loop without a line of Python in it."""
+    deque(map(table.pop, tensors, itertools.repeat(None)), maxlen=0)
 
 
 def _check_scalars(scalars: list[Any], kinds: str) -> None:

@@ -12,7 +12,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from statistics import median_low
 from typing import Any, Final, NamedTuple
 
@@ -61,14 +61,14 @@ MAX_WEIGHT: Final = 999_999
 QUARTERS: Final = 4
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Speeds:
     """The links of a mesh, one for each axis, and its devices, one for each rank."""
 
     links: tuple[Link, ...]
     devices: tuple[Device, ...]
 
-    @property
+    @cached_property
     def slowest(self) -> Device:
         """What the least of the devices can do: the others wait for it."""
         columns = list(zip(*self.devices, strict=True))

@@ -339,6 +339,8 @@ FROM_WORKER: Final = (Hello, Ping, Goodbye, Done, Poisoned, Landed, Part)
 
 _CODE_OF: Final = {kind: code for code, kind in enumerate(CODES)}
 _BITS: Final = 1 << 63
+_INTEGERS: Final = {int}
+_NUMBERS: Final = {int, float, bool, complex}
 
 
 def _is_int(value: object) -> bool:
@@ -346,11 +348,11 @@ def _is_int(value: object) -> bool:
 
 
 def _is_ids(value: object) -> bool:
-    return type(value) is list and all(type(item) is int and item >= 0 for item in value)
+    return type(value) is list and (not value or ({*map(type, value)} == _INTEGERS and min(value) >= 0))
 
 
 def _is_scalars(value: object) -> bool:
-    return type(value) is list and all(type(item) in (int, float, bool, complex) for item in value)
+    return type(value) is list and _NUMBERS.issuperset(map(type, value))
 
 
 def _is_block(value: object) -> bool:

@@ -13,6 +13,7 @@ from builders import Lines, one
 from gt import messages as m
 from gt.config import Config
 from gt.dispatcher import core as dispatcher
+from gt.dispatcher import directory
 from gt.dispatcher.core import (
     CLIENT_CREDITS,
     JOIN_TIMEOUT,
@@ -435,6 +436,60 @@ def test_other_homes_are_another_plan() -> None:
     each.done()
 
 
+def hot(each: Service) -> Any:
+    """Run segment 1 on tensor 1 until inputs like it are known; the client's record."""
+    for n in range(dispatcher.SWITCH_AT + 2):
+        each.run(1, 10 + n, [1])
+    client = each.core.clients[b"c"]
+    assert len(client.plans.by_entries) == 1
+    each.told.clear()
+    return client
+
+
+def test_inputs_like_those_of_earlier_runs_are_known_at_a_glance() -> None:
+    """Another tensor in the same place is the same plan, without a look at anything else; and what is wrong stays wrong."""
+    each = started(1)
+    client = hot(each)
+    hits = client.hits
+    each.put(2)
+    each.run(1, 50, [2])
+    assert client.hits == hits + 1
+    assert len(client.plans.by_entries) == 1
+    assert [type(told) for told in each.hears("w0")] == [m.Store, m.Execute]
+    for inputs, dying, says in (([3], [], "tensor 3 does not exist"), ([1], [7], "dying positions")):
+        each.say("c", m.Run(1, 60, inputs, [], dying, []), m.Fetch(60, 60))
+        assert says in each.hears("c", m.Failed)[-1].text
+    each.say("c", m.Run(1, 50, [1], [], [], []))
+    assert not each.hears("w0", m.Execute), "tensor 50 exists already"
+
+
+def test_what_is_known_at_a_glance_is_forgotten_with_its_plan() -> None:
+    """After a drop, another definition or another config nothing of the old plan is issued."""
+    each = started(1)
+    client = hot(each)
+    each.say("c", m.Drop(1))
+    assert not client.plans.by_entries
+    each.define(1, one("exp", VECTOR))
+    each.run(1, 50, [1])
+    (plan,) = each.hears("w0", m.DefinePlan)
+    assert unpack_plan(plan.body).instructions[0].op == "exp"
+    hot_again = started(2)
+    client = hot(hot_again)
+    member = client.mesh.members[0]
+    hot_again.core.handle(Lost(f"w{member}".encode(), "it was killed"), hot_again.now)
+    assert not client.plans.by_entries
+    assert not client.plans.by_homes
+
+
+def test_a_known_run_waits_for_credit_like_any_other() -> None:
+    """More runs than the workers may have before them wait, and are issued when the workers have done some."""
+    each = started(1)
+    hot(each)
+    for n in range(2 * MESH_CREDITS):
+        each.run(1, 100 + n, [1])
+    assert len(each.core.issued) == MESH_CREDITS
+
+
 def test_a_dropped_segment_takes_its_plans_along() -> None:
     """Receivers evict nothing by themselves: the client's drop is what removes plans from the workers."""
     each = started(1)
@@ -450,7 +505,7 @@ def test_a_dropped_segment_takes_its_plans_along() -> None:
 
 def test_plans_of_a_session_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond the bound the plan that was used longest ago is dropped, and made again when it is needed again."""
-    monkeypatch.setattr(dispatcher, "MAX_PLANS", 2)
+    monkeypatch.setattr(directory, "MAX_PLANS", 2)
     each = started(1)
     for number in (2, 3):
         each.define(number, one("exp" if number == 2 else "sqrt", VECTOR))
