@@ -29,8 +29,9 @@ import numpy as np
 import gt
 from gt import messages as m
 from gt.config import Config
-from gt.dispatcher.core import SWITCH_AT, Received, Work
+from gt.dispatcher.events import Received, Work
 from gt.dispatcher.plan import Planner
+from gt.dispatcher.preparing import SWITCH_AT
 from gt.explaining import Enough, Explainer, in_place
 from gt.shadow import CLIENT, Shadow
 
@@ -149,9 +150,9 @@ def measure(each: Case) -> dict[str, float]:
     first, again = clocked(plan), clocked(plan)
     searched = clocked(search)
     core = each.shadow.core
-    runs, order = hot_runs(each), core.order
+    runs, order = hot_runs(each), core.service.order
     hot = clocked(lambda: [core.handle(event, 0.0) for event in runs])
-    assert core.order == order + len(runs), "every run was issued"
+    assert core.service.order == order + len(runs), "every run was issued"
     done = credits_of(each)
     credit = clocked(lambda: [core.handle(event, 0.0) for event in done])
     return {
@@ -178,7 +179,7 @@ def credits_of(each: Case) -> list[Received]:
     found = []
     for identity in each.shadow.workers:
         each.shadow.numbers[identity] += 1
-        found.append(Received(identity, each.shadow.numbers[identity], m.Done(each.shadow.core.order)))
+        found.append(Received(identity, each.shadow.numbers[identity], m.Done(each.shadow.core.service.order)))
     return found
 
 

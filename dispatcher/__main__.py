@@ -16,7 +16,8 @@ from gt import transport
 from gt.errors import GTError, ProtocolError
 from gt.host import host_facts
 
-from .core import Core, Event, Lost, Malformed, Received, Reload, Tick, Work
+from .core import Core
+from .events import Event, Lost, Malformed, Received, Reload, Tick, Work
 
 log = logging.getLogger("gt.dispatcher")
 SLICE: Final = 0.002
@@ -141,7 +142,7 @@ class Shell:
                 self._handle(Lost(peer, "its connection broke"))  # a message was lost: its stream cannot go on
 
     def _pulse(self) -> None:
-        for peer in (*self.core.clients, *self.core.workers):
+        for peer in (*self.core.service.clients, *self.core.service.workers):
             transport.send(self.control, [peer, *m.encode(m.Ping())])
 
     def _watch_process(self, peer: bytes, hello: m.Hello) -> bool:
@@ -158,7 +159,7 @@ class Shell:
         return False
 
     def _known(self, peer: bytes) -> bool:
-        return peer in self.core.clients or peer in self.core.workers
+        return peer in self.core.service.clients or peer in self.core.service.workers
 
     def _gone(self, descriptor: int) -> None:
         peer = self.processes.pop(descriptor)
@@ -167,7 +168,7 @@ class Shell:
 
     def _farewell(self) -> None:
         """Tell everybody, and close."""
-        for peer in (*self.core.clients, *self.core.workers):
+        for peer in (*self.core.service.clients, *self.core.service.workers):
             transport.send(self.control, [peer, *m.encode(m.Goodbye("", "the dispatcher was stopped"))])
         log.info("stopped")
         for socket in (self.control, self.bulk):

@@ -30,7 +30,7 @@ class Fabric:
         self, workers: int, config: Config | None, *, codec: bool = False, facts: Sequence[dict[str, Any]] = ()
     ) -> None:
         from .dispatcher.core import Core as Dispatcher
-        from .dispatcher.core import Lost, Received, Work
+        from .dispatcher.events import Lost, Received, Work
         from .worker.backend import backend
         from .worker.core import BulkOut, ToDispatcher, ToPeer
         from .worker.core import Core as Worker

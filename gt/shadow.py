@@ -91,7 +91,8 @@ class Shadow:
     speeds: Speeds | None = None
 
     def __post_init__(self) -> None:
-        from .dispatcher.core import Core, Received, Work
+        from .dispatcher.core import Core
+        from .dispatcher.events import Received, Work
 
         self.received, self.work = Received, Work
         self.core = Core(config=self.config, workers_expected=len(self.facts))
@@ -149,7 +150,7 @@ class Shadow:
     def _catch_up(self) -> None:
         """All workers have done what they were told."""
         self.behind = 0
-        for record in list(self.core.meshes.values()):
+        for record in list(self.core.service.meshes.values()):
             if record.pending:
                 order = record.pending[-1]
                 for identity in record.identities:
@@ -158,7 +159,7 @@ class Shadow:
     @property
     def client(self) -> Any:
         """The one session, as the dispatcher knows it."""
-        return self.core.clients[CLIENT]
+        return self.core.service.clients[CLIENT]
 
     def _inputs(self, run: m.Run) -> list[bool]:
         """Whether each input of a run is a parameter."""
@@ -184,7 +185,7 @@ class Shadow:
 
     def _before(self, run: m.Run) -> tuple[Any, ...] | None:
         """What lives before a run: all of it, what its inputs are not, and what becomes of those."""
-        from .dispatcher.core import beside
+        from .dispatcher.preparing import beside
 
         if not all(number in self.client.table for number in run.inputs):
             return None
@@ -197,7 +198,7 @@ class Shadow:
         plan = self.plans[execute.plan]
         if not isinstance(plan, Plan):
             plan = self.plans[execute.plan] = unpack_plan(plan)
-        record = self.core.meshes[plan.mesh]
+        record = self.core.service.meshes[plan.mesh]
         self.mesh, self.speeds = record.mesh, record.speeds
         found = self.accounts.get(execute.plan)
         if found is None:

@@ -50,7 +50,7 @@ class Ledger:
     @property
     def client(self) -> Any:
         """What the dispatcher knows of this session."""
-        (client,) = self.session.link.fabric.dispatcher.clients.values()
+        (client,) = self.session.link.fabric.dispatcher.service.clients.values()
         return client
 
     @property

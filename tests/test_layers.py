@@ -14,7 +14,10 @@ REPOSITORY = Path(__file__).parent.parent
 ROOMS = ("client", "dispatcher", "worker")
 FOLDERS = {"gt": "gt", **{room: f"gt.{room}" for room in ROOMS}}
 
-CORES = ("client/segment.py", "dispatcher/core.py", "worker/core.py")
+CORES = (
+    "client/segment.py", "dispatcher/core.py", "dispatcher/fetching.py", "dispatcher/meshes.py", "dispatcher/preparing.py",
+    "dispatcher/running.py", "dispatcher/service.py", "worker/core.py",
+)  # fmt: skip
 # Messages and the time go into a core, messages come out.
 NOT_IN_A_CORE = {"asyncio", "concurrent", "datetime", "multiprocessing", "os", "queue", "sched", "select", "selectors"}
 NOT_IN_A_CORE |= {"signal", "socket", "socketserver", "subprocess", "threading", "time", "zmq"}

@@ -13,7 +13,7 @@ from gt import session as face
 from gt.client import session as sessions
 from gt.config import parse
 from gt.dispatcher import migrate
-from gt.dispatcher.core import Reload
+from gt.dispatcher.events import Reload
 from gt.placement import format_layout
 
 MESHES: dict[str, dict[str, Any]] = {
@@ -52,12 +52,12 @@ def check(session: Any) -> None:
     fabric = session.link.fabric
     fabric.check()
     core = fabric.dispatcher
-    assert not core.issued
-    assert len(core.meshes) <= 1
+    assert not core.service.issued
+    assert len(core.service.meshes) <= 1
     for worker in fabric.workers.values():
         assert len(worker.meshes) <= 1
-        assert set(worker.meshes) <= set(core.meshes)
-    ids = {tensor for client in core.clients.values() for tensor in client.table}
+        assert set(worker.meshes) <= set(core.service.meshes)
+    ids = {tensor for client in core.service.clients.values() for tensor in client.table}
     for worker in fabric.workers.values():
         for store in worker.stores.values():
             assert set(store) <= ids, "nothing is left on a worker that nobody knows of"
@@ -103,7 +103,7 @@ def test_training_goes_on_as_if_nothing_had_been(pair: tuple[str, str]) -> None:
 
 
 def homes(session: Any) -> dict[int, str]:
-    (client,) = session.link.fabric.dispatcher.clients.values()
+    (client,) = session.link.fabric.dispatcher.service.clients.values()
     return {tensor: format_layout(entry.home.layout) for tensor, entry in client.table.items()}
 
 
@@ -204,12 +204,12 @@ def test_a_rule_from_python_is_a_rule_of_the_yaml() -> None:
 def test_options_reach_the_service_and_the_sessions_to_come() -> None:
     try:
         session = gt.connect("inproc")
-        (client,) = session.link.fabric.dispatcher.clients.values()
+        (client,) = session.link.fabric.dispatcher.service.clients.values()
         assert (gt.config.get("verify"), client.verify, client.progress) == (0.0, 0.0, False)
         gt.config.set({"verify": 1, "progress": True})
         assert (gt.config.get("verify"), client.verify, client.progress) == (1.0, 1.0, True)
         session = gt.connect("inproc")
-        (client,) = session.link.fabric.dispatcher.clients.values()
+        (client,) = session.link.fabric.dispatcher.service.clients.values()
         assert client.verify == 1.0
         for wrong in ({"verify": 2}, {"verify": True}, {"progress": 1}, {"verify": 0, "colour": "red"}):
             with pytest.raises(gt.ConfigError, match="allowed: "):
@@ -237,7 +237,7 @@ def test_another_config_of_the_service_holds_under_the_sessions_own() -> None:
     with gt.signal.context("net"):
         x = gt.tensor(np.arange(8.0).reshape(4, 2))
     reload(session, "mesh: {data: 2, model: 2}\nsharding_config: {net: {strategy: replicate}, one: {strategy: auto}}")
-    (client,) = session.link.fabric.dispatcher.clients.values()
+    (client,) = session.link.fabric.dispatcher.service.clients.values()
     assert client.mesh.axes == ("data", "model")
     assert {name: rule.strategy for name, (rule,) in client.config.rules.items()} == {
         "net": "data_parallel",
@@ -254,15 +254,15 @@ def test_a_config_of_the_service_that_cannot_be_changes_nothing() -> None:
     )
     said: list[str] = []
     core = session.link.fabric.dispatcher
-    core.log = lambda level, text: said.append(f"{level}: {text}")
+    core.service.log = lambda level, text: said.append(f"{level}: {text}")
     gt.ones(3).numpy()
-    (client,) = core.clients.values()
+    (client,) = core.service.clients.values()
     mesh = client.mesh
     reload(session, "mesh: {data: 3}")
     assert said.pop().startswith("error: the config stays as it was: service.yaml:1: mesh: {data: 3} takes 3 workers")
-    assert core.config is None
+    assert core.service.config is None
     reload(session, "mesh: {data: 1}")
     assert "stays with the config that it had" in said.pop()
     assert client.mesh is mesh
-    assert core.config is not None
+    assert core.service.config is not None
     assert gt.ones(3).numpy().tolist() == [1, 1, 1]

@@ -21,7 +21,7 @@ from effort import PROVED, cases
 from gt import messages as m
 from gt.config import Config
 from gt.dispatcher.core import Core as Dispatcher
-from gt.dispatcher.core import Lost, Received, Tick, Work
+from gt.dispatcher.events import Lost, Received, Tick, Work
 from gt.dtypes import as_dtype, float32, int64
 from gt.instruction import Segment, pack_segment
 from gt.spec import pack_spec, spec, unpack_spec
@@ -565,8 +565,10 @@ def happens(network: Network) -> None:
 def empty(network: Network) -> None:
     """When all clients have left, nothing of them is left on any core."""
     core = network.dispatcher
-    assert (core.clients, core.by_number, core.meshes, core.collections, core.issued) == ({}, {}, {}, {}, {})
-    assert {worker.decode() for worker in core.workers} == set(network.workers)
+    service = core.service
+    left = (service.clients, service.by_number, service.meshes, service.issued, core.fetches.collections)
+    assert left == ({},) * 5
+    assert {worker.decode() for worker in service.workers} == set(network.workers)
     for worker in network.workers.values():
         worker.empty()
 
@@ -600,7 +602,7 @@ def test_a_seed_replays() -> None:
     """The same seed is the same run, message by message, so that a failure can be looked into."""
     first, second = simulate(3, kills=True, nonsense=True), simulate(3, kills=True, nonsense=True)
     assert first.numbers == second.numbers
-    assert first.dispatcher.counters == second.dispatcher.counters
+    assert first.dispatcher.service.counters == second.dispatcher.counters
     assert first.random.getstate() == second.random.getstate()
 
 

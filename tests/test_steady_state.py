@@ -116,7 +116,7 @@ def test_a_loop_without_a_garbage_collector_keeps_no_tensor(workers: int, config
         for _, number, loss in training.steps(8):
             assert np.isfinite(loss)
             gt.flush()
-            (client,) = fabric.dispatcher.clients.values()
+            (client,) = fabric.dispatcher.service.clients.values()
             stored = [len(store) for worker in fabric.workers.values() for store in worker.stores.values()]
             sizes.append((len(client.table), *stored, *(worker.held_bytes for worker in fabric.workers.values())))
             if number == 3:

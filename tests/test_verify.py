@@ -76,7 +76,7 @@ def test_what_is_sound_passes_under_every_config(
         return plan
 
     monkeypatch.setattr(running, "connected", checked)
-    monkeypatch.setattr("gt.dispatcher.core.verified", count)
+    monkeypatch.setattr("gt.dispatcher.preparing.verified", count)
     for seed in range(cases(6)):
         try:
             list(judged(*drawn(seed)))

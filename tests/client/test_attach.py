@@ -128,7 +128,7 @@ def test_rules_bind_to_the_names() -> None:
     gt.signal.attach(model)
     gt.flush()
     sharded = model(gt.ones(3, 4)).item()
-    (client,) = session.link.fabric.dispatcher.clients.values()
+    (client,) = session.link.fabric.dispatcher.service.clients.values()
     places = {
         name: format_layout(client.table[parameter._value.id].home.layout)
         for name, parameter in model.named_parameters()

@@ -41,7 +41,7 @@ def chosen(config: dict[str, Any], workers: int, batch: int, width: int) -> dict
     """What is chosen for each rule."""
     gt.connect("inproc", workers=workers, config=config)
     train(batch, width, 1)
-    policy = sessions.current().link.fabric.dispatcher.by_number[1].planner.policy  # type: ignore[attr-defined]
+    policy = sessions.current().link.fabric.dispatcher.service.by_number[1].planner.policy  # type: ignore[attr-defined]
     assert not policy.has_auto
     return {name: policy.spelled(name) for name in policy.table}
 

@@ -12,20 +12,13 @@ from builders import Lines, one
 
 from gt import messages as m
 from gt.config import Config
+from gt.dispatcher import caching
 from gt.dispatcher import core as dispatcher
-from gt.dispatcher import directory
-from gt.dispatcher.core import (
-    CLIENT_CREDITS,
-    JOIN_TIMEOUT,
-    MESH_CREDITS,
-    WORKER_TIMEOUT,
-    Core,
-    Lost,
-    Malformed,
-    Received,
-    Tick,
-    Work,
-)
+from gt.dispatcher.core import CLIENT_CREDITS, JOIN_TIMEOUT, WORKER_TIMEOUT, Core
+from gt.dispatcher.events import Lost, Malformed, Received, Tick, Work
+from gt.dispatcher.plan import Planner
+from gt.dispatcher.preparing import SWITCH_AT
+from gt.dispatcher.service import MESH_CREDITS
 from gt.dtypes import float32
 from gt.instruction import Segment, pack_segment, unpack_plan
 from gt.spec import pack_spec, spec
@@ -90,9 +83,9 @@ class Service:
 
     def done(self, *workers: str) -> None:
         """These workers finish everything that they have."""
-        for name in workers or [worker.identity.decode() for worker in self.core.workers.values()]:
-            number = self.core.workers[name.encode()].number
-            for order, record in list(self.core.issued.items()):
+        for name in workers or [worker.identity.decode() for worker in self.core.service.workers.values()]:
+            number = self.core.service.workers[name.encode()].number
+            for order, record in list(self.core.service.issued.items()):
                 if record.done.get(number, order) < order:
                     self.say(name, m.Done(order))
 
@@ -108,7 +101,7 @@ class Service:
         self.say(client, m.Run(segment, base, inputs, **fields))
 
     def table(self, client: str = "c") -> dict[int, Any]:
-        return self.core.clients[client.encode()].table
+        return self.core.service.clients[client.encode()].table
 
 
 made: list[Service] = []
@@ -121,16 +114,16 @@ def _checked() -> Iterator[None]:
     yield
     for each in made:
         each.core.check()
-        for peer in (*each.core.clients, *each.core.workers):
+        for peer in (*each.core.service.clients, *each.core.service.workers):
             each.event(Lost(peer, "the test is over"))
         core = each.core
         leftovers = (
-            core.clients,
-            core.by_number,
-            core.workers,
-            core.meshes,
-            core.collections,
-            core.issued,
+            core.service.clients,
+            core.service.by_number,
+            core.service.workers,
+            core.service.meshes,
+            core.fetches.collections,
+            core.service.issued,
             core.pulses,
         )
         assert leftovers == ({},) * 7
@@ -215,7 +208,7 @@ def test_sessions_without_rules_spread_over_the_workers() -> None:
     for name in ("a", "b", "c", "d"):
         each.client(name)
         each.put(1, name)
-    members = [record.mesh.members for record in each.core.meshes.values()]
+    members = [record.mesh.members for record in each.core.service.meshes.values()]
     assert sorted(members[:3]) == [(0,), (1,), (2,)]
     assert len(members[3]) == 1
 
@@ -297,7 +290,7 @@ def test_a_plan_goes_to_all_its_workers_or_to_none() -> None:
     each = started(2, config={"mesh": {"workers": 2}, **rules})
     for n in range(MESH_CREDITS + 1):
         each.run(1, 10 + n, [1])
-    each.say("w0", m.Done(each.core.order))
+    each.say("w0", m.Done(each.core.service.order))
     each.hears("w0")
     each.hears("w1")
     assert not each.hears("w0", m.Execute)
@@ -330,7 +323,7 @@ def test_a_word_that_comes_late_or_twice_counts_once() -> None:
     assert each.hears("c", m.Credit) == [m.Credit(3)]
     each.say("w0", m.Done(4))
     assert each.hears("c", m.Credit) == [m.Credit(4)]
-    assert each.core.issued == {}
+    assert each.core.service.issued == {}
 
 
 def test_sessions_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -358,7 +351,7 @@ def test_issuing_and_hearing_of_it_costs_the_same_on_any_number_of_workers() -> 
 
     each = started(8, config={"mesh": {"workers": 8}, "sharding_config": {"x": {"strategy": "replicate"}}})
     each.done()
-    (record,) = each.core.meshes.values()
+    (record,) = each.core.service.meshes.values()
     record.done = Counted(record.done)
     monkey, each.core.check = each.core.check, lambda: None  # type: ignore[method-assign]  # which looks at all
     for n in range(20):
@@ -368,7 +361,7 @@ def test_issuing_and_hearing_of_it_costs_the_same_on_any_number_of_workers() -> 
         for order in range(2, 22):
             each.say(f"w{worker}", m.Done(order))
     assert Counted.walks <= 2 * 20
-    assert each.core.issued == {}
+    assert each.core.service.issued == {}
     each.core.check = monkey  # type: ignore[method-assign]
 
 
@@ -399,7 +392,7 @@ def test_a_client_that_ignores_its_credits_is_ended(monkeypatch: pytest.MonkeyPa
     for n in range(3):
         each.put(n, "e")
     assert "40 bytes" in each.hears("e", m.Goodbye)[0].text
-    assert list(each.core.clients) == [b"d"]
+    assert list(each.core.service.clients) == [b"d"]
 
 
 def test_the_client_is_told_its_credits() -> None:
@@ -438,9 +431,9 @@ def test_other_homes_are_another_plan() -> None:
 
 def hot(each: Service) -> Any:
     """Run segment 1 on tensor 1 until inputs like it are known; the client's record."""
-    for n in range(dispatcher.SWITCH_AT + 2):
+    for n in range(SWITCH_AT + 2):
         each.run(1, 10 + n, [1])
-    client = each.core.clients[b"c"]
+    client = each.core.service.clients[b"c"]
     assert len(client.plans.by_entries) == 1
     each.told.clear()
     return client
@@ -487,7 +480,7 @@ def test_a_known_run_waits_for_credit_like_any_other() -> None:
     hot(each)
     for n in range(2 * MESH_CREDITS):
         each.run(1, 100 + n, [1])
-    assert len(each.core.issued) == MESH_CREDITS
+    assert len(each.core.service.issued) == MESH_CREDITS
 
 
 def test_a_dropped_segment_takes_its_plans_along() -> None:
@@ -505,7 +498,7 @@ def test_a_dropped_segment_takes_its_plans_along() -> None:
 
 def test_plans_of_a_session_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond the bound the plan that was used longest ago is dropped, and made again when it is needed again."""
-    monkeypatch.setattr(directory, "MAX_PLANS", 2)
+    monkeypatch.setattr(caching, "MAX_PLANS", 2)
     each = started(1)
     for number in (2, 3):
         each.define(number, one("exp" if number == 2 else "sqrt", VECTOR))
@@ -565,7 +558,7 @@ def test_a_put_that_cannot_be_is_a_fault() -> None:
     assert fault_of(each, 5) == ("ProtocolError", "f32[4] takes 16 bytes, not 3")
     each.say("c", m.Put(6, ["f99", [4]], [], False, b""))
     assert fault_of(each, 6)[0] == "ProtocolError"
-    assert each.core.clients[b"c"].credited == each.core.clients[b"c"].arrived
+    assert each.core.service.clients[b"c"].credited == each.core.service.clients[b"c"].arrived
 
 
 # fetches
@@ -581,7 +574,7 @@ def test_a_fetch_asks_each_part_of_one_worker_and_all_for_soundness() -> None:
     each.say("w0", m.Part(sender.request, [], False, bytes(16)))
     values = each.hears("c", m.Value)
     assert [(value.parts, value.box, len(value.data)) for value in values] == [(2, [["silent"]], 0), (2, [[0, 4]], 16)]
-    assert each.core.collections == {}
+    assert each.core.fetches.collections == {}
 
 
 def test_one_poisoned_part_fails_the_fetch() -> None:
@@ -617,7 +610,7 @@ def test_faults_are_inherited() -> None:
     assert not each.hears("w0", m.Execute)
     assert fault_of(each, 20) == fault_of(each, 5)
     assert fault_of(each, 10)[1] == "tensor 10 does not exist"
-    assert each.core.clients[b"c"].credited == each.core.clients[b"c"].arrived
+    assert each.core.service.clients[b"c"].credited == each.core.service.clients[b"c"].arrived
 
 
 def test_a_run_that_is_not_issued_frees_all_the_same() -> None:
@@ -650,14 +643,14 @@ def test_a_refused_definition_fails_where_it_is_run() -> None:
     assert (failed.request, failed.kind) == (0, "ProtocolError")
     each.run(1, 20, [1])
     assert each.hears("w0", m.Execute)
-    assert each.core.counters.refused == 1
+    assert each.core.service.counters.refused == 1
 
 
 def test_a_poisoned_instruction_is_counted_and_logged() -> None:
     """What fails on a worker reaches the operator's log with its whole text."""
     each = started(1)
     each.say("w0", m.Poisoned(2, 1, "OutOfMemory", "no memory\n  in add"))
-    assert each.core.counters.poisoned == 1
+    assert each.core.service.counters.poisoned == 1
     assert each.log[-1] == "error: worker 0, client 1: OutOfMemory: no memory\n  in add"
 
 
@@ -669,7 +662,7 @@ def test_a_segment_without_a_plan_is_an_error_of_its_client(monkeypatch: pytest.
         raise AssertionError("no row can be reached")
 
     with monkeypatch.context() as patch:
-        patch.setattr(dispatcher.Planner, "plan", broken)
+        patch.setattr(Planner, "plan", broken)
         each.run(1, 10, [1])
     assert "no row can be reached" in fault_of(each, 10)[1]
     each.run(1, 20, [1])
@@ -697,7 +690,7 @@ def test_a_live_reload_waits_for_what_is_under_way_and_moves_what_lives() -> Non
     assert not each.told, "the put and the run are under way"
     each.run(1, 20, [10])
     each.done()
-    (old,) = {record.mesh.number for record in each.core.meshes.values() if len(record.mesh.members) == 1}
+    (old,) = {record.mesh.number for record in each.core.service.meshes.values() if len(record.mesh.members) == 1}
     kinds = [type(told) for told in each.hears("w1")]
     assert kinds == [m.DefineMesh, m.DefineMesh, m.DefinePlan, m.Execute, m.DropPlan]
     assert each.hears("c", m.Answer) == []
@@ -705,7 +698,7 @@ def test_a_live_reload_waits_for_what_is_under_way_and_moves_what_lives() -> Non
     assert each.hears("c", m.Answer) == [m.Answer(7, {"mesh": {"data": 2}})]
     told = each.hears("w0")
     assert [type(message) for message in told if isinstance(message, m.DropMesh)] == [m.DropMesh] * 2
-    assert old not in each.core.meshes
+    assert old not in each.core.service.meshes
     assert isinstance(told[-1], m.Execute), "and what waited goes on"
     assert each.table()[10].mesh == each.table()[20].mesh != old
 
@@ -716,7 +709,7 @@ def test_a_worker_lost_in_the_middle_of_a_reload(victim: str) -> None:
     each = started(2)
     each.done()
     each.say("c", m.Configure(7, Config.from_plain({"sharding_config": RULES["sharding_config"]}).to_wire()))
-    assert each.core.clients[b"c"].moving is not None
+    assert each.core.service.clients[b"c"].moving is not None
     each.event(Lost(victim.encode(), "killed"))
     assert each.hears("c", m.Answer) == [m.Answer(7, {"mesh": {"data": 1}})]
     assert fault_of(each, 1)[0] == "WorkerLost"
@@ -730,7 +723,7 @@ def test_a_client_lost_in_the_middle_of_a_reload_leaves_nothing() -> None:
     each.done()
     each.say("c", m.Configure(7, Config.from_plain(RULES).to_wire()))
     each.event(Lost(b"c", "killed"))
-    assert (each.core.meshes, each.core.issued) == ({}, {})
+    assert (each.core.service.meshes, each.core.service.issued) == ({}, {})
 
 
 def test_a_session_brings_its_own_config() -> None:
@@ -781,7 +774,7 @@ def test_a_config_makes_plans_of_the_old_mesh_impossible() -> None:
     each.put(2)
     each.told.clear()
     each.run(1, 20, [2])
-    (mesh,) = each.core.meshes
+    (mesh,) = each.core.service.meshes
     told = each.hears("w0") + each.hears("w1")
     assert [type(message) for message in told] == [m.DefinePlan, m.Execute]
     assert unpack_plan(told[0].body).mesh == mesh
@@ -799,7 +792,7 @@ def test_a_lost_client_is_freed_everywhere() -> None:
     each.event(Lost(b"c", "killed"))
     assert each.hears("w0") == [m.Forget(1), m.DropPlan(plan), m.DropMesh(1)]
     each.done()
-    assert (each.core.clients, each.core.meshes, each.core.collections) == ({}, {}, {})
+    assert (each.core.service.clients, each.core.service.meshes, each.core.fetches.collections) == ({}, {}, {})
     each.say("w0", m.Part(1, [], False, b""), m.Landed(1, 1))
     each.event(Lost(b"c", "killed again"))
 
@@ -851,8 +844,8 @@ def test_a_lost_worker_leaves_others_alone() -> None:
     each.put(1)
     each.put(1, "d")
     each.told.clear()
-    (record,) = (record for record in each.core.meshes.values() if record.mesh.members == (1,))
-    lost = next(client for client in each.core.clients.values() if client.mesh is record.mesh)
+    (record,) = (record for record in each.core.service.meshes.values() if record.mesh.members == (1,))
+    lost = next(client for client in each.core.service.clients.values() if client.mesh is record.mesh)
     other = "d" if lost.identity == b"c" else "c"
     each.event(Lost(b"w1", "killed"))
     assert each.hears(other) == []
@@ -867,7 +860,7 @@ def test_a_session_without_a_mesh_of_its_own_goes_on_with_the_workers_left() -> 
     each.put(1)
     each.define(1)
     each.run(1, 10, [1])
-    (record,) = each.core.meshes.values()
+    (record,) = each.core.service.meshes.values()
     (member,) = record.mesh.members
     each.event(Lost(b"w%d" % member, "killed"))
     assert fault_of(each, 10)[0] == "WorkerLost"
@@ -918,12 +911,12 @@ def test_runs_that_waited_for_the_lost_worker_are_not_issued() -> None:
     each = pair(mesh=True)
     for n in range(MESH_CREDITS + 5):
         each.run(1, 10 + n, [1])
-    each.say("w0", m.Done(each.core.order))
+    each.say("w0", m.Done(each.core.service.order))
     each.told.clear()
     each.event(Lost(b"w1", "killed"))
     assert not each.hears("w0", m.Execute)
-    client = each.core.clients[b"c"]
-    assert each.core.issued == {}
+    client = each.core.service.clients[b"c"]
+    assert each.core.service.issued == {}
     assert client.credited == client.arrived == MESH_CREDITS + 6
     assert fault_of(each, 10 + MESH_CREDITS + 4)[0] == "WorkerLost"
 
@@ -955,7 +948,7 @@ def test_a_worker_number_is_never_given_twice() -> None:
     each = started(2)
     each.event(Lost(b"w0", "killed"))
     each.join("w5")
-    assert sorted(worker.number for worker in each.core.workers.values()) == [1, 2]
+    assert sorted(worker.number for worker in each.core.service.workers.values()) == [1, 2]
 
 
 def test_a_silent_worker_is_lost_and_a_pulse_keeps_it() -> None:
@@ -966,12 +959,12 @@ def test_a_silent_worker_is_lost_and_a_pulse_keeps_it() -> None:
     each.say("p0", m.Ping(), number=0)
     each.now = WORKER_TIMEOUT + 1
     each.event(Tick())
-    assert list(each.core.workers) == [b"w0"]
+    assert list(each.core.service.workers) == [b"w0"]
     each.now += WORKER_TIMEOUT - 1
     each.say("w0", m.Ping())
     each.now += 2
     each.event(Tick())
-    assert list(each.core.workers) == [b"w0"]
+    assert list(each.core.service.workers) == [b"w0"]
 
 
 def test_a_worker_that_says_goodbye_is_lost() -> None:
@@ -1033,7 +1026,7 @@ def test_wrong_messages_affect_their_sender_alone(messages: list[Any], before: b
     executed = [told.client for name in ("w0", "w1") for told in each.hears(name, m.Execute)]
     assert executed == [1]
     each.say("d", m.Fetch(1, 10))
-    assert b"d" in each.core.clients
+    assert b"d" in each.core.service.clients
     assert not each.hears("d", m.Failed, m.Goodbye)
 
 
@@ -1074,7 +1067,7 @@ def test_definitions_of_a_session_are_bounded(monkeypatch: pytest.MonkeyPatch) -
     for number in range(2, 6):
         each.define(number)
     assert len(each.hears("c", m.Failed)) == 2
-    assert len(each.core.clients[b"c"].segments) == 3
+    assert len(each.core.service.clients[b"c"].segments) == 3
 
 
 @pytest.mark.parametrize("number", [1, 2, 9, 0])
@@ -1103,8 +1096,8 @@ def test_roles_may_say_what_is_theirs() -> None:
         if not isinstance(message, m.Welcome):
             assert each.hears("bad", m.Goodbye)
     each.say("w1", m.Run(1, 10, [1], [], [], []))
-    assert list(each.core.workers) == [b"w0"]
-    assert {b"c", b"d"} <= set(each.core.clients)
+    assert list(each.core.service.workers) == [b"w0"]
+    assert {b"c", b"d"} <= set(each.core.service.clients)
 
 
 def test_strangers_are_told_to_say_hello() -> None:
@@ -1117,7 +1110,7 @@ def test_strangers_are_told_to_say_hello() -> None:
     goodbyes = each.hears("x")
     assert [each.kind for each in goodbyes] == ["ProtocolError"] * 4
     assert "start afresh with Hello" in goodbyes[0].text
-    assert each.core.counters.refused == 4
+    assert each.core.service.counters.refused == 4
     assert len([line for line in each.log if line.startswith("warning")]) == 1
     assert each.hears("y") == []
 
@@ -1127,7 +1120,7 @@ def test_garbage_ends_the_session_that_it_came_from() -> None:
     each = started(1)
     each.client("d")
     each.event(Malformed(b"c", "not msgpack"))
-    assert list(each.core.clients) == [b"d"]
+    assert list(each.core.service.clients) == [b"d"]
 
 
 @pytest.mark.parametrize(
@@ -1148,7 +1141,7 @@ def test_a_wrong_hello_is_answered(hello: m.Hello, says: str) -> None:
     each.say("x", hello)
     (goodbye,) = each.hears("x")
     assert says in goodbye.text
-    assert b"x" not in {*each.core.clients, *each.core.workers, *each.core.pulses}
+    assert b"x" not in {*each.core.service.clients, *each.core.service.workers, *each.core.pulses}
 
 
 def test_a_second_hello_is_a_confused_peer() -> None:
@@ -1156,7 +1149,7 @@ def test_a_second_hello_is_a_confused_peer() -> None:
     each = started(1)
     each.say("c", m.Hello(m.VERSION, "client", {}))
     assert each.hears("c", m.Goodbye)
-    assert each.core.clients == {}
+    assert each.core.service.clients == {}
 
 
 def test_pulses_are_one_for_each_worker() -> None:
@@ -1208,7 +1201,7 @@ def test_random_streams_never_do_more_than_be_refused() -> None:
             for told in each.hears(worker, m.Store):
                 if told.sender:
                     each.say(worker, m.Landed(told.client, told.tensor))
-    assert {b"c", b"d"} <= set(each.core.clients)
+    assert {b"c", b"d"} <= set(each.core.service.clients)
     each.hears("d")
     each.say("d", m.Fetch(1, 1))
     assert each.hears("w0", m.Collect)[-1].client == 1

@@ -166,9 +166,9 @@ def test_unlike_workers_get_shards_in_proportion_and_values_stay() -> None:
             tensor = gt.from_numpy(x)
             product = (tensor @ tensor.T).relu()
         np.testing.assert_array_equal(product.numpy(), np.maximum(x @ x.T, 0))
-        (record,) = fabric.dispatcher.meshes.values()
+        (record,) = fabric.dispatcher.service.meshes.values()
         assert record.mesh.weights == ((3, 1, 1, 1),)
-        (client,) = fabric.dispatcher.clients.values()
+        (client,) = fabric.dispatcher.service.clients.values()
         assert client.planner is not None
         assert client.planner.speeds == record.speeds
         stored = [next(iter(worker.stores.values())) for worker in fabric.workers.values()]

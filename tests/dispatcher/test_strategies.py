@@ -82,7 +82,7 @@ def fabric() -> Any:
 
 def plans() -> list[Planned]:
     """The session's plans, the latest last."""
-    (client,) = fabric().dispatcher.clients.values()
+    (client,) = fabric().dispatcher.service.clients.values()
     return [cached.planned for cached in client.plans.values()]
 
 
@@ -194,7 +194,7 @@ def test_a_constant_that_a_network_is_fed_with_is_a_batch(make: Any) -> None:
         out = layer(make()).tanh()
     expected = np.tanh(make().numpy() @ layer.weight.numpy().T + layer.bias.numpy())
     np.testing.assert_allclose(out.numpy(), expected, rtol=1e-5, atol=1e-6)
-    client = fabric().dispatcher.by_number[1]
+    client = fabric().dispatcher.service.by_number[1]
     assert client.table[out._value.id].home.layout == (Shard(0),)
 
 

@@ -413,12 +413,12 @@ def nothing_is_left() -> None:
     fabric = _fabric()
     fabric.check()
     dispatcher = fabric.dispatcher
-    for client in dispatcher.clients.values():
+    for client in dispatcher.service.clients.values():
         assert not client.table, f"the dispatcher still knows {client.table}"
         assert not client.queue, f"the dispatcher still has to act on {client.queue}"
         assert not client.inflight, "credits are outstanding"
-    assert not dispatcher.collections, "a fetch was never answered"
-    assert not dispatcher.issued, "a plan was never finished"
+    assert not dispatcher.fetches.collections, "a fetch was never answered"
+    assert not dispatcher.service.issued, "a plan was never finished"
     for worker in fabric.workers.values():
         held = {key for store in worker.stores.values() for key in store}
         assert not held, f"worker {worker.number} still holds {held}"

@@ -1,0 +1,113 @@
+"""Fetches under way: each part of a tensor comes from one worker, and all say whether their copies are sound."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any, Final
+
+from gt import messages as m
+from gt.errors import ProtocolError
+from gt.messages import Fault
+from gt.partition import box, extent
+from gt.placement import Replicate
+from gt.spec import pack_spec
+
+from .caching import Entry
+from .directory import Client, Collection, MeshRecord, Worker
+from .events import Send
+from .service import Service
+
+MAX_SOURCES: Final = 1024
+"""Specs and layouts for which a mesh remembers who answers a fetch."""
+
+
+class Fetches:
+    """All fetches that some worker has yet to answer."""
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+        self.numbers = itertools.count(1)
+        self.collections: dict[int, Collection] = {}
+
+    def fetch(self, client: Client, message: m.Fetch) -> bool:
+        """Ask the workers for a tensor; False if it has not landed yet."""
+        entry = client.table.get(message.tensor)
+        if entry is None:
+            raise ProtocolError(f"tensor {message.tensor} does not exist")
+        if entry.fault is not None:
+            raise m.error_of(*entry.fault)
+        if entry.landing:
+            return False
+        record = self.service.meshes[entry.mesh]
+        mesh = record.mesh
+        holders, silent, boxes = self._sources(record, entry)
+        number = next(self.numbers)
+        self.collections[number] = Collection(
+            client.number, message.request, entry.spec, len(mesh.members), set(mesh.members), boxes
+        )
+        for group, quiet in ((holders, False), (silent, True)):
+            if group:
+                collect = m.Collect(number, message.request, client.number, message.tensor, quiet, client.bulk)
+                self.service.out.append(Send(group, collect))
+        self.service.counters.fetches += 1
+        return True
+
+    def _sources(self, record: MeshRecord, entry: Entry) -> tuple[tuple[bytes, ...], tuple[bytes, ...], dict[int, Any]]:
+        """Who sends a part of a fetched tensor, who only says that its copy is sound, and the box that each sender holds."""
+        key = (entry.spec, entry.home.layout)
+        found = record.sources.get(key)
+        if found is None:
+            mesh = record.mesh
+            holders, silent, boxes = [], [], {}
+            known = {worker.number: worker.identity for worker in self.service.workers.values()}
+            for rank, member in enumerate(mesh.members):
+                at = mesh.coordinates(rank)
+                first = all(at[axis] == 0 for axis, p in enumerate(entry.home.layout) if isinstance(p, Replicate))
+                part = box(entry.spec.shape, entry.home.layout, mesh, rank)
+                if part is not None and first and (all(extent(part)) or entry.spec.size == 0):
+                    holders.append(known[member])
+                    boxes[member] = [list(pair) for pair in part]
+                else:
+                    silent.append(known[member])
+            if len(record.sources) >= MAX_SOURCES:
+                record.sources.clear()
+            found = record.sources[key] = (tuple(holders), tuple(silent), boxes)
+        return found
+
+    def part(self, worker: Worker, part: m.Part) -> None:
+        """Pass on what a worker answers."""
+        collection = self.collections.get(part.request)
+        if collection is None or worker.number not in collection.waiting:
+            return
+        collection.waiting.discard(worker.number)
+        if not collection.waiting:
+            del self.collections[part.request]
+        client = self.service.by_number[collection.client]
+        if part.fault and not collection.failed:
+            collection.failed = True
+            self.service.send(client.identity, m.Failed(collection.request, part.fault[0], part.fault[-1]))
+        if collection.failed and not part.bulk:
+            return  # a bulk part is passed on all the same: the client hears it out, so that the worker can let it go
+        part_box: list[Any] = collection.boxes.get(worker.number, [["silent"]])
+        self.service.send(
+            client.identity,
+            m.Value(
+                collection.request, pack_spec(collection.spec), collection.parts, part_box,
+                worker.number, worker.bulk, part.bulk, part.data,
+            ),
+        )  # fmt: skip
+
+    def forget(self, client: Client) -> None:
+        """Nobody waits for what this client asked for."""
+        for number, collection in list(self.collections.items()):
+            if collection.client == client.number:
+                del self.collections[number]
+
+    def lost(self, worker: Worker, clients: set[int], fault: Fault) -> None:
+        """Fail whatever a lost worker had yet to answer, and what the clients whose meshes it breaks wait for."""
+        for number, collection in list(self.collections.items()):
+            if worker.number in collection.waiting or collection.client in clients:
+                del self.collections[number]  # the others' parts are forgotten with the mesh
+                if not collection.failed:
+                    client = self.service.by_number[collection.client]
+                    self.service.send(client.identity, m.Failed(collection.request, *fault))

@@ -1,0 +1,199 @@
+"""Which workers a session has, as a mesh, and how its config makes and changes that.
+
+A config takes hold between two plans of its session. One that is refused leaves everything as it was.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from gt import messages as m
+from gt.errors import ConfigError
+from gt.instruction import pack_plan
+from gt.placement import Mesh, format_layout
+from gt.spec import pack_spec
+
+from .cost import measured_mesh
+from .directory import Client, MeshRecord, Moving
+from .events import Send
+from .migrate import Live, carry, first_few, layout_on, meeting
+from .plan import Planner
+from .policy import Policy, resolve
+from .preparing import Preparing
+from .service import MESH_CREDITS, Service
+
+if TYPE_CHECKING:
+    from gt.config import Config
+
+
+class Meshes:
+    """The meshes of all sessions."""
+
+    def __init__(self, service: Service, prepared: Preparing) -> None:
+        self.service = service
+        self.prepared = prepared
+
+    def planner(self, client: Client) -> Planner:
+        """The session's planner, with the mesh that its config asks for over the workers there are."""
+        if client.planner is not None:
+            return client.planner
+        if client.fault is not None:
+            raise m.error_of(*client.fault)
+        config = client.config or self.service.config
+        planner, record = self._planner(client, config)
+        self._join(record)
+        client.config, client.planner = config, planner
+        return planner
+
+    def _planner(self, client: Client, config: Config | None) -> tuple[Planner, MeshRecord]:
+        """A planner for a config over the workers there are, and its mesh, which they do not know yet."""
+        if not self.service.workers:
+            raise m.error_of("WorkerLost", "no worker has joined this service: start one with `gt worker --address …`")
+        axes = {"workers": 1} if config is None else config.mesh_for(len(self.service.workers))
+        size = 1
+        for length in axes.values():
+            size *= length
+        numbers = sorted(worker.number for worker in self.service.workers.values())
+        if size == 1:
+            used = [record.mesh.members[0] for record in self.service.meshes.values() if record.client != client.number]
+            here = client.mesh.members if client.mesh else ()
+            numbers.sort(key=lambda number: (number not in here, used.count(number), number))
+        record = self._record(client, axes, tuple(numbers[:size]), 0 if config is None else config.block_count)
+        kinds = [str(worker.facts.get("kind", "cpu")) for worker in record.workers]
+        policy = Policy(record.mesh, {}) if config is None else resolve(config, record.mesh, kinds)
+        return Planner(record.mesh, policy, record.speeds), record
+
+    def _record(self, client: Client, axes: dict[str, int], numbers: tuple[int, ...], blocks: int = 0) -> MeshRecord:
+        """A mesh of these workers, which they do not know yet; `blocks` are those of a deterministic session."""
+        by_number = {worker.number: worker for worker in self.service.workers.values()}
+        members = [by_number[number] for number in numbers]
+        facts = [worker.facts for worker in members]
+        mesh, speeds = measured_mesh(next(self.service.mesh_numbers), axes, numbers, facts, blocks)
+        return MeshRecord(client.number, mesh, speeds, members, tuple(worker.identity for worker in members))
+
+    def _join(self, record: MeshRecord) -> None:
+        """Tell the members of a mesh about it."""
+        mesh = record.mesh
+        self.service.meshes[mesh.number] = record
+        body = [list(mesh.axes), list(mesh.sizes), list(mesh.members), [list(w) for w in mesh.weights]]
+        self.service.multicast(mesh, m.DefineMesh(mesh.number, body, [worker.address for worker in record.workers]))
+
+    def configure(self, client: Client, message: m.Configure) -> bool:
+        """A session brings its own config; False if something must come first."""
+        from gt.config import Config  # heavy, and most services never need it
+
+        own = Config.from_wire(message.config)
+        if not self._reconfigure(client, self._over_service(own)):
+            return False
+        client.own = own
+        mesh = self.planner(client).mesh
+        self.service.send(
+            client.identity, m.Answer(message.request, {"mesh": dict(zip(mesh.axes, mesh.sizes, strict=True))})
+        )
+        return True
+
+    def reload(self, config: Config) -> bool:
+        """The service has another config from now on, if it fits the workers."""
+        try:
+            if self.service.workers:
+                config.mesh_for(len(self.service.workers))
+        except ConfigError as error:
+            self.service.log("error", f"the config stays as it was: {error}")
+            return False
+        self.service.config = config
+        return True
+
+    def reconfigure(self, client: Client) -> bool:
+        """Shard a session by the service's config as it is now; False if something must come first."""
+        return self._reconfigure(client, self._over_service(client.own))
+
+    def _over_service(self, own: Config | None) -> Config | None:
+        """A session's own config over the service's."""
+        base = self.service.config
+        return base.overlay(own) if base is not None and own is not None else base or own
+
+    def _reconfigure(self, client: Client, config: Config | None) -> bool:
+        """Shard a session by another config from here on; False if something must come first.
+
+        It takes hold between two plans, when no plan of the session is under way. Its own plans go, its parameters are
+        there to be claimed anew, and when its mesh changes its tensors move. Until that begins nothing has changed, so a
+        config that is refused leaves the session as it was.
+        """
+        if client.moving is not None:
+            return self._move_on(client, client.moving)
+        if not self.service.ready():
+            return False
+        old = client.mesh
+        live = [(tensor, entry) for tensor, entry in client.table.items() if entry.fault is None]
+        if (old is not None and self.service.meshes[old.number].pending) or any(entry.landing for _, entry in live):
+            return False
+        planner, record = self._planner(client, config)
+        client.fault = None
+        if old is not None:
+            self.prepared.drop_plans(client)
+            same = replace(record.mesh, number=old.number) == old
+            if not same and live:
+                self._join(record)
+                return self._set_out(client, config, planner, old)
+            if same:
+                planner = Planner(old, planner.policy, planner.speeds)
+            else:
+                self.service.drop_mesh(self.service.meshes[old.number])
+        if old is None or not same:
+            self._join(record)
+        client.config, client.planner = config, planner
+        for tensor, entry in live:
+            client.table[tensor] = replace(entry, home=replace(entry.home, claimed=False))
+        return True
+
+    def _set_out(self, client: Client, config: Config | None, planner: Planner, old: Mesh) -> bool:
+        """Begin to move a session's tensors to another mesh."""
+        members = meeting(old, planner.mesh)
+        both = None
+        if members:
+            self._join(record := self._record(client, {"workers": len(members)}, members))
+            both = record.mesh
+        left = [tensor for tensor, entry in client.table.items() if entry.fault is None]
+        client.moving = Moving(config, planner, both, left[::-1])
+        return self._move_on(client, client.moving)
+
+    def _move_on(self, client: Client, moving: Moving) -> bool:
+        """Move as many tensors as there are credits for; True when all have arrived."""
+        old, new, both = client.mesh, moving.planner.mesh, moving.both
+        assert old is not None
+        records = [self.service.meshes[mesh.number] for mesh in (old, new, both) if mesh is not None]
+        while moving.left and all(len(record.pending) < MESH_CREDITS for record in records):
+            waiting = ((tensor, client.table[tensor]) for tensor in reversed(moving.left))
+            live = first_few(Live(tensor, entry.spec, entry.home.layout) for tensor, entry in waiting)
+            del moving.left[-len(live) :]
+            for plan, tensors in carry(live, old, new, both):
+                mesh = self.service.meshes[plan.mesh].mesh
+                number = next(self.service.plan_numbers)
+                self.service.multicast(mesh, m.DefinePlan(number, pack_plan(plan)))
+                everything = list(range(len(tensors)))
+                execute = m.Execute(self.service.place(mesh), number, client.number, 0, tensors, [], everything, [])
+                self.service.multicast(mesh, execute)
+                self.service.multicast(mesh, m.DropPlan(number))
+            for each in live if both is not None else ():
+                if each.spec.size == 0:  # no piece of it travels, from which those who join could have it
+                    layout = format_layout(layout_on(new, old, each.layout))
+                    raw = pack_spec(each.spec)
+                    order = self.service.place(new)
+                    self.service.multicast(
+                        new, m.Store(order, client.number, each.tensor, raw, new.number, layout, b"", b"")
+                    )
+            for each in live:
+                entry = client.table[each.tensor]
+                home = replace(entry.home, layout=layout_on(new, old, each.layout), claimed=False)
+                client.table[each.tensor] = replace(entry, mesh=new.number, home=home, root=None)
+        if moving.left or any(record.pending for record in records):
+            return False
+        leaving = tuple(worker.identity for worker in records[0].workers if worker.number not in new.members)
+        if leaving:
+            self.service.out.append(Send(leaving, m.Release(client.number, list(client.table))))
+        for record in records:
+            if record.mesh is not new:
+                self.service.drop_mesh(record)
+        client.config, client.planner, client.moving = moving.config, moving.planner, None
+        return True

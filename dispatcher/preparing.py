@@ -1,0 +1,227 @@
+"""Which plan a run gets: one that is known, a new one, or in time a better one, if there is memory for it.
+
+What takes long, the search for a better plan and the choice of strategies, is a job that is done in small turns.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Sequence
+from typing import Any, Final
+
+from gt import messages as m
+from gt.errors import ProtocolError
+from gt.instruction import Plan, Segment, pack_plan
+from gt.placement import Layout
+from gt.spec import Spec
+
+from .auto import decide, undecided
+from .caching import Cached, Entry
+from .directory import Client, Job
+from .lacking import refuse_lacking
+from .memory import Lot, shortage
+from .plan import Planned, Planner
+from .service import Service
+from .tables import Home
+from .verify import sampled, verified
+
+ROOMY: Final = 8
+"""Tensors by which a session may grow, or by an eighth, before its memory is counted again for plans that are known."""
+SEARCH_AT: Final = 3
+"""The run of a plan at which a better one is looked for."""
+SWITCH_AT: Final = 6
+"""The run at which the better one takes over."""
+
+
+class Preparing:
+    """The plan caches of all sessions, and what is being worked out for them."""
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+        self.jobs: deque[Job] = deque()
+        """What is worked out when nothing else is to be done."""
+
+    def plan(self, client: Client, planner: Planner, run: m.Run, entries: Sequence[Entry]) -> Cached | None:
+        """The plan for a run of a segment with these inputs; None while it waits for what is being worked out."""
+        homes = tuple([entry.home for entry in entries])
+        number = run.segment
+        key = (number, homes)
+        cached = client.plans.get(key)
+        if cached is not None:
+            if len(client.table) > client.roomy:
+                self.ensure_room(client, planner, cached.planned.plan, run)
+            if cached.runs < SWITCH_AT and not self._ripens(client, planner, key, cached, run):
+                return None
+            client.hits += 1
+            return cached
+        segment = client.segments[number]
+        assert not isinstance(segment, tuple)
+        refuse_lacking(planner.policy, segment, homes)
+        if self._to_decide(client, planner, segment, homes):
+            return None
+        try:
+            planned = planner.plan(segment, homes)
+        except Exception as error:  # noqa: BLE001 — a segment without a plan is an error of its client alone
+            self.service.log(
+                "error", f"no plan for a segment of client {client.number}: {type(error).__name__}: {error}"
+            )
+            raise ProtocolError(f"segment {number} has no plan: {type(error).__name__}: {error}") from None
+        self.ensure_room(client, planner, planned.plan, run)
+        return self._remember(client, key, Cached(homes, planned, segment.scalar_types))
+
+    def verified(self, client: Client, planner: Planner, number: int, cached: Cached) -> Cached:
+        """The plan of a segment, or as often as the session wants a variant of it that checks some instructions."""
+        sample = sampled(client.verify, client.runs)
+        client.runs += 1
+        if sample is None:
+            return cached
+        key = (number, cached.number, sample)
+        found = client.plans.get(key)
+        if found is not None:
+            return found
+        plan = verified(cached.planned.plan, planner.mesh, sample)
+        if plan is cached.planned.plan:
+            return cached
+        return self._remember(
+            client, key, Cached(cached.homes, cached.planned._replace(plan=plan), cached.scalar_types)
+        )
+
+    def _remember(self, client: Client, key: Any, cached: Cached) -> Cached:
+        """Keep a plan in the session's cache, and tell the workers."""
+        for old in client.plans.remember(key, cached):
+            self._drop(client, old)
+        self._define(client, cached)
+        return cached
+
+    def ensure_room(self, client: Client, planner: Planner, plan: Plan, run: m.Run) -> None:
+        """Refuse a plan that cannot run beside all else; what is known is asked again when more has piled up."""
+        missing = self._shortage(client, planner, plan, run)
+        if missing:
+            raise m.error_of("OutOfMemory", missing)
+        client.roomy = len(client.table) + max(ROOMY, len(client.table) >> 3)
+
+    def _shortage(self, client: Client, planner: Planner, plan: Plan, run: m.Run) -> str:
+        """Why a plan cannot run beside everything else that its client holds; empty when it can."""
+        held, lot = beside(client, run)
+        return shortage(plan, planner.mesh, planner.known_speeds, held, lot, planner.policy.rule_of)
+
+    def _define(self, client: Client, cached: Cached) -> None:
+        """Give a plan a number that the workers know."""
+        assert client.mesh is not None
+        cached.number = next(self.service.plan_numbers)
+        client.made += 1
+        self.service.counters.plans += 1
+        self.service.meshes[client.mesh.number].plans.add(cached.number)
+        self.service.multicast(client.mesh, m.DefinePlan(cached.number, pack_plan(cached.planned.plan)))
+
+    def _ripens(
+        self, client: Client, planner: Planner, key: tuple[int, tuple[Home, ...]], cached: Cached, run: m.Run
+    ) -> bool:
+        """Count a run of a plan, begin to search for a better one, take it over; False when that must be waited for."""
+        if cached.runs + 1 == SWITCH_AT and cached.runs >= SEARCH_AT and not cached.searched:
+            return False
+        cached.runs += 1
+        segment = client.segments[key[0]]
+        assert not isinstance(segment, tuple)
+        if cached.runs == SEARCH_AT:
+            if planner.searchable(segment, cached.planned):
+
+                def found(better: Planned | None) -> None:
+                    cached.better, cached.searched = better, True
+
+                turns = planner.search(segment, key[1], cached.planned)
+                self.jobs.append(Job(client.number, "a better plan", turns, found))
+            else:
+                cached.searched = True
+        elif cached.runs == SWITCH_AT and cached.better is not None:
+            better, cached.better = cached.better, None
+            if not self._shortage(client, planner, better.plan, run):
+                self._drop(client, cached)
+                cached.take(better)
+                self._define(client, cached)
+                client.improved += 1
+        return True
+
+    def _to_decide(self, client: Client, planner: Planner, segment: Segment, homes: tuple[Home, ...]) -> bool:
+        """Whether a strategy is being chosen, or must be, before the segment can be planned."""
+        names = undecided(planner.policy, segment, homes)
+        if not names:
+            return False
+        if not any(job.client == client.number and job.what == "strategies" for job in self.jobs):
+
+            def chosen(_: object) -> None:
+                for name in names:
+                    planner.policy.settle_rest(name)
+                    self.service.log("info", f"client {client.number}: {name}: auto is {planner.policy.spelled(name)}")
+
+            turns = decide(planner, segment, homes, names)
+            self.jobs.append(Job(client.number, "strategies", turns, chosen))
+        return True
+
+    def drop_plans(self, client: Client) -> None:
+        """Forget all plans of a session, and whatever is being worked out for it."""
+        self.jobs = deque(job for job in self.jobs if job.client != client.number)
+        for cached in client.plans.clear():
+            self._drop(client, cached)
+
+    def drop_segment(self, client: Client, number: int) -> None:
+        """Forget the plans of one segment."""
+        for cached in client.plans.drop(number):
+            self._drop(client, cached)
+
+    def _drop(self, client: Client, cached: Cached) -> None:
+        assert client.mesh is not None
+        record = self.service.meshes.get(client.mesh.number)
+        if record is not None and cached.number in record.plans:
+            record.plans.discard(cached.number)
+            self.service.multicast(record.mesh, m.DropPlan(cached.number))
+
+    def work(self) -> Client | None:
+        """One turn of one job; jobs take turns. The client whose job is over: what it sent may be acted on now."""
+        if not self.jobs:
+            return None
+        job = self.jobs.popleft()
+        try:
+            job.last = next(job.turns)
+            self.jobs.append(job)
+            return None
+        except StopIteration:
+            result = job.last
+        except Exception as error:  # noqa: BLE001 — no better plan is no loss, and strategies are settled all the same
+            self.service.log(
+                "error", f"working out {job.what} for client {job.client}: {type(error).__name__}: {error}"
+            )
+            result = None
+        job.done(result)
+        return self.service.by_number.get(job.client)
+
+
+def _memory(number: int, entry: Entry) -> tuple[int, tuple[Spec, Layout]]:
+    """Which memory a tensor takes, its own or what it shares with others, and how much."""
+    if entry.root is None:
+        return number, (entry.spec, entry.home.layout)
+    return ~id(entry.root), (entry.root.spec, entry.root.layout)
+
+
+def beside(client: Client, run: m.Run) -> tuple[Counter[tuple[Spec, Layout]], Lot]:
+    """What a client holds besides the inputs of a run, and what becomes of those."""
+    freed, dying = {*run.freed}, {run.inputs[position] for position in run.dying}
+    taken: dict[int, tuple[Spec, Layout]] = {}
+    users: Counter[int] = Counter()
+    for number, entry in client.table.items():
+        if number not in freed and entry.fault is None:
+            key, memory = _memory(number, entry)
+            taken[key] = memory
+            users[key] += number not in dying
+    own: dict[int, int] = {}
+    for position, number in enumerate(run.inputs):
+        entry = client.table[number]
+        key, memory = _memory(number, entry)
+        if memory == (entry.spec, entry.home.layout):
+            own.setdefault(key, position)
+    held = Counter(memory for key, memory in taken.items() if key not in own)
+    lot = Lot(
+        frozenset(position for key, position in own.items() if not users[key]),
+        frozenset(range(len(run.inputs))) - {*own.values()},
+    )
+    return held, lot

@@ -1,0 +1,190 @@
+"""Runs of segments: each becomes one execution of a plan, or its survivors inherit the fault of an input.
+
+A loop runs one segment over and over, so the way of a run whose inputs are just like those of an earlier one is kept free
+of all that needs to be looked at once only.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from gt import messages as m
+from gt.errors import ProtocolError
+from gt.instruction import INPUT, OUTPUT, ref
+from gt.messages import Fault
+from gt.spec import Spec
+
+from .caching import Cached, Entry, Memory
+from .directory import Client
+from .meshes import Meshes
+from .preparing import SWITCH_AT, Preparing
+from .service import Service
+from .tables import Home
+
+MAX_TENSORS: Final = 1 << 22
+"""Live tensors of one session."""
+MAX_REASONS: Final = 100
+"""Different reasons that are counted for one session."""
+MAX_ID: Final = 1 << 63
+"""Tensor ids lie below; so they fit every integer that carries them."""
+SCALARS: Final[dict[str, tuple[type, ...]]] = {
+    "b": (bool,), "i": (int,), "f": (float, int), "c": (complex, float, int),
+}  # fmt: skip
+"""What a run-time scalar of a kind may be."""
+
+
+class Runs:
+    """What becomes of the runs of all sessions, and of their tensors."""
+
+    def __init__(self, service: Service, meshes: Meshes, prepared: Preparing) -> None:
+        self.service = service
+        self.meshes = meshes
+        self.prepared = prepared
+
+    def run(self, client: Client, message: m.Run) -> bool:
+        """Turn one run of a segment into one execution of a plan, or inherit the fault of an input."""
+        try:
+            entries = tuple(map(client.table.__getitem__, message.inputs))
+        except KeyError as error:
+            raise ProtocolError(f"tensor {error.args[0]} does not exist") from None
+        cached = client.plans.again(message.segment, entries)
+        if cached is None or client.verify or list(map(type, message.scalars)) != cached.scalar_types:
+            return self._run_anew(client, message, entries)
+        made = self._outputs(client, message, cached.offsets)
+        assert client.planner is not None
+        if not self.service.has_credit(client.planner.mesh):
+            return False
+        if len(client.table) > client.roomy:
+            self.prepared.ensure_room(client, client.planner, cached.planned.plan, message)
+        client.hits += 1
+        self._issue(client, message, cached, entries, made)
+        return True
+
+    def _run_anew(self, client: Client, message: m.Run, entries: tuple[Entry, ...]) -> bool:
+        """A run whose inputs have not been met as they are now: everything is checked, and planned when it must be."""
+        if not self.service.ready():
+            return False
+        segment = client.segments.get(message.segment)
+        if segment is None:
+            raise ProtocolError(f"segment {message.segment} is not defined")
+        if isinstance(segment, tuple):
+            raise m.error_of(*segment)
+        if len(message.inputs) != len(segment.inputs) or len(message.scalars) != len(segment.kinds):
+            raise ProtocolError(
+                f"segment {message.segment} has {len(segment.inputs)} inputs, {len(segment.kinds)} scalars"
+            )
+        if list(map(type, message.scalars)) != segment.scalar_types:
+            _check_scalars(message.scalars, segment.kinds)
+        landed = True
+        for entry, spec in zip(entries, segment.inputs, strict=True):
+            if entry.fault is not None:
+                raise m.error_of(*entry.fault)
+            if entry.spec is not spec:
+                raise ProtocolError(f"an input is {entry.spec}, the segment says {spec}")
+            if entry.landing:
+                landed = False
+        made = self._outputs(client, message, segment.survivors)
+        planner = self.meshes.planner(client)
+        if not landed or not self.service.has_credit(planner.mesh):
+            return False
+        cached = self.prepared.plan(client, planner, message, entries)
+        if cached is None:
+            return False
+        if cached.runs >= SWITCH_AT:
+            client.plans.met(message.segment, entries, cached)
+        if client.verify:
+            cached = self.prepared.verified(client, planner, message.segment, cached)
+        self._issue(client, message, cached, entries, made)
+        return True
+
+    def _outputs(self, client: Client, message: m.Run, survivors: Sequence[int]) -> list[int]:
+        """The ids of the tensors that a run makes, which must be new ones."""
+        if message.dying and not 0 <= min(message.dying) <= max(message.dying) < len(message.inputs):
+            raise ProtocolError("dying positions are positions of inputs")
+        base = message.base
+        made = [base + number for number in survivors]
+        if made:
+            if not 0 <= made[0] <= made[-1] < MAX_ID:
+                raise ProtocolError(f"tensor ids lie from 0 to {MAX_ID - 1}")
+            if not client.table.keys().isdisjoint(made):
+                raise ProtocolError("a run makes no tensor that exists already")
+            if len(client.table) + len(made) > MAX_TENSORS:
+                raise m.error_of("OutOfMemory", f"more than {MAX_TENSORS} live tensors in one session")
+        return made
+
+    def _issue(self, client: Client, run: m.Run, cached: Cached, entries: Sequence[Entry], made: list[int]) -> None:
+        planner = client.planner
+        assert planner is not None
+        order = self.service.place_for(client, planner.mesh)
+        self.service.multicast(
+            planner.mesh,
+            m.Execute(order, cached.number, client.number, run.base, run.inputs, run.scalars, run.dying, run.freed),
+        )
+        table = client.table
+        for position, home in cached.rehomed:
+            table[run.inputs[position]] = replace(entries[position], home=home, root=None)
+        table.update(zip(made, cached.made, strict=True))
+        if cached.looks:
+            self._share(client, run, cached)
+        _remove(table, run.freed)
+        _remove(table, map(run.inputs.__getitem__, run.dying))
+        hindered = cached.planned.hindered
+        if hindered and (hindered in client.gpipe or len(client.gpipe) < MAX_REASONS):
+            client.gpipe[hindered] += 1
+        self.service.counters.runs += 1
+        self.service.counters.instructions += cached.length
+
+    def _share(self, client: Client, run: m.Run, cached: Cached) -> None:
+        """Say of survivors that are views whose memory they look at."""
+        plan, table, space = cached.planned.plan, client.table, len(cached.planned.survivors[0].layout)
+        tensors = {ref(OUTPUT, index): run.base + offset for offset, index in plan.survivors}
+        tensors.update((ref(INPUT, position), tensor) for position, tensor in enumerate(run.inputs))
+        roots: dict[int, Memory] = {}
+        for position, at in cached.looks.items():
+            if at not in roots:
+                entry, spec, layout = table.get(tensors.get(at, -1)), plan.operand(at), plan.layout(at)[:space]
+                assert isinstance(spec, Spec), "a view looks at a tensor"
+                if (
+                    entry is None or entry.home.layout != layout
+                ):  # what it looks at is gone otherwise, or elsewhere by now
+                    roots[at] = Memory(spec, layout)
+                elif entry.root is not None:
+                    roots[at] = entry.root
+                else:
+                    roots[at] = Memory(entry.spec, entry.home.layout)
+                    table[tensors[at]] = replace(entry, root=roots[at])
+            number = run.base + plan.survivors[position][0]
+            table[number] = replace(table[number], root=roots[at])
+
+    def poison(self, client: Client, run: m.Run, segment: Any, fault: Fault) -> None:
+        """A run that is never issued: its survivors have a fault, and what died with it is freed all the same."""
+        for number in segment.survivors:
+            client.table[run.base + number] = Entry(segment.values[number], 0, Home(()), fault)
+        self.free(client, dead(run))
+
+    def free(self, client: Client, tensors: list[int]) -> None:
+        """Nobody needs these tensors any more."""
+        _remove(client.table, tensors)
+        if client.mesh is not None and tensors:
+            self.service.multicast(client.mesh, m.Release(client.number, tensors))
+
+
+def dead(run: m.Run) -> list[int]:
+    """The tensors that nobody needs after a run."""
+    return [run.inputs[position] for position in run.dying if position < len(run.inputs)] + run.freed
+
+
+def _remove(table: dict[int, Entry], tensors: Iterable[int]) -> None:
+    """Take these out of a table, whether they are in it or not: a loop without a line of Python in it."""
+    deque(map(table.pop, tensors, itertools.repeat(None)), maxlen=0)
+
+
+def _check_scalars(scalars: list[Any], kinds: str) -> None:
+    """A scalar is of the kind that its definition says (an integer may stand for a float)."""
+    for value, kind in zip(scalars, kinds, strict=True):
+        if type(value) not in SCALARS[kind]:
+            raise ProtocolError(f"a scalar of kind {kind!r} is not {value!r}")

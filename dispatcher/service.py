@@ -1,0 +1,104 @@
+"""What the parts of the dispatcher's core share: who is there, what is under way in which order, and what goes out."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from gt import messages as m
+from gt.placement import Mesh
+
+from .directory import Client, MeshRecord, Worker
+from .events import Send
+
+if TYPE_CHECKING:
+    from gt.config import Config
+
+MESH_CREDITS: Final = 32
+"""Plans and puts of one mesh that its workers may have and not have finished."""
+
+
+@dataclass(slots=True)
+class Counters:
+    """What has happened since the start."""
+
+    runs: int = 0
+    instructions: int = 0
+    plans: int = 0
+    refused: int = 0
+    poisoned: int = 0
+    fetches: int = 0
+    puts: int = 0
+
+
+class Service:
+    """The state of one dispatcher. Every plan and put gets the next number of one global order, and goes to all members of
+    its mesh in one step or to none."""
+
+    def __init__(self, config: Config | None, workers_expected: int, log: Callable[[str, str], None]) -> None:
+        self.config = config
+        self.workers_expected = workers_expected
+        """How many must have joined before the first tensor is placed."""
+        self.log = log
+        self.clients: dict[bytes, Client] = {}
+        self.workers: dict[bytes, Worker] = {}
+        self.by_number: dict[int, Client] = {}
+        self.meshes: dict[int, MeshRecord] = {}
+        self.mesh_numbers = itertools.count(1)
+        self.plan_numbers = itertools.count(1)
+        self.order = 0
+        self.issued: dict[int, MeshRecord] = {}
+        """The orders under way, each with its mesh."""
+        self.counters = Counters()
+        self.out: list[Send] = []
+
+    def ready(self) -> bool:
+        """Whether all workers that are waited for have joined."""
+        return len(self.workers) >= self.workers_expected
+
+    def send(self, to: bytes, message: m.Message) -> None:
+        """Tell one peer."""
+        self.out.append(Send((to,), message))
+
+    def multicast(self, mesh: Mesh, message: m.Message) -> None:
+        """Tell all living members of a mesh the same."""
+        identities = self.meshes[mesh.number].identities
+        if identities:
+            self.out.append(Send(identities, message))
+
+    def has_credit(self, mesh: Mesh) -> bool:
+        """Whether a mesh may be given one more plan or put."""
+        return len(self.meshes[mesh.number].pending) < MESH_CREDITS
+
+    def place(self, mesh: Mesh) -> int:
+        """The next number of the one global order, which all members of `mesh` now have before them."""
+        self.order += 1
+        record = self.issued[self.order] = self.meshes[mesh.number]
+        record.issued(self.order)
+        return self.order
+
+    def place_for(self, client: Client, mesh: Mesh) -> int:
+        """The order of a run or put, for which the client will be credited."""
+        order = self.place(mesh)
+        client.arrived += 1
+        client.inflight.append((client.arrived, order))
+        return order
+
+    def credit(self, client: Client) -> None:
+        """Tell a client how far the workers have come with what it sent."""
+        inflight = client.inflight
+        while inflight and inflight[0][1] not in self.issued:
+            inflight.popleft()
+        done = inflight[0][0] - 1 if inflight else client.arrived
+        if done > client.credited:
+            client.credited = done
+            self.send(client.identity, m.Credit(done))
+
+    def drop_mesh(self, record: MeshRecord) -> None:
+        """A mesh is used no longer; what was under way on it counts as done."""
+        for order in record.pending:
+            del self.issued[order]
+        self.multicast(record.mesh, m.DropMesh(record.mesh.number))
+        del self.meshes[record.mesh.number]
