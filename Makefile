@@ -35,7 +35,7 @@ test: $(VENV)/.installed ## every test that needs no GPU
 prove: $(VENV)/.installed ## the law at length: EFFORT times as many drawn programs, plans, services and shapes (default 20)
 	@GT_EFFORT=$(EFFORT) $(PYTEST) -m "not process and not gpu"
 
-check: lint types fast ## format, lint, strict types and the fast tests
+check: lint types ## format, lint and strict types: a minute, before every commit
 
 bench: $(VENV)/.bench ## measure GT beside NumPy and, when it can be had, PyTorch
 	@$(BIN)/python benchmarks/run.py
@@ -43,7 +43,7 @@ bench: $(VENV)/.bench ## measure GT beside NumPy and, when it can be had, PyTorc
 	@$(BIN)/python benchmarks/collectives.py
 	@$(BIN)/python benchmarks/deterministic.py
 
-torch: $(VENV)/.bench ## install the peer and outside judge, PyTorch, when it can be had; tests without it say so and skip
+torch: $(VENV)/.bench ## install the peer and outside judge, PyTorch, and what its operator samples need
 
 format: $(VENV)/.installed ## write the one format, and fix what the linter can fix
 	@$(BIN)/ruff format $(SOURCES)
@@ -61,7 +61,7 @@ types: $(VENV)/.installed ## strict types
 	@cd $(TREE) && { $(CURDIR)/$(BIN)/mypy --config-file $(CURDIR)/pyproject.toml; echo $$? > .status; } \
 		| sed -E 's,^gt/($(subst $(space),|,$(ROOMS)))/,\1/,'; exit $$(cat .status)
 
-fast: $(VENV)/.installed ## the tests that start no process: seconds
+fast: $(VENV)/.installed ## the tests that start no process
 	@$(PYTEST) -m "not process and not gpu"
 
 clean: ## remove .venv, caches and build products
@@ -85,5 +85,5 @@ $(VENV)/.installed: $(VENV)/.python pyproject.toml
 # A machine that cannot have PyTorch measures the rest; the next run tries again.
 $(VENV)/.bench: $(VENV)/.installed
 	@if [ -z "$(TORCH)" ]; then echo "PyTorch was left out"; \
-	elif $(PIP) install '$(TORCH)'; then touch $@; \
+	elif $(PIP) install '$(TORCH)' expecttest; then touch $@; \
 	else echo "PyTorch could not be installed: going on without it"; fi
