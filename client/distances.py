@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from gt.errors import ShapeError
 
-from . import arithmetic, creation, matrices, reductions, shaping
+from . import arithmetic, creation, matrices, reductions, shaping, statistics
 from .arithmetic import tensor_of
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def _length(x: Tensor, p: float) -> Tensor:
     from .norms import vector_norm  # which is above this module
 
     if p == 0:
-        return reductions.sum(arithmetic.abs(arithmetic.sign(x)), -1)
+        return reductions.sum(statistics.nonzero(x), -1)
     return vector_norm(x, p, -1)
 
 

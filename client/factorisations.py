@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, Final
 
+from gt.dtypes import int64
 from gt.errors import GradientError
 from gt.infer import linalg_parts
 
@@ -33,7 +34,7 @@ def mh(x: Tensor) -> Tensor:
     return complexes.conj(mt(x))
 
 
-_REAL: Final = {"svd": (1,), "eigh": (0,), "slogdet": (1,)}
+_REAL: Final = {"svd": (1,), "eigh": (0,), "slogdet": (1,), "lu": (1,)}
 """Which results are real numbers whatever the matrices are."""
 
 
@@ -139,6 +140,57 @@ def _tall(q: Tensor, r: Tensor, gq: Tensor, gr: Tensor) -> Tensor:
     return mh(_solved(r, mh(arithmetic.add(gq, _product(q, hermitian)))))
 
 
+def _lower(x: Tensor) -> Tensor:
+    """What is below the diagonal."""
+    return matrices.tril(x, -1)
+
+
+def unit(lower: Tensor) -> Tensor:
+    """The triangle below the diagonal, and ones on it."""
+    return arithmetic.add(_lower(lower), creation.eye(*lower.shape[-2:], dtype=lower.dtype))
+
+
+def _divided(x: Tensor, a: Tensor) -> Tensor:
+    """x a⁻ᴴ."""
+    return mh(_solved(a, mh(x)))
+
+
+def lu(n: Node, g: Tensor) -> Parts:
+    """P L⁻ᴴ (…) U⁻ᴴ of the square part; what lies beside it in rows or columns goes on from there."""
+    shape = n.shape(0)
+    rows, columns = shape[-2:]
+    k = min(rows, columns)
+    packed, pivots = parts("lu", n.result(), shape, {})
+    gl = parts("lu", g, shape, {})[0]
+    l1, u1 = unit(packed[..., :k, :k]), matrices.triu(packed[..., :k, :k])
+    gl1, gu1 = _lower(gl[..., :k, :k]), matrices.triu(gl[..., :k, :k])
+    left, right = _product(mh(l1), gl1), _product(gu1, mh(u1))
+    if columns > k:
+        left = arithmetic.sub(left, _product(gl[..., k:], mh(packed[..., k:])))
+    if rows > k:
+        right = arithmetic.sub(right, _product(mh(packed[..., k:, :]), gl[..., k:, :]))
+    inner = arithmetic.add(_lower(left), matrices.triu(right))
+    out = _divided(_solved(mh(l1), inner), u1)
+    if columns > k:
+        out = arranging.cat([out, _solved(mh(l1), gl[..., k:])], -1)
+    if rows > k:
+        out = arranging.cat([out, _divided(gl[..., k:, :], u1)], -2)
+    places = arithmetic.cast(complexes.real(pivots.detach()), int64)
+    order = emission.apply("permutation", (places,), rows)
+    back = emission.apply("argsort", (order,), order.ndim - 1, False)
+    index = shaping.expand(shaping.unsqueeze(back, -1), shape)
+    return (emission.apply("gather", (out, index), out.ndim - 2),)
+
+
+def matrix_exp(n: Node, g: Tensor) -> Parts:
+    """The upper right block of the exponential of [[Aᴴ, g], [0, Aᴴ]]."""
+    a, size = mh(n.operand(0)), n.shape(0)[-1]
+    above = arranging.cat([a, g], -1)
+    below = arranging.cat([arithmetic.mul(a, 0.0), a], -1)
+    whole = emission.apply("matrix_exp", (arranging.cat([above, below], -2),))
+    return (whole[..., :size, size:],)
+
+
 def qr(n: Node, g: Tensor) -> Parts:
     """By the square part; with fewer rows than columns the rest of A is Q times the rest of R."""
     shape, attributes = n.shape(0), n.signature.attributes
@@ -188,10 +240,11 @@ def svd(n: Node, g: Tensor) -> Parts:
     """U (…) Vᴴ within both spaces, and what leads out of them over S."""
     shape, attributes = n.shape(0), n.signature.attributes
     rows, columns = shape[-2:]
-    if attributes["full"] and rows != columns:
-        raise GradientError(f"svd of shape {shape} has no gradient with full_matrices=True; use full_matrices=False")
     u, s, vh = parts("svd", n.result(), shape, attributes)
     gu, gs, gvh = parts("svd", g, shape, attributes)
+    if attributes["full"]:  # as PyTorch has it: nothing flows from the vectors that belong to no value
+        k = min(rows, columns)
+        u, gu, vh, gvh = u[..., :k], gu[..., :k], vh[..., :k, :], gvh[..., :k, :]
     one, row = _eye(s), shaping.unsqueeze(s, -2)
     left, right = _skew(_product(mh(u), gu)), _skew(_product(vh, mh(gvh)))
     inner = arithmetic.add(arithmetic.mul(left, row), arithmetic.mul(_column(s), right))

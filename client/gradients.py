@@ -531,6 +531,8 @@ GRADIENTS: Final[dict[str, Rule]] = {
     "svd": Rule(("o",), factorisations.svd),
     "eigh": Rule(("o",), factorisations.eigh),
     "eig": Rule(("o",), factorisations.eig),
+    "lu": Rule(("o",), factorisations.lu),
+    "matrix_exp": Rule(("0",), factorisations.matrix_exp),
     # Fourier transforms
     "fft": Rule(("",), lambda n, g: (emission.apply("fft", (g,), n.attribute("axis"), not n.attribute("inverse")),)),
     "rfft": Rule(("",), _rfft),
@@ -554,7 +556,7 @@ NO_GRADIENT: Final[frozenset[str]] = frozenset(
         *("eq", "ne", "lt", "le", "gt", "ge"),
         *("signbit", "bitwise_not", "bitwise_and", "bitwise_or", "bitwise_xor", "left_shift", "right_shift"),
         *("gcd", "nextafter", "argmax", "argmin"),
-        *("argcummax", "argcummin", "argsort", "lexsort", "searchsorted", "flatnonzero"),
+        *("argcummax", "argcummin", "argsort", "lexsort", "searchsorted", "flatnonzero", "permutation"),
     }
 )
 """What makes tensors from nothing, answers true or false, or counts: nothing flows back through it."""

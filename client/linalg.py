@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .tensor import Tensor
 
 __all__ = [
-    "cholesky", "cross", "det", "diagonal", "eig", "eigh", "eigvals", "eigvalsh", "inv", "matmul",
+    "cholesky", "cross", "det", "diagonal", "eig", "eigh", "eigvals", "eigvalsh", "inv", "matmul", "matrix_exp",
     "matrix_power", "multi_dot", "qr", "slogdet", "solve", "solve_triangular", "svd", "svdvals",
     "tensorinv", "tensorsolve", "vander", "vecdot",
 ]  # fmt: skip
@@ -100,7 +100,10 @@ def qr(A: Any, mode: str = "reduced") -> QR:
 
 
 def svd(A: Any, full_matrices: bool = True) -> SVD:
-    """U, S and Vᴴ with U diag(S) Vᴴ = A, S descending. Gradients need `full_matrices=False` (or S alone)."""
+    """U, S and Vᴴ with U diag(S) Vᴴ = A, S descending.
+
+    No gradient flows from the vectors that `full_matrices` adds: which they are is nowhere determined.
+    """
     return SVD(*_factored("svd", matrix("svd", A), bool(full_matrices)))
 
 
@@ -207,6 +210,11 @@ def tensorsolve(A: Any, B: Any, dims: Sequence[int] | None = None) -> Tensor:
 def matmul(input: Any, other: Any) -> Tensor:
     """The matrix product."""
     return functional.matmul(input, other)
+
+
+def matrix_exp(A: Any) -> Tensor:
+    """e to the power of square matrices."""
+    return emission.apply("matrix_exp", (matrix("matrix_exp", A, square=True),))
 
 
 def matrix_power(A: Any, n: int) -> Tensor:

@@ -341,6 +341,46 @@ class Methods(InPlace, Operators):
     slogdet = linalg.slogdet
     vdot = products.vdot
 
+    matrix_exp = linalg.matrix_exp
+
+    def cholesky(self, upper: Any = False) -> Tensor:
+        """The Cholesky factor."""
+        return linalg.cholesky(self, upper=upper)
+
+    def qr(self, some: Any = True) -> Any:
+        """Q and R."""
+        return linalg.qr(self, "reduced" if some else "complete")
+
+    def svd(self, some: Any = True, compute_uv: Any = True) -> Any:
+        """U, S and V."""
+        from .older import svd  # which draws random numbers, and these need tensors
+
+        return svd(self, some, compute_uv)
+
+    def cholesky_solve(self, input2: Any, upper: Any = False) -> Tensor:
+        """X with A X = this tensor, of the A whose Cholesky factor `input2` is."""
+        from .older import cholesky_solve
+
+        return cholesky_solve(self, input2, upper)
+
+    def cholesky_inverse(self, upper: Any = False) -> Tensor:
+        """The inverse of the matrix whose Cholesky factor this tensor is."""
+        from .older import cholesky_inverse
+
+        return cholesky_inverse(self, upper)
+
+    def lu_solve(self, LU_data: Any, LU_pivots: Any) -> Tensor:  # PyTorch's names
+        """X with A X = this tensor, of the A that `gt.linalg.lu_factor` took apart."""
+        from .older import lu_solve
+
+        return lu_solve(self, LU_data, LU_pivots)
+
+    def triangular_solve(self, A: Any, **options: Any) -> Any:
+        """X with A X = this tensor, for a triangle A."""
+        from .older import triangular_solve
+
+        return triangular_solve(self, A, **options)
+
     def pinverse(self, rcond: Any = 1e-15) -> Tensor:
         """The pseudoinverse."""
         from .pseudoinverse import pinv  # which needs the tape, and that needs tensors

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from gt.dtypes import as_dtype, int64
+from gt.dtypes import as_dtype
 from gt.errors import DTypeError
 
 from . import apply as emission
@@ -77,16 +77,19 @@ def norm(
     input: Any, p: Any = "fro", dim: Any = None, keepdim: bool = False, *, dtype: Any = None, axis: Any = None,
     keepdims: Any = UNSET,
 ) -> Tensor:  # fmt: skip
-    """`(Σ |x|ᵖ)^(1/p)` over axes: for p = 0 how many are not zero, for ±∞ the largest or smallest |x|; 'fro' is 2."""
+    """`(Σ |x|ᵖ)^(1/p)` over axes: for p = 0 how many are not zero, for ±∞ the largest or smallest |x|; 'fro' is 2, and 'nuc' of
+    matrices the sum of their singular values."""
     x = arithmetic.tensor_of("norm", input)
     if dtype is not None:
         x = arithmetic.cast(x, as_dtype(dtype))
     if x.dtype.kind != "f":
         raise DTypeError(f"norm takes floating-point numbers, not {x.dtype}: cast first, or pass dtype=")
-    if p == "nuc":
-        raise ValueError("norm: the nuclear norm is that of gt.linalg; p is a number or 'fro'")
     chosen = spelled("norm", dim, axis, None)
     keep = spelled("norm", keepdim, keepdims, False)
+    if p == "nuc":
+        from .norms import matrix_norm  # which is above this module
+
+        return matrix_norm(x, "nuc", (-2, -1) if chosen is None else chosen, keep)
     power = 2.0 if p in ("fro", None) else float(p)
     if x.ndim == 0:
         axes: tuple[int, ...] = ()
@@ -98,15 +101,18 @@ def norm(
     if power == -math.inf:
         return reductions.amin(size, axes or None, keep)
     if power == 0:
-        return arithmetic.cast(
-            emission.apply("sum", (arithmetic.cast(arithmetic.ne(x, 0), int64),), axes, bool(keep)), x.dtype
-        )
+        return emission.apply("sum", (nonzero(x),), axes, bool(keep))
     if power == 1:
         return emission.apply("sum", (size,), axes, bool(keep))
     if power == 2:
         return _root(emission.apply("sum", (arithmetic.square(x),), axes, bool(keep)))
     total = emission.apply("sum", (_power(size, power),), axes, bool(keep))
     return _power(total, 1 / power)
+
+
+def nonzero(x: Tensor) -> Tensor:
+    """1 where an element is not 0, with gradient 0, as PyTorch has it."""
+    return arithmetic.where(arithmetic.isnan(x), 1.0, arithmetic.abs(arithmetic.sign(x)))
 
 
 def _root(total: Tensor) -> Tensor:

@@ -252,6 +252,12 @@ def _linalg(case: Case) -> Iterable[Row]:
     return _lettered((*stack, *[None] * (case.result.ndim - len(stack))), [(*stack, None, None)])
 
 
+def _permutation(case: Case) -> Iterable[Row]:
+    """Every list of swaps by itself."""
+    stack = (*range(case.result.ndim - 1), None)
+    return _lettered(stack, [stack])
+
+
 def _conv(case: Case) -> Iterable[Row]:
     """ngo… = ngc…, goc…; a cut through c leaves a partial sum, and windows need their dimensions whole."""
     space: Letters = (None,) * (case.result.ndim - 3)
@@ -330,6 +336,7 @@ RULES: Final[dict[str, Rule]] = {
     "along": _along,
     "search": _search,
     "compress": _compress,
+    "permutation": _permutation,
     "rows": _rows,
     "tag": _elementwise,
     "follow": _elementwise,

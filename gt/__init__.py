@@ -206,7 +206,17 @@ _HOMES: Final[dict[str, tuple[str, ...]]] = {
         "tensordot", "vdot",
     ),
     ".client.linalg": (
-        "det", "logdet", "matrix_power", "slogdet",
+        "det", "logdet", "matrix_exp", "matrix_power", "slogdet",
+    ),
+    ".client.elimination": (
+        "lu_unpack",
+    ),
+    ".client.older": (
+        "cholesky", "cholesky_inverse", "cholesky_solve", "frobenius_norm", "lu_solve", "nuclear_norm", "orgqr", "pca_lowrank",
+        "qr", "svd", "svd_lowrank", "triangular_solve",
+    ),
+    ".client.norms": (
+        "cond",
     ),
     ".client.counting": (
         "bincount", "histc", "histogram", "histogramdd", "mode", "unique", "unique_consecutive",

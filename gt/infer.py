@@ -291,12 +291,16 @@ def _solve(name: str, op: Op, operands: Sequence[Operand], attributes: Attribute
     return (spec(_one_dtype(name, operands), (*batch, *b.shape[-2:])),)
 
 
+_ANY_SHAPE: Final = ("lu", "qr", "svd")
+"""Factorisations of matrices that need not be square."""
+
+
 def _linalg(name: str, op: Op, operands: Sequence[Operand], attributes: Attributes) -> tuple[Spec, ...]:
     (x,) = _tensors(operands)
-    if x.ndim < 2 or (name not in ("qr", "svd") and x.shape[-1] != x.shape[-2]):
-        square = "" if name in ("qr", "svd") else "square "
+    if x.ndim < 2 or (name not in _ANY_SHAPE and x.shape[-1] != x.shape[-2]):
+        square = "" if name in _ANY_SHAPE else "square "
         raise ShapeError(f"{name} takes {square}matrices in the last two dimensions, not shape {x.shape}")
-    if name in ("cholesky", "inverse"):
+    if name in ("cholesky", "inverse", "matrix_exp"):
         return (x,)
     if name == "det":
         return (spec(x.dtype, x.shape[:-2]),)
@@ -312,6 +316,8 @@ def linalg_parts(name: str, shape: tuple[int, ...], attributes: Attributes) -> t
     if name in ("eigh", "eig"):
         return (n,), (n, n)
     k = min(m, n)
+    if name == "lu":
+        return (m, n), (k,)
     if name == "qr":
         return ((m, m), (m, n)) if attributes["full"] else ((m, k), (k, n))
     return ((m, m), (k,), (n, n)) if attributes["full"] else ((m, k), (k,), (k, n))
@@ -414,6 +420,13 @@ def _compress(name: str, op: Op, operands: Sequence[Operand], attributes: Attrib
     return (spec(_result(op, x.dtype), (attributes["size"],)),)
 
 
+def _permutation(name: str, op: Op, operands: Sequence[Operand], attributes: Attributes) -> tuple[Spec, ...]:
+    (x,), size = _tensors(operands), attributes["size"]
+    if not x.ndim or x.shape[-1] > size:
+        raise ShapeError(f"{name}: swaps of {size} rows lie along the last dimension, not in shape {x.shape}")
+    return (spec(_result(op, x.dtype), (*x.shape[:-1], size)),)
+
+
 def _rows(name: str, op: Op, operands: Sequence[Operand], attributes: Attributes) -> tuple[Spec, ...]:
     (x,) = _tensors(operands)
     if x.ndim != 2:
@@ -458,6 +471,7 @@ _FAMILIES: Final[dict[str, Callable[[str, Op, Sequence[Operand], Attributes], tu
     "along": _along,
     "search": _search,
     "compress": _compress,
+    "permutation": _permutation,
     "rows": _rows,
     "tag": _unary,
     "follow": _follow,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from gt.client import linalg, norms, pseudoinverse
-from gt.client.linalg import *  # noqa: F403  # all of its public names
+from gt.client import elimination, linalg, norms, pseudoinverse
+from gt.client.elimination import *  # noqa: F403  # all of its public names
+from gt.client.linalg import *  # noqa: F403
 from gt.client.norms import *  # noqa: F403
 from gt.client.pseudoinverse import *  # noqa: F403
 
-__all__ = [*linalg.__all__, *norms.__all__, *pseudoinverse.__all__]  # noqa: PLE0604  # lists of strings
+__all__ = [*elimination.__all__, *linalg.__all__, *norms.__all__, *pseudoinverse.__all__]  # noqa: PLE0604  # lists of strings

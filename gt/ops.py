@@ -252,6 +252,16 @@ OPS: Final[dict[str, Op]] = {
     "svd": Op("linalg", 1, "inexact", attributes={"full": "bool"}, doc="U, S and Vᴴ, flattened one after the other"),
     "eigh": Op("linalg", 1, "inexact", doc="eigenvalues, ascending, and eigenvectors of Hermitian matrices, flattened"),
     "eig": Op("linalg", 1, "inexact", "complex", doc="eigenvalues and eigenvectors of square matrices, flattened"),
+    "lu": Op("linalg", 1, "inexact", doc="L and U in one matrix, and the rows that were swapped, from 1 on, flattened"),
+    "matrix_exp": Op("linalg", 1, "inexact", doc="e to the power of square matrices"),
+    "permutation": Op(
+        "permutation",
+        1,
+        "integer",
+        "int64",
+        {"size": "size"},
+        doc="the order of `size` rows after swaps with the rows listed, from 1 on",
+    ),
     # Fourier transforms along one axis, without a factor
     "fft": Op(
         "fft",

@@ -304,6 +304,11 @@ def convs(op: str) -> Iterator[Sample]:
     yield of((2, 1, 0, 3), (1, 3, 0, 2), edge=True)
 
 
+def swaps(op: str) -> Iterator[Sample]:
+    yield Sample(op, (np.stack([index(4, 3) + 1 for _ in range(5)]),), {"size": 4})
+    yield Sample(op, (index(4, 3) + 1,), {"size": 4}, edge=True)
+
+
 def sliding(op: str) -> Iterator[Sample]:
     for make in MAKERS["any"]:
         yield Sample(op, (make(5, 7),), {"axes": (1,), "sizes": (3,), "strides": (2,), "dilations": (1,)})
@@ -363,7 +368,8 @@ FAMILIES = {
     "slice": slices, "update_slice": slices, "gather": gathers, "scatter_add": gathers, "take": takes,
     "scatter": gathers, "segment_sum": segment_sums, "matmul": matmuls, "solve": solves, "linalg": matrices, "fft": transforms,
     "conv": convs, "windows": sliding, "overlap_add": overlaps,
-    "along": alongs, "search": searches, "compress": compressions, "rows": row_orders, "tag": tags, "follow": follows,
+    "along": alongs, "search": searches, "compress": compressions, "permutation": swaps,
+    "rows": row_orders, "tag": tags, "follow": follows,
 }  # fmt: skip
 DRAWS = 6
 

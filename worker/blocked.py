@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from gt.blocks import Tree, fold, grid, grid_dimension, tree
+from gt.ops import OPS
 
 from .call import Call, Kernel, KernelFactory
 from .convolution import columns
@@ -288,6 +289,6 @@ BLOCKED: Final[dict[str, KernelFactory]] = {
     "log_softmax": _softmax,
     "matmul": _matmul,
     "conv": _conv,
-    **dict.fromkeys(("solve", "cholesky", "inverse", "det", "slogdet", "qr", "svd", "eigh", "eig"), _matrices),
+    **dict.fromkeys(("solve", *(name for name, op in OPS.items() if op.family == "linalg")), _matrices),
 }
 """The kernels of a deterministic session: all that round more than once for an element have one of their own."""

@@ -36,7 +36,7 @@ from .elementwise import (
 )  # fmt: skip
 from .fourier import fourier
 from .indexing import gather, scatter, scatter_add, segment_sum, slice_, take, update_slice
-from .linalg import linalg, solve
+from .linalg import linalg, permutation, solve
 from .philox import normal, uniform
 from .reductions import arg, reduction, softmax
 from .scans import cumulate, cumulated
@@ -239,7 +239,8 @@ KERNELS: Final[dict[str, KernelFactory]] = {
     # linear algebra
     "matmul": _matmul,
     "solve": solve,
-    **dict.fromkeys(("cholesky", "inverse", "det", "slogdet", "qr", "svd", "eigh", "eig"), linalg),
+    **dict.fromkeys(("cholesky", "inverse", "det", "slogdet", "qr", "svd", "eigh", "eig", "lu", "matrix_exp"), linalg),
+    "permutation": permutation,
     # Fourier transforms
     "fft": fourier,
     "rfft": fourier,

@@ -119,6 +119,8 @@ SAMPLES: dict[str, list[Sample]] = {
     "eigh": [([SQUARE], lambda x: gt.linalg.eigvalsh(x + x.mT))],
     "eig": [([SQUARE], lambda x: gt.linalg.eigvals(x).abs().sum())],
     "qr": [([A.T.copy()], emit("qr", False)), ([A], emit("qr", False))],
+    "lu": [([shape], lambda x: gt.cat([part.reshape(-1) for part in gt.linalg.lu(x)[1:]])) for shape in (SQUARE, A, A.T.copy())],
+    "matrix_exp": [([SQUARE], gt.linalg.matrix_exp)],
     "svd": [([A], lambda x: gt.linalg.svd(x, False).Vh[0]), ([A.T.copy()], gt.linalg.svdvals)],
     "fft": [([Z], emit("fft", 0, False)), ([Z], emit("fft", 1, True))],
     "rfft": [([A], emit("rfft", 0)), ([A], emit("rfft", 1))],

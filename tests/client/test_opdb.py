@@ -67,9 +67,7 @@ ELSEWHERE = {
 """Ops that are not compared, and why."""
 
 REFUSED: dict[str, tuple[str, str]] = {
-    "norm.nuc": ("it needs singular values", "the nuclear norm is that of gt.linalg"),
     "nn.functional.batch_norm": ("PyTorch takes an empty shape without channels", "batch_norm takes (N, C, …)"),
-    "norm": ("it needs singular values", "the nuclear norm is that of gt.linalg"),
 }
 """Of which ops some samples are refused: why, and what the refusal says."""
 

@@ -1,0 +1,128 @@
+"""Linear algebra under the names that PyTorch has beside `linalg`: older forms of the same, and random projections."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from gt.errors import ShapeError
+
+from . import arithmetic, creation, elimination, functional, linalg, matrices
+from .arithmetic import tensor_of
+from .elimination import lu_unpack
+from .factorisations import mh, mt
+from .linalg import matrix, solve_triangular
+from .norms import matrix_norm
+from .random import randn
+
+if TYPE_CHECKING:
+    from .tensor import Tensor
+
+__all__ = [
+    "cholesky", "cholesky_inverse", "cholesky_solve", "frobenius_norm", "lu_solve", "lu_unpack", "nuclear_norm", "orgqr",
+    "pca_lowrank", "qr", "svd", "svd_lowrank", "triangular_solve",
+]  # fmt: skip
+
+orgqr = elimination.householder_product
+
+
+class TriangularSolve(NamedTuple):
+    """What `triangular_solve` gives."""
+
+    solution: Tensor
+    cloned_coefficient: Tensor
+
+
+def cholesky(input: Any, upper: bool = False) -> Tensor:
+    """As `linalg.cholesky`."""
+    return linalg.cholesky(input, upper=upper)
+
+
+def qr(input: Any, some: bool = True) -> Any:
+    """As `linalg.qr`: with `some` reduced, else complete."""
+    return linalg.qr(input, "reduced" if some else "complete")
+
+
+class SVD(NamedTuple):
+    """What `gt.svd` gives."""
+
+    U: Tensor
+    S: Tensor
+    V: Tensor
+
+
+def svd(input: Any, some: bool = True, compute_uv: bool = True) -> SVD:
+    """As `linalg.svd`, but V in place of Vᴴ, and reduced with `some`."""
+    u, s, vh = linalg.svd(input, full_matrices=not some)
+    if compute_uv:
+        return SVD(u, s, mh(vh))
+    rows, columns = vh.shape[-1], u.shape[-2]
+    empty = [creation.zeros((*s.shape[:-1], size, size), dtype=u.dtype) for size in (columns, rows)]
+    return SVD(empty[0], s, empty[1])
+
+
+def lu_solve(b: Any, LU_data: Any, LU_pivots: Any) -> Tensor:  # PyTorch's names
+    """As `linalg.lu_solve`, the right side first."""
+    return elimination.lu_solve(LU_data, LU_pivots, b)
+
+
+def cholesky_solve(B: Any, L: Any, upper: bool = False) -> Tensor:
+    """X with A X = B, of the A whose Cholesky factor L (with `upper`: Lᴴ) is."""
+    lower = mh(matrix("cholesky_solve", L)) if upper else matrix("cholesky_solve", L)
+    half = solve_triangular(lower, B, upper=False)
+    return solve_triangular(mh(lower), half, upper=True)
+
+
+def cholesky_inverse(L: Any, upper: bool = False) -> Tensor:
+    """The inverse of the A whose Cholesky factor L (with `upper`: Lᴴ) is."""
+    lower = matrices.tril(mh(matrix("cholesky_inverse", L)) if upper else matrix("cholesky_inverse", L))
+    half = linalg.inv(lower)
+    return functional.matmul(mh(half), half)
+
+
+def triangular_solve(
+    b: Any, A: Any, upper: bool = True, transpose: bool = False, unitriangular: bool = False
+) -> TriangularSolve:
+    """X with A X = b (with `transpose` Aᵀ X = b), and the A that was read."""
+    a = tensor_of("triangular_solve", A)
+    turned, side = (mt(a), not upper) if transpose else (a, upper)
+    x = solve_triangular(turned, b, upper=side, unitriangular=unitriangular)
+    return TriangularSolve(x, arithmetic.clone(a))
+
+
+def nuclear_norm(input: Any, dim: Any = (-2, -1), keepdim: bool = False) -> Tensor:
+    """The sum of the singular values."""
+    return matrix_norm(input, "nuc", dim, keepdim)
+
+
+def frobenius_norm(input: Any, dim: Any = (-2, -1), keepdim: bool = False) -> Tensor:
+    """The root of the sum of the squares."""
+    return matrix_norm(input, "fro", dim, keepdim)
+
+
+# low rank
+
+
+def svd_lowrank(A: Any, q: int = 6, niter: int = 2, M: Any = None) -> SVD:
+    """About the first `q` singular values and vectors of A (less M), by random projection (Halko et al., 2011)."""
+    a = matrix("svd_lowrank", A)
+    a = a if M is None else arithmetic.sub(a, M)
+    rows, columns = a.shape[-2:]
+    if not 0 <= q <= min(rows, columns):
+        raise ShapeError(f"svd_lowrank: q is at most {min(rows, columns)} for shape {a.shape}, not {q}")
+    if rows < columns:
+        u, s, v = svd_lowrank(mh(a), q, niter)
+        return SVD(v, s, u)
+    basis = linalg.qr(functional.matmul(a, randn(columns, q, dtype=a.dtype))).Q
+    for _ in range(niter):
+        basis = linalg.qr(functional.matmul(a, linalg.qr(functional.matmul(mh(a), basis)).Q)).Q
+    u, s, vh = linalg.svd(functional.matmul(mh(basis), a), full_matrices=False)
+    return SVD(functional.matmul(basis, u), s, mh(vh))
+
+
+def pca_lowrank(A: Any, q: int | None = None, center: bool = True, niter: int = 2) -> SVD:
+    """About the first `q` (6) principal directions of observations, the rows of A, as `svd_lowrank` of them centred."""
+    a = matrix("pca_lowrank", A)
+    q = min(6, *a.shape[-2:]) if q is None else q
+    if center:
+        a = arithmetic.sub(a, a.mean(-2, keepdim=True))
+    return svd_lowrank(a, q, niter)

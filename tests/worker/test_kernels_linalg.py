@@ -1,0 +1,52 @@
+"""Kernels of linear algebra that are not LAPACK's own, against LAPACK and SciPy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.linalg
+from one_kernel import run
+
+RANDOM = np.random.default_rng(3)
+
+
+def drawn(shape: tuple[int, ...], dtype: str) -> np.ndarray:
+    x = RANDOM.standard_normal(shape) + (1j * RANDOM.standard_normal(shape) if dtype.startswith("complex") else 0)
+    return x.astype(dtype)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex128"])
+@pytest.mark.parametrize("shape", [(1, 1), (4, 4), (5, 3), (3, 5), (75, 70), (40, 90)])
+def test_elimination_is_that_of_lapack(dtype: str, shape: tuple[int, int]) -> None:
+    """Pivots too; panels of columns, and what lies beside them, are sizes of their own."""
+    x = drawn((2, *shape), dtype)
+    out = run("lu", x)
+    size = shape[0] * shape[1]
+    for one, packed in zip(x, out, strict=True):
+        expected, pivots = scipy.linalg.lu_factor(one)
+        tolerance = 1e-3 if dtype == "float32" else 1e-9
+        np.testing.assert_allclose(packed[:size].reshape(shape), expected, rtol=tolerance, atol=tolerance)
+        np.testing.assert_array_equal(packed[size:].real, pivots + 1)
+
+
+def test_a_singular_matrix_leaves_a_zero_on_the_diagonal() -> None:
+    np.testing.assert_array_equal(run("lu", np.zeros((2, 2))), [0, 0, 0, 0, 1, 2])
+    np.testing.assert_array_equal(run("lu", np.array([[1.0, 2], [2, 4]])), [2, 4, 0.5, 0, 2, 2])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex128"])
+@pytest.mark.parametrize("scale", [0.0, 1e-3, 1.0, 30.0])
+def test_exponentials_of_matrices_small_and_large(dtype: str, scale: float) -> None:
+    """One stack whose matrices are halved a different number of times each."""
+    x = drawn((3, 4, 4), dtype) * np.array([1, 0.1, 0], "float32").reshape(3, 1, 1) * np.float32(scale)
+    expected = np.stack([scipy.linalg.expm(one.astype(np.result_type(one, np.float64))) for one in x])
+    tolerance = 1e-3 if dtype == "float32" else 1e-9
+    np.testing.assert_allclose(run("matrix_exp", x), expected, rtol=tolerance, atol=tolerance * abs(expected).max())
+
+
+def test_swaps_make_an_order() -> None:
+    """Row k is swapped with the row that is listed, one after the other."""
+    np.testing.assert_array_equal(run("permutation", np.array([3, 3, 3]), size=4), [2, 0, 1, 3])
+    np.testing.assert_array_equal(run("permutation", np.array([[1, 2], [2, 2]]), size=2), [[0, 1], [1, 0]])
+    with pytest.raises(IndexError, match="rows are numbered from 1 to 2"):
+        run("permutation", np.array([0, 2]), size=2)
