@@ -9,15 +9,17 @@ from typing import Any
 from gt.client import arithmetic
 from gt.client.tensor import Tensor
 
-from .optimizer import Group, Optimizer, blended, decayed
+from .optimizer import Group, Numbers, Optimizer, State, betas, blended, decayed, kept, setting, shrinking
 
 
-def _decay(p: Tensor, gradient: Tensor, group: Group) -> tuple[Tensor, Tensor]:
-    """The weights and the gradient after weight decay, which goes to one or the other."""
-    if not group["decoupled_weight_decay"]:
-        return p, decayed(p, gradient, group)
-    decay = float(group["weight_decay"])
-    return (p * (1 - float(group["lr"]) * decay) if decay else p), gradient
+def _decays(group: Group) -> Numbers:
+    """What is left of the weights, and what of them the gradient gets: weight decay is one or the other, or neither."""
+    return (shrinking(group), None) if group["decoupled_weight_decay"] else (None, setting(group, "weight_decay"))
+
+
+def _decay(p: Tensor, gradient: Tensor, shrink: float | None, decay: float | None) -> tuple[Tensor, Tensor]:
+    """The weights and the gradient after weight decay."""
+    return (p if shrink is None else p * shrink), decayed(p, gradient, decay)
 
 
 class Adam(Optimizer):
@@ -54,20 +56,25 @@ class Adam(Optimizer):
         }
         super().__init__(params, settings)
 
-    def _update(self, p: Tensor, gradient: Tensor, group: Group) -> None:
-        """θ ← θ − lr · m̂ / (√v̂ + ε), where both bias corrections are folded into two numbers."""
+    def _zeros(self, group: Group) -> tuple[str, ...]:
+        return ("exp_avg", "exp_avg_sq", *(("max_exp_avg_sq",) if group["amsgrad"] else ()))
+
+    def _numbers(self, counts: State, group: Group) -> Numbers:
+        """Both bias corrections are folded into two numbers."""
         beta1, beta2 = group["betas"]
-        names = ("exp_avg", "exp_avg_sq", *(("max_exp_avg_sq",) if group["amsgrad"] else ()))
-        state = self._state(p, *names)
-        value, gradient = _decay(p, gradient, group)
-        first = blended(state["exp_avg"], gradient, beta1)
-        second = blended(state["exp_avg_sq"], gradient.square(), beta2)
-        state["exp_avg"], state["exp_avg_sq"] = first, second
+        root = math.sqrt(1 - beta2 ** counts["step"])
+        rate = float(group["lr"]) * root / (1 - beta1 ** counts["step"])
+        return *betas(group), *_decays(group), float(group["eps"]) * root, rate
+
+    def _update(self, p: Tensor, gradient: Tensor, state: State, numbers: Numbers, group: Group) -> None:
+        """θ ← θ − lr · m̂ / (√v̂ + ε)."""
+        beta1, rest1, beta2, rest2, shrink, decay, eps, rate = numbers
+        value, gradient = _decay(p, gradient, shrink, decay)
+        first = kept(state, "exp_avg", blended(state["exp_avg"], gradient, beta1, rest1))
+        second = kept(state, "exp_avg_sq", blended(state["exp_avg_sq"], gradient.square(), beta2, rest2))
         if group["amsgrad"]:
-            second = state["max_exp_avg_sq"] = arithmetic.maximum(state["max_exp_avg_sq"], second)
-        root = math.sqrt(1 - beta2 ** state["step"])
-        rate = float(group["lr"]) * root / (1 - beta1 ** state["step"])
-        p._rebind(value - first / (second.sqrt() + float(group["eps"]) * root) * rate)
+            second = kept(state, "max_exp_avg_sq", arithmetic.maximum(state["max_exp_avg_sq"], second))
+        p._rebind(value - first / (second.sqrt() + eps) * rate)
 
 
 class AdamW(Adam):
@@ -132,14 +139,19 @@ class Adamax(Optimizer):
         }
         super().__init__(params, settings)
 
-    def _update(self, p: Tensor, gradient: Tensor, group: Group) -> None:
-        beta1, beta2 = group["betas"]
-        state = self._state(p, "exp_avg", "exp_inf")
-        gradient = decayed(p, gradient, group)
-        first = state["exp_avg"] = blended(state["exp_avg"], gradient, beta1)
-        largest = arithmetic.maximum(state["exp_inf"] * float(beta2), gradient.abs() + float(group["eps"]))
-        state["exp_inf"] = largest
-        p._rebind(p - first / largest * (float(group["lr"]) / (1 - beta1 ** state["step"])))
+    def _zeros(self, group: Group) -> tuple[str, ...]:
+        return "exp_avg", "exp_inf"
+
+    def _numbers(self, counts: State, group: Group) -> Numbers:
+        rate = float(group["lr"]) / (1 - group["betas"][0] ** counts["step"])
+        return *betas(group), setting(group, "weight_decay"), float(group["eps"]), rate
+
+    def _update(self, p: Tensor, gradient: Tensor, state: State, numbers: Numbers, group: Group) -> None:
+        beta1, rest1, beta2, _, decay, eps, rate = numbers
+        gradient = decayed(p, gradient, decay)
+        first = kept(state, "exp_avg", blended(state["exp_avg"], gradient, beta1, rest1))
+        largest = kept(state, "exp_inf", arithmetic.maximum(state["exp_inf"] * beta2, gradient.abs() + eps))
+        p._rebind(p - first / largest * rate)
 
 
 class NAdam(Optimizer):
@@ -174,18 +186,31 @@ class NAdam(Optimizer):
         }
         super().__init__(params, settings)
 
-    def _update(self, p: Tensor, gradient: Tensor, group: Group) -> None:
-        lr, (beta1, beta2), decay = float(group["lr"]), group["betas"], group["momentum_decay"]
-        state = self._state(p, "exp_avg", "exp_avg_sq", mu_product=1.0)
-        step = state["step"]
-        value, gradient = _decay(p, gradient, group)
-        now, following = (beta1 * (1 - 0.5 * 0.96 ** (at * decay)) for at in (step, step + 1))
-        product = state["mu_product"] = state["mu_product"] * now
-        first = state["exp_avg"] = blended(state["exp_avg"], gradient, beta1)
-        second = state["exp_avg_sq"] = blended(state["exp_avg_sq"], gradient.square(), beta2)
-        root = (second / (1 - beta2**step)).sqrt() + float(group["eps"])
-        ahead = gradient * (lr * (1 - now) / (1 - product)) + first * (lr * following / (1 - product * following))
-        p._rebind(value - ahead / root)
+    def _zeros(self, group: Group) -> tuple[str, ...]:
+        return "exp_avg", "exp_avg_sq"
+
+    def _counts(self, state: State, group: Group) -> State:
+        step = state["step"] + 1
+        return {"step": step, "mu_product": state.get("mu_product", 1.0) * self._momentum(step, group)}
+
+    @staticmethod
+    def _momentum(step: int, group: Group) -> float:
+        momentum: float = group["betas"][0] * (1 - 0.5 * 0.96 ** (step * group["momentum_decay"]))
+        return momentum
+
+    def _numbers(self, counts: State, group: Group) -> Numbers:
+        lr, step, product = float(group["lr"]), counts["step"], counts["mu_product"]
+        now, following = self._momentum(step, group), self._momentum(step + 1, group)
+        shares = lr * (1 - now) / (1 - product), lr * following / (1 - product * following)
+        return *betas(group), *_decays(group), 1 - group["betas"][1] ** step, float(group["eps"]), *shares
+
+    def _update(self, p: Tensor, gradient: Tensor, state: State, numbers: Numbers, group: Group) -> None:
+        beta1, rest1, beta2, rest2, shrink, decay, correction, eps, share, share_of_mean = numbers
+        value, gradient = _decay(p, gradient, shrink, decay)
+        first = kept(state, "exp_avg", blended(state["exp_avg"], gradient, beta1, rest1))
+        second = kept(state, "exp_avg_sq", blended(state["exp_avg_sq"], gradient.square(), beta2, rest2))
+        root = (second / correction).sqrt() + eps
+        p._rebind(value - (gradient * share + first * share_of_mean) / root)
 
 
 class RAdam(Optimizer):
@@ -218,18 +243,23 @@ class RAdam(Optimizer):
         }
         super().__init__(params, settings)
 
-    def _update(self, p: Tensor, gradient: Tensor, group: Group) -> None:
-        beta1, beta2 = group["betas"]
-        state = self._state(p, "exp_avg", "exp_avg_sq")
-        step = state["step"]
-        value, gradient = _decay(p, gradient, group)
-        first = state["exp_avg"] = blended(state["exp_avg"], gradient, beta1)
-        second = state["exp_avg_sq"] = blended(state["exp_avg_sq"], gradient.square(), beta2)
+    def _zeros(self, group: Group) -> tuple[str, ...]:
+        return "exp_avg", "exp_avg_sq"
+
+    def _numbers(self, counts: State, group: Group) -> Numbers:
+        step, (beta1, beta2) = counts["step"], group["betas"]
         rate, correction = float(group["lr"]) / (1 - beta1**step), 1 - beta2**step
         end = 2 / (1 - beta2) - 1
         length = end - 2 * step * beta2**step / correction
         if length <= 5:
-            p._rebind(value - first * rate)
-            return
+            return *betas(group), *_decays(group), None, rate
         rectified = math.sqrt((length - 4) * (length - 2) * end / ((end - 4) * (end - 2) * length) * correction)
-        p._rebind(value - first / (second.sqrt() + float(group["eps"])) * (rate * rectified))
+        return *betas(group), *_decays(group), float(group["eps"]), rate * rectified
+
+    def _update(self, p: Tensor, gradient: Tensor, state: State, numbers: Numbers, group: Group) -> None:
+        """Without a root as long as there is no number to keep it from 0."""
+        beta1, rest1, beta2, rest2, shrink, decay, eps, rate = numbers
+        value, gradient = _decay(p, gradient, shrink, decay)
+        first = kept(state, "exp_avg", blended(state["exp_avg"], gradient, beta1, rest1))
+        second = kept(state, "exp_avg_sq", blended(state["exp_avg_sq"], gradient.square(), beta2, rest2))
+        p._rebind(value - first * rate if eps is None else value - first / (second.sqrt() + eps) * rate)

@@ -8,7 +8,7 @@ from typing import Any
 from gt.client import creation
 from gt.client.tensor import Tensor
 
-from .optimizer import Group, Optimizer, blended, decayed
+from .optimizer import Group, Numbers, Optimizer, State, blended, decayed, kept, setting
 
 
 class RMSprop(Optimizer):
@@ -42,18 +42,24 @@ class RMSprop(Optimizer):
         }
         super().__init__(params, settings)
 
-    def _update(self, p: Tensor, gradient: Tensor, group: Group) -> None:
-        lr, alpha, momentum = float(group["lr"]), float(group["alpha"]), float(group["momentum"])
-        more = (("momentum_buffer",) if momentum else ()) + (("grad_avg",) if group["centered"] else ())
-        state = self._state(p, "square_avg", *more)
-        gradient = decayed(p, gradient, group)
-        spread = state["square_avg"] = blended(state["square_avg"], gradient.square(), alpha)
+    def _zeros(self, group: Group) -> tuple[str, ...]:
+        more = (("momentum_buffer",) if group["momentum"] else ()) + (("grad_avg",) if group["centered"] else ())
+        return "square_avg", *more
+
+    def _numbers(self, counts: State, group: Group) -> Numbers:
+        alpha, decay, momentum = group["alpha"], setting(group, "weight_decay"), setting(group, "momentum")
+        return float(alpha), float(1 - alpha), decay, momentum, float(group["eps"]), float(group["lr"])
+
+    def _update(self, p: Tensor, gradient: Tensor, state: State, numbers: Numbers, group: Group) -> None:
+        alpha, rest, decay, momentum, eps, lr = numbers
+        gradient = decayed(p, gradient, decay)
+        spread = kept(state, "square_avg", blended(state["square_avg"], gradient.square(), alpha, rest))
         if group["centered"]:
-            mean = state["grad_avg"] = blended(state["grad_avg"], gradient, alpha)
+            mean = kept(state, "grad_avg", blended(state["grad_avg"], gradient, alpha, rest))
             spread = spread - mean.square()
-        step = gradient / (spread.sqrt() + float(group["eps"]))
-        if momentum:
-            step = state["momentum_buffer"] = state["momentum_buffer"] * momentum + step
+        step = gradient / (spread.sqrt() + eps)
+        if momentum is not None:
+            step = kept(state, "momentum_buffer", state["momentum_buffer"] * momentum + step)
         p._rebind(p - step * lr)
 
 
@@ -93,12 +99,18 @@ class Adagrad(Optimizer):
                 first = float(group["initial_accumulator_value"])
                 self.state[p] = {"step": 0, "sum": creation.full_like(p, first)}
 
-    def _update(self, p: Tensor, gradient: Tensor, group: Group) -> None:
-        state = self._state(p, "sum")
-        gradient = decayed(p, gradient, group)
-        rate = float(group["lr"]) / (1 + (state["step"] - 1) * group["lr_decay"])
-        total = state["sum"] = state["sum"] + gradient.square()
-        p._rebind(p - gradient / (total.sqrt() + float(group["eps"])) * rate)
+    def _zeros(self, group: Group) -> tuple[str, ...]:
+        return ("sum",)
+
+    def _numbers(self, counts: State, group: Group) -> Numbers:
+        rate = float(group["lr"]) / (1 + (counts["step"] - 1) * group["lr_decay"])
+        return setting(group, "weight_decay"), float(group["eps"]), rate
+
+    def _update(self, p: Tensor, gradient: Tensor, state: State, numbers: Numbers, group: Group) -> None:
+        decay, eps, rate = numbers
+        gradient = decayed(p, gradient, decay)
+        total = kept(state, "sum", state["sum"] + gradient.square())
+        p._rebind(p - gradient / (total.sqrt() + eps) * rate)
 
 
 class Adadelta(Optimizer):
@@ -129,11 +141,17 @@ class Adadelta(Optimizer):
         }
         super().__init__(params, settings)
 
-    def _update(self, p: Tensor, gradient: Tensor, group: Group) -> None:
-        rho, eps = float(group["rho"]), float(group["eps"])
-        state = self._state(p, "square_avg", "acc_delta")
-        gradient = decayed(p, gradient, group)
-        squares = state["square_avg"] = blended(state["square_avg"], gradient.square(), rho)
+    def _zeros(self, group: Group) -> tuple[str, ...]:
+        return "square_avg", "acc_delta"
+
+    def _numbers(self, counts: State, group: Group) -> Numbers:
+        rho, decay = group["rho"], setting(group, "weight_decay")
+        return float(rho), float(1 - rho), decay, float(group["eps"]), float(group["lr"])
+
+    def _update(self, p: Tensor, gradient: Tensor, state: State, numbers: Numbers, group: Group) -> None:
+        rho, rest, decay, eps, lr = numbers
+        gradient = decayed(p, gradient, decay)
+        squares = kept(state, "square_avg", blended(state["square_avg"], gradient.square(), rho, rest))
         step = (state["acc_delta"] + eps).sqrt() / (squares + eps).sqrt() * gradient
-        state["acc_delta"] = blended(state["acc_delta"], step.square(), rho)
-        p._rebind(p - step * float(group["lr"]))
+        kept(state, "acc_delta", blended(state["acc_delta"], step.square(), rho, rest))
+        p._rebind(p - step * lr)

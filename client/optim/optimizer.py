@@ -1,8 +1,9 @@
 """What all optimizers are: parameters in groups, a state for each, and a step over all of them.
 
 A step is emitted without a tape, in the phase 'update', and ends with a flush: it is where loops repeat themselves. Every
-number that varies from step to step is a run-time scalar. PyTorch's arguments about how its kernels run (`foreach`,
-`fused`, `capturable`) are kept in the groups, where saved states have them, and change nothing.
+number that varies from step to step is a run-time scalar: `_counts` and `_numbers` say what they are and emit nothing, so
+that they can be asked for without a step. States are written in place, as in PyTorch, whose arguments about how kernels run
+(`foreach`, `fused`, `capturable`) are kept in the groups, where saved states have them, and change nothing.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from gt.errors import StateError
 
 Group = dict[str, Any]
 State = dict[str, Any]
+Numbers = tuple[Any, ...]
 
 NUMBERS = ("step", "mu_product")
 """Entries of states that PyTorch keeps as tensors without dimensions, and that are Python numbers here."""
@@ -93,21 +95,37 @@ class Optimizer:
                 for p in group["params"]:
                     gradient = p.grad
                     if gradient is not None:
-                        self._update(p, -gradient if group.get("maximize") else gradient, group)
+                        state = self._state(p, group)
+                        counts = self._counts(state, group)
+                        state.update(counts)
+                        numbers = self._numbers(counts, group)
+                        self._update(p, -gradient if group.get("maximize") else gradient, state, numbers, group)
         session.builder().flush()
         for hook in tuple(self._after):
             hook(self, () if closure is None else (closure,), {})
         return loss
 
-    def _update(self, p: Tensor, gradient: Tensor, group: Group) -> None:
+    def _update(self, p: Tensor, gradient: Tensor, state: State, numbers: Numbers, group: Group) -> None:
+        """One step of one parameter: all that it reads of `group` are settings that are no floating-point numbers."""
         raise NotImplementedError(f"{type(self).__name__} has no update rule")
 
-    def _state(self, p: Tensor, *zeros: str, **first: Any) -> State:
-        """The state of a parameter, one step further; at first the entries `zeros` are zeros in its shape."""
+    def _counts(self, state: State, group: Group) -> State:
+        """The numbers among a state's entries as they will be after one more step."""
+        return {"step": state["step"] + 1}
+
+    def _numbers(self, counts: State, group: Group) -> Numbers:
+        """What a step with these counts multiplies and adds: a function of nothing else, and as long each time."""
+        raise NotImplementedError(f"{type(self).__name__} has no update rule")
+
+    def _zeros(self, group: Group) -> tuple[str, ...]:
+        """The entries of a new state that are zeros in the parameter's shape."""
+        return ()
+
+    def _state(self, p: Tensor, group: Group) -> State:
+        """The state of a parameter, made at its first step."""
         state = self.state.get(p)
         if not state:
-            state = self.state[p] = {"step": 0, **first, **{name: creation.zeros_like(p) for name in zeros}}
-        state["step"] += 1
+            state = self.state[p] = {"step": 0, **{name: creation.zeros_like(p) for name in self._zeros(group)}}
         return state
 
     def register_step_pre_hook(self, hook: Callable[..., Any]) -> hooks.HookHandle:
@@ -166,12 +184,34 @@ def _placed(p: Tensor, state: Mapping[str, Any]) -> State:
     return out
 
 
-def decayed(p: Tensor, gradient: Tensor, group: Group) -> Tensor:
-    """The gradient with that of half the weights' squared length, times `weight_decay`."""
+def setting(group: Group, name: str) -> float | None:
+    """A setting as a run-time scalar; None where it is 0 and the step goes without."""
+    return float(group[name]) or None
+
+
+def betas(group: Group) -> Numbers:
+    """Both decays of moving averages, each followed by what it leaves."""
+    beta1, beta2 = group["betas"]
+    return float(beta1), float(1 - beta1), float(beta2), float(1 - beta2)
+
+
+def shrinking(group: Group) -> float | None:
+    """What decoupled weight decay leaves of the weights; None where there is none."""
     decay = float(group["weight_decay"])
-    return gradient + p * decay if decay else gradient
+    return 1 - float(group["lr"]) * decay if decay else None
 
 
-def blended(old: Tensor, new: Tensor, keep: float) -> Tensor:
-    """A moving average: `keep` of the old one."""
-    return old * float(keep) + new * float(1 - keep)
+def decayed(p: Tensor, gradient: Tensor, decay: float | None) -> Tensor:
+    """The gradient with that of half the weights' squared length, times `weight_decay`."""
+    return gradient if decay is None else gradient + p * decay
+
+
+def blended(old: Tensor, new: Tensor, keep: float, rest: float) -> Tensor:
+    """A moving average: `keep` of the old one and `rest`, which is 1 - `keep`, of the new."""
+    return old * keep + new * rest
+
+
+def kept(state: State, name: str, new: Tensor) -> Tensor:
+    """Write `new` to an entry of a state: the handle stays the same."""
+    state[name]._rebind(new)
+    return new

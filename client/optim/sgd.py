@@ -8,7 +8,7 @@ from typing import Any
 from gt.client import arithmetic
 from gt.client.tensor import Tensor
 
-from .optimizer import Group, Optimizer, blended, decayed
+from .optimizer import Group, Numbers, Optimizer, State, betas, blended, decayed, kept, setting, shrinking
 
 
 class SGD(Optimizer):
@@ -43,20 +43,29 @@ class SGD(Optimizer):
         }
         super().__init__(params, settings)
 
-    def _update(self, p: Tensor, gradient: Tensor, group: Group) -> None:
-        gradient = decayed(p, gradient, group)
-        momentum = float(group["momentum"])
-        if momentum:
-            state = self.state.setdefault(p, {})
+    def _state(self, p: Tensor, group: Group) -> State:
+        return self.state.setdefault(p, {}) if group["momentum"] else {}
+
+    def _counts(self, state: State, group: Group) -> State:
+        return {}
+
+    def _numbers(self, counts: State, group: Group) -> Numbers:
+        undamped = float(1 - group["dampening"]) if group["dampening"] else None
+        return setting(group, "momentum"), undamped, setting(group, "weight_decay"), float(group["lr"])
+
+    def _update(self, p: Tensor, gradient: Tensor, state: State, numbers: Numbers, group: Group) -> None:
+        momentum, undamped, decay, lr = numbers
+        gradient = decayed(p, gradient, decay)
+        if momentum is not None:
             buffer = state.get("momentum_buffer")
             if buffer is None:
                 buffer = gradient
+                state["momentum_buffer"] = Tensor(buffer._current())
             else:
-                part = gradient * float(1 - group["dampening"]) if group["dampening"] else gradient
-                buffer = buffer * momentum + part
-            state["momentum_buffer"] = Tensor(buffer._current())
+                part = gradient if undamped is None else gradient * undamped
+                buffer = kept(state, "momentum_buffer", buffer * momentum + part)
             gradient = gradient + buffer * momentum if group["nesterov"] else buffer
-        p._rebind(p - gradient * float(group["lr"]))
+        p._rebind(p - gradient * lr)
 
 
 class Lion(Optimizer):
@@ -78,10 +87,15 @@ class Lion(Optimizer):
         settings = {"lr": lr, "betas": betas, "weight_decay": weight_decay, "maximize": maximize, "foreach": foreach}
         super().__init__(params, settings)
 
-    def _update(self, p: Tensor, gradient: Tensor, group: Group) -> None:
-        lr, decay, (beta1, beta2) = float(group["lr"]), float(group["weight_decay"]), group["betas"]
-        state = self._state(p, "exp_avg")
-        direction = arithmetic.sign(blended(state["exp_avg"], gradient, beta1))
-        value = p * (1 - lr * decay) if decay else p
+    def _zeros(self, group: Group) -> tuple[str, ...]:
+        return ("exp_avg",)
+
+    def _numbers(self, counts: State, group: Group) -> Numbers:
+        return *betas(group), float(group["lr"]), shrinking(group)
+
+    def _update(self, p: Tensor, gradient: Tensor, state: State, numbers: Numbers, group: Group) -> None:
+        beta1, rest1, beta2, rest2, lr, shrink = numbers
+        direction = arithmetic.sign(blended(state["exp_avg"], gradient, beta1, rest1))
+        value = p if shrink is None else p * shrink
         p._rebind(value - direction * lr)
-        state["exp_avg"] = blended(state["exp_avg"], gradient, beta2)
+        kept(state, "exp_avg", blended(state["exp_avg"], gradient, beta2, rest2))

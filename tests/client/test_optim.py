@@ -274,6 +274,28 @@ def test_an_optimizer_goes_on_from_its_saved_state(kind: str) -> None:
         optim.SGD([nn.Parameter(gt.zeros(1))]).load_state_dict(saved)
 
 
+@pytest.mark.parametrize("name", list(OPTIMIZERS))
+def test_states_are_written_in_place(name: str) -> None:
+    """Whoever holds an entry of a state sees it change, as in PyTorch; and numbers are asked for without a step."""
+    kind, settings = OPTIMIZERS[name]
+    p = nn.Parameter(gt.ones(3))
+    optimizer = getattr(optim, kind)([p], **settings)
+    for _ in range(2):  # a momentum starts as the gradient itself
+        p.grad = gt.ones(3)
+        optimizer.step()
+    before = {key: value for key, value in optimizer.state.get(p, {}).items() if isinstance(value, gt.Tensor)}
+    seen = {key: value.numpy() for key, value in before.items()}
+    counts = optimizer._counts(optimizer.state.get(p, {}), optimizer.param_groups[0])
+    asked = optimizer._numbers(counts, optimizer.param_groups[0])
+    assert asked == optimizer._numbers(counts, optimizer.param_groups[0])
+    p.grad = gt.full((3,), 2.0)
+    optimizer.step()
+    after = optimizer.state.get(p, {})
+    assert all(after[key] is value for key, value in before.items())
+    assert all(not np.array_equal(before[key].numpy(), value) for key, value in seen.items())
+    assert {key: after[key] for key in counts} == counts
+
+
 def test_hooks_surround_a_step() -> None:
     p, seen = nn.Parameter(gt.ones(2)), []
     optimizer = optim.SGD([p], lr=0.5)
