@@ -7,7 +7,8 @@ found again by one dictionary look-up.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from types import CodeType, FrameType
@@ -29,6 +30,11 @@ if TYPE_CHECKING:
 
 MAX_SIGNATURES: Final = 1 << 14
 """Signatures kept; beyond that all are forgotten and found again, so ever-new shapes cannot fill the memory."""
+
+_new: Final = object.__new__
+"""Half the time of a call that runs an `__init__`."""
+_getframe: Final = sys._getframe
+_get_ident: Final = threading.get_ident
 
 _KINDS: Final[dict[type, str]] = {bool: "b", int: "i", float: "f", complex: "c"}
 
@@ -175,7 +181,8 @@ def apply(op: str, operands: tuple[Any, ...], *attributes: Any) -> Tensor:
 
 
 # The three commonest forms, straight through. Their callers are GT's functions, which users mostly call themselves: so
-# the frame two up is looked for in `_direct`, which holds places in the user's own code alone, before any walk.
+# the frame two up is looked for in `_direct`, which holds places in the user's own code alone, before any walk. A value
+# whose builder is this thread's is emitted there without asking for the thread's builder first.
 
 
 def apply_one(op: str, x: Any, *attributes: Any) -> Tensor:
@@ -186,12 +193,18 @@ def apply_one(op: str, x: Any, *attributes: Any) -> Tensor:
     context = _CONTEXT.get()
     if context.lower is not None:
         return apply(op, (x,), *attributes)
-    frame = sys._getframe(2)
+    frame = _getframe(2)
     signature = _direct.get((op, context, attributes, value.spec, id(frame.f_code), frame.f_lasti))
     if signature is None:
         signature = _find((op, context, attributes, value.spec), op, attributes, context, frame, 1)
-    result = session.builder().emit_one(signature, value)
-    out = core.Tensor(result)
+    builder = value.owner
+    if builder.thread != _get_ident():
+        builder = session.builder()
+    result = builder.emit_one(signature, value)
+    out = _new(core.Tensor)
+    out._value = result
+    out._edge = out._view = None
+    out._version = 0
     if x._edge is not None and context.grad and signature.differentiable is not None:
         out._edge = autograd.record(signature, context, (x,), (value,), result)
     return out
@@ -207,12 +220,18 @@ def apply_two(op: str, a: Any, b: Any) -> Tensor:
     context = _CONTEXT.get()
     if context.lower is not None:
         return apply(op, (a, b))
-    frame = sys._getframe(2)
+    frame = _getframe(2)
     signature = _direct.get((op, context, (), first.spec, second.spec, id(frame.f_code), frame.f_lasti))
     if signature is None:
         signature = _find((op, context, (), first.spec, second.spec), op, (), context, frame, 2)
-    result = session.builder().emit_two(signature, first, second)
-    out = core.Tensor(result)
+    builder = first.owner
+    if builder.thread != _get_ident():
+        builder = session.builder()
+    result = builder.emit_two(signature, first, second)
+    out = _new(core.Tensor)
+    out._value = result
+    out._edge = out._view = None
+    out._version = 0
     if (a._edge is not None or b._edge is not None) and context.grad and signature.differentiable is not None:
         out._edge = autograd.record(signature, context, (a, b), (first, second), result)
     return out
@@ -226,15 +245,57 @@ def apply_float(op: str, x: Any, number: float) -> Tensor:
     context = _CONTEXT.get()
     if context.lower is not None:
         return apply(op, (x, number))
-    frame = sys._getframe(2)
+    frame = _getframe(2)
     signature = _direct.get((op, context, (), value.spec, "f", id(frame.f_code), frame.f_lasti))
     if signature is None:
         signature = _find((op, context, (), value.spec, "f"), op, (), context, frame, 2)
-    result = session.builder().emit_one(signature, value, number)
-    out = core.Tensor(result)
+    builder = value.owner
+    if builder.thread != _get_ident():
+        builder = session.builder()
+    result = builder.emit_one(signature, value, number)
+    out = _new(core.Tensor)
+    out._value = result
+    out._edge = out._view = None
+    out._version = 0
     if x._edge is not None and context.grad and signature.differentiable is not None:
         out._edge = autograd.record(signature, context, (x, number), (value, number), result)
     return out
+
+
+def operator(op: str, general: Callable[[Any, Any], Tensor], kinds: str) -> Callable[[Any, Any], Tensor]:
+    """The method of a binary operator: `apply_two` in one step for two tensors of one dtype, of one of these `kinds`.
+
+    All else goes to `general`, which knows the promotion rules.
+    """
+
+    def method(self: Any, other: Any) -> Tensor:
+        first = self._value
+        if type(other) is core.Tensor and self._view is None and other._view is None:
+            second = other._value
+            spec, also, builder, context = first.spec, second.spec, first.owner, _CONTEXT.get()
+            if builder.thread == _get_ident() and spec.dtype is also.dtype and context.lower is None:
+                frame = _getframe(1)
+                signature = _direct.get((op, context, (), spec, also, id(frame.f_code), frame.f_lasti))
+                if signature is not None:
+                    result = builder.emit_two(signature, first, second)
+                    out = _new(core.Tensor)
+                    out._value = result
+                    out._edge = out._view = None
+                    out._version = 0
+                    if (
+                        (self._edge is not None or other._edge is not None)
+                        and context.grad
+                        and signature.differentiable is not None
+                    ):
+                        out._edge = autograd.record(signature, context, (self, other), (first, second), result)
+                    return out
+                if spec.dtype.kind in kinds:
+                    return apply_two(op, self, other)
+        elif type(other) is float and first.spec.dtype.kind == "f":
+            return apply_float(op, self, other)
+        return general(self, other)
+
+    return method
 
 
 def _find(

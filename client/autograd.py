@@ -131,7 +131,7 @@ class Node(Vertex):
         """Operand `index` as a tensor (or the Python scalar it was); it must be among the rule's saves."""
         assert self.saved is not None, "the caller checks that the graph is not freed"
         value = self.saved[index]
-        if type(value) is not Value:
+        if not isinstance(value, Value):
             assert value is not None, f"{self.signature.op} saves what its rule reads"
             return value
         return core.Tensor(value, self.edges[index] if self.create_graph else None)

@@ -15,6 +15,8 @@ from . import arithmetic, functional
 from . import tensor as core
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from gt.dtypes import DType
 
     from .segment import Value
@@ -26,6 +28,13 @@ _NUMBERS = (bool, int, float, complex, np.generic, np.ndarray)
 def _foreign(other: Any) -> bool:
     """Whether an operator leaves `other` to its own reflected method."""
     return not isinstance(other, (core.Tensor, *_NUMBERS))
+
+
+def _general(function: Callable[[Any, Any], Tensor]) -> Callable[[Any, Any], Tensor]:
+    def method(self: Any, other: Any) -> Tensor:
+        return NotImplemented if _foreign(other) else function(self, other)
+
+    return method
 
 
 class Operators:
@@ -45,14 +54,10 @@ class Operators:
 
     # operators
 
-    def __add__(self, other: Any) -> Tensor:
-        dtype = self._value.spec.dtype
-        if type(other) is core.Tensor:
-            if other._value.spec.dtype is dtype:
-                return emission.apply_two("add", self, other)
-        elif type(other) is float and dtype.kind == "f":
-            return emission.apply_float("add", self, other)
-        return NotImplemented if _foreign(other) else arithmetic.add(self, other)
+    __add__ = emission.operator("add", _general(arithmetic.add), "bifc")
+    __sub__ = emission.operator("sub", _general(arithmetic.sub), "ifc")
+    __mul__ = emission.operator("mul", _general(arithmetic.mul), "bifc")
+    __truediv__ = emission.operator("div", _general(arithmetic.div), "fc")
 
     def __radd__(self, other: Any) -> Tensor:
         return NotImplemented if _foreign(other) else arithmetic.add(other, self)
@@ -60,45 +65,17 @@ class Operators:
     def __iadd__(self, other: Any) -> Tensor:
         return NotImplemented if _foreign(other) else self._write("add_", arithmetic.add(self, other))
 
-    def __sub__(self, other: Any) -> Tensor:
-        dtype = self._value.spec.dtype
-        if type(other) is core.Tensor:
-            if other._value.spec.dtype is dtype:
-                return emission.apply_two("sub", self, other)
-        elif type(other) is float and dtype.kind == "f":
-            return emission.apply_float("sub", self, other)
-        return NotImplemented if _foreign(other) else arithmetic.sub(self, other)
-
     def __rsub__(self, other: Any) -> Tensor:
         return NotImplemented if _foreign(other) else arithmetic.sub(other, self)
 
     def __isub__(self, other: Any) -> Tensor:
         return NotImplemented if _foreign(other) else self._write("sub_", arithmetic.sub(self, other))
 
-    def __mul__(self, other: Any) -> Tensor:
-        dtype = self._value.spec.dtype
-        if type(other) is core.Tensor:
-            if other._value.spec.dtype is dtype:
-                return emission.apply_two("mul", self, other)
-        elif type(other) is float and dtype.kind == "f":
-            return emission.apply_float("mul", self, other)
-        return NotImplemented if _foreign(other) else arithmetic.mul(self, other)
-
     def __rmul__(self, other: Any) -> Tensor:
         return NotImplemented if _foreign(other) else arithmetic.mul(other, self)
 
     def __imul__(self, other: Any) -> Tensor:
         return NotImplemented if _foreign(other) else self._write("mul_", arithmetic.mul(self, other))
-
-    def __truediv__(self, other: Any) -> Tensor:
-        dtype = self._value.spec.dtype
-        if dtype.kind == "f":
-            if type(other) is core.Tensor:
-                if other._value.spec.dtype is dtype:
-                    return emission.apply_two("div", self, other)
-            elif type(other) is float:
-                return emission.apply_float("div", self, other)
-        return NotImplemented if _foreign(other) else arithmetic.div(self, other)
 
     def __rtruediv__(self, other: Any) -> Tensor:
         return NotImplemented if _foreign(other) else arithmetic.div(other, self)

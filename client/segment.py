@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from itertools import compress
+from sys import getrefcount
 from typing import Any, Final, Protocol
 
 from gt.dtypes import Scalar
@@ -28,13 +30,15 @@ MAX_DEFINED: Final = 1 << 16
 MAX_FREED: Final = 1 << 14
 """Deaths that one message tells of."""
 ID_BITS: Final = 40
+_new: Final = object.__new__
 PUTS: Final = 1 << ID_BITS - 1
 """Of a builder's ids this many, the first, are for puts: what is not in the segment under way has an id before its base."""
 """Each builder hands out ids from a range of its own, 2**40 long."""
 
 
 class Value:
-    """One immutable tensor value: its id and spec. When nobody refers to it any more, its builder hears of it."""
+    """One immutable tensor value: its id and spec. Made in the segment under way, whose builder counts at the flush who is
+    still referred to: hearing of every death would cost more than all else about it."""
 
     __slots__ = ("id", "owner", "spec")
 
@@ -43,8 +47,18 @@ class Value:
         self.id = number
         self.spec = spec
 
+
+class Kept(Value):
+    """A value that the dispatcher knows of. When nobody refers to it any more, its builder hears of it."""
+
+    __slots__ = ()
+
     def __del__(self) -> None:
         self.owner.dead.append(self.id)
+
+
+_ALONE: Final = next(map(getrefcount, [object()]))
+"""The count of references to what is in one list alone, as `map` sees it."""
 
 
 class Signature:
@@ -151,7 +165,7 @@ class Builder:
 
     __slots__ = (
         "__weakref__", "base", "busy", "claimed", "dead", "foreign", "inputs", "length", "lock", "puts", "record",
-        "scalars", "session",
+        "scalars", "session", "thread", "values",
     )  # fmt: skip
 
     def __init__(self, session: Owner, number: int, lock: Lock) -> None:
@@ -163,9 +177,14 @@ class Builder:
         self.record: list[tuple[Any, ...]] = []
         """For each instruction its signature and, for each tensor operand, the output that it is (or ~slot of an input)."""
         self.inputs: dict[int, int] = {}
+        """By the ids of tensors from outside ~slot, as the record has it; slots are in order."""
         self.foreign: list[Value] = []
         """Inputs that other threads own, kept alive until the run that reads them is on its way."""
         self.scalars: list[Scalar] = []
+        self.values: list[Value] = []
+        """The result of each instruction, which nobody else need know any more."""
+        self.thread = 0
+        """The thread whose builder for the default session this is now; 0: it is that of none."""
         self.lock = lock
         self.busy = False
         self.claimed = False
@@ -176,7 +195,7 @@ class Builder:
     def emit(self, signature: Signature, operands: Sequence[Any]) -> Value:
         """Append one instruction; `operands` are `Value`s and Python scalars. The result's value (ops have one result)."""
         for operand in operands:
-            if type(operand) is Value and operand.owner is not self:
+            if isinstance(operand, Value) and operand.owner is not self:
                 self._adopt(operand)
         self.busy = True
         try:
@@ -185,16 +204,17 @@ class Builder:
             base = self.base
             entry: list[Any] = [signature]
             for operand in operands:
-                if type(operand) is Value:
+                if isinstance(operand, Value):
                     at = operand.id - base
                     if at < 0 or operand.owner is not self:
-                        at = ~self.inputs.setdefault(operand.id, len(self.inputs))
+                        at = self.inputs.get(operand.id) or self._input(operand.id)
                     entry.append(at)
                 else:
                     self.scalars.append(operand)
             record = self.record
+            value = Value(self, base + len(record), signature.result)
             record.append(tuple(entry))
-            value = Value(self, base + len(record) - 1, signature.result)
+            self.values.append(value)
         except BaseException:
             self._undo()
             raise
@@ -212,15 +232,20 @@ class Builder:
         try:
             if self.claimed:
                 self._yield()
-            base = self.base
-            at = a.id - base
-            if at < 0:
-                at = ~self.inputs.setdefault(a.id, len(self.inputs))
+            base, record = self.base, self.record
+            at = a.id
+            if at < base:
+                at = self.inputs[at] if at in self.inputs else self._input(at)
+            else:
+                at -= base
             if numbers:
                 self.scalars += numbers
-            record = self.record
+            value = _new(Value)
+            value.owner = self
+            value.id = base + len(record)
+            value.spec = signature.result
             record.append((signature, at))
-            value = Value(self, base + len(record) - 1, signature.result)
+            self.values.append(value)
         except BaseException:
             self._undo()
             raise
@@ -238,15 +263,23 @@ class Builder:
         try:
             if self.claimed:
                 self._yield()
-            base = self.base
-            first, second = a.id - base, b.id - base
-            if first < 0:
-                first = ~self.inputs.setdefault(a.id, len(self.inputs))
-            if second < 0:
-                second = ~self.inputs.setdefault(b.id, len(self.inputs))
-            record = self.record
+            base, record, inputs = self.base, self.record, self.inputs
+            first = a.id
+            if first < base:
+                first = inputs[first] if first in inputs else self._input(first)
+            else:
+                first -= base
+            second = b.id
+            if second < base:
+                second = inputs[second] if second in inputs else self._input(second)
+            else:
+                second -= base
+            value = _new(Value)
+            value.owner = self
+            value.id = base + len(record)
+            value.spec = signature.result
             record.append((signature, first, second))
-            value = Value(self, base + len(record) - 1, signature.result)
+            self.values.append(value)
         except BaseException:
             self._undo()
             raise
@@ -256,6 +289,11 @@ class Builder:
             self.flush()
         return value
 
+    def _input(self, number: int) -> int:
+        """How the record says that a tensor comes from outside, from now on."""
+        at = self.inputs[number] = ~len(self.inputs)
+        return at
+
     def _yield(self) -> None:
         """Let another thread's flush end."""
         self.busy = False
@@ -263,11 +301,12 @@ class Builder:
             self.busy = True
 
     def _undo(self) -> None:
-        """Forget what an interrupted emission left: scalars and input slots that no instruction reads."""
+        """Forget what an interrupted emission left: an instruction without a result, scalars and input slots that none reads."""
+        del self.record[len(self.values) :]
         wanted = sum(isinstance(operand, str) for entry in self.record for operand in entry[0].operands)
         del self.scalars[wanted:]
         used = {at for entry in self.record for at in entry[1:]}
-        self.inputs = {number: slot for number, slot in self.inputs.items() if ~slot in used}
+        self.inputs = {number: at for number, at in self.inputs.items() if at in used}
 
     def _adopt(self, value: Value) -> None:
         """Make sure that another thread's value is on its way to the dispatcher, and stays while this segment reads it."""
@@ -294,7 +333,7 @@ class Builder:
 
     def allocate(self, spec: Spec) -> Value:
         """The value of a tensor that comes from outside (a put). Its id lies before those of all results."""
-        value = Value(self, self.puts, spec)
+        value = Kept(self, self.puts, spec)
         self.puts += 1
         return value
 
@@ -314,16 +353,16 @@ class Builder:
         dead = self.dead[:]
         del self.dead[: len(dead)]
         orphans, self.session.orphans = self.session.orphans, []
-        record, base = self.record, self.base
-        alive = bytearray(b"\1") * len(record)
+        record, base, values = self.record, self.base, self.values
+        alive = bytes(map(_ALONE.__lt__, map(getrefcount, values)))
+        for value in compress(values, alive):
+            value.__class__ = Kept
         inputs = self.inputs
         dying: list[int] = []
         freed: list[int] = orphans
         for number in dead:
-            if number >= base:
-                alive[number - base] = 0
-            elif number in inputs:
-                dying.append(inputs[number])
+            if number in inputs:
+                dying.append(~inputs[number])
             else:
                 freed.append(number)
         messages: list[Any] = []
@@ -333,9 +372,9 @@ class Builder:
         if not record:
             return messages
         scalars = self.scalars
-        self.record, self.scalars, self.inputs, self.foreign = [], [], {}, []
+        self.record, self.values, self.scalars, self.inputs, self.foreign = [], [], [], {}, []
         self.base = base + len(record)
-        key = (tuple(record), bytes(alive))
+        key = (tuple(record), alive)
         definitions = self.session.definitions
         known = definitions.find(key)
         if known is None:
@@ -349,8 +388,9 @@ class Builder:
         """The invariants of a builder between calls."""
         scalars = sum(isinstance(operand, str) for entry in self.record for operand in entry[0].operands)
         assert scalars == len(self.scalars), "one scalar for each scalar operand"
-        assert sorted(self.inputs.values()) == list(range(len(self.inputs))), "input slots are dense"
+        assert [~at for at in self.inputs.values()] == list(range(len(self.inputs))), "input slots are dense"
         assert not self.busy, "nothing is half in"
+        assert [value.id - self.base for value in self.values] == list(range(len(self.record))), "one result for each"
 
 
 def segment_of(record: list[tuple[Any, ...]], alive: bytes | bytearray, inputs: int) -> Segment:

@@ -185,6 +185,7 @@ class Session:
         self.lock = self._exclusive.lock
         self.definitions = Definitions()
         self.builders: WeakSet[Builder] = WeakSet()
+        _sessions.add(self)
         self.orphans: list[int] = []
         self.requests: dict[int, Future] = {}
         self.request_numbers = itertools.count(1)
@@ -547,8 +548,18 @@ class _Threads(threading.local):
 
 
 _default: list[Session] = []
+_sessions: Final[WeakSet[Session]] = WeakSet()
+"""All that this process has, the default one among them."""
 _threads = _Threads()
 _start_lock = threading.Lock()
+
+
+def _no_builders() -> _Threads:
+    """From here on every thread gets a new builder, at its next instruction."""
+    for session in list(_sessions):
+        for each in list(session.builders):
+            each.thread = 0
+    return _Threads()
 
 
 def builder() -> Builder:
@@ -556,7 +567,9 @@ def builder() -> Builder:
     try:
         return _threads.builder
     except AttributeError:
-        _threads.builder = made = current().builder()
+        made = current().builder()
+        made.thread = threading.get_ident()
+        _threads.builder = made
         return made
 
 
@@ -583,7 +596,7 @@ def adopt(session: Session) -> Session:
     """Make `session` the default one."""
     global _threads
     _default[:] = [session]
-    _threads = _Threads()
+    _threads = _no_builders()
     return session
 
 
@@ -594,7 +607,7 @@ def swap(session: Session | None) -> Session | None:
     if before is not None and before.pid == os.getpid():
         before.flush()
     _default[:] = [] if session is None else [session]
-    _threads = _Threads()
+    _threads = _no_builders()
     return before
 
 
@@ -603,7 +616,7 @@ def disconnect() -> None:
     global _threads
     if _default:
         session = _default.pop()
-        _threads = _Threads()
+        _threads = _no_builders()
         if session.pid == os.getpid():
             session.close()
 
@@ -611,7 +624,7 @@ def disconnect() -> None:
 def _after_fork() -> None:
     """A child has no session: what it inherited belongs to its parent."""
     global _threads, _start_lock
-    _threads = _Threads()
+    _threads = _no_builders()
     _start_lock = threading.Lock()
 
 

@@ -602,7 +602,7 @@ def test_a_seed_replays() -> None:
     """The same seed is the same run, message by message, so that a failure can be looked into."""
     first, second = simulate(3, kills=True, nonsense=True), simulate(3, kills=True, nonsense=True)
     assert first.numbers == second.numbers
-    assert first.dispatcher.service.counters == second.dispatcher.counters
+    assert first.dispatcher.service.counters == second.dispatcher.service.counters
     assert first.random.getstate() == second.random.getstate()
 
 
