@@ -14,7 +14,7 @@ from gt.errors import DTypeError, ShapeError
 from gt.infer import conv_extent
 
 from . import apply as emission
-from . import arithmetic, creation, shaping
+from . import arithmetic, complexes, creation, shaping
 
 if TYPE_CHECKING:
     from .tensor import Tensor
@@ -39,6 +39,11 @@ def each_of(name: str, what: str, value: Any, count: int, least: int = 1) -> tup
 def _correlated(
     x: Tensor, w: Tensor, strides: Sequence[int], pads: Sequence[int], spreads: Sequence[int], dilations: Sequence[int]
 ) -> Tensor:
+    if x.dtype.kind == "c":
+        parts = [[complexes.real(each), complexes.imag(each)] for each in (x, w)]
+        (a, b), (c, d) = parts
+        terms = [_correlated(p, q, strides, pads, spreads, dilations) for p, q in ((a, c), (b, d), (a, d), (b, c))]
+        return complexes.complex(arithmetic.sub(terms[0], terms[1]), arithmetic.add(terms[2], terms[3]))
     return emission.apply("conv", (x, w), tuple(strides), tuple(pads), tuple(spreads), tuple(dilations))
 
 

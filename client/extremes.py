@@ -1,6 +1,6 @@
-"""The largest or smallest of the values that meet at a place, which has a gradient of its own: equals share it.
+"""Values that meet at a place, where several may be the one that is kept: which of them the gradient goes to.
 
-It is a function of the tape's own kind, for what it is composed of would give all to one of equals.
+These are functions of the tape's own kind, for what they are composed of would give all to the last.
 """
 
 from __future__ import annotations
@@ -49,3 +49,19 @@ class Extreme(Function):
             arithmetic.mul(kept, share), None,
             arithmetic.mul(taken, emission.apply("gather", (share, places), at)), None, None,
         )  # fmt: skip
+
+
+class Laid(Function):
+    """The last of the values for each place of an empty tensor; all of them get the gradient, as PyTorch has it: where windows
+    overlap, they come from one element."""
+
+    @staticmethod
+    def forward(ctx: FunctionCtx, empty: Tensor, places: Tensor, values: Tensor, at: int) -> Tensor:
+        ctx.save_for_backward(places)
+        ctx.at = at  # type: ignore[attr-defined]  # any attribute may be set on it
+        return emission.apply("scatter", (empty, places, values), at)
+
+    @staticmethod
+    def backward(ctx: FunctionCtx, g: Tensor) -> tuple[Any, ...]:
+        (places,) = ctx.saved_tensors
+        return None, None, emission.apply("gather", (g, places), ctx.at), None  # type: ignore[attr-defined]

@@ -12,8 +12,10 @@ from gt.errors import ShapeError
 
 from . import (
     activations,
+    alignment,
     arithmetic,
     arranging,
+    bags,
     calculus,
     complexes,
     convolution,
@@ -30,16 +32,20 @@ from . import (
     random,
     reductions,
     resampling,
+    sampling,
     scattering,
     shaping,
     sorting,
     statistics,
+    unpooling,
 )  # fmt: skip
 from . import apply as emission
 from .activations import *  # noqa: F403
+from .alignment import *  # noqa: F403
 from .arithmetic import *  # noqa: F403
 from .arithmetic import add, eq, isclose, mul, tensor_of, where
 from .arranging import *  # noqa: F403
+from .bags import *  # noqa: F403
 from .calculus import *  # noqa: F403
 from .complexes import *  # noqa: F403
 from .convolution import *  # noqa: F403
@@ -55,22 +61,26 @@ from .pooling import *  # noqa: F403
 from .products import *  # noqa: F403
 from .reductions import *  # noqa: F403
 from .resampling import *  # noqa: F403
+from .sampling import *  # noqa: F403
 from .scattering import *  # noqa: F403
 from .shaping import *  # noqa: F403
 from .sorting import *  # noqa: F403
 from .statistics import *  # noqa: F403
 from .transformer import embedding, layer_norm, rms_norm, scaled_dot_product_attention
+from .unpooling import *  # noqa: F403
 
 if TYPE_CHECKING:
     from .tensor import Tensor
 
 __all__ = [
     "allclose", "alpha_dropout", "bilinear", "bmm", "dot", "dropout", "dropout1d", "dropout2d", "dropout3d", "embedding",
-    "equal", "layer_norm", "linear", "matmul", "mm", "rms_norm", "scaled_dot_product_attention",
+    "equal", "feature_alpha_dropout", "layer_norm", "linear", "matmul", "mm", "rms_norm", "scaled_dot_product_attention",
 ]  # fmt: skip
 __all__ += activations.__all__
+__all__ += alignment.__all__
 __all__ += arithmetic.__all__
 __all__ += arranging.__all__
+__all__ += bags.__all__
 __all__ += calculus.__all__
 __all__ += complexes.__all__
 __all__ += convolution.__all__
@@ -86,10 +96,12 @@ __all__ += pooling.__all__
 __all__ += products.__all__
 __all__ += reductions.__all__
 __all__ += resampling.__all__
+__all__ += sampling.__all__
 __all__ += scattering.__all__
 __all__ += shaping.__all__
 __all__ += sorting.__all__
 __all__ += statistics.__all__
+__all__ += unpooling.__all__
 
 
 # products
@@ -214,8 +226,20 @@ def dropout3d(input: Any, p: float = 0.5, training: bool = True, inplace: bool =
 def alpha_dropout(input: Any, p: float = 0.5, training: bool = False, inplace: bool = False) -> Tensor:
     """Dropout that keeps mean 0 and variance 1 of what goes through `selu` (Klambauer et al., 2017, arXiv:1706.02515)."""
     x = tensor_of("alpha_dropout", input)
+    return _alpha_dropped("alpha_dropout", x, x.shape, p, training, inplace)
+
+
+def feature_alpha_dropout(input: Any, p: float = 0.5, training: bool = False, inplace: bool = False) -> Tensor:
+    """`alpha_dropout` of whole channels of (N, C, …)."""
+    x = tensor_of("feature_alpha_dropout", input)
+    if x.ndim < 2:
+        raise ShapeError(f"feature_alpha_dropout takes (N, C, …), not shape {x.shape}")
+    return _alpha_dropped("feature_alpha_dropout", x, (*x.shape[:2], *(1,) * (x.ndim - 2)), p, training, inplace)
+
+
+def _alpha_dropped(name: str, x: Tensor, shape: tuple[int, ...], p: float, training: bool, inplace: bool) -> Tensor:
     if not 0 <= p <= 1:
-        raise ValueError(f"alpha_dropout: a probability lies from 0 to 1, not {p}")
+        raise ValueError(f"{name}: a probability lies from 0 to 1, not {p}")
     if not training or p == 0:
         return x
     if p == 1:
@@ -223,9 +247,9 @@ def alpha_dropout(input: Any, p: float = 0.5, training: bool = False, inplace: b
     else:
         low = -1.7580993408473766
         scale = ((1 - p) * (1 + p * low**2)) ** -0.5
-        kept = emission.apply("ge", (random.uniform_like(x), float(p)))
+        kept = emission.apply("ge", (random.draw("uniform", shape, x.dtype), float(p)))
         out = add(mul(where(kept, x, low), scale), -scale * low * p)
-    return x._write("alpha_dropout", out) if inplace else out
+    return x._write(name, out) if inplace else out
 
 
 # comparisons that wait for an answer

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gt.errors import ShapeError
+from gt.errors import DTypeError, ShapeError
 from gt.infer import conv_extent
 
 from . import apply as emission
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool1d",
-    "adaptive_max_pool2d", "avg_pool1d", "avg_pool2d", "avg_pool3d", "max_pool1d", "max_pool2d", "max_pool3d",
+    "adaptive_max_pool2d", "adaptive_max_pool3d", "avg_pool1d", "avg_pool2d", "avg_pool3d", "max_pool1d", "max_pool2d",
+    "max_pool3d",
 ]  # fmt: skip
 
 
@@ -67,14 +68,16 @@ def _filled_up(
     return emission.apply("update_slice", (whole, x, *[0] * len(axes)), axes, x.shape[2:], (1,) * len(axes))
 
 
-def _lowest(x: Tensor) -> float | int:
+def _lowest(name: str, x: Tensor) -> float | int:
+    if x.dtype.kind not in "fi":
+        raise DTypeError(f"{name} takes real numbers, not {x.dtype}: cast first")
     return -math.inf if x.dtype.kind == "f" else int(np.iinfo(x.dtype.name).min)
 
 
 def _max_pool(
     name: str, count: int, input: Any, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool, indices: bool
 ) -> Any:
-    lowest = _lowest(arithmetic.tensor_of(name, input))
+    lowest = _lowest(name, arithmetic.tensor_of(name, input))
     cut, x, sizes, strides, pads, batched = _pooled(name, count, input, kernel, stride, padding, dilation, ceil, lowest)
     flat = emission.apply("reshape", (cut,), (*cut.shape[: 2 + count], math.prod(sizes)))
     at = emission.apply("argmax", (flat,), 2 + count, True)
@@ -226,11 +229,47 @@ def adaptive_avg_pool3d(input: Any, output_size: Any) -> Tensor:
     return _adaptive("adaptive_avg_pool3d", 3, input, output_size, "mean")
 
 
-def adaptive_max_pool1d(input: Any, output_size: Any) -> Tensor:
-    """The largest in each window of (N, C, L), as many windows as `output_size` says."""
-    return _adaptive("adaptive_max_pool1d", 1, input, output_size, "max")
+def _adaptive_max(name: str, count: int, input: Any, output_size: Any, return_indices: bool) -> Any:
+    """With indices the bins of all dimensions are gathered at once: as large as the largest, cut off at the end."""
+    if not return_indices:
+        return _adaptive(name, count, input, output_size, "max")
+    x = arithmetic.tensor_of(name, input)
+    space = x.shape[-count:]
+    place, inside = np.zeros((1,) * (2 * count), np.int64), np.ones((1,) * (2 * count), np.bool_)
+    for axis, (size, made) in enumerate(zip(space, _targets(name, x, output_size, count), strict=True)):
+        bins = _bins(size, made)
+        widest = max((last - first for first, last in bins), default=1)
+        listed = np.array([first for first, _ in bins], np.int64)[:, None] + np.arange(widest)
+        ends = np.array([last for _, last in bins], np.int64)[:, None]
+        shape = [1] * (2 * count)
+        shape[axis], shape[count + axis] = listed.shape
+        place = place * size + np.minimum(listed, size - 1).reshape(shape)
+        inside = inside & (listed < ends).reshape(shape)
+    place, inside = np.broadcast_arrays(place, inside)
+    out, window = place.shape[:count], math.prod(place.shape[count:])
+    where = creation.tensor(np.ascontiguousarray(place).reshape(-1, window))
+    kept = creation.tensor(np.ascontiguousarray(inside).reshape(-1, window))
+    flat = emission.apply("reshape", (x,), (*x.shape[:-count], math.prod(space)))
+    axis = flat.ndim - 1
+    each = emission.apply("take", (flat, where), axis)
+    at = emission.apply("argmax", (arithmetic.where(kept, each, _lowest(name, x)),), axis + 1, True)
+    values = emission.apply("gather", (each, at), axis + 1)
+    rows = emission.apply("expand", (where,), (*x.shape[:-count], *where.shape))
+    found = emission.apply("gather", (rows, at), axis + 1)
+    whole = (*x.shape[:-count], *out)
+    return emission.apply("reshape", (values,), whole), emission.apply("reshape", (found,), whole)
 
 
-def adaptive_max_pool2d(input: Any, output_size: Any) -> Tensor:
-    """The largest in each window of (N, C, H, W); None keeps a size."""
-    return _adaptive("adaptive_max_pool2d", 2, input, output_size, "max")
+def adaptive_max_pool1d(input: Any, output_size: Any, return_indices: bool = False) -> Any:
+    """The largest in each window of (N, C, L), as many windows as `output_size` says; and, when asked, where it is."""
+    return _adaptive_max("adaptive_max_pool1d", 1, input, output_size, return_indices)
+
+
+def adaptive_max_pool2d(input: Any, output_size: Any, return_indices: bool = False) -> Any:
+    """The largest in each window of (N, C, H, W); None keeps a size. As `adaptive_max_pool1d`."""
+    return _adaptive_max("adaptive_max_pool2d", 2, input, output_size, return_indices)
+
+
+def adaptive_max_pool3d(input: Any, output_size: Any, return_indices: bool = False) -> Any:
+    """The largest in each window of (N, C, D, H, W); None keeps a size. As `adaptive_max_pool1d`."""
+    return _adaptive_max("adaptive_max_pool3d", 3, input, output_size, return_indices)

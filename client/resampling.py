@@ -1,7 +1,7 @@
 """Images and sequences in other sizes: pixel shuffles, interpolation. What is put around them is `pad` in `arranging.py`.
 
 PyTorch's names, arguments and defaults; they are reached as `gt.nn.functional`. Sizes change
-along one axis after the other, at places that the workers count out themselves.
+along one axis after the other, mostly at places that the workers count out themselves.
 """
 
 from __future__ import annotations
@@ -10,18 +10,20 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from gt.dtypes import DType, float32, float64, int64
+import numpy as np
+
+from gt.dtypes import float32, float64, int64
 from gt.errors import ShapeError
 
 from . import apply as emission
-from . import arithmetic, creation, shaping
+from . import arithmetic, creation, pooling, shaping
 from .arithmetic import add, cast, mul, sub, tensor_of
 
 if TYPE_CHECKING:
     from .tensor import Tensor
 
 __all__ = [
-    "channel_shuffle", "interpolate", "pixel_shuffle", "pixel_unshuffle", "upsample",
+    "channel_shuffle", "interpolate", "pixel_shuffle", "pixel_unshuffle", "upsample", "upsample_bilinear", "upsample_nearest",
 ]  # fmt: skip
 
 
@@ -64,6 +66,9 @@ def channel_shuffle(input: Any, groups: int) -> Tensor:
 # other sizes
 
 _LINEAR: Final = {"linear": 1, "bilinear": 2, "trilinear": 3}
+_SMOOTH: Final = {**_LINEAR, "bicubic": 2}
+"""Modes that look between elements, and of how many dimensions."""
+_MODES: Final = ("nearest", "nearest-exact", "area", *_SMOOTH)
 
 
 def interpolate(
@@ -75,26 +80,37 @@ def interpolate(
     recompute_scale_factor: bool | None = None,
     antialias: bool = False,
 ) -> Tensor:
-    """(N, C, …) at another size: 'nearest', 'nearest-exact', 'linear', 'bilinear' or 'trilinear'."""
+    """(N, C, …) at another size: 'nearest', 'nearest-exact', 'linear', 'bilinear', 'trilinear', 'bicubic' or 'area'.
+
+    With `antialias`, for 'bilinear' and 'bicubic', a smaller image is made of all the elements that fall into one.
+    """
     x = tensor_of("interpolate", input)
     field = x.ndim - 2
     if field not in (1, 2, 3):
         raise ShapeError(f"interpolate takes (N, C, …) of three to five dimensions, not shape {x.shape}")
-    if mode not in ("nearest", "nearest-exact", *_LINEAR):
-        raise ValueError(
-            f"interpolate: the mode is 'nearest', 'nearest-exact' or one of {sorted(_LINEAR)}, not {mode!r}"
-        )
-    if antialias:
-        raise ValueError("interpolate: antialias is for modes that this one is none of")
-    if mode in _LINEAR and _LINEAR[mode] != field:
-        raise ShapeError(f"interpolate: mode {mode!r} is for {_LINEAR[mode]} dimensions, not for shape {x.shape}")
-    if align_corners is not None and mode not in _LINEAR:
-        raise ValueError("interpolate: align_corners is for the linear modes")
+    if mode not in _MODES:
+        raise ValueError(f"interpolate: the mode is one of {', '.join(_MODES)}, not {mode!r}")
+    if antialias and mode not in ("bilinear", "bicubic"):
+        raise ValueError("interpolate: antialias is for the modes 'bilinear' and 'bicubic'")
+    if mode in _SMOOTH and _SMOOTH[mode] != field:
+        raise ShapeError(f"interpolate: mode {mode!r} is for {_SMOOTH[mode]} dimensions, not for shape {x.shape}")
+    if align_corners is not None and mode not in _SMOOTH:
+        raise ValueError("interpolate: align_corners is for the modes that look between elements")
     sizes, scales = _sizes(x, field, size, scale_factor, bool(recompute_scale_factor))
+    if mode == "area":
+        return (pooling.adaptive_avg_pool1d, pooling.adaptive_avg_pool2d, pooling.adaptive_avg_pool3d)[field - 1](
+            x, sizes
+        )
     for axis, (out, scale) in enumerate(zip(sizes, scales, strict=True), start=2):
-        if mode not in _LINEAR:
+        if mode not in _SMOOTH:
             x = _nearest(x, axis, out, scale, 0.5 if mode == "nearest-exact" else 0.0)
-        elif out != x.shape[axis] or scale is not None:
+        elif out == x.shape[axis] and scale is None:
+            continue
+        elif antialias:
+            x = _filtered(x, axis, out, scale, bool(align_corners), mode == "bicubic")
+        elif mode == "bicubic":
+            x = _bent(x, axis, out, scale, bool(align_corners))
+        else:
             x = _between(x, axis, out, scale, bool(align_corners))
     return x
 
@@ -123,22 +139,86 @@ def _nearest(x: Tensor, axis: int, out: int, scale: float | None, shift: float) 
     return emission.apply("take", (x, cast(arithmetic.minimum(places, float(size - 1)), int64)), axis)
 
 
+def _places(x: Tensor, axis: int, out: int, scale: float | None, corners: bool) -> Tensor:
+    """Where each new element lies among the old ones."""
+    size = x.shape[axis]
+    steps = creation.arange(out, dtype=float64 if x.dtype is float64 else float32)
+    if corners:
+        return mul(steps, (size - 1) / (out - 1) if out > 1 else 0.0)
+    return sub(mul(add(steps, 0.5), size / out if scale is None else 1 / scale), 0.5)
+
+
+def _beside(weights: Tensor, x: Tensor, axis: int) -> Tensor:
+    """A weight for each place along an axis."""
+    return shaping.reshape(cast(weights, x.dtype), (-1, *(1,) * (x.ndim - axis - 1)))
+
+
 def _between(x: Tensor, axis: int, out: int, scale: float | None, corners: bool) -> Tensor:
     """Each new element on the line between two old ones."""
     size = x.shape[axis]
-    wide: DType = float64 if x.dtype is float64 else float32
-    steps = creation.arange(out, dtype=wide)
-    if corners:
-        at = mul(steps, (size - 1) / (out - 1) if out > 1 else 0.0)
-    else:
-        step = size / out if scale is None else 1 / scale
-        at = arithmetic.maximum(sub(mul(add(steps, 0.5), step), 0.5), 0.0)
+    at = arithmetic.maximum(_places(x, axis, out, scale, corners), 0.0)
     low = arithmetic.minimum(arithmetic.floor(at), float(size - 1))
-    part = shaping.reshape(cast(sub(at, low), x.dtype), (-1, *(1,) * (x.ndim - axis - 1)))
+    part = _beside(sub(at, low), x, axis)
     first = cast(low, int64)
     second = arithmetic.minimum(add(first, 1), size - 1)
     a, b = (emission.apply("take", (x, places), axis) for places in (first, second))
     return add(mul(a, sub(1.0, part)), mul(b, part))
+
+
+def cubic(t: Any, a: float = -0.75) -> list[Any]:
+    """The weights of four neighbours, the second of which is `t` away: cubic convolution (Keys, 1981)."""
+
+    def near(x: Any) -> Any:
+        return ((a + 2) * x - (a + 3)) * x * x + 1.0
+
+    def far(x: Any) -> Any:
+        return ((x * a - 5 * a) * x + 8 * a) * x - 4 * a
+
+    return [far(t + 1.0), near(t), near(1.0 - t), far(2.0 - t)]
+
+
+def _bent(x: Tensor, axis: int, out: int, scale: float | None, corners: bool) -> Tensor:
+    """Each new element on a curve through four old ones."""
+    at = _places(x, axis, out, scale, corners)
+    low = arithmetic.floor(at)
+    total = None
+    for shift, weight in enumerate(cubic(sub(at, low)), start=-1):
+        place = arithmetic.clamp(add(cast(low, int64), shift), 0, x.shape[axis] - 1)
+        part = mul(emission.apply("take", (x, place), axis), _beside(weight, x, axis))
+        total = part if total is None else add(total, part)
+    assert total is not None, "there are four neighbours"
+    return total
+
+
+def _filtered(x: Tensor, axis: int, out: int, scale: float | None, corners: bool, bent: bool) -> Tensor:
+    """Each new element a weighted mean of the old ones around it, of a filter as wide as an element of the smaller image.
+
+    The weights are one matrix, made at the client; they depend on sizes alone.
+    """
+    size = x.shape[axis]
+    if corners:
+        step = (size - 1) / (out - 1) if out > 1 else 0.0
+    else:
+        step = size / out if scale is None else 1 / scale
+    reach = (2.0 if bent else 1.0) * max(step, 1.0)
+    inverse = 1 / step if step >= 1 else 1.0
+    weights = np.zeros((out, size))
+    for row in range(out):
+        center = step * (row + 0.5)
+        first = max(int(center - reach + 0.5), 0)
+        last = min(int(center + reach + 0.5), size)
+        away = np.abs((np.arange(first, last) - center + 0.5) * inverse)
+        if bent:
+            a = -0.5
+            near = ((a + 2) * away - (a + 3)) * away * away + 1
+            far = (((away - 5) * away + 8) * away - 4) * a
+            share = np.where(away < 1, near, np.where(away < 2, far, 0.0))
+        else:
+            share = np.maximum(1 - away, 0.0)
+        weights[row, first:last] = share / share.sum() if share.sum() else share
+    moved = shaping.movedim(x, axis, -1)
+    product = emission.apply("matmul", (moved, creation.tensor(weights.T.copy(), dtype=x.dtype)))
+    return shaping.movedim(product, -1, axis)
 
 
 def upsample(
@@ -146,3 +226,13 @@ def upsample(
 ) -> Tensor:
     """`interpolate` by its older name."""
     return interpolate(input, size, scale_factor, mode, align_corners)
+
+
+def upsample_nearest(input: Any, size: Any = None, scale_factor: Any = None) -> Tensor:
+    """`interpolate` to the nearest element, by an older name."""
+    return interpolate(input, size, scale_factor, "nearest")
+
+
+def upsample_bilinear(input: Any, size: Any = None, scale_factor: Any = None) -> Tensor:
+    """`interpolate` between elements, corners on corners, by an older name."""
+    return interpolate(input, size, scale_factor, "bilinear", align_corners=True)

@@ -20,14 +20,24 @@ if TYPE_CHECKING:
     from .tensor import Tensor
 
 
-def embedding(input: Tensor, weight: Tensor, padding_idx: int | None = None) -> Tensor:
+def embedding(
+    input: Tensor, weight: Tensor, padding_idx: int | None = None, max_norm: float | None = None, norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False, sparse: bool = False,
+) -> Tensor:  # fmt: skip
     """The rows of `weight` (rows, size) that integers list: (..., size). The row `padding_idx` gets no gradient.
 
-    An index out of range is an error at the fetch.
+    With `max_norm` rows that are listed and longer are scaled down in place first. An index out of range is an error at the
+    fetch.
     """
+    if scale_grad_by_freq or sparse:
+        raise NotImplementedError("embedding: gradients are dense and unscaled: leave scale_grad_by_freq and sparse")
     places, rows = arithmetic.tensor_of("embedding", input), arithmetic.tensor_of("embedding", weight)
     if rows.ndim != 2:
         raise ShapeError(f"embedding: a weight of shape (rows, size), not {rows.shape}")
+    if max_norm is not None:
+        from .bags import renormed  # which is above this module
+
+        renormed(rows, places, max_norm, norm_type)
     found = emission.apply("take", (rows, places), 0)
     if padding_idx is None:
         return found

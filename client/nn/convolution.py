@@ -1,4 +1,4 @@
-"""Modules over sliding windows: convolutions, their transposes, pooling. Arguments, names and shapes are PyTorch's."""
+"""Modules over sliding windows: convolutions and their transposes. Arguments, names and shapes are PyTorch's."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from gt.client import convolution, creation, pooling
+from gt.client import convolution, creation, functional
 from gt.client.convolution import Sizes, each_of
 from gt.client.tensor import Tensor
 from gt.errors import ShapeError
@@ -31,10 +31,16 @@ class _Conv(Module):
         name, count = type(self).__name__, self.count
         if groups < 1 or in_channels % groups or out_channels % groups:
             raise ShapeError(f"{name}: {in_channels} channels in and {out_channels} out do not make {groups} groups")
-        if padding_mode != "zeros":
+        if padding_mode not in ("zeros", "reflect", "replicate", "circular"):
             raise ValueError(
-                f"{name}: padding_mode is 'zeros', not {padding_mode!r}; pad with nn.functional.pad before"
+                f"{name}: padding_mode is 'zeros', 'reflect', 'replicate' or 'circular', not {padding_mode!r}"
             )
+        if self.transposed and padding_mode != "zeros":
+            raise ValueError(f"{name}: padding_mode is 'zeros', not {padding_mode!r}")
+        if isinstance(padding, str) and (
+            padding not in ("same", "valid") or (padding == "same" and stride not in (1, (1,) * count))
+        ):
+            raise ValueError(f"{name}: padding is numbers, 'valid' or (with stride 1) 'same', not {padding!r}")
         self.in_channels = in_channels
         self.out_channels = out_channels
         self.kernel_size = each_of(name, "kernel_size", kernel_size, count)
@@ -69,6 +75,8 @@ class _Conv(Module):
             said.append(f"groups={self.groups}")
         if self.bias is None:
             said.append("bias=False")
+        if self.padding_mode != "zeros":
+            said.append(f"padding_mode={self.padding_mode}")
         return ", ".join(said)
 
 
@@ -76,7 +84,21 @@ class _Straight(_Conv):
     function: ClassVar[Callable[..., Tensor]]
 
     def forward(self, input: Tensor) -> Tensor:
-        return type(self).function(input, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
+        padding: Any = self.padding
+        if self.padding_mode != "zeros":
+            input, padding = functional.pad(input, self._ends(), mode=self.padding_mode), 0
+        return type(self).function(input, self.weight, self.bias, self.stride, padding, self.dilation, self.groups)
+
+    def _ends(self) -> list[int]:
+        """What is put before and after, from the last dimension on, as `pad` takes it."""
+        ends: list[int] = []
+        for at in reversed(range(self.count)):
+            if isinstance(self.padding, str):
+                total = self.dilation[at] * (self.kernel_size[at] - 1) if self.padding == "same" else 0
+                ends += [total // 2, total - total // 2]
+            else:
+                ends += [self.padding[at]] * 2
+        return ends
 
 
 class Conv1d(_Straight):
@@ -152,147 +174,6 @@ class ConvTranspose3d(_Transposed):
 
     count = 3
     function = staticmethod(convolution.conv_transpose3d)
-
-
-class _MaxPool(Module):
-    function: ClassVar[Callable[..., Any]]
-
-    def __init__(
-        self, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0, dilation: Sizes = 1,
-        return_indices: bool = False, ceil_mode: bool = False,
-    ) -> None:  # fmt: skip
-        super().__init__()
-        self.kernel_size = kernel_size
-        self.stride = kernel_size if stride is None else stride
-        self.padding = padding
-        self.dilation = dilation
-        self.return_indices = return_indices
-        self.ceil_mode = ceil_mode
-
-    def forward(self, input: Tensor) -> Any:
-        return type(self).function(
-            input, self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode, self.return_indices
-        )
-
-    def extra_repr(self) -> str:
-        return (
-            f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}, "
-            f"dilation={self.dilation}, ceil_mode={self.ceil_mode}"
-        )
-
-
-class MaxPool1d(_MaxPool):
-    """`max_pool1d` of (N, C, L)."""
-
-    function = staticmethod(pooling.max_pool1d)
-
-
-class MaxPool2d(_MaxPool):
-    """`max_pool2d` of (N, C, H, W)."""
-
-    function = staticmethod(pooling.max_pool2d)
-
-
-class MaxPool3d(_MaxPool):
-    """`max_pool3d` of (N, C, D, H, W)."""
-
-    function = staticmethod(pooling.max_pool3d)
-
-
-class _AvgPool(Module):
-    function: ClassVar[Callable[..., Tensor]]
-
-    def __init__(
-        self, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0, ceil_mode: bool = False,
-        count_include_pad: bool = True, divisor_override: int | None = None,
-    ) -> None:  # fmt: skip
-        super().__init__()
-        self.kernel_size = kernel_size
-        self.stride = kernel_size if stride is None else stride
-        self.padding = padding
-        self.ceil_mode = ceil_mode
-        self.count_include_pad = count_include_pad
-        self.divisor_override = divisor_override
-
-    def forward(self, input: Tensor) -> Tensor:
-        more = () if self.divisor_override is None else (self.divisor_override,)
-        return type(self).function(
-            input, self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad, *more
-        )
-
-    def extra_repr(self) -> str:
-        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
-
-
-class AvgPool1d(_AvgPool):
-    """`avg_pool1d` of (N, C, L)."""
-
-    function = staticmethod(pooling.avg_pool1d)
-
-    def __init__(
-        self, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0, ceil_mode: bool = False,
-        count_include_pad: bool = True,
-    ) -> None:  # fmt: skip
-        super().__init__(kernel_size, stride, padding, ceil_mode, count_include_pad)
-        self.kernel_size, self.stride, self.padding = (
-            each_of("AvgPool1d", "size", value, 1, 0) for value in (self.kernel_size, self.stride, self.padding)
-        )
-
-
-class AvgPool2d(_AvgPool):
-    """`avg_pool2d` of (N, C, H, W)."""
-
-    function = staticmethod(pooling.avg_pool2d)
-
-
-class AvgPool3d(_AvgPool):
-    """`avg_pool3d` of (N, C, D, H, W)."""
-
-    function = staticmethod(pooling.avg_pool3d)
-
-
-class _Adaptive(Module):
-    function: ClassVar[Callable[..., Tensor]]
-
-    def __init__(self, output_size: Any) -> None:
-        super().__init__()
-        self.output_size = output_size
-
-    def forward(self, input: Tensor) -> Tensor:
-        return type(self).function(input, self.output_size)
-
-    def extra_repr(self) -> str:
-        return f"output_size={self.output_size}"
-
-
-class AdaptiveAvgPool1d(_Adaptive):
-    """`adaptive_avg_pool1d` of (N, C, L)."""
-
-    function = staticmethod(pooling.adaptive_avg_pool1d)
-
-
-class AdaptiveAvgPool2d(_Adaptive):
-    """`adaptive_avg_pool2d` of (N, C, H, W)."""
-
-    function = staticmethod(pooling.adaptive_avg_pool2d)
-
-
-class AdaptiveAvgPool3d(_Adaptive):
-    """`adaptive_avg_pool3d` of (N, C, D, H, W)."""
-
-    function = staticmethod(pooling.adaptive_avg_pool3d)
-
-
-class AdaptiveMaxPool1d(_Adaptive):
-    """`adaptive_max_pool1d` of (N, C, L)."""
-
-    function = staticmethod(pooling.adaptive_max_pool1d)
-
-
-class AdaptiveMaxPool2d(_Adaptive):
-    """`adaptive_max_pool2d` of (N, C, H, W)."""
-
-    function = staticmethod(pooling.adaptive_max_pool2d)
 
 
 class Unfold(Module):

@@ -56,3 +56,9 @@ class AlphaDropout(_Dropout):
     """Dropout that keeps mean 0 and variance 1 of what goes through `SELU`."""
 
     _function = staticmethod(functional.alpha_dropout)
+
+
+class FeatureAlphaDropout(_Dropout):
+    """`AlphaDropout` of whole channels of (N, C, …)."""
+
+    _function = staticmethod(functional.feature_alpha_dropout)

@@ -13,16 +13,12 @@ from .module import Module
 from .parameter import Parameter
 
 
-def _refuse(max_norm: float | None, scale_grad_by_freq: bool, sparse: bool) -> None:
-    """What would change a weight during a look-up, or make gradients of another kind, is not there."""
-    if max_norm is not None:
-        raise NotImplementedError(
-            "Embedding: max_norm would write to the weight in forward(); normalise the rows after optimizer.step()"
-        )
+def _refuse(name: str, scale_grad_by_freq: bool, sparse: bool) -> None:
+    """What would make gradients of another kind is not there."""
     if scale_grad_by_freq:
-        raise NotImplementedError("Embedding: scale_grad_by_freq is not there; weigh the loss instead")
+        raise NotImplementedError(f"{name}: scale_grad_by_freq is not there; weigh the loss instead")
     if sparse:
-        raise NotImplementedError("Embedding: gradients are dense; leave sparse=False")
+        raise NotImplementedError(f"{name}: gradients are dense; leave sparse=False")
 
 
 class Embedding(Module):
@@ -43,7 +39,7 @@ class Embedding(Module):
         dtype: Any = None,
     ) -> None:
         super().__init__()
-        _refuse(max_norm, scale_grad_by_freq, sparse)
+        _refuse("Embedding", scale_grad_by_freq, sparse)
         self.num_embeddings = num_embeddings
         self.embedding_dim = embedding_dim
         if padding_idx is not None:
@@ -99,8 +95,87 @@ class Embedding(Module):
                 self.weight[self.padding_idx] = 0
 
     def forward(self, input: Tensor) -> Tensor:
-        return functional.embedding(input, self.weight, self.padding_idx)
+        return functional.embedding(input, self.weight, self.padding_idx, self.max_norm, self.norm_type)
 
     def extra_repr(self) -> str:
-        padding = "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"
-        return f"{self.num_embeddings}, {self.embedding_dim}{padding}"
+        said = f"{self.num_embeddings}, {self.embedding_dim}"
+        if self.padding_idx is not None:
+            said += f", padding_idx={self.padding_idx}"
+        return said if self.max_norm is None else f"{said}, max_norm={self.max_norm}"
+
+
+class EmbeddingBag(Module):
+    """For each bag of integers the sum, the mean or the largest of the rows that it lists; see `functional.embedding_bag`."""
+
+    def __init__(
+        self,
+        num_embeddings: int,
+        embedding_dim: int,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,
+        mode: str = "mean",
+        sparse: bool = False,
+        _weight: Tensor | None = None,
+        include_last_offset: bool = False,
+        padding_idx: int | None = None,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__()
+        _refuse("EmbeddingBag", scale_grad_by_freq, sparse)
+        self.num_embeddings = num_embeddings
+        self.embedding_dim = embedding_dim
+        self.max_norm = max_norm
+        self.norm_type = norm_type
+        self.mode = mode
+        self.include_last_offset = include_last_offset
+        if padding_idx is not None:
+            padding_idx = transformer.place_of("EmbeddingBag", padding_idx, num_embeddings)
+        self.padding_idx = padding_idx
+        if _weight is None:
+            self.weight = Parameter(creation.empty(num_embeddings, embedding_dim, dtype=dtype))
+            self.reset_parameters()
+        elif _weight.shape != (num_embeddings, embedding_dim):
+            raise ShapeError(
+                f"EmbeddingBag: a weight of shape {_weight.shape}, not ({num_embeddings}, {embedding_dim})"
+            )
+        else:
+            self.weight = Parameter(_weight)
+
+    @classmethod
+    def from_pretrained(cls, embeddings: Any, freeze: bool = True, **options: Any) -> EmbeddingBag:
+        """A table of given rows, which do not learn unless `freeze=False`."""
+        rows = creation.as_tensor(embeddings)
+        if rows.ndim != 2:
+            raise ShapeError(f"from_pretrained: rows of shape (rows, size), not {rows.shape}")
+        made = cls(rows.shape[0], rows.shape[1], _weight=rows, **options)
+        made.weight.requires_grad = not freeze
+        return made
+
+    def reset_parameters(self) -> None:
+        """Draw the rows anew."""
+        init.normal_(self.weight)
+        if self.padding_idx is not None:
+            with modes.no_grad():
+                self.weight[self.padding_idx] = 0
+
+    def forward(self, input: Tensor, offsets: Tensor | None = None, per_sample_weights: Tensor | None = None) -> Tensor:
+        return functional.embedding_bag(
+            input,
+            self.weight,
+            offsets,
+            self.max_norm,
+            self.norm_type,
+            mode=self.mode,
+            per_sample_weights=per_sample_weights,
+            include_last_offset=self.include_last_offset,
+            padding_idx=self.padding_idx,
+        )
+
+    def extra_repr(self) -> str:
+        said = f"{self.num_embeddings}, {self.embedding_dim}"
+        if self.max_norm is not None:
+            said += f", max_norm={self.max_norm}"
+        said += f", mode={self.mode!r}"
+        return said if self.padding_idx is None else f"{said}, padding_idx={self.padding_idx}"

@@ -186,6 +186,20 @@ class NLLLoss(_WeightedLoss):
         return functional.nll_loss(input, target, self.weight, ignore_index=self.ignore_index, reduction=self.reduction)
 
 
+class CTCLoss(_Loss):
+    """Minus the log-probability of label sequences over all their alignments; see `functional.ctc_loss`."""
+
+    def __init__(self, blank: int = 0, reduction: str = "mean", zero_infinity: bool = False) -> None:
+        super().__init__(reduction=reduction)
+        self.blank = blank
+        self.zero_infinity = zero_infinity
+
+    def forward(self, log_probs: Tensor, targets: Tensor, input_lengths: Any, target_lengths: Any) -> Tensor:
+        return functional.ctc_loss(
+            log_probs, targets, input_lengths, target_lengths, self.blank, self.reduction, self.zero_infinity
+        )
+
+
 class CrossEntropyLoss(_WeightedLoss):
     """The cross-entropy of logits with class indices or probabilities; see `functional.cross_entropy`."""
 

@@ -2,7 +2,7 @@
 Cho et al., 2014).
 
 What does not wait for the step before is one product for the whole sequence; the steps themselves are recorded one after
-the other. Sequences are whole: packed ones are not taken.
+the other. Packed sequences (`packing.py`) are read as they are: at each step those that go on.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from gt.errors import ShapeError
 
 from . import init
 from .module import Module
+from .packing import PackedSequence
 from .parameter import Parameter
 
 State = tuple[Tensor, ...]
@@ -68,6 +69,18 @@ def _draw(module: Module, hidden_size: int) -> None:
 def _as_brought(state: State, brought: Sequence[Tensor]) -> State:
     """The state in the dtype of what inputs bring, which may be lower inside of `autocast`."""
     return tuple([arithmetic.cast(part, brought[0].dtype) for part in state]) if brought else state
+
+
+def _rows(state: State, start: int, stop: int) -> State:
+    """The states of some of the sequences."""
+    if start == 0 and stop == state[0].shape[0]:
+        return state
+    return tuple([part[start:stop] for part in state])
+
+
+def _stacked(states: Sequence[State]) -> State:
+    """The states of sequences and of those after them."""
+    return tuple([arranging.cat(parts) for parts in zip(*states, strict=True)])
 
 
 # cells
@@ -241,58 +254,86 @@ class RNNBase(Module):
     def flatten_parameters(self) -> None:
         """Nothing: parameters are where the service keeps them."""
 
-    def _run(self, input: Tensor, state: State | None) -> tuple[Tensor, State]:
+    def _run(self, input: Any, state: State | None) -> tuple[Any, State]:
         """The last layer's outputs, and the last states of all layers (layers · directions, N, size)."""
+        if isinstance(input, PackedSequence):
+            return self._run_packed(input, state)
         name = type(self).__name__
         if input.ndim not in (2, 3):
             raise ShapeError(f"{name}: an input of two or three dimensions, not of shape {input.shape}")
         single = input.ndim == 2
         x = shaping.unsqueeze(input, 1) if single else input.transpose(0, 1) if self.batch_first else input
-        if x.shape[-1] != self.input_size:
-            raise ShapeError(f"{name}: input {input.shape} does not end in input_size {self.input_size}")
-        state = self._start(x, state, single)
+        if single and state is not None:
+            state = tuple([shaping.unsqueeze(part, 1) for part in state])
+        if not x.shape[0]:
+            raise ShapeError(f"{name}: a sequence of at least one step, not shape {input.shape}")
+        x, last = self._layers(x, None, self._start(x, x.shape[1], state))
+        if single:
+            return shaping.squeeze(x, 1), tuple([shaping.squeeze(part, 1) for part in last])
+        return (x.transpose(0, 1) if self.batch_first else x), last
+
+    def _run_packed(self, input: PackedSequence, state: State | None) -> tuple[PackedSequence, State]:
+        """States are those of the sequences in their first order."""
+        sizes = tuple(int(size) for size in input.batch_sizes)
+        if state is not None and input.sorted_indices is not None:
+            state = tuple([functional.index_select(part, 1, input.sorted_indices) for part in state])
+        data, last = self._layers(input.data, sizes, self._start(input.data, sizes[0], state))
+        if input.unsorted_indices is not None:
+            last = tuple([functional.index_select(part, 1, input.unsorted_indices) for part in last])
+        return input._replace(data=data), last
+
+    def _layers(self, x: Tensor, sizes: tuple[int, ...] | None, state: State) -> tuple[Tensor, State]:
         ends: list[State] = []
         for layer in range(self.num_layers):
             outs = []
             for direction, suffix in enumerate(self._suffixes(layer)):
                 at = len(ends)
-                out, end = self._layer(x, tuple([part[at] for part in state]), suffix, bool(direction))
+                out, end = self._layer(x, sizes, tuple([part[at] for part in state]), suffix, bool(direction))
                 outs.append(out)
                 ends.append(end)
             x = outs[0] if len(outs) == 1 else arranging.cat(outs, -1)
             if self.dropout and layer < self.num_layers - 1:
                 x = functional.dropout(x, self.dropout, self.training)
-        last = tuple([arranging.stack([end[part] for end in ends]) for part in range(self._states)])
-        if single:
-            return shaping.squeeze(x, 1), tuple([shaping.squeeze(part, 1) for part in last])
-        return (x.transpose(0, 1) if self.batch_first else x), last
+        return x, tuple([arranging.stack([end[part] for end in ends]) for part in range(self._states)])
 
-    def _start(self, x: Tensor, state: State | None, single: bool) -> State:
+    def _start(self, x: Tensor, count: int, state: State | None) -> State:
         """The states to start with, checked; zeros when none are given."""
+        if x.shape[-1] != self.input_size:
+            raise ShapeError(f"{type(self).__name__}: input {x.shape} does not end in input_size {self.input_size}")
         rows = self.num_layers * (1 + self.bidirectional)
         sizes = (self.proj_size or self.hidden_size, self.hidden_size)[: self._states]
-        shapes = [(rows, x.shape[1], size) for size in sizes]
+        shapes = [(rows, count, size) for size in sizes]
         if state is None:
             return tuple([creation.zeros(shape, dtype=x.dtype) for shape in shapes])
-        given = tuple([shaping.unsqueeze(part, 1) for part in state]) if single else tuple(state)
-        for part, shape in zip(given, shapes, strict=True):
+        for part, shape in zip(state, shapes, strict=True):
             if part.shape != shape:
                 raise ShapeError(f"{type(self).__name__}: a first state of shape {part.shape}, not {shape}")
-        return given
+        return tuple(state)
 
-    def _layer(self, x: Tensor, state: State, suffix: str, backward: bool) -> tuple[Tensor, State]:
-        """One direction of one layer over the whole sequence."""
+    def _layer(
+        self, x: Tensor, sizes: tuple[int, ...] | None, first: State, suffix: str, backward: bool
+    ) -> tuple[Tensor, State]:
+        """One direction of one layer over sequences of one length (steps, N, in), or packed ones."""
         own = self._parameters
         weight, recall = own[f"weight_ih{suffix}"], own[f"weight_hh{suffix}"]
-        first, second = own.get(f"bias_ih{suffix}"), own.get(f"bias_hh{suffix}")
+        bias, second = own.get(f"bias_ih{suffix}"), own.get(f"bias_hh{suffix}")
         project = own.get(f"weight_hr{suffix}")
         assert weight is not None
         assert recall is not None
         step, turned = _STEPS[self.mode], shaping.t(recall)
-        brought = shaping.unbind(functional.linear(x, weight, first), 0)
-        state = _as_brought(state, brought)
+        whole = functional.linear(x, weight, bias)
+        brought = shaping.unbind(whole, 0) if sizes is None else shaping.split(whole, sizes)
+        first = _as_brought(first, brought)
+        state = _rows(first, 0, brought[-1 if backward else 0].shape[0])
         outs: list[Tensor] = []
+        ended: list[State] = []
         for part in reversed(brought) if backward else brought:
+            now, count = state[0].shape[0], part.shape[0]
+            if count < now:  # of packed sequences, some are over
+                ended.append(_rows(state, count, now))
+                state = _rows(state, 0, count)
+            elif count > now:  # and others, from behind, only begin
+                state = _stacked([state, _rows(first, now, count)])
             recalled = functional.matmul(state[0], turned)
             state = step(
                 part,
@@ -302,9 +343,9 @@ class RNNBase(Module):
             if project is not None:
                 state = (functional.linear(state[0], project), *state[1:])
             outs.append(state[0])
-        if not outs:
-            raise ShapeError(f"{type(self).__name__}: a sequence of at least one step, not shape {x.shape}")
-        return arranging.stack(outs[::-1] if backward else outs), state
+        last = _stacked([state, *reversed(ended)]) if ended else state
+        join = arranging.stack if sizes is None else arranging.cat
+        return join(outs[::-1] if backward else outs), last
 
     def extra_repr(self) -> str:
         shown = f"{self.input_size}, {self.hidden_size}"
@@ -339,7 +380,7 @@ class RNN(RNNBase):
         )
         self.nonlinearity = nonlinearity
 
-    def forward(self, input: Tensor, hx: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def forward(self, input: Any, hx: Tensor | None = None) -> tuple[Any, Tensor]:
         out, last = self._run(input, None if hx is None else (hx,))
         return out, last[0]
 
@@ -376,7 +417,7 @@ class LSTM(RNNBase):
             dtype,
         )
 
-    def forward(self, input: Tensor, hx: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+    def forward(self, input: Any, hx: tuple[Tensor, Tensor] | None = None) -> tuple[Any, tuple[Tensor, Tensor]]:
         out, (hidden, cells) = self._run(input, hx)
         return out, (hidden, cells)
 
@@ -400,6 +441,6 @@ class GRU(RNNBase):
             "GRU", input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, 0, device, dtype
         )
 
-    def forward(self, input: Tensor, hx: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def forward(self, input: Any, hx: Tensor | None = None) -> tuple[Any, Tensor]:
         out, last = self._run(input, None if hx is None else (hx,))
         return out, last[0]

@@ -114,6 +114,20 @@ class Upsample(Module):
         return f"{what}, mode={self.mode!r}"
 
 
+class UpsamplingNearest2d(Upsample):
+    """(N, C, H, W) at another size, each element the nearest one."""
+
+    def __init__(self, size: Any = None, scale_factor: Any = None) -> None:
+        super().__init__(size, scale_factor, mode="nearest")
+
+
+class UpsamplingBilinear2d(Upsample):
+    """(N, C, H, W) at another size, between elements, corners on corners."""
+
+    def __init__(self, size: Any = None, scale_factor: Any = None) -> None:
+        super().__init__(size, scale_factor, mode="bilinear", align_corners=True)
+
+
 # padding
 
 

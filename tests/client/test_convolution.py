@@ -24,7 +24,9 @@ JUDGED = {
     "nn.functional.conv_transpose2d", "nn.functional.conv_transpose3d", "nn.functional.unfold", "nn.functional.fold",
     "nn.functional.max_pool1d", "nn.functional.max_pool2d", "nn.functional.max_pool3d", "nn.functional.avg_pool1d",
     "nn.functional.avg_pool2d", "nn.functional.avg_pool3d", "nn.functional.adaptive_avg_pool1d",
-    "nn.functional.adaptive_avg_pool2d", "nn.functional.adaptive_avg_pool3d",
+    "nn.functional.adaptive_avg_pool2d", "nn.functional.adaptive_avg_pool3d", "nn.functional.adaptive_max_pool1d",
+    "nn.functional.adaptive_max_pool2d", "nn.functional.adaptive_max_pool3d", "nn.functional.max_unpool1d",
+    "nn.functional.max_unpool2d", "nn.functional.max_unpool3d",
 }  # fmt: skip
 
 
@@ -216,3 +218,59 @@ def test_bits_do_not_depend_on_workers_in_a_deterministic_session() -> None:
 def test_what_does_not_fit_is_refused_with_shapes(call: Callable[[], Any], told: str) -> None:
     with pytest.raises(gt.ShapeError, match=told):
         call()
+
+
+@pytest.mark.parametrize("mode", ["zeros", "reflect", "replicate", "circular"])
+@pytest.mark.parametrize("padding", [2, (1, 2), "same", "valid"])
+def test_what_convolutions_see_beyond_the_edge(mode: str, padding: Any) -> None:
+    made: dict[str, Any] = {"padding": padding, "padding_mode": mode, "dilation": (1, 2)}
+    theirs = torch.nn.Conv2d(2, 3, (3, 2), **made).double()
+    mine = gt.nn.Conv2d(2, 3, (3, 2), **made).double()
+    mine.load_state_dict({key: value.numpy() for key, value in theirs.state_dict().items()})
+    x = np.random.default_rng(0).standard_normal((2, 2, 5, 6))
+    a, b = gt.tensor(x, requires_grad=True), torch.tensor(x, requires_grad=True)
+    with gt.signal.context("net"):
+        out, expected = mine(a), theirs(b)
+        (out * out).sum().backward()
+    (expected * expected).sum().backward()
+    close(out, expected)
+    close(a.grad, b.grad)
+    assert repr(mine) == repr(theirs)
+
+
+@pytest.mark.parametrize("name", ["conv1d", "conv2d", "conv_transpose1d"])
+def test_complex_numbers_are_convolved(name: str) -> None:
+    r = np.random.default_rng(1)
+    space = 2 if name == "conv2d" else 1
+
+    def drawn(*shape: int) -> Any:
+        return r.standard_normal(shape) + 1j * r.standard_normal(shape)
+
+    arrays = [drawn(2, 2, *(5,) * space), drawn(2, 2, *(3,) * space), drawn(2)]
+    ours = [gt.tensor(a, requires_grad=True) for a in arrays]
+    yours = [torch.tensor(a, requires_grad=True) for a in arrays]
+    out, expected = getattr(F, name)(*ours, stride=2), getattr(torch.nn.functional, name)(*yours, stride=2)
+    close(out, expected)
+    (out.real.sum() + 2 * out.imag.sum()).backward()
+    (expected.real.sum() + 2 * expected.imag.sum()).backward()
+    for a, b in zip(ours, yours, strict=True):
+        close(a.grad, b.grad.resolve_conj())
+
+
+@pytest.mark.parametrize("dimensions", [1, 2, 3])
+@pytest.mark.parametrize("power", [1.0, 2.0, 3.0])
+def test_pooling_by_a_norm(dimensions: int, power: float) -> None:
+    name = f"lp_pool{dimensions}d"
+    x = np.abs(np.random.default_rng(2).standard_normal((2, 2, *(5,) * dimensions))) + 0.1
+    a, b = gt.tensor(x, requires_grad=True), torch.tensor(x, requires_grad=True)
+    options = {"stride": 2, "ceil_mode": dimensions == 2}
+    out, expected = getattr(F, name)(a, power, 2, **options), getattr(torch.nn.functional, name)(b, power, 2, **options)
+    close(out, expected)
+    (out * out).sum().backward()
+    (expected * expected).sum().backward()
+    close(a.grad, b.grad)
+
+
+def test_truths_have_no_largest_to_pool() -> None:
+    with pytest.raises(gt.DTypeError, match="max_pool1d takes real numbers, not"):
+        F.max_pool1d(gt.ones(1, 4, dtype=gt.bool), 2)

@@ -15,7 +15,7 @@ import pytest
 from effort import EFFORT, PROVED, cases
 
 import gt
-import gt.nn.functional  # what is looked up by name
+import gt.nn.functional as F  # what is looked up by name
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("expecttest", reason="PyTorch's operator database needs expecttest: pip install expecttest")
@@ -35,6 +35,7 @@ EQUALS = {"kthvalue", "median", "mode", "nanmedian", "topk"}
 """Of equal elements PyTorch finds any, GT the first: only the values are compared."""
 
 ADAPTED: dict[str, Callable[..., Any]] = {
+    "nn.functional.embedding_bag": lambda weight, places, **named: F.embedding_bag(places, weight, **named),
     "polygamma": lambda x, n: gt.polygamma(n, x),
     "special.polygamma": lambda x, n: gt.special.polygamma(n, x),
     "where": lambda x, condition, other: gt.where(condition, x, other),
@@ -59,8 +60,7 @@ ELSEWHERE = {
         ),
         "class weights, legacy options and drawn numbers: the tests of networks hold what is offered",
     ),
-    "nn.functional.interpolate.bicubic": "the mode is refused: nearest and linear ones are offered",
-    "nn.functional.interpolate.area": "the mode is refused: nearest and linear ones are offered",
+    "nn.functional.ctc_loss": "PyTorch's gradient is right behind log_softmax alone: test_losses.py compares it there",
     "einsum": "the database passes the operands first: test_linalg.py compares it",
     "nn.functional.triplet_margin_with_distance_loss": "the database passes a distance of PyTorch's own",
 }

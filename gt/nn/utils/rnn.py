@@ -1,0 +1,6 @@
+"""Sequences of different lengths, under the name by which programs import them."""
+
+from __future__ import annotations
+
+from gt.client.nn.packing import *  # noqa: F403  # all of its public names
+from gt.client.nn.packing import __all__ as __all__  # noqa: PLC0414  # and their list
