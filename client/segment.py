@@ -7,7 +7,7 @@ path is a plain call, `emit`. Ids: output n of the segment being gathered is ten
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from itertools import compress
@@ -21,12 +21,16 @@ from gt.instruction import INPUT, OUTPUT, SCALAR, Instruction, Segment, Tag, pac
 from gt.messages import Define, Drop, Free, Run
 from gt.spec import Spec
 
+from .periods import Periods
+
 FLUSH_LENGTH: Final = 512
 """Instructions after which a segment is flushed by itself."""
 MAX_DEFINITIONS: Final = 1024
 """Definitions that a client keeps alive at the dispatcher; the least recently used goes first."""
 MAX_DEFINED: Final = 1 << 16
 """Instructions of all those definitions together."""
+MAX_SEEN: Final = 1 << 14
+"""Hashes kept to say why a segment was not known."""
 MAX_FREED: Final = 1 << 14
 """Deaths that one message tells of."""
 ID_BITS: Final = 40
@@ -99,6 +103,11 @@ class Definitions:
         self.defined = 0
         self.made = 0
         self.hits = 0
+        self.misses: Counter[str] = Counter()
+        """Why segments had to be defined: their instructions were `new`; the same had been there, and other `lifetimes` of
+        their values; it had been there, and had to make room (`dropped`)."""
+        self.seen: dict[int, None] = {}
+        """Hashes of what was defined, and of its instructions alone."""
 
     def find(self, key: Any) -> int | None:
         """The number under which the dispatcher knows this segment."""
@@ -116,6 +125,11 @@ class Definitions:
             number, other = self.numbers.popitem(last=False)[1]
             self.defined -= other
             dropped.append(number)
+        whole, instructions = hash(key), hash(key[0])
+        self.misses["dropped" if whole in self.seen else "lifetimes" if instructions in self.seen else "new"] += 1
+        if len(self.seen) >= MAX_SEEN:
+            self.seen.clear()
+        self.seen[whole] = self.seen[instructions] = None
         self.made += 1
         self.defined += length
         self.numbers[key] = (self.made, length)
@@ -164,7 +178,7 @@ class Builder:
     """
 
     __slots__ = (
-        "__weakref__", "base", "busy", "claimed", "dead", "foreign", "inputs", "length", "lock", "puts", "record",
+        "__weakref__", "base", "busy", "claimed", "dead", "foreign", "inputs", "length", "lock", "periods", "puts", "record",
         "scalars", "session", "thread", "values",
     )  # fmt: skip
 
@@ -172,7 +186,7 @@ class Builder:
         self.session = session
         self.puts = number << ID_BITS
         self.base = self.puts + PUTS
-        self.length = session.flush_length
+        self.limit(session.flush_length)
         self.dead: list[int] = []
         self.record: list[tuple[Any, ...]] = []
         """For each instruction its signature and, for each tensor operand, the output that it is (or ~slot of an input)."""
@@ -191,6 +205,11 @@ class Builder:
 
     def __del__(self) -> None:
         self.session.orphans += self.dead
+
+    def limit(self, length: int) -> None:
+        """Cut segments after `length` instructions or, where that is the usual length, where the stream repeats."""
+        self.length = length
+        self.periods = Periods(length) if length == FLUSH_LENGTH else None
 
     def emit(self, signature: Signature, operands: Sequence[Any]) -> Value:
         """Append one instruction; `operands` are `Value`s and Python scalars. The result's value (ops have one result)."""
@@ -377,6 +396,13 @@ class Builder:
         key = (tuple(record), alive)
         definitions = self.session.definitions
         known = definitions.find(key)
+        periods = self.periods
+        if periods is not None:
+            if known is None:
+                periods.new(record, alive)
+            else:
+                periods.known()
+            self.length = periods.length
         if known is None:
             known, dropped = definitions.add(key, len(record))
             messages += map(Drop, dropped)

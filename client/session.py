@@ -326,7 +326,7 @@ class Session:
         piped = config is not None and config.pipelined
         self.flush_length = MAX_INSTRUCTIONS if piped else FLUSH_LENGTH
         for each in list(self.builders):
-            each.length = self.flush_length
+            each.limit(self.flush_length)
 
     def mention_slips(self, path: tuple[str, ...]) -> None:
         """Say once that a signal has nearly the name of a rule: it is ignored, as unknown ones are, but hardly meant to be."""
@@ -351,7 +351,12 @@ class Session:
         """Counters of this session's caches and of the service."""
         answer = self.ask("statistics")
         session = answer.pop("session", {})
-        definitions = {"definitions_made": self.definitions.made, "definition_hits": self.definitions.hits}
+        known = self.definitions
+        definitions = {
+            "definitions_made": known.made,
+            "definition_hits": known.hits,
+            "definition_misses": dict(known.misses),
+        }
         return {**definitions, **session, "service": answer}
 
     # in

@@ -128,6 +128,10 @@ class Plans:
             found.used = self.look_ups = self.look_ups + 1
         return found
 
+    def has(self, segment: int) -> bool:
+        """Whether there is a plan for other homes of a segment's inputs."""
+        return any(key[0] == segment for key in self.by_homes)
+
     def remember(self, key: Any, cached: Cached) -> list[Cached]:
         """Keep a plan; those that go for it."""
         cached.used = self.look_ups = self.look_ups + 1

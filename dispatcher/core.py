@@ -482,7 +482,7 @@ class Core:
             "puts": counters.puts,
             "session": {"tensors": len(client.table), "segments": len(client.segments), "plans_made": client.made,
                         "plan_hits": client.hits, "queued": len(client.queue), "gpipe": dict(client.gpipe),
-                        "plans_improved": client.improved},
+                        "plans_improved": client.improved, "plan_misses": dict(client.misses)},
         }  # fmt: skip
 
 

@@ -74,6 +74,8 @@ class Client:
     gpipe: Counter[str] = field(default_factory=Counter)
     """Runs that could not be 1f1b, by the reason."""
     made: int = 0
+    misses: Counter[str] = field(default_factory=Counter)
+    """Why plans were made: a segment was `new` (or its plans had gone), or its inputs lay in other `placements`."""
     improved: int = 0
     hits: int = 0
 

@@ -67,6 +67,7 @@ class Preparing:
             )
             raise ProtocolError(f"segment {number} has no plan: {type(error).__name__}: {error}") from None
         self.ensure_room(client, planner, planned.plan, run)
+        client.misses["placements" if client.plans.has(number) else "new"] += 1
         return self._remember(client, key, Cached(homes, planned, segment.scalar_types))
 
     def verified(self, client: Client, planner: Planner, number: int, cached: Cached) -> Cached:
