@@ -119,7 +119,7 @@ def cast(input: Any, dtype: Any) -> Tensor:
     return x if x._value.spec.dtype is wanted else emission.apply("cast", (x,), wanted)
 
 
-def clone(input: Tensor) -> Tensor:
+def clone(input: Tensor, *, memory_format: Any = None) -> Tensor:
     """An independent tensor of the same values. Values never change, so nothing is copied."""
     if input._edge is not None and emission.current().grad:
         return emission.apply("reshape", (input,), input.shape)

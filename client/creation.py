@@ -4,11 +4,30 @@ where a tensor lives is the service's concern."""
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from gt.dtypes import ALL, DType, as_dtype, float64, get_default_dtype, int64, scalar_dtype, scalar_kind, scalar_of
+from gt.dtypes import (
+    ALL,
+    DType,
+    as_dtype,
+    bfloat16,
+    bool_,
+    float16,
+    float32,
+    float64,
+    get_default_dtype,
+    int8,
+    int16,
+    int32,
+    int64,
+    scalar_dtype,
+    scalar_kind,
+    scalar_of,
+    uint8,
+)
 from gt.errors import DTypeError, ShapeError
 from gt.spec import MAX_DIMENSIONS, MAX_ELEMENTS
 
@@ -68,7 +87,15 @@ def _converted(array: np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, Any
     return array.astype(dtype.numpy, copy=False)
 
 
-def tensor(data: Any, *, dtype: Any = None, requires_grad: bool = False, device: Any = None) -> Tensor:
+def tensor(
+    data: Any,
+    *,
+    dtype: Any = None,
+    requires_grad: bool = False,
+    device: Any = None,
+    pin_memory: bool = False,
+    layout: Any = None,
+) -> Tensor:
     """A copy of a number, lists, an array or a tensor. Python floats get the default dtype, arrays keep theirs."""
     wanted = None if dtype is None else as_dtype(dtype)
     if isinstance(data, core.Tensor):
@@ -86,7 +113,9 @@ def tensor(data: Any, *, dtype: Any = None, requires_grad: bool = False, device:
     return finished(put(array), requires_grad)
 
 
-def as_tensor(data: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
+def as_tensor(
+    data: Any, *, dtype: Any = None, device: Any = None, pin_memory: bool = False, layout: Any = None
+) -> Tensor:
     """`data` as a tensor: itself when it is one of that dtype already, otherwise as `tensor` makes it."""
     if isinstance(data, core.Tensor):
         return data if dtype is None else arithmetic.cast(data, dtype)
@@ -108,7 +137,16 @@ def _filled(name: str, shape: tuple[int, ...], value: Any, dtype: DType, require
     return finished(emission.apply("full", (scalar_of(value, dtype, name),), shape, dtype), requires_grad)
 
 
-def full(size: Any, fill_value: Any, *, dtype: Any = None, requires_grad: bool = False, device: Any = None) -> Tensor:
+def full(
+    size: Any,
+    fill_value: Any,
+    *,
+    dtype: Any = None,
+    requires_grad: bool = False,
+    device: Any = None,
+    pin_memory: bool = False,
+    layout: Any = None,
+) -> Tensor:
     """Every element is `fill_value`; its kind says the dtype when `dtype` does not."""
     shape = shape_of("full", (size,))
     if isinstance(fill_value, core.Tensor):
@@ -126,22 +164,55 @@ def fill(input: Any, value: Any) -> Tensor:
     return emission.apply("expand", (arithmetic.cast(value, x.dtype),), x.shape)
 
 
+def typed(dtype: DType) -> Callable[..., Tensor]:
+    """PyTorch's older constructors, such as `FloatTensor`: of values in a list or an array, or of sizes (zeros)."""
+
+    def constructor(*data: Any, device: Any = None) -> Tensor:
+        if len(data) == 1 and not isinstance(data[0], int):
+            return tensor(data[0], dtype=dtype)
+        return zeros(data, dtype=dtype) if data else zeros(0, dtype=dtype)
+
+    return constructor
+
+
 def _constant(name: str, size: tuple[Any, ...], value: float, dtype: Any, requires_grad: bool) -> Tensor:
     chosen = get_default_dtype() if dtype is None else as_dtype(dtype)
     return _filled(name, shape_of(name, size), value, chosen, requires_grad)
 
 
-def zeros(*size: Any, dtype: Any = None, requires_grad: bool = False, device: Any = None) -> Tensor:
+def zeros(
+    *size: Any,
+    dtype: Any = None,
+    requires_grad: bool = False,
+    device: Any = None,
+    pin_memory: bool = False,
+    layout: Any = None,
+) -> Tensor:
     """Every element is 0."""
     return _constant("zeros", size, 0, dtype, requires_grad)
 
 
-def ones(*size: Any, dtype: Any = None, requires_grad: bool = False, device: Any = None) -> Tensor:
+def ones(
+    *size: Any,
+    dtype: Any = None,
+    requires_grad: bool = False,
+    device: Any = None,
+    pin_memory: bool = False,
+    layout: Any = None,
+) -> Tensor:
     """Every element is 1."""
     return _constant("ones", size, 1, dtype, requires_grad)
 
 
-def empty(*size: Any, dtype: Any = None, requires_grad: bool = False, device: Any = None) -> Tensor:
+def empty(
+    *size: Any,
+    dtype: Any = None,
+    requires_grad: bool = False,
+    device: Any = None,
+    pin_memory: bool = False,
+    layout: Any = None,
+    memory_format: Any = None,
+) -> Tensor:
     """A tensor to be written later; its elements are 0."""
     return _constant("empty", size, 0, dtype, requires_grad)
 
@@ -155,23 +226,58 @@ def _like(name: str, input: Any, value: Any, dtype: Any, requires_grad: bool) ->
 
 
 def full_like(
-    input: Any, fill_value: Any, *, dtype: Any = None, requires_grad: bool = False, device: Any = None
+    input: Any,
+    fill_value: Any,
+    *,
+    dtype: Any = None,
+    requires_grad: bool = False,
+    device: Any = None,
+    pin_memory: bool = False,
+    layout: Any = None,
+    memory_format: Any = None,
 ) -> Tensor:
     """Every element is `fill_value`, in the shape and dtype of `input`; placed as it is, when it is a parameter."""
     return _like("full_like", input, fill_value, dtype, requires_grad)
 
 
-def zeros_like(input: Any, *, dtype: Any = None, requires_grad: bool = False, device: Any = None) -> Tensor:
+def zeros_like(
+    input: Any,
+    *,
+    dtype: Any = None,
+    requires_grad: bool = False,
+    device: Any = None,
+    pin_memory: bool = False,
+    layout: Any = None,
+    memory_format: Any = None,
+) -> Tensor:
     """Every element is 0, in the shape and dtype of `input`; placed as it is, when it is a parameter."""
     return _like("zeros_like", input, 0, dtype, requires_grad)
 
 
-def ones_like(input: Any, *, dtype: Any = None, requires_grad: bool = False, device: Any = None) -> Tensor:
+def ones_like(
+    input: Any,
+    *,
+    dtype: Any = None,
+    requires_grad: bool = False,
+    device: Any = None,
+    pin_memory: bool = False,
+    layout: Any = None,
+    memory_format: Any = None,
+) -> Tensor:
     """Every element is 1, in the shape and dtype of `input`; placed as it is, when it is a parameter."""
     return _like("ones_like", input, 1, dtype, requires_grad)
 
 
-def empty_like(input: Any, *, dtype: Any = None, requires_grad: bool = False, device: Any = None) -> Tensor:
+def empty_like(
+    input: Any,
+    *,
+    dtype: Any = None,
+    requires_grad: bool = False,
+    device: Any = None,
+    pin_memory: bool = False,
+    layout: Any = None,
+    memory_format: Any = None,
+) -> Tensor:
     """A tensor to be written later, in the shape and dtype of `input`; its elements are 0."""
     return _like("empty_like", input, 0, dtype, requires_grad)
 
@@ -184,6 +290,8 @@ def arange(
     dtype: Any = None,
     requires_grad: bool = False,
     device: Any = None,
+    pin_memory: bool = False,
+    layout: Any = None,
 ) -> Tensor:
     """`start`, `start + step`, … up to but without `end`. int64 when all three are integers, else the default dtype."""
     if end is None:
@@ -207,7 +315,15 @@ def arange(
 
 
 def linspace(
-    start: float, end: float, steps: int, *, dtype: Any = None, requires_grad: bool = False, device: Any = None
+    start: float,
+    end: float,
+    steps: int,
+    *,
+    dtype: Any = None,
+    requires_grad: bool = False,
+    device: Any = None,
+    pin_memory: bool = False,
+    layout: Any = None,
 ) -> Tensor:
     """`steps` numbers evenly spaced from `start` to `end`, both included, counted from the nearer end."""
     chosen = get_default_dtype() if dtype is None else as_dtype(dtype)
@@ -228,7 +344,7 @@ def _spaced(start: float, end: float, steps: int, dtype: DType) -> Tensor:
 
 def logspace(
     start: float, end: float, steps: int, base: float = 10.0, *, dtype: Any = None, requires_grad: bool = False,
-    device: Any = None,
+    device: Any = None, pin_memory: bool = False, layout: Any = None,
 ) -> Tensor:  # fmt: skip
     """`base` to the powers evenly spaced from `start` to `end`, both included."""
     chosen = get_default_dtype() if dtype is None else as_dtype(dtype)
@@ -238,14 +354,36 @@ def logspace(
     return finished(arithmetic.cast(arithmetic.pow(float(base), powers), chosen), requires_grad)
 
 
-def scalar_tensor(s: Any, *, dtype: Any = None, requires_grad: bool = False, device: Any = None) -> Tensor:
+def scalar_tensor(
+    s: Any,
+    *,
+    dtype: Any = None,
+    requires_grad: bool = False,
+    device: Any = None,
+    pin_memory: bool = False,
+    layout: Any = None,
+) -> Tensor:
     """A tensor without dimensions, in the default dtype."""
     return _filled("scalar_tensor", (), s, get_default_dtype() if dtype is None else as_dtype(dtype), requires_grad)
 
 
-def eye(n: int, m: int | None = None, *, dtype: Any = None, requires_grad: bool = False, device: Any = None) -> Tensor:
+def eye(
+    n: int,
+    m: int | None = None,
+    *,
+    dtype: Any = None,
+    requires_grad: bool = False,
+    device: Any = None,
+    pin_memory: bool = False,
+    layout: Any = None,
+) -> Tensor:
     """1 on the diagonal, 0 elsewhere."""
     rows, columns = shape_of("eye", (n, n if m is None else m))
     row = emission.apply("reshape", (arange(rows),), (rows, 1))
     same = arithmetic.eq(row, arange(columns))
     return finished(arithmetic.cast(same, get_default_dtype() if dtype is None else dtype), requires_grad)
+
+
+FloatTensor, DoubleTensor, HalfTensor, BFloat16Tensor = map(typed, (float32, float64, float16, bfloat16))
+ByteTensor, CharTensor, ShortTensor, IntTensor, LongTensor = map(typed, (uint8, int8, int16, int32, int64))
+BoolTensor = typed(bool_)

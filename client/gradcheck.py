@@ -1,7 +1,7 @@
 """Gradients held against finite differences: `gt.autograd.gradcheck` and `gradgradcheck`.
 
-Central differences over every element of every input that requires grad, in float64, where they have some nine digits. For
-the tests of functions with small inputs; nothing here is fast.
+Central differences over every element of every input that requires grad, in float64, where they have some nine digits; of
+complex numbers over both parts. For the tests of functions with small inputs; nothing here is fast.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _listed(value: Any) -> list[Any]:
 def _outputs(func: Callable[..., Any], inputs: list[Any]) -> list[Tensor]:
     """The results that can have a gradient."""
     found = _listed(func(*inputs))
-    return [y for y in found if isinstance(y, core.Tensor) and y.dtype.kind == "f"]
+    return [y for y in found if isinstance(y, core.Tensor) and y.dtype.kind in "fc"]
 
 
 def _checked(inputs: list[Any]) -> list[int]:
@@ -39,23 +39,31 @@ def _checked(inputs: list[Any]) -> list[int]:
     if not places:
         raise ValueError("gradcheck: no input requires grad")
     for place in places:
-        if inputs[place].dtype.name != "float64":
-            raise ValueError(f"gradcheck: input {place} is of {inputs[place].dtype}: finite differences need float64")
+        if inputs[place].dtype.name not in ("float64", "complex128"):
+            raise ValueError(
+                f"gradcheck: input {place} is of {inputs[place].dtype}: finite differences need float64 or complex128"
+            )
     return places
 
 
+def _apart(values: Array) -> Array:
+    """Real and imaginary parts of complex numbers one after the other, as what they are to differences: two numbers."""
+    flat = values.ravel()
+    return flat.view(np.float64) if flat.dtype.kind == "c" else flat
+
+
 def _numeric(func: Callable[..., Any], inputs: list[Any], place: int, eps: float) -> list[Array]:
-    """For each result the matrix (elements of input `place`, elements of the result) of central differences."""
+    """For each result the matrix (numbers of input `place`, numbers of the result) of central differences."""
     array = inputs[place].detach().numpy()
     moved: list[list[Tensor]] = []
-    for index in np.ndindex(array.shape):
+    for number in range(_apart(array).size):
         for step in (eps, -eps):
             other = array.copy()
-            other[index] += step
+            _apart(other)[number] += step
             given = list(inputs)
             given[place] = creation.tensor(other, requires_grad=True)
             moved.append([y.detach() for y in _outputs(func, given)])
-    fetched = [[y.numpy().ravel() for y in outputs] for outputs in moved]
+    fetched = [[_apart(y.numpy()) for y in outputs] for outputs in moved]
     return [
         np.stack([(up[k] - down[k]) / (2 * eps) for up, down in zip(fetched[::2], fetched[1::2], strict=True)])
         for k in range(len(fetched[0]) if fetched else 0)
@@ -63,17 +71,21 @@ def _numeric(func: Callable[..., Any], inputs: list[Any], place: int, eps: float
 
 
 def _analytic(outputs: list[Tensor], x: Tensor) -> list[Array]:
-    """The same matrices by walks over the tape, one for each element of a result."""
+    """The same matrices by walks over the tape, one for each number of a result: of a complex number the gradient of its real
+    part, and of its imaginary part."""
     matrices = []
+    rows = x.numel() * (2 if x.dtype.kind == "c" else 1)
     for y in outputs:
         seeds = creation.eye(y.numel(), dtype=y.dtype)
         columns: list[Array] = []
         for number in range(y.numel()):
-            g = None
-            if y.requires_grad:
-                (g,) = grad(y, x, seeds[number].reshape(y.shape), retain_graph=True, allow_unused=True)
-            columns.append(np.zeros(x.numel()) if g is None else g.numpy().ravel())
-        matrices.append(np.stack(columns, 1) if columns else np.zeros((x.numel(), 0)))
+            for unit in (1.0, 1j) if y.dtype.kind == "c" else (1.0,):
+                g = None
+                if y.requires_grad:
+                    seed = seeds[number].reshape(y.shape) * unit
+                    (g,) = grad(y, x, seed, retain_graph=True, allow_unused=True)
+                columns.append(np.zeros(rows) if g is None else _apart(g.numpy()))
+        matrices.append(np.stack(columns, 1) if columns else np.zeros((rows, 0)))
     return matrices
 
 
@@ -90,8 +102,8 @@ def gradcheck(
 ) -> bool:
     """Whether the gradients of `func` at `inputs` agree with central differences, for all that require grad.
 
-    They are float64. Raises `GradientError` where they do not, or returns False when `raise_exception` is. PyTorch's other
-    options are accepted and mean nothing.
+    They are float64 or complex128. Raises `GradientError` where they do not, or returns False when `raise_exception` is.
+    PyTorch's other options are accepted and mean nothing.
     """
     given = _listed(inputs)
     outputs = _outputs(func, given)
@@ -122,7 +134,8 @@ def gradgradcheck(
     outputs = _outputs(func, given)
     if grad_outputs is None:
         weights = [
-            creation.tensor(np.cos(np.arange(y.numel()) + 1.0).reshape(y.shape), requires_grad=True) for y in outputs
+            creation.tensor(np.cos(np.arange(y.numel()) + 1.0).reshape(y.shape), dtype=y.dtype, requires_grad=True)
+            for y in outputs
         ]
     else:
         weights = _listed(grad_outputs)

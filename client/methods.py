@@ -394,7 +394,7 @@ class Methods(InPlace, Operators):
     def view_as(self, other: Tensor) -> Tensor:
         return shaping.view(self, other.shape)
 
-    def contiguous(self) -> Tensor:
+    def contiguous(self, memory_format: Any = None) -> Tensor:
         """The same values in row-major order: the tensor itself, unless it is a view that lies otherwise."""
         return shaping.contiguous(self)
 
@@ -511,10 +511,10 @@ class Methods(InPlace, Operators):
     def bool(self) -> Tensor:
         return arithmetic.cast(self, dtypes.bool_)
 
-    def cpu(self) -> Tensor:
+    def cpu(self, memory_format: Any = None) -> Tensor:
         return self  # type: ignore[return-value]  # only Tensor derives from this class
 
-    def cuda(self, device: Any = None) -> Tensor:
+    def cuda(self, device: Any = None, non_blocking: Any = False, memory_format: Any = None) -> Tensor:
         return self  # type: ignore[return-value]
 
     # where PyTorch keeps a tensor: here that is the service's concern

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -26,17 +27,21 @@ if TYPE_CHECKING:
     from .tensor import Tensor
 
 __all__ = [
-    "Generator", "bernoulli", "initial_seed", "manual_seed", "multinomial", "normal", "rand", "rand_like", "randint",
-    "randint_like", "randn", "randn_like", "randperm", "uniform",
+    "Generator", "bernoulli", "get_rng_state", "initial_seed", "manual_seed", "multinomial", "normal", "rand", "rand_like",
+    "randint", "randint_like", "randn", "randn_like", "randperm", "seed", "set_rng_state", "uniform",
 ]  # fmt: skip
 
 
 class _Source:
     """The seed and the numbers of the draws; `next` on an iterator is atomic."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, number: int = 0) -> None:
         self.seed = seed
-        self.counter = itertools.count()
+        self.counter = itertools.count(number)
+
+    def state(self) -> tuple[int, int]:
+        """The seed, and the number of the next draw, which is not drawn."""
+        return self.seed, int(repr(self.counter)[len("count(") : -1])  # itertools says it in no other way that lasts
 
 
 _source = _Source(0)
@@ -97,9 +102,15 @@ def initial_seed() -> int:
     return _source.seed
 
 
-def draw(op: str, shape: tuple[int, ...], dtype: Any) -> Tensor:
-    """One draw of 'uniform' numbers in [0, 1) or of standard 'normal' ones."""
-    return emission.apply(op, _next(), shape, dtype)
+def draw(op: str, shape: tuple[int, ...], dtype: Any, generator: Generator | None = None) -> Tensor:
+    """One draw of 'uniform' numbers in [0, 1) or of standard 'normal' ones, the next of `generator` or of the process."""
+    return emission.apply(op, _next() if generator is None else _known(generator).next(), shape, dtype)
+
+
+def _known(generator: Any) -> Generator:
+    if not isinstance(generator, Generator):
+        raise TypeError(f"a generator is a gt.Generator, not {type(generator).__name__}")
+    return generator
 
 
 def uniform_like(x: Tensor) -> Tensor:
@@ -107,51 +118,109 @@ def uniform_like(x: Tensor) -> Tensor:
     return draw("uniform", x._value.spec.shape, x._value.spec.dtype)
 
 
-def _drawn(op: str, size: tuple[Any, ...], dtype: Any, requires_grad: bool) -> Tensor:
+def _drawn(op: str, size: tuple[Any, ...], dtype: Any, requires_grad: bool, generator: Generator | None) -> Tensor:
     chosen = get_default_dtype() if dtype is None else as_dtype(dtype)
     shape = creation.shape_of(op, size)
     if chosen.kind != "c":
-        return creation.finished(draw(op, shape, chosen), requires_grad)
-    parts = [draw(op, shape, chosen.to_real()) for _ in range(2)]
+        return creation.finished(draw(op, shape, chosen, generator), requires_grad)
+    parts = [draw(op, shape, chosen.to_real(), generator) for _ in range(2)]
     if op == "normal":  # of variance 1 together
         parts = [arithmetic.mul(part, math.sqrt(0.5)) for part in parts]
     return creation.finished(complexes.complex(*parts), requires_grad)
 
 
-def rand(*size: Any, dtype: Any = None, requires_grad: bool = False, device: Any = None) -> Tensor:
+def rand(
+    *size: Any,
+    dtype: Any = None,
+    requires_grad: bool = False,
+    generator: Generator | None = None,
+    device: Any = None,
+    pin_memory: bool = False,
+    layout: Any = None,
+) -> Tensor:
     """Uniform numbers in [0, 1); of a complex dtype both parts."""
-    return _drawn("uniform", size, dtype, requires_grad)
+    return _drawn("uniform", size, dtype, requires_grad, generator)
 
 
-def randn(*size: Any, dtype: Any = None, requires_grad: bool = False, device: Any = None) -> Tensor:
+def randn(
+    *size: Any,
+    dtype: Any = None,
+    requires_grad: bool = False,
+    generator: Generator | None = None,
+    device: Any = None,
+    pin_memory: bool = False,
+    layout: Any = None,
+) -> Tensor:
     """Numbers of the standard normal distribution; complex ones have parts of variance ½."""
-    return _drawn("normal", size, dtype, requires_grad)
+    return _drawn("normal", size, dtype, requires_grad, generator)
 
 
-def rand_like(input: Tensor, *, dtype: Any = None, requires_grad: bool = False, device: Any = None) -> Tensor:
+def rand_like(
+    input: Tensor,
+    *,
+    dtype: Any = None,
+    requires_grad: bool = False,
+    generator: Generator | None = None,
+    device: Any = None,
+    pin_memory: bool = False,
+    layout: Any = None,
+    memory_format: Any = None,
+) -> Tensor:
     """Uniform numbers in [0, 1), of the shape and dtype of `input`."""
-    return _drawn("uniform", (input.shape,), input.dtype if dtype is None else dtype, requires_grad)
+    return _drawn("uniform", (input.shape,), input.dtype if dtype is None else dtype, requires_grad, generator)
 
 
-def randn_like(input: Tensor, *, dtype: Any = None, requires_grad: bool = False, device: Any = None) -> Tensor:
+def randn_like(
+    input: Tensor,
+    *,
+    dtype: Any = None,
+    requires_grad: bool = False,
+    generator: Generator | None = None,
+    device: Any = None,
+    pin_memory: bool = False,
+    layout: Any = None,
+    memory_format: Any = None,
+) -> Tensor:
     """Numbers of the standard normal distribution, of the shape and dtype of `input`."""
-    return _drawn("normal", (input.shape,), input.dtype if dtype is None else dtype, requires_grad)
+    return _drawn("normal", (input.shape,), input.dtype if dtype is None else dtype, requires_grad, generator)
 
 
-def randint(low: int, high: Any = None, size: Any = None, *, dtype: Any = None, device: Any = None) -> Tensor:
+def randint(
+    low: int,
+    high: Any = None,
+    size: Any = None,
+    *,
+    dtype: Any = None,
+    generator: Generator | None = None,
+    device: Any = None,
+    pin_memory: bool = False,
+    layout: Any = None,
+) -> Tensor:
     """Integers from `low` up to but without `high`; `randint(high, size)` starts at 0. int64 by default."""
     if size is None:
         low, high, size = 0, low, high
     if high <= low:
         raise ValueError(f"randint: there is no integer from {low} up to but without {high}")
-    spread = arithmetic.mul(draw("uniform", creation.shape_of("randint", (size,)), float64), float(high - low))
+    found = draw("uniform", creation.shape_of("randint", (size,)), float64, generator)
+    spread = arithmetic.mul(found, float(high - low))
     return arithmetic.cast(arithmetic.add(arithmetic.floor(spread), float(low)), "int64" if dtype is None else dtype)
 
 
-def randint_like(input: Tensor, low: int, high: Any = None, *, dtype: Any = None, device: Any = None) -> Tensor:
+def randint_like(
+    input: Tensor,
+    low: int,
+    high: Any = None,
+    *,
+    dtype: Any = None,
+    generator: Generator | None = None,
+    device: Any = None,
+    pin_memory: bool = False,
+    layout: Any = None,
+    memory_format: Any = None,
+) -> Tensor:
     """Integers from `low` up to but without `high` (or from 0 up to one number), of the shape and dtype of `input`."""
     first, last = (0, low) if high is None else (low, high)
-    return randint(first, last, input.shape, dtype=input.dtype if dtype is None else dtype)
+    return randint(first, last, input.shape, dtype=input.dtype if dtype is None else dtype, generator=generator)
 
 
 def limit(dtype: DType) -> int:
@@ -163,17 +232,29 @@ def limit(dtype: DType) -> int:
     return {"float16": 1 << 11, "bfloat16": 1 << 8, "float32": 1 << 24}.get(dtype.name, 1 << 53)
 
 
-def randperm(n: int, *, dtype: Any = None, requires_grad: bool = False, device: Any = None) -> Tensor:
+def randperm(
+    n: int,
+    *,
+    dtype: Any = None,
+    requires_grad: bool = False,
+    generator: Generator | None = None,
+    device: Any = None,
+    pin_memory: bool = False,
+    layout: Any = None,
+) -> Tensor:
     """The integers below `n` in random order: that of uniform numbers. int64 unless `dtype` says otherwise."""
-    order = emission.apply("argsort", (draw("uniform", creation.shape_of("randperm", (n,)), float64),), 0, False)
+    found = draw("uniform", creation.shape_of("randperm", (n,)), float64, generator)
+    order = emission.apply("argsort", (found,), 0, False)
     return creation.finished(arithmetic.cast(order, "int64" if dtype is None else dtype), requires_grad)
 
 
-def uniform(low: Any = 0.0, high: Any = 1.0, size: Any = (), *, dtype: Any = None, device: Any = None) -> Tensor:
+def uniform(
+    low: Any = 0.0, high: Any = 1.0, size: Any = (), *, dtype: Any = None, generator: Generator | None = None,
+    device: Any = None,
+) -> Tensor:  # fmt: skip
     """Uniform numbers from `low` up to `high`."""
-    found = draw(
-        "uniform", creation.shape_of("uniform", (size,)), get_default_dtype() if dtype is None else as_dtype(dtype)
-    )
+    chosen = get_default_dtype() if dtype is None else as_dtype(dtype)
+    found = draw("uniform", creation.shape_of("uniform", (size,)), chosen, generator)
     return found if (low, high) == (0.0, 1.0) else arithmetic.add(arithmetic.mul(found, high - low), low)
 
 
@@ -184,7 +265,10 @@ def normal(
     *,
     dtype: Any = None,
     requires_grad: bool = False,
+    generator: Generator | None = None,
     device: Any = None,
+    pin_memory: bool = False,
+    layout: Any = None,
 ) -> Tensor:
     """Numbers of the normal distribution with these means and standard deviations: numbers, or tensors that say the shape."""
     tensors = [x for x in (mean, std) if isinstance(x, core.Tensor)]
@@ -195,31 +279,33 @@ def normal(
         shape, chosen = like.shape, like.dtype
     else:
         shape, chosen = creation.shape_of("normal", (size,)), get_default_dtype() if dtype is None else as_dtype(dtype)
-    out = arithmetic.add(arithmetic.mul(draw("normal", shape, chosen), std), mean)
+    out = arithmetic.add(arithmetic.mul(draw("normal", shape, chosen, generator), std), mean)
     return creation.finished(out, requires_grad)
 
 
-def truths(shape: tuple[int, ...], p: Any) -> Tensor:
+def truths(shape: tuple[int, ...], p: Any, generator: Generator | None = None) -> Tensor:
     """True with probability `p`, a number or a tensor that broadcasts."""
     if not isinstance(p, core.Tensor) and not 0 <= p <= 1:
         raise ValueError(f"bernoulli: a probability lies from 0 to 1, not {p}")
-    return arithmetic.lt(draw("uniform", shape, float64), p)
+    return arithmetic.lt(draw("uniform", shape, float64, generator), p)
 
 
-def bernoulli(input: Tensor, p: float | None = None, *, generator: None = None) -> Tensor:
+def bernoulli(input: Tensor, p: float | None = None, *, generator: Generator | None = None) -> Tensor:
     """1 with the probability that each element (or `p`) says, else 0, in the dtype of `input`."""
     x = arithmetic.tensor_of("bernoulli", input)
     if x.dtype.kind != "f" and p is None:
         raise DTypeError(f"bernoulli takes floating-point numbers, not {x.dtype}")
-    return arithmetic.cast(truths(x.shape, x.detach() if p is None else p), x.dtype)
+    return arithmetic.cast(truths(x.shape, x.detach() if p is None else p, generator), x.dtype)
 
 
-def exponential(shape: tuple[int, ...], dtype: DType) -> Tensor:
+def exponential(shape: tuple[int, ...], dtype: DType, generator: Generator | None = None) -> Tensor:
     """Numbers of the exponential distribution with rate 1, none of them 0 for a draw that is not."""
-    return arithmetic.neg(arithmetic.log1p(arithmetic.neg(draw("uniform", shape, dtype))))
+    return arithmetic.neg(arithmetic.log1p(arithmetic.neg(draw("uniform", shape, dtype, generator))))
 
 
-def multinomial(input: Tensor, num_samples: int, replacement: bool = False, *, generator: None = None) -> Tensor:
+def multinomial(
+    input: Tensor, num_samples: int, replacement: bool = False, *, generator: Generator | None = None
+) -> Tensor:
     """For each row of weights so many numbers of its columns, drawn in proportion to the weights; int64.
 
     Without replacement: the columns of the largest weights divided by exponential numbers (Efraimidis and Spirakis, 2006).
@@ -237,16 +323,20 @@ def multinomial(input: Tensor, num_samples: int, replacement: bool = False, *, g
     weights = arithmetic.cast(x, float64)
     axis = x.ndim - 1
     if not replacement:
-        order = emission.apply("argsort", (arithmetic.div(weights, exponential(x.shape, float64)),), axis, True)
+        order = emission.apply(
+            "argsort", (arithmetic.div(weights, exponential(x.shape, float64, generator)),), axis, True
+        )
         return emission.apply("slice", (order, 0), (axis,), (num_samples,), (1,))
     ends = emission.apply("cumsum", (weights,), axis)
-    wanted = arithmetic.mul(draw("uniform", (*x.shape[:-1], num_samples), float64), reductions.sum(weights, -1, True))
+    share = draw("uniform", (*x.shape[:-1], num_samples), float64, generator)
+    wanted = arithmetic.mul(share, reductions.sum(weights, -1, True))
     found = emission.apply("searchsorted", (ends, wanted), True)
     return arithmetic.minimum(found, columns - 1)
 
 
 class Generator:
-    """A source of random numbers of its own, for what is drawn at the client: orders of examples, parts of data sets."""
+    """A source of random numbers of its own, for draws and for what is drawn at the client: orders of examples, parts of data
+    sets. Recomputation draws from it anew."""
 
     def __init__(self, device: Any = None) -> None:
         self._source = _Source(0)
@@ -256,6 +346,10 @@ class Generator:
         self._source = _Source(int(seed) % (1 << 63))
         return self
 
+    def seed(self) -> int:
+        """Start again from a seed that nobody can know; returns it."""
+        return self.manual_seed(secrets.randbits(63)).initial_seed()
+
     def initial_seed(self) -> int:
         """The seed last set; 0 at first."""
         return self._source.seed
@@ -264,9 +358,34 @@ class Generator:
         """Seed and number of the next draw."""
         return self._source.seed, next(self._source.counter)
 
+    def get_state(self) -> tuple[int, int]:
+        """Where the source stands, for `set_state`."""
+        return self._source.state()
+
+    def set_state(self, new_state: tuple[int, int]) -> Generator:
+        """Go on from where `get_state` was called; returns itself."""
+        self._source = _Source(*new_state)
+        return self
+
+
+def seed() -> int:
+    """Start the random numbers again from a seed that nobody can know; returns it."""
+    manual_seed(secrets.randbits(63))
+    return initial_seed()
+
+
+def get_rng_state() -> tuple[int, int]:
+    """Where the random numbers stand, for `set_rng_state`: the seed and the number of the next draw."""
+    return _source.state()
+
+
+def set_rng_state(new_state: tuple[int, int]) -> None:
+    """Go on drawing from where `get_rng_state` was called."""
+    global _source
+    _source = _Source(*new_state)
+
 
 def numbers(generator: Generator | None = None) -> np.random.Generator:
     """NumPy's generator for the next draw at the client: of `generator`, or of the one that `manual_seed` sets."""
-    if generator is not None and not isinstance(generator, Generator):
-        raise TypeError(f"a generator is a gt.Generator, not {type(generator).__name__}")
-    return np.random.Generator(np.random.Philox(key=list(_next() if generator is None else generator.next())))
+    key = _next() if generator is None else _known(generator).next()
+    return np.random.Generator(np.random.Philox(key=list(key)))

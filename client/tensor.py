@@ -15,7 +15,19 @@ from gt.dtypes import DType, can_cast
 from gt.errors import DTypeError, GradientError, ShapeError
 
 from . import apply as emission
-from . import arithmetic, autograd, derivatives, hooks, indexing, interchange, methods, printing, session, views
+from . import (
+    arithmetic,
+    autograd,
+    derivatives,
+    devices,
+    hooks,
+    indexing,
+    interchange,
+    methods,
+    printing,
+    session,
+    views,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -57,9 +69,9 @@ class Tensor(methods.Methods):
         return self._value.spec.ndim
 
     @property
-    def device(self) -> str:
+    def device(self) -> devices.device:
         """'gt': where a tensor lives is the service's concern."""
-        return "gt"
+        return devices.HERE
 
     @property
     def itemsize(self) -> int:
@@ -104,6 +116,20 @@ class Tensor(methods.Methods):
     def is_contiguous(self) -> bool:
         """Whether the elements lie in row-major order within the tensor that this one is a view of."""
         return self._view is None or views.strides_of(self) == views.row_major(self.shape)
+
+    def stride(self, dim: int | None = None) -> Any:
+        """How many elements apart neighbours lie, along each dimension or one, in the tensor that this one is a view of."""
+        strides = views.strides_of(self) if self._view is not None else None
+        found = views.row_major(self.shape) if strides is None else strides
+        return found if dim is None else found[dim]
+
+    def is_nonzero(self) -> bool:
+        """Whether the one element is not 0; waits."""
+        return bool(self)
+
+    def is_same_size(self, other: Tensor) -> bool:
+        """Whether the shapes are equal."""
+        return self.shape == other.shape
 
     # the value's life
 

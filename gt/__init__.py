@@ -7,6 +7,7 @@ names are PyTorch's wherever PyTorch has one. Nothing is computed here.
 from __future__ import annotations
 
 import importlib
+import math
 from typing import TYPE_CHECKING, Any, Final
 
 # fmt: off
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from . import amp as amp
     from . import autograd as autograd
     from . import config as config
+    from . import cuda as cuda
     from . import data as data
     from . import fft as fft
     from . import func as func
@@ -26,9 +28,11 @@ if TYPE_CHECKING:
     from .client.autocast import *  # noqa: F403
     from .client.checkpoint import checkpointed as checkpointed
     from .client.creation import *  # noqa: F403
+    from .client.devices import device as device
     from .client.files import load as load
     from .client.files import save as save
     from .client.functional import *  # noqa: F403
+    from .client.inquiries import *  # noqa: F403
     from .client.interchange import from_dlpack as from_dlpack
     from .client.interchange import from_torch as from_torch
     from .client.modes import *  # noqa: F403
@@ -116,7 +120,8 @@ _HOMES: Final[dict[str, tuple[str, ...]]] = {
     ),
     ".client.creation": (
         "tensor", "as_tensor", "from_numpy", "zeros", "ones", "full", "empty", "arange", "fill", "linspace", "logspace", "eye",
-        "zeros_like", "ones_like", "full_like", "empty_like", "scalar_tensor",
+        "zeros_like", "ones_like", "full_like", "empty_like", "scalar_tensor", "FloatTensor", "DoubleTensor", "HalfTensor",
+        "BFloat16Tensor", "ByteTensor", "CharTensor", "ShortTensor", "IntTensor", "LongTensor", "BoolTensor",
     ),
     ".client.files": (
         "save", "load",
@@ -125,8 +130,9 @@ _HOMES: Final[dict[str, tuple[str, ...]]] = {
         "from_dlpack", "from_torch",
     ),
     ".client.random": (
-        "Generator", "bernoulli", "initial_seed", "manual_seed", "multinomial", "normal", "rand", "rand_like", "randint",
-        "randint_like", "randn", "randn_like", "randperm", "uniform",
+        "Generator", "bernoulli", "get_rng_state", "initial_seed", "manual_seed", "multinomial", "normal", "rand", "rand_like",
+        "randint",
+        "randint_like", "randn", "randn_like", "randperm", "seed", "set_rng_state", "uniform",
     ),
     ".client.modes": (
         "no_grad", "enable_grad", "inference_mode", "is_grad_enabled", "is_inference_mode_enabled", "set_grad_enabled",
@@ -233,8 +239,28 @@ _HOMES: Final[dict[str, tuple[str, ...]]] = {
     ".client.special": (
         "i0",
     ),
+    ".client.devices": (
+        "device",
+    ),
+    ".client.inquiries": (
+        "are_deterministic_algorithms_enabled", "asarray", "compile", "detach", "get_device", "is_nonzero", "is_same_size",
+        "is_signed", "is_tensor", "numel", "resolve_conj", "resolve_neg", "set_float32_matmul_precision",
+        "use_deterministic_algorithms",
+    ),
+    ".client.convolution": (
+        "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",
+    ),
+    ".client.pooling": (
+        "adaptive_avg_pool1d", "adaptive_max_pool1d", "avg_pool1d", "max_pool1d", "max_pool2d", "max_pool3d",
+    ),
+    ".client.normalization": (
+        "group_norm",
+    ),
+    ".client.transformer": (
+        "layer_norm", "rms_norm",
+    ),
     ".client.functional": (
-        "allclose", "alpha_dropout", "bilinear", "bmm", "dot", "dropout", "equal", "matmul", "mm",
+        "allclose", "alpha_dropout", "bilinear", "bmm", "dot", "dropout", "equal", "feature_alpha_dropout", "matmul", "mm",
     ),
 }
 # fmt: on
@@ -260,10 +286,18 @@ _RENAMED: Final = {
 }
 """Names that are others' where they live: PyTorch's, some of which hide Python's own."""
 
+_CONSTANTS: Final[dict[str, Any]] = {
+    "e": math.e, "inf": math.inf, "nan": math.nan, "newaxis": None, "pi": math.pi, "strided": "strided",
+    "channels_last": "channels_last", "channels_last_3d": "channels_last_3d", "contiguous_format": "contiguous_format",
+    "preserve_format": "preserve_format",
+}  # fmt: skip
+"""Numbers, and PyTorch's layouts, which are accepted and mean nothing."""
+
 _SUBMODULES: Final = (
     "amp",
     "autograd",
     "config",
+    "cuda",
     "data",
     "fft",
     "func",
@@ -276,13 +310,15 @@ _SUBMODULES: Final = (
 )
 _WHERE: Final = {name: (module, name) for module, names in _HOMES.items() for name in names} | _RENAMED
 
-__all__ = [*_SUBMODULES, *_WHERE]  # noqa: PLE0604  # every name is a string: they are keys of the table above
+__all__ = [*_SUBMODULES, *_CONSTANTS, *_WHERE]  # noqa: PLE0604  # every name is a string: they are keys of the table above
 
 
 def __getattr__(name: str) -> Any:
     if name in _WHERE:
         module, inner = _WHERE[name]
         value = getattr(importlib.import_module(module, __name__), inner)
+    elif name in _CONSTANTS:
+        value = _CONSTANTS[name]
     elif name in _SUBMODULES:
         value = importlib.import_module(f".{name}", __name__)
     elif name == "__version__":

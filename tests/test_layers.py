@@ -30,7 +30,7 @@ OWNERS = {
     "zmq": "gt/transport.py",
 }
 # The public face and the command line may reach into rooms; these two when they are asked to, never on import.
-LAZY = ("gt/__init__.py", "gt/cli.py")
+LAZY = ("gt/__init__.py", "gt/cli.py", "gt/cuda.py")
 ALIASES = (
     "gt/fft.py",
     "gt/linalg.py",

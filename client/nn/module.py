@@ -462,6 +462,13 @@ class Module:
                     tensor.grad = tensor.grad.to(wanted)
         return self
 
+    def share_memory(self: Self) -> Self:
+        """The module itself: where tensors live is the service's concern."""
+        return self
+
+    def compile(self, *args: Any, **options: Any) -> None:
+        """Nothing: workers compile by themselves what runs often."""
+
     def double(self: Self) -> Self:
         """All floating-point parameters and buffers as float64."""
         return self.to(dtype="float64")

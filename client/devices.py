@@ -1,0 +1,40 @@
+"""PyTorch's devices, and what it says of memory layouts: accepted wherever PyTorch takes them, and without effect here.
+
+Where a tensor lives is the service's concern; programs that say `device="cuda"` run as they are.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+__all__ = ["device"]
+
+
+class device(str):  # noqa: N801  # PyTorch's name
+    """A device's name, such as 'cuda:0', with its `type` and `index`."""
+
+    __slots__ = ()
+
+    def __new__(cls, type: Any = "gt", index: int | None = None) -> device:
+        """`device("cuda:1")`, `device("cuda", 1)` or `device(1)`, which PyTorch takes for an accelerator."""
+        name = f"cuda:{type}" if isinstance(type, int) else str(type)
+        return str.__new__(cls, name if index is None else f"{name}:{index}")
+
+    @property
+    def type(self) -> str:
+        """The kind of device."""
+        return self.partition(":")[0]
+
+    @property
+    def index(self) -> int | None:  # type: ignore[override]  # of a string it is a method; PyTorch's name says more here
+        """Which one of the kind."""
+        number = self.partition(":")[2]
+        return int(number) if number else None
+
+    def __repr__(self) -> str:
+        more = "" if self.index is None else f", index={self.index}"
+        return f"device(type={self.type!r}{more})"
+
+
+HERE: Final = device("gt")
+"""Where all tensors are."""

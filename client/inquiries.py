@@ -1,0 +1,92 @@
+"""Questions about tensors and the process that PyTorch answers by functions, and settings of its that mean nothing here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from . import creation
+from . import tensor as core
+
+if TYPE_CHECKING:
+    from .tensor import Tensor
+
+__all__ = [
+    "are_deterministic_algorithms_enabled", "asarray", "compile", "detach", "get_device", "is_nonzero", "is_same_size",
+    "is_signed", "is_tensor", "numel", "resolve_conj", "resolve_neg", "set_float32_matmul_precision",
+    "use_deterministic_algorithms",
+]  # fmt: skip
+
+
+def is_tensor(obj: Any) -> bool:
+    """Whether it is a tensor of GT."""
+    return isinstance(obj, core.Tensor)
+
+
+def numel(input: Tensor) -> int:
+    """The number of elements."""
+    return input.numel()
+
+
+def is_nonzero(input: Tensor) -> bool:
+    """Whether the one element is not 0; waits."""
+    return input.is_nonzero()
+
+
+def is_same_size(input: Tensor, other: Tensor) -> bool:
+    """Whether the shapes are equal."""
+    return input.shape == other.shape
+
+
+def is_signed(input: Tensor) -> bool:
+    """Whether the elements can be negative."""
+    return input.is_signed()
+
+
+def get_device(input: Tensor) -> int:
+    """−1, as of PyTorch's tensors on a CPU."""
+    return int(input.get_device())
+
+
+def detach(input: Tensor) -> Tensor:
+    """The same values off the tape: a view."""
+    return input.detach()
+
+
+def resolve_conj(input: Tensor) -> Tensor:
+    """The tensor itself: conjugates are never put off."""
+    return input
+
+
+def resolve_neg(input: Tensor) -> Tensor:
+    """The tensor itself: signs are never put off."""
+    return input
+
+
+def asarray(
+    obj: Any, *, dtype: Any = None, device: Any = None, copy: bool | None = None, requires_grad: bool = False
+) -> Tensor:
+    """`obj` as a tensor: itself when it is one of that dtype already, unless `copy`."""
+    found = creation.tensor(obj, dtype=dtype) if copy else creation.as_tensor(obj, dtype=dtype)
+    return found.requires_grad_() if requires_grad else found
+
+
+def compile(model: Callable[..., Any] | None = None, **options: Any) -> Any:
+    """What is given, as it is: workers compile by themselves what runs often. Also a decorator, with options."""
+    return (lambda function: function) if model is None else model
+
+
+def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
+    """Nothing: the same program on the same workers has the same bits every time. For the same bits on any number of workers
+    a config says `deterministic: true`."""
+
+
+def are_deterministic_algorithms_enabled() -> bool:
+    """Always: see `use_deterministic_algorithms`."""
+    return True
+
+
+def set_float32_matmul_precision(precision: str) -> None:
+    """Nothing: products of float32 are computed in float32."""
+    if precision not in ("highest", "high", "medium"):
+        raise ValueError(f"set_float32_matmul_precision: 'highest', 'high' or 'medium', not {precision!r}")
