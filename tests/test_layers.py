@@ -39,6 +39,8 @@ ALIASES = (
     "gt/nn/functional.py",
     "gt/nn/init.py",
     "gt/nn/utils/__init__.py",
+    "gt/nn/utils/parametrizations.py",
+    "gt/nn/utils/parametrize.py",
     "gt/nn/utils/rnn.py",
     "gt/optim/__init__.py",
     "gt/amp.py",

@@ -45,7 +45,10 @@ class Linear(Module):
 
     def forward(self, input: Tensor) -> Tensor:
         own = self._parameters  # at once, without the detour of a missing attribute
-        return functional.linear(input, own["weight"], own["bias"])  # type: ignore[arg-type]  # there is a weight
+        weight = own.get("weight")
+        if weight is None:  # it is computed from others
+            return functional.linear(input, self.weight, self.bias)
+        return functional.linear(input, weight, own.get("bias"))
 
     def extra_repr(self) -> str:
         return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"

@@ -314,12 +314,9 @@ class RNNBase(Module):
         self, x: Tensor, sizes: tuple[int, ...] | None, first: State, suffix: str, backward: bool
     ) -> tuple[Tensor, State]:
         """One direction of one layer over sequences of one length (steps, N, in), or packed ones."""
-        own = self._parameters
-        weight, recall = own[f"weight_ih{suffix}"], own[f"weight_hh{suffix}"]
-        bias, second = own.get(f"bias_ih{suffix}"), own.get(f"bias_hh{suffix}")
-        project = own.get(f"weight_hr{suffix}")
-        assert weight is not None
-        assert recall is not None
+        weight, recall = getattr(self, f"weight_ih{suffix}"), getattr(self, f"weight_hh{suffix}")
+        bias, second = getattr(self, f"bias_ih{suffix}", None), getattr(self, f"bias_hh{suffix}", None)
+        project = getattr(self, f"weight_hr{suffix}", None)
         step, turned = _STEPS[self.mode], shaping.t(recall)
         whole = functional.linear(x, weight, bias)
         brought = shaping.unbind(whole, 0) if sizes is None else shaping.split(whole, sizes)

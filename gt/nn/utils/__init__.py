@@ -1,8 +1,22 @@
-"""Clipping and vectors of parameters, under the name by which programs import them."""
+"""Clipping, vectors of parameters and norms of weights, under the name by which programs import them."""
 
 from __future__ import annotations
 
+from gt.client.nn import clipping
 from gt.client.nn.clipping import *  # noqa: F403  # all of its public names
-from gt.client.nn.clipping import __all__ as __all__  # and their list
+from gt.client.nn.norms import hooked_spectral_norm as spectral_norm
+from gt.client.nn.norms import hooked_weight_norm as weight_norm
+from gt.client.nn.norms import remove_hooked_norm as remove_spectral_norm
+from gt.client.nn.norms import remove_hooked_norm as remove_weight_norm
 
+from . import parametrizations as parametrizations
+from . import parametrize as parametrize
 from . import rnn as rnn
+
+__all__ = [  # noqa: PLE0604  # a list of strings
+    *clipping.__all__,
+    "remove_spectral_norm",
+    "remove_weight_norm",
+    "spectral_norm",
+    "weight_norm",
+]
