@@ -12,7 +12,9 @@ import numpy as np
 
 from gt import messages as m
 from gt import transport
-from gt.bulk import GET, INLINE, PUT, Frames, Inbox, Key, Outbox, read_header
+from gt.bulk import GET, INLINE, PUT, Bulk, Frames, Key
+from gt.host import environment_number
+from gt.memfd import SHARED_MEMORY
 from gt.partition import extent
 from gt.spec import unpack_spec
 
@@ -27,8 +29,7 @@ class SocketLink:
         self.bulk_identity = transport.new_identity()
         self.number = 0
         self.client = 0
-        self.outbox = Outbox()
-        self.inbox = Inbox()
+        self.streams = Bulk(environment_number("GT_SHARED_MEMORY", SHARED_MEMORY))
         self.waiting_puts: dict[int, np.ndarray[Any, Any]] = {}
         self.arriving: dict[Key, Callable[[], None]] = {}
         self.gone = False
@@ -55,7 +56,7 @@ class SocketLink:
             found.append(m.decode(frames)[1])
         if self.bulk is not None:
             while (frames := transport.receive(self.bulk)) is not None:
-                self._bulk(self.bulk, frames)
+                self._bulk(frames)
         return found
 
     def wait(self, timeout: float) -> None:
@@ -72,7 +73,7 @@ class SocketLink:
         """Whether `array` goes by the bulk socket; if so it is kept until `cut` says where its parts go."""
         if array.nbytes <= INLINE or self.bulk is None:
             return False
-        self.waiting_puts[tensor] = array.copy()  # the caller may change its own as soon as the put returns
+        self.waiting_puts[tensor] = array  # its owner waits until all of it has left
         return True
 
     def cut(self, message: m.Cut) -> None:
@@ -84,24 +85,23 @@ class SocketLink:
             part = np.ascontiguousarray(array[tuple(slice(*pair) for pair in box)])
             assert part.shape == extent(tuple((a, b) for a, b in box)), "the dispatcher cuts within the tensor"
             key = (PUT, self.client, message.tensor, worker)
-            for chunk in self.outbox.add(bytes(identity), key, part.reshape(-1).view(np.uint8).data):
+            for chunk in self.streams.outbox.add(bytes(identity), key, part.reshape(-1).view(np.uint8).data):
                 self._send_bulk(chunk)
 
     def sending(self, tensor: int) -> bool:
         """Whether a bulk put is still on its way out."""
-        return tensor in self.waiting_puts or any(key[2] == tensor for key in self.outbox.streams)
+        return tensor in self.waiting_puts or self.streams.outbox.sends(tensor)
 
     def cancel(self, tensor: int) -> None:
         """Send no more of a bulk put."""
         self.waiting_puts.pop(tensor, None)
-        for key in [key for key in self.outbox.streams if key[2] == tensor]:
-            del self.outbox.streams[key]
+        self.streams.outbox.cancel(tensor)
 
     def break_off(self) -> None:
         """Let no bulk data that is on its way go on: with one worker's parts of the tensors the others' are gone too."""
-        self.outbox.streams.clear()
+        self.streams.break_off()
         for key in self.arriving:
-            self.inbox.close(key)
+            self.streams.inbox.close(key)
         self.arriving.clear()
 
     def ignore(self, message: m.Value) -> None:
@@ -109,30 +109,27 @@ class SocketLink:
         key = (GET, self.client, message.request, message.worker)
         self.arriving[key] = lambda: None
         nbytes = unpack_spec(message.spec).dtype.itemsize * math.prod(stop - start for start, stop in message.box)
-        self._send_bulk(self.inbox.ignore(bytes(message.sender), key, nbytes))
+        self._send_bulk(self.streams.inbox.ignore(bytes(message.sender), key, nbytes))
 
     def fetch_bulk(self, message: m.Value, buffer: Any, done: Callable[[], None]) -> None:
         """Receive a part into `buffer`; `done` when it is whole."""
         key = (GET, self.client, message.request, message.worker)
         self.arriving[key] = done
-        self._send_bulk(self.inbox.open(bytes(message.sender), key, buffer))
+        self._send_bulk(self.streams.inbox.open(bytes(message.sender), key, buffer))
 
     def _send_bulk(self, frames: Frames) -> None:
         assert self.bulk is not None, "bulk data comes after the welcome"
-        transport.send(self.bulk, list(frames))
-
-    def _bulk(self, socket: transport.Socket, frames: list[Any]) -> None:
         peer, header, payload = frames
-        is_data, key, number = read_header(header)
-        if not is_data:
-            for chunk in self.outbox.granted(peer, key, number):
-                transport.send(socket, list(chunk))
-            return
-        whole, grant = self.inbox.chunk(peer, key, number, payload)
-        if grant is not None:
-            transport.send(socket, list(grant))
-        if whole:
-            self.arriving.pop(key)()
+        if isinstance(payload, memoryview):
+            payload = bytes(payload)  # of an array that its owner may change as soon as all of it has left
+        transport.send(self.bulk, [peer, header, payload])
+
+    def _bulk(self, frames: list[Any]) -> None:
+        whole, answers = self.streams.heard(frames)
+        for answer in answers:
+            self._send_bulk(answer)
+        if whole is not None:
+            self.arriving.pop(whole)()
 
     def alive(self) -> str | None:
         """None, or why the service cannot answer any more."""

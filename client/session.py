@@ -25,6 +25,7 @@ import numpy as np
 from gt import messages as m
 from gt.errors import GTError, SessionError
 from gt.instruction import MAX_INSTRUCTIONS
+from gt.recycling import Recycler
 from gt.spec import Spec, pack_spec, spec, unpack_spec
 
 from .segment import FLUSH_LENGTH, Builder, Definitions, Value
@@ -37,6 +38,8 @@ IDLE_FLUSH: Final = 0.25
 SILENCE: Final = 15.0
 """Seconds without a sign of life from the service after which a wait gives up."""
 
+_memory: Final = Recycler()
+"""Memory of fetched arrays, for the next ones."""
 _builder_numbers: Final = itertools.count(1)
 """Ranges of ids are never handed out twice in one process, so a tensor of an ended session is known as such."""
 
@@ -129,7 +132,7 @@ class Future:
         if self._missing is None:
             self._spec = unpack_spec(message.spec)
             self._missing = message.parts
-            self._array = np.empty(self._spec.shape, self._spec.dtype.numpy)
+            self._array = _memory.empty(self._spec.shape, self._spec.dtype.numpy)
         assert self._spec is not None
         if message.box == [["silent"]]:
             self._arrived()
@@ -143,7 +146,7 @@ class Future:
         elif whole:
             link.fetch_bulk(message, self._array.reshape(-1).view(np.uint8).data, self._arrived)
         else:
-            part = np.empty(self._array[window].shape, self._spec.dtype.numpy)
+            part = _memory.empty(self._array[window].shape, self._spec.dtype.numpy)
 
             def place() -> None:
                 self._array[window] = part
@@ -502,6 +505,7 @@ def _keep(session: Session, stop: threading.Event) -> None:
                 session.link.send(m.Free(orphans))
             session.link.send(m.Ping())
             session.pump()
+        _memory.trim(time.monotonic())
 
 
 _signals: Final[Any] = importlib.import_module("_signal")

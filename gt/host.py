@@ -7,6 +7,8 @@ import socket
 from pathlib import Path
 from typing import Any, Final
 
+from .errors import SessionError
+
 CONNECT_TIMEOUT: Final = 4.0
 """Seconds that a service has to answer."""
 
@@ -30,3 +32,15 @@ def memory_limit() -> int:
         except (OSError, ValueError):
             pass  # no such group, or no limit ("max")
     return found
+
+
+def environment_number(name: str, default: float) -> float:
+    """A number from 0 from the environment. Raises `SessionError` for anything else."""
+    text = os.environ.get(name, "")
+    try:
+        value = float(text) if text else default
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < float("inf"):
+        raise SessionError(f"{name}={text} is no number from 0: unset it, or say for example {name}={default:g}")
+    return value

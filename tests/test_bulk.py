@@ -12,8 +12,9 @@ from effort import cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gt.bulk import CHUNK, GET, PUT, WINDOW, Inbox, Key, Outbox, read_header
+from gt.bulk import BACK, CHUNK, DATA, GET, GRANT, LENT, PUT, WINDOW, Bulk, Inbox, Key, Outbox, read_header
 from gt.errors import ProtocolError
+from gt.lending import SLOT, Borrower, Lender
 
 CLIENT, WORKER = b"client", b"worker"
 
@@ -23,10 +24,14 @@ def drawn(seed: int, size: int) -> bytes:
 
 
 class Wire:
-    """An outbox and an inbox, and the frames between them: one queue each way, delivered in the order of `choose`."""
+    """An outbox and an inbox, and the frames between them: one queue each way, delivered in the order of `choose`.
 
-    def __init__(self) -> None:
-        self.outbox, self.inbox = Outbox(), Inbox()
+    `near`: both are on one machine, and chunks are lent.
+    """
+
+    def __init__(self, near: bool = False) -> None:
+        self.lender = Lender(2 * SLOT) if near else None
+        self.outbox, self.inbox = Outbox(self.lender), Inbox(Borrower() if near else None)
         self.grants: deque[Any] = deque()
         self.chunks: deque[Any] = deque()
         self.granted: dict[Key, int] = {}
@@ -41,46 +46,57 @@ class Wire:
         return buffer
 
     def deliver_grant(self) -> None:
-        peer, header, _ = self.grants.popleft()
+        """One frame from the receiver: a grant, or a slot that comes back."""
+        peer, header, machine = self.grants.popleft()
         assert peer == WORKER
-        is_data, key, end = read_header(header)
-        assert not is_data
-        self.granted[key] = end
-        for chunk in self.outbox.granted(CLIENT, key, end):
-            _, at, offset = read_header(chunk[1])
-            assert len(chunk[2]) <= CHUNK
-            self.sent[at] = offset + len(chunk[2])
+        kind, key, number = read_header(header)
+        if kind == BACK:
+            chunks = self.outbox.back(CLIENT, key, number)
+        else:
+            assert kind == GRANT
+            self.granted[key] = number
+            chunks = self.outbox.granted(CLIENT, key, number, machine)
+        for chunk in chunks:
+            kind, at, offset = read_header(chunk[1])
+            size = len(chunk[2]) if kind == DATA else msgpack.unpackb(chunk[2])[2]
+            assert size <= (CHUNK if kind == DATA else SLOT)
+            self.sent[at] = offset + size
             assert self.sent[at] <= self.granted[at], "no byte leaves that was not granted"
             self.chunks.append(chunk)
 
     def deliver_chunk(self) -> None:
         peer, header, payload = self.chunks.popleft()
         assert peer == CLIENT
-        is_data, key, offset = read_header(header)
-        assert is_data
-        whole, grant = self.inbox.chunk(WORKER, key, offset, payload)
+        kind, key, offset = read_header(header)
+        assert kind in (DATA, LENT)
+        whole, answers = (self.inbox.chunk if kind == DATA else self.inbox.lent)(WORKER, key, offset, payload)
         if whole:
             self.whole.append(key)
-        if grant is not None:
-            self.grants.append(grant)
+        self.grants += answers
+
+    def deliver_all(self, choice: random.Random) -> None:
+        while self.grants or self.chunks:
+            if self.grants and (not self.chunks or choice.random() < 0.5):
+                self.deliver_grant()
+            else:
+                self.deliver_chunk()
 
 
-@given(st.lists(st.integers(1, 3 * CHUNK), min_size=1, max_size=4), st.integers(0, 1 << 32))
-@settings(max_examples=cases(10))
-def test_streams_are_whole_under_any_interleaving(sizes: list[int], seed: int) -> None:
+@given(st.lists(st.integers(1, 3 * CHUNK), min_size=1, max_size=4), st.integers(0, 1 << 32), st.booleans())
+@settings(max_examples=cases(20))
+def test_streams_are_whole_under_any_interleaving(sizes: list[int], seed: int, near: bool) -> None:
     """However grants and chunks of several streams interleave, each arrives whole and nothing is left behind."""
-    wire, choice = Wire(), random.Random(seed)
+    wire, choice = Wire(near), random.Random(seed)
     expected = {}
     for number, size in enumerate(sizes):
         key = (choice.choice([PUT, GET]), 1, number, 0)
         data = drawn(number, size)
         expected[key] = (data, wire.send(key, data))
-    while wire.grants or wire.chunks:
-        if wire.grants and (not wire.chunks or choice.random() < 0.5):
-            wire.deliver_grant()
-        else:
-            wire.deliver_chunk()
+    wire.deliver_all(choice)
     assert sorted(wire.whole) == sorted(expected)
+    if wire.lender is not None:
+        assert not wire.lender.users
+        wire.lender.arena.check()
     assert all(bytes(buffer) == data for data, buffer in expected.values())
     assert not wire.outbox.streams
     assert not wire.inbox.streams
@@ -171,7 +187,7 @@ def test_a_closed_stream_hears_no_more() -> None:
     inbox.open(CLIENT, key, bytearray(8))
     inbox.close(key)
     inbox.close(key)
-    assert inbox.chunk(CLIENT, key, 0, b"12345678") == (False, None)
+    assert inbox.chunk(CLIENT, key, 0, b"12345678") == (False, [])
 
 
 def test_a_stream_that_nobody_can_keep_is_heard_to_its_end() -> None:
@@ -208,7 +224,7 @@ def test_wrong_chunks_are_refused(peer: bytes, offset: int, payload: bytes) -> N
         inbox.chunk(peer, key, offset, payload)
     assert bytes(buffer) == bytes(8)
     assert inbox.chunk(CLIENT, key, 0, b"1234")[0] is False
-    assert inbox.chunk(CLIENT, key, 4, b"5678") == (True, None)
+    assert inbox.chunk(CLIENT, key, 4, b"5678") == (True, [])
     assert bytes(buffer) == b"12345678"
 
 
@@ -229,7 +245,7 @@ def test_a_chunk_of_more_than_a_chunk_is_refused() -> None:
         msgpack.packb(7),
         msgpack.packb([0, 0, 1, 1, 0]),
         msgpack.packb([0, 0, 1, 1, 0, 0, 0]),
-        msgpack.packb([2, 0, 1, 1, 0, 0]),
+        msgpack.packb([4, 0, 1, 1, 0, 0]),
         msgpack.packb([True, 0, 1, 1, 0, 0]),
         msgpack.packb([0, 0, 1, 1, 0, -1]),
         msgpack.packb([0, 0, 1, 1, 0, 1.0]),
@@ -239,7 +255,7 @@ def test_a_chunk_of_more_than_a_chunk_is_refused() -> None:
     ids=repr,
 )
 def test_wrong_headers_are_refused(header: bytes) -> None:
-    """A header is six numbers from 0, and its first is one of two."""
+    """A header is six numbers from 0, and its first is one of four."""
     with pytest.raises(ProtocolError):
         read_header(header)
 
@@ -249,10 +265,10 @@ def test_wrong_headers_are_refused(header: bytes) -> None:
 def test_random_headers_never_do_more_than_be_refused(header: bytes) -> None:
     """Whatever bytes arrive as a header, nothing but `ProtocolError` is raised."""
     try:
-        is_data, key, number = read_header(header)
+        kind, key, number = read_header(header)
     except ProtocolError:
         return
-    assert isinstance(is_data, bool)
+    assert kind in (DATA, GRANT, LENT, BACK)
     assert all(part >= 0 for part in (*key, number))
 
 
@@ -280,7 +296,134 @@ def test_nothing_is_granted_beyond_the_end_of_a_stream() -> None:
         _, header, _ = pending.pop(0)
         assert outbox.streams, "every grant finds its stream"
         for _, data, payload in list(outbox.granted(b"receiver", key, read_header(header)[2])):
-            _, grant = inbox.chunk(b"sender", key, read_header(data)[2], payload)
-            if grant is not None:
-                pending.append(grant)
+            pending += inbox.chunk(b"sender", key, read_header(data)[2], payload)[1]
     assert inbox.streams == outbox.streams == outbox.early == {}
+
+
+# shared memory
+
+
+def test_what_is_lent_is_bounded_and_goes_on_as_it_comes_back() -> None:
+    """A sender fills as many slots as it has, and the next when one was read; the buffer is kept until the last was."""
+    wire, key = Wire(near=True), (GET, 1, 1, 0)
+    data = drawn(3, 5 * SLOT + 11)
+    buffer = wire.send(key, data)
+    wire.deliver_grant()
+    assert len(wire.chunks) == 2, "it has two slots"
+    wire.deliver_all(random.Random(0))
+    assert bytes(buffer) == data
+    assert wire.outbox.streams == wire.inbox.streams == {}
+    assert wire.lender is not None
+    assert wire.lender.users == {}
+
+
+def test_a_receiver_that_cannot_open_the_memory_gets_the_bytes() -> None:
+    """The first loan fails, its slot comes back, and the stream goes on in frames from where it was."""
+    wire, key = Wire(near=True), (PUT, 1, 1, 0)
+    data = drawn(4, 3 * SLOT)
+    buffer = wire.send(key, data)
+    borrower = wire.inbox.borrower
+    assert borrower is not None
+    borrower.maps = Closed()
+    wire.deliver_all(random.Random(1))
+    assert bytes(buffer) == data
+    assert wire.outbox.streams == wire.inbox.streams == {}
+    assert wire.lender is not None
+    assert wire.lender.users == {}
+
+
+class Closed(dict[str, Any]):
+    """Memory that may not be opened."""
+
+    def pop(self, *_: Any) -> Any:
+        raise PermissionError("not yours")
+
+
+def test_another_machine_gets_the_bytes() -> None:
+    """Memory is lent only to who says that it is on this very machine."""
+    outbox, key = Outbox(Lender(2 * SLOT)), (PUT, 1, 1, 0)
+    outbox.add(CLIENT, key, bytes(10))
+    ((_, header, payload),) = outbox.granted(CLIENT, key, WINDOW, b"elsewhere")
+    assert read_header(header)[0] == DATA
+    assert bytes(payload) == bytes(10)
+
+
+@pytest.mark.parametrize("limit", [0, SLOT - 1])
+def test_without_shared_memory_nothing_is_lent(limit: int) -> None:
+    lender = Lender(limit)
+    assert lender.lend("me") is None
+    assert lender.machine == ""
+
+
+def test_who_is_gone_gives_its_slots_back() -> None:
+    """The loans of a client that is gone, or of everybody when the session broke, are free at once; late words change nothing."""
+    lender = Lender(2 * SLOT)
+    outbox = Outbox(lender)
+    for client in (1, 2):
+        outbox.add(CLIENT, (GET, client, 5, 0), bytes(SLOT))
+        assert len(list(outbox.granted(CLIENT, (GET, client, 5, 0), WINDOW, lender.machine.encode()))) == 1
+    assert lender.lend("another") is None
+    (loan,) = [loan for loan, key in lender.users.items() if key[1] == 1]
+    outbox.drop_client(1)
+    assert len(lender.users) == 1
+    assert list(outbox.back(CLIENT, (GET, 1, 5, 0), loan)) == []
+    outbox.clear()
+    assert (lender.users, outbox.streams) == ({}, {})
+    lender.arena.check()
+
+
+@pytest.mark.parametrize(
+    "loan",
+    [b"", b"\xc1", msgpack.packb(7), msgpack.packb(["x", 0, 1]), msgpack.packb([0, 0, 1, 1]),
+     msgpack.packb(["x", -1, 1, 1]), msgpack.packb(["x", 0, 0, 1]), msgpack.packb(["x", 0, SLOT + 1, 1]),
+     msgpack.packb(["x" * 600, 0, 1, 1]), msgpack.packb(["x", 0, 9, 1])],
+    ids=repr,
+)  # fmt: skip
+def test_wrong_loans_are_refused(loan: bytes) -> None:
+    """What is no loan, empty, larger than a slot, or longer than the stream is refused and changes nothing."""
+    inbox, key, buffer = Inbox(Borrower()), (PUT, 1, 1, 0), bytearray(8)
+    inbox.open(CLIENT, key, buffer)
+    with pytest.raises(ProtocolError):
+        inbox.lent(CLIENT, key, 0, loan)
+    assert inbox.streams[key].at == 0
+
+
+def test_a_loan_beyond_the_memory_is_refused() -> None:
+    """Offsets outside of what was announced are never read."""
+    lender, inbox, key = Lender(SLOT), Inbox(Borrower()), (PUT, 1, 1, 0)
+    lent = lender.lend(key)
+    assert lent is not None
+    inbox.open(CLIENT, key, bytearray(8))
+    with pytest.raises(ProtocolError, match="no shared memory at"):
+        inbox.lent(CLIENT, key, 0, msgpack.packb((lent[1], SLOT - 4, 8, 1)))
+
+
+@given(st.lists(st.binary(max_size=70), max_size=4))
+@settings(max_examples=cases(200))
+def test_random_bulk_frames_never_do_more_than_be_refused(frames: list[bytes]) -> None:
+    streams = Bulk(2 * SLOT)
+    try:
+        whole, answers = streams.heard(frames)
+        list(answers)
+    except ProtocolError:
+        return
+    assert whole is None
+
+
+def test_memory_of_who_is_gone_is_unmapped() -> None:
+    """A client's memory would live for as long as a worker has it mapped."""
+    lenders, streams = [Lender(SLOT), Lender(SLOT)], Bulk(SLOT)
+    for client, lender in enumerate(lenders):
+        key = (PUT, client, 1, 0)
+        lent = lender.lend(key)
+        assert lent is not None
+        streams.inbox.open(CLIENT, key, bytearray(8))
+        loan = msgpack.packb((lent[1], 0, 8, lent[0]))
+        assert streams.inbox.lent(CLIENT, key, 0, loan)[0]
+    borrower = streams.inbox.borrower
+    assert borrower is not None
+    assert len(borrower.maps) == 2
+    streams.drop_client(0)
+    assert list(borrower.maps) == [lenders[1].memory.where if lenders[1].memory else ""]
+    streams.break_off()
+    assert borrower.maps == borrower.clients == {}

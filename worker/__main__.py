@@ -18,15 +18,17 @@ import numpy as np
 
 from gt import messages as m
 from gt import transport
-from gt.bulk import INLINE, PUT, Frames, Inbox, Key, Outbox, read_header
+from gt.bulk import INLINE, PUT, Bulk, Frames, Key
 from gt.collectives import CHUNK
-from gt.errors import GTError, ProtocolError, SessionError
-from gt.host import CONNECT_TIMEOUT, host_facts
+from gt.errors import GTError, ProtocolError
+from gt.host import CONNECT_TIMEOUT, environment_number, host_facts
+from gt.memfd import SHARED_MEMORY
+from gt.recycling import Recycler
 
 from .backend import backend
 from .calibrate import measure
 from .core import PEER_TIMEOUT, BulkIn, BulkOut, Core, ToDispatcher, ToPeer, Unreachable
-from .shared import SHARED_MEMORY, Shared
+from .shared import Shared
 
 log = logging.getLogger("gt.worker")
 TICK: Final = 1.0
@@ -46,8 +48,9 @@ class Shell:
     ) -> None:
         self.address = address
         self.watch = watch
-        self.memory = Shared(_number("GT_SHARED_MEMORY", SHARED_MEMORY))
-        timeout = _number("GT_PEER_TIMEOUT", PEER_TIMEOUT)
+        limit = environment_number("GT_SHARED_MEMORY", SHARED_MEMORY)
+        self.memory = Shared(limit)
+        timeout = environment_number("GT_PEER_TIMEOUT", PEER_TIMEOUT)
         self.core = Core(backend(device), self.memory, turn=CHUNK, peer_timeout=timeout)
         self.own_folder = None if folder else tempfile.mkdtemp(prefix="gt-worker-")
         path = Path(folder or self.own_folder or "") / f"worker-{os.getpid()}"
@@ -58,8 +61,9 @@ class Shell:
         self.bulk: transport.Socket | None = None
         self.bulk_identity = transport.new_identity()
         self.number = 0
-        self.inbox = Inbox()
-        self.outbox = Outbox()
+        self.streams = Bulk(limit)
+        self.recycler = Recycler()
+        """Memory of what was put here."""
         self.landing: dict[Key, tuple[int, int, np.ndarray[Any, Any] | None]] = {}
         self.stopping = False
         self.orphaned = False
@@ -106,6 +110,7 @@ class Shell:
                 return 1
             if not ready:
                 self._handle(None)
+                self.recycler.trim(now)
         if self.reason:
             log.info("%s", self.reason)
         else:
@@ -166,7 +171,7 @@ class Shell:
                 if socket is not None:
                     socket.close()
             else:
-                self.outbox.drop_client(send.client)
+                self.streams.drop_client(send.client)
         if self.core.expecting or self.landing:  # whatever the event was: the core may have caught up with its queue
             self._open_puts()
 
@@ -181,7 +186,7 @@ class Shell:
         if send.array.nbytes <= INLINE:
             self._say(send.message._replace(data=send.array.tobytes()))
         else:
-            for chunk in self.outbox.add(send.receiver, send.key, send.array.reshape(-1).view(np.uint8).data):
+            for chunk in self.streams.outbox.add(send.receiver, send.key, send.array.reshape(-1).view(np.uint8).data):
                 self._send_bulk(chunk)
             self._say(send.message._replace(bulk=True))
 
@@ -198,16 +203,16 @@ class Shell:
                 shape = tuple(stop - start for start, stop in part)
                 array = None
                 try:
-                    array = np.empty(shape, spec.dtype.numpy)
-                    grant = self.inbox.open(sender, key, array.reshape(-1).view(np.uint8).data)
+                    array = self.recycler.empty(shape, spec.dtype.numpy)
+                    grant = self.streams.inbox.open(sender, key, array.reshape(-1).view(np.uint8).data)
                 except MemoryError:
-                    grant = self.inbox.ignore(sender, key, math.prod(shape) * spec.dtype.itemsize)
+                    grant = self.streams.inbox.ignore(sender, key, math.prod(shape) * spec.dtype.itemsize)
                 self.landing[key] = (client, tensor, array)
                 self._send_bulk(grant)
         for key, (client, tensor, _) in list(self.landing.items()):
             if (client, tensor) not in self.core.expecting:
                 del self.landing[key]
-                self.inbox.close(key)
+                self.streams.inbox.close(key)
 
     def _hear_bulk(self, socket: transport.Socket) -> None:
         for _ in range(64):
@@ -215,18 +220,12 @@ class Shell:
             if frames is None:
                 return
             try:
-                peer, header, payload = frames
-                is_data, key, number = read_header(header)
-                if is_data:
-                    whole, grant = self.inbox.chunk(peer, key, number, payload)
-                    if grant is not None:
-                        transport.send(socket, list(grant))
-                    if whole:
-                        client, tensor, array = self.landing.pop(key)
-                        self._handle(BulkIn(client, tensor, array))
-                else:
-                    for chunk in self.outbox.granted(peer, key, number):
-                        transport.send(socket, list(chunk))
+                whole, answers = self.streams.heard(frames)
+                for answer in answers:
+                    transport.send(socket, list(answer))
+                if whole is not None:
+                    client, tensor, array = self.landing.pop(whole)
+                    self._handle(BulkIn(client, tensor, array))
             except (ProtocolError, ValueError) as error:
                 self._refuse(error)
 
@@ -245,18 +244,6 @@ class Shell:
         self.refused += 1
         if self.refused == 1:
             log.warning("refused a message on a data socket: %s", error)
-
-
-def _number(name: str, default: float) -> float:
-    """A number from the environment. Raises `SessionError` for anything else."""
-    text = os.environ.get(name, "")
-    try:
-        value = float(text) if text else default
-    except ValueError:
-        value = -1.0
-    if not 0 <= value < float("inf"):
-        raise SessionError(f"{name}={text} is no number from 0: unset it, or say for example {name}={default:g}")
-    return value
 
 
 def _pulse(address: str, peer_address: str) -> None:

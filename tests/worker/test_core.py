@@ -11,6 +11,7 @@ import pytest
 from builders import Array, Lines, evaluate, one
 
 from gt import messages as m
+from gt.arena import Arena
 from gt.bulk import GET
 from gt.config import Config
 from gt.dispatcher.plan import Planner
@@ -21,7 +22,6 @@ from gt.errors import ProtocolError, WorkerError
 from gt.instruction import MOVE, Plan, Segment, pack_plan
 from gt.placement import REPLICATE, Layout, Shard, format_layout, uniform_mesh
 from gt.spec import pack_spec, spec
-from gt.worker.arena import Arena
 from gt.worker.backend import backend
 from gt.worker.core import PEER_TIMEOUT, BulkIn, BulkOut, Core, Forgotten, Poison, ToDispatcher, ToPeer, Unreachable
 

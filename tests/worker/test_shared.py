@@ -10,6 +10,7 @@ import pytest
 
 from gt.collectives import CHUNK
 from gt.errors import WorkerError
+from gt.memfd import machine
 from gt.worker.shared import Shared
 
 LIMIT = 4 * CHUNK
@@ -61,7 +62,8 @@ def test_what_was_mapped_stays_readable_when_its_owner_is_gone() -> None:
     lent[2][:] = 5
     seen = second.view(0, lent[1], 8)
     second.forget(0)
-    os.close(first.descriptor)
+    assert first.own is not None
+    first.own.close()
     del first, lent
     assert seen.tolist() == [5] * 8
     with pytest.raises(WorkerError, match="worker 0"):
@@ -82,18 +84,20 @@ def test_memory_elsewhere_is_not_read(tmp_path: Path) -> None:
     """Another machine, no announcement, another file in its place, a process that is gone: its pieces take the socket."""
     first, second = Shared(LIMIT), Shared(LIMIT)
     address = first.announce("ipc:///tmp/a")
+    assert first.own is not None
+    descriptor, name = first.own.descriptor, address.rpartition("/")[2]
     second.know(1, "ipc:///tmp/a")
-    second.know(2, address.replace(first.machine, "another"))
+    second.know(2, address.replace(machine(), "another"))
     second.know(3, "tcp://10.0.0.1:7000#what/is/this")
     assert not any(second.reaches(worker) for worker in (1, 2, 3))
     (tmp_path / "file").write_bytes(b"x" * LIMIT)
     with (tmp_path / "file").open("rb") as file:
-        second.know(4, address.replace(f"/{first.descriptor}/", f"/{file.fileno()}/"))
+        second.know(4, address.replace(f"/{descriptor}/", f"/{file.fileno()}/"))
     second.know(5, address.replace(f"/{os.getpid()}/", "/4194399/"))
-    second.know(6, address.replace(first.name, "0" * 16))
-    unsealed = os.memfd_create(f"gt-{first.name}")
+    second.know(6, address.replace(name, "0" * 16))
+    unsealed = os.memfd_create(f"gt-{name}")
     os.ftruncate(unsealed, LIMIT)
-    second.know(7, address.replace(f"/{first.descriptor}/", f"/{unsealed}/"))
+    second.know(7, address.replace(f"/{descriptor}/", f"/{unsealed}/"))
     os.close(unsealed)
     for worker in (1, 2, 3, 4, 5, 6, 7):
         with pytest.raises(WorkerError, match="cannot be read"):
