@@ -316,7 +316,7 @@ def test_importing_gt_loads_nothing_heavy() -> None:
 
 def test_every_public_name_is_there() -> None:
     for name in gt.__all__:
-        assert getattr(gt, name) is not None, name
+        assert hasattr(gt, name), name
     assert set(gt.__all__) <= set(dir(gt))
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         gt.nonsense  # noqa: B018
