@@ -11,6 +11,7 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections.abc import Callable, Iterable, Sequence
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from gt.dtypes import DType
@@ -38,6 +39,10 @@ class Rule(NamedTuple):
     function: Callable[[Node, Tensor], tuple[Tensor | None, ...]]
 
 
+TOUCHED: Final[ContextVar[dict[Leaf, Any] | None]] = ContextVar("gt_touched", default=None)
+"""While a call is traced: the leaves whose gradients it looked at or changed, with what they were (`tracing.py`)."""
+
+
 class Leaf:
     """Where the walk ends: a tensor that the user said requires grad. `grad` accumulates over backward passes."""
 
@@ -51,6 +56,13 @@ class Leaf:
         self.after: list[Callable[[], object]] | None = None
         """What is called when `grad` has been added to."""
         self.param = param
+
+    def touch(self) -> Leaf:
+        """This leaf, whose gradient is about to be looked at or changed."""
+        touched = TOUCHED.get()
+        if touched is not None and self not in touched:
+            touched[self] = (self.grad, None if self.grad is None else self.grad._value)
+        return self
 
 
 class Vertex:
@@ -325,6 +337,8 @@ class Walk:
         self.heap: list[tuple[int, Vertex]] = []
         self.leaves: list[Leaf] = []
         self.found: dict[Edge, Tensor] = {}
+        self.oldest = -(1 << 63)
+        """Minus the order of the vertex that was visited last."""
 
     def push(self, edge: Any, gradient: Any) -> None:
         """Take a gradient to where it goes on."""
@@ -342,7 +356,7 @@ class Walk:
         """Walk until only leaves are left."""
         heap, pending, push = self.heap, self.pending, self.push
         while heap:
-            _, vertex = heapq.heappop(heap)
+            self.oldest, vertex = heapq.heappop(heap)
             gradient = pending.pop(vertex)
             if vertex.hooks:
                 vertex.enter(self.create_graph)
@@ -413,6 +427,9 @@ def _walk(
             way.push(tensor._edge, gradient)
         gradients.clear()  # nor does the caller
         way.run()
+        held = session.builder().held
+        if held is not None:
+            held.walked(-way.oldest)
         emission.enter(own)
         for leaf in way.leaves:
             gradient = way.pending.pop(leaf)
@@ -446,7 +463,7 @@ def hooked(hooks: list[Hook], gradient: Tensor) -> Tensor:
 def _accumulate(leaf: Leaf, gradient: Tensor, create_graph: bool) -> None:
     if leaf.param:
         gradient = emission.apply("follow", (gradient, core.Tensor(leaf.value)))
-    known = leaf.grad
+    known = leaf.touch().grad
     if known is None:
         leaf.grad = core.Tensor(gradient._current(), gradient._edge if create_graph else None)
     elif create_graph:

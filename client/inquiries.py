@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from . import creation
@@ -12,7 +11,7 @@ if TYPE_CHECKING:
     from .tensor import Tensor
 
 __all__ = [
-    "are_deterministic_algorithms_enabled", "asarray", "compile", "detach", "get_device", "is_nonzero", "is_same_size",
+    "are_deterministic_algorithms_enabled", "asarray", "detach", "get_device", "is_nonzero", "is_same_size",
     "is_signed", "is_tensor", "numel", "resolve_conj", "resolve_neg", "set_float32_matmul_precision",
     "use_deterministic_algorithms",
 ]  # fmt: skip
@@ -69,11 +68,6 @@ def asarray(
     """`obj` as a tensor: itself when it is one of that dtype already, unless `copy`."""
     found = creation.tensor(obj, dtype=dtype) if copy else creation.as_tensor(obj, dtype=dtype)
     return found.requires_grad_() if requires_grad else found
-
-
-def compile(model: Callable[..., Any] | None = None, **options: Any) -> Any:
-    """What is given, as it is: workers compile by themselves what runs often. Also a decorator, with options."""
-    return (lambda function: function) if model is None else model
 
 
 def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:

@@ -80,15 +80,31 @@ def noting(draws: Draws, *, again: bool = False) -> Iterator[None]:
         draws.again = draws.outer = None
 
 
+HEARD: Final[ContextVar[list[tuple[Any, tuple[int, int]]] | None]] = ContextVar("gt_heard", default=None)
+"""While a call is traced: every number drawn, with the generator that it is from, None for that of the process (`tracing.py`)."""
+
+
 def _new() -> tuple[int, int]:
     source = _source
     return source.seed, next(source.counter)
 
 
-def _next() -> tuple[int, int]:
+def _heard(generator: Generator | None, pair: tuple[int, int]) -> tuple[int, int]:
+    heard = HEARD.get()
+    if heard is not None and (generator, pair) not in heard:  # what is computed again draws the same again
+        heard.append((generator, pair))
+    return pair
+
+
+def source() -> object:
+    """What stands for the process' random numbers until they are started again."""
+    return _source
+
+
+def next_draw() -> tuple[int, int]:
     """Seed and number of this thread's next draw."""
     draws = _draws.get()
-    return _new() if draws is None else draws.next()
+    return _heard(None, _new() if draws is None else draws.next())
 
 
 def manual_seed(seed: int) -> None:
@@ -104,7 +120,7 @@ def initial_seed() -> int:
 
 def draw(op: str, shape: tuple[int, ...], dtype: Any, generator: Generator | None = None) -> Tensor:
     """One draw of 'uniform' numbers in [0, 1) or of standard 'normal' ones, the next of `generator` or of the process."""
-    return emission.apply(op, _next() if generator is None else _known(generator).next(), shape, dtype)
+    return emission.apply(op, next_draw() if generator is None else _known(generator).next(), shape, dtype)
 
 
 def _known(generator: Any) -> Generator:
@@ -356,7 +372,7 @@ class Generator:
 
     def next(self) -> tuple[int, int]:
         """Seed and number of the next draw."""
-        return self._source.seed, next(self._source.counter)
+        return _heard(self, (self._source.seed, next(self._source.counter)))
 
     def get_state(self) -> tuple[int, int]:
         """Where the source stands, for `set_state`."""
@@ -387,5 +403,5 @@ def set_rng_state(new_state: tuple[int, int]) -> None:
 
 def numbers(generator: Generator | None = None) -> np.random.Generator:
     """NumPy's generator for the next draw at the client: of `generator`, or of the one that `manual_seed` sets."""
-    key = _next() if generator is None else _known(generator).next()
+    key = next_draw() if generator is None else _known(generator).next()
     return np.random.Generator(np.random.Philox(key=list(key)))

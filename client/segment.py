@@ -8,11 +8,11 @@ path is a plain call, `emit`. Ids: output n of the segment being gathered is ten
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from itertools import compress
 from sys import getrefcount
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from gt.dtypes import Scalar
 from gt.errors import SessionError
@@ -168,6 +168,29 @@ class Lock(Protocol):
     def __exit__(self, *details: Any) -> Any: ...
 
 
+class Held(Protocol):
+    """What has a builder keep its instructions together, to see a whole call of a function (`tracing.py`)."""
+
+    def interrupt(self, reason: str) -> None:
+        """Hold no longer: something needs what was gathered."""
+
+    def walked(self, oldest: int) -> None:
+        """A walk back along the tape came as far as the vertex of this order."""
+
+    def numbers(self, optimizer: Any, state: dict[str, Any], group: dict[str, Any], numbers: tuple[Any, ...]) -> Any:
+        """An optimizer is about to make a step with these numbers; the same ones, as objects of their own."""
+
+
+class Stretch(NamedTuple):
+    """A segment that will run again and again: what was gathered, and which of its results were alive in the end."""
+
+    record: list[tuple[Any, ...]]
+    alive: bytes
+    inputs: int
+    results: list[tuple[int, Spec]]
+    """The survivors: which output, and its spec."""
+
+
 class Builder:
     """Gathers one thread's instructions for `session`.
 
@@ -178,8 +201,8 @@ class Builder:
     """
 
     __slots__ = (
-        "__weakref__", "base", "busy", "claimed", "dead", "foreign", "inputs", "length", "lock", "periods", "puts", "record",
-        "scalars", "session", "thread", "values",
+        "__weakref__", "base", "busy", "claimed", "dead", "foreign", "held", "inputs", "length", "lock", "periods", "puts",
+        "record", "scalars", "session", "thread", "values",
     )  # fmt: skip
 
     def __init__(self, session: Owner, number: int, lock: Lock) -> None:
@@ -202,6 +225,8 @@ class Builder:
         self.lock = lock
         self.busy = False
         self.claimed = False
+        self.held: Held | None = None
+        """While it is there, nothing is sent before its time."""
 
     def __del__(self) -> None:
         self.session.orphans += self.dead
@@ -345,6 +370,8 @@ class Builder:
             try:
                 if self.busy:
                     return False
+                if self.held is not None:
+                    self.held.interrupt("another thread needs what was computed here")
                 self._send()
             finally:
                 self.claimed = False
@@ -358,6 +385,10 @@ class Builder:
 
     def flush(self) -> None:
         """Send what was gathered: at most one definition, one run, and the deaths since the last flush."""
+        if self.held is not None:
+            if len(self.record) < self.length:
+                return
+            self.held.interrupt(f"it has more than {self.length} instructions")
         if self.record or self.dead:
             self._send()
             self.session.pace()
@@ -369,46 +400,103 @@ class Builder:
                 self.session.sink(messages)
 
     def _messages(self) -> list[Any]:
+        inputs = self.inputs
+        dying, freed = self._deaths(inputs)
+        record = self.record
+        if not record:
+            return _freeing(freed, 0)
+        base, alive, scalars = self.base, self._alive(), self.scalars
+        self.record, self.values, self.scalars, self.inputs, self.foreign = [], [], [], {}, []
+        self.base = base + len(record)
+        messages = _freeing(freed, MAX_FREED)
+        made = self.session.definitions.made
+        known = self._known((tuple(record), alive), record, alive, len(inputs), messages)
+        periods = self.periods
+        if periods is not None:
+            if made == self.session.definitions.made:
+                periods.known()
+            else:
+                periods.new(record, alive)
+            self.length = periods.length
+        messages.append(Run(known, base, list(inputs), scalars, dying, freed))
+        return messages
+
+    def _deaths(self, inputs: dict[int, int]) -> tuple[list[int], list[int]]:
+        """(which of a run's inputs nobody needs after it, the ids of all others that died)."""
         dead = self.dead[:]
         del self.dead[: len(dead)]
-        orphans, self.session.orphans = self.session.orphans, []
-        record, base, values = self.record, self.base, self.values
-        alive = bytes(map(_ALONE.__lt__, map(getrefcount, values)))
-        for value in compress(values, alive):
-            value.__class__ = Kept
-        inputs = self.inputs
+        freed, self.session.orphans = self.session.orphans, []
         dying: list[int] = []
-        freed: list[int] = orphans
         for number in dead:
             if number in inputs:
                 dying.append(~inputs[number])
             else:
                 freed.append(number)
-        messages: list[Any] = []
-        while len(freed) > MAX_FREED or (freed and not record):
-            messages.append(Free(freed[:MAX_FREED]))
-            del freed[:MAX_FREED]
-        if not record:
-            return messages
-        scalars = self.scalars
-        self.record, self.values, self.scalars, self.inputs, self.foreign = [], [], [], {}, []
-        self.base = base + len(record)
-        key = (tuple(record), alive)
+        return dying, freed
+
+    def _alive(self) -> bytes:
+        """Which results are referred to; from now on the builder hears of their deaths."""
+        values = self.values
+        alive = bytes(map(_ALONE.__lt__, map(getrefcount, values)))
+        for value in compress(values, alive):
+            value.__class__ = Kept
+        return alive
+
+    def _known(self, key: Any, record: list[tuple[Any, ...]], alive: bytes, inputs: int, messages: list[Any]) -> int:
+        """The number of a definition; what makes it known is put to the messages."""
         definitions = self.session.definitions
         known = definitions.find(key)
-        periods = self.periods
-        if periods is not None:
-            if known is None:
-                periods.new(record, alive)
-            else:
-                periods.known()
-            self.length = periods.length
         if known is None:
             known, dropped = definitions.add(key, len(record))
             messages += map(Drop, dropped)
-            messages.append(Define(known, pack_segment(segment_of(record, alive, len(inputs)))))
-        messages.append(Run(known, base, list(inputs), scalars, dying, freed))
-        return messages
+            messages.append(Define(known, pack_segment(segment_of(record, alive, inputs))))
+        return known
+
+    def finish(self) -> tuple[list[tuple[Any, ...]], bytes]:
+        """`flush`, and what was sent: the record, and which of its results were alive."""
+        record = self.record
+        with self.lock, self.session.exclusive():
+            base = self.base
+            values = self.values
+            self.session.sink(self._messages())
+            alive = bytes([type(value) is Kept for value in values])
+        assert self.base == base + len(record), "nobody else flushed"
+        del values
+        self.session.pace()
+        return record, alive
+
+    def run(
+        self,
+        key: Any,
+        stretch: Stretch,
+        inputs: list[Value],
+        scalars: list[Scalar],
+        bind: Callable[[list[Value]], None],
+    ) -> None:
+        """Send a run of `stretch`, which is known by `key`, behind what was gathered.
+
+        `bind` is given the survivors' values before the run leaves. Empties `inputs`: those to which then nobody refers
+        die with the run.
+        """
+        for value in inputs:
+            if value.owner is not self:
+                self._adopt(value)
+        if self.record:
+            self._send()
+        with self.lock, self.session.exclusive():
+            base = self.base
+            self.base = base + len(stretch.record)
+            numbers = [value.id for value in inputs]
+            bind([Kept(self, base + at, spec) for at, spec in stretch.results])
+            foreign, self.foreign = self.foreign, []
+            inputs.clear()
+            dying, freed = self._deaths({number: ~slot for slot, number in enumerate(numbers)})
+            messages = _freeing(freed, MAX_FREED)
+            known = self._known(key, stretch.record, stretch.alive, stretch.inputs, messages)
+            messages.append(Run(known, base, numbers, scalars, dying, freed))
+            self.session.sink(messages)
+            del foreign
+        self.session.pace()
 
     def check(self) -> None:
         """The invariants of a builder between calls."""
@@ -417,6 +505,15 @@ class Builder:
         assert [~at for at in self.inputs.values()] == list(range(len(self.inputs))), "input slots are dense"
         assert not self.busy, "nothing is half in"
         assert [value.id - self.base for value in self.values] == list(range(len(self.record))), "one result for each"
+
+
+def _freeing(freed: list[int], limit: int) -> list[Any]:
+    """Messages that tell of deaths, until at most `limit` are left to ride along with a run."""
+    messages: list[Any] = []
+    while len(freed) > limit:
+        messages.append(Free(freed[:MAX_FREED]))
+        del freed[:MAX_FREED]
+    return messages
 
 
 def segment_of(record: list[tuple[Any, ...]], alive: bytes | bytearray, inputs: int) -> Segment:

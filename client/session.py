@@ -15,6 +15,7 @@ import os
 import signal
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, Final, Protocol
@@ -204,6 +205,10 @@ class Session:
         self._config: Any = None
         """The session's own sharding config (a `gt.config.Config`), to notice slips in the names of signals."""
         self.mentioned: set[str] = set()
+        self.compiled: Counter[str] = Counter()
+        """What compiled functions did in this session (`compiling.py`)."""
+        self.misses: Counter[str] = Counter()
+        """Guards of compiled functions that did not hold, by what was otherwise."""
         self._close = close
         self._stop = threading.Event()
         self._keeper: threading.Thread | None = None
@@ -249,6 +254,7 @@ class Session:
         from gt.dtypes import as_dtype  # not at the top: this is the only use
 
         self.usable()
+        _interrupt("it puts data from the program's memory: do that outside, and pass the tensor")
         array = np.ascontiguousarray(array).reshape(array.shape)
         known = spec(as_dtype(array.dtype), array.shape)
         mine = builder()
@@ -274,6 +280,7 @@ class Session:
             raise SessionError(
                 "this tensor belongs to a session that has ended: fetch what you need before gt.disconnect()"
             )
+        _interrupt("it fetches a value")
         if owner is builder():
             owner.flush()
         else:
@@ -290,6 +297,7 @@ class Session:
     def ask(self, topic: str) -> dict[str, Any]:
         """The service's answer to a question."""
         self.usable()
+        _interrupt("it asks the service")
         self.flush()
         future = Future(self, f"the service's {topic}")
         with self.exclusive():
@@ -302,6 +310,7 @@ class Session:
     def configure(self, config: dict[str, Any]) -> None:
         """Load a sharding config (its wire form) into the service. Raises `ConfigError` when it does not fit."""
         self.usable()
+        _interrupt("it loads a config")
         self.flush()
         future = Future(self, "the service to take the config")
         with self.exclusive():
@@ -313,6 +322,7 @@ class Session:
     def set_options(self, values: dict[str, Any]) -> None:
         """Tell the service of run-time options, which hold for what follows."""
         self.usable()
+        _interrupt("it sets an option of the session")
         self.flush()
         with self.exclusive():
             self.link.send(m.Options(values))
@@ -360,7 +370,8 @@ class Session:
             "definition_hits": known.hits,
             "definition_misses": dict(known.misses),
         }
-        return {**definitions, **session, "service": answer}
+        compiled = {**self.compiled, "guard_misses": dict(self.misses)}
+        return {**definitions, **session, "compiled": compiled, "service": answer}
 
     # in
 
@@ -492,7 +503,13 @@ def _keep(session: Session, stop: threading.Event) -> None:
         for each in list(session.builders):
             state = (each.base, len(each.record) + len(each.dead))
             patient = each.length > FLUSH_LENGTH and rounds % PATIENCE
-            if state[1] and seen.get(each) == state and not patient and each.lock.acquire(blocking=False):
+            if (
+                state[1]
+                and seen.get(each) == state
+                and not patient
+                and each.held is None
+                and each.lock.acquire(blocking=False)
+            ):
                 try:
                     each.flush_from_outside()
                 finally:
@@ -580,6 +597,13 @@ def builder() -> Builder:
         made.thread = threading.get_ident()
         _threads.builder = made
         return made
+
+
+def _interrupt(reason: str) -> None:
+    """What this thread is about to do cannot be in a traced call."""
+    mine = getattr(_threads, "builder", None)
+    if mine is not None and mine.held is not None:
+        mine.held.interrupt(reason)
 
 
 def current() -> Session:

@@ -220,13 +220,13 @@ class Tensor(methods.Methods):
     def grad(self) -> Tensor | None:
         """The gradient accumulated so far; None before the first, and for what is no leaf unless `retain_grad()` was called."""
         if isinstance(self._edge, autograd.Leaf):
-            return self._edge.grad
+            return self._edge.touch().grad
         kept = hooks.kept_by(self)
         return None if kept is None else kept.grad
 
     @grad.setter
     def grad(self, value: Tensor | None) -> None:
-        holder = self._edge if isinstance(self._edge, autograd.Leaf) else hooks.kept_by(self)
+        holder = self._edge.touch() if isinstance(self._edge, autograd.Leaf) else hooks.kept_by(self)
         if holder is None:
             if value is None:
                 return

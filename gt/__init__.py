@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from . import utils as utils
     from .client.autocast import *  # noqa: F403
     from .client.checkpoint import checkpointed as checkpointed
+    from .client.compiling import compile as compile
     from .client.creation import *  # noqa: F403
     from .client.devices import device as device
     from .client.files import load as load
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
     from .dtypes import uint16 as uint16
     from .dtypes import uint32 as uint32
     from .dtypes import uint64 as uint64
+    from .errors import CompileError as CompileError
     from .errors import ConfigError as ConfigError
     from .errors import ConnectionFailed as ConnectionFailed
     from .errors import DTypeError as DTypeError
@@ -97,8 +99,8 @@ _HOMES: Final[dict[str, tuple[str, ...]]] = {
         "can_cast",
     ),
     ".errors": (
-        "GTError", "ShapeError", "DTypeError", "StateError", "GradientError", "ConfigError", "ProtocolError", "ConnectionFailed",
-        "SessionError", "WorkerError", "WorkerLost", "OutOfMemory", "IndexOutOfRange", "VerificationError",
+        "GTError", "ShapeError", "DTypeError", "StateError", "GradientError", "CompileError", "ConfigError", "ProtocolError",
+        "ConnectionFailed", "SessionError", "WorkerError", "WorkerLost", "OutOfMemory", "IndexOutOfRange", "VerificationError",
     ),
     ".limits": (
         "finfo", "iinfo",
@@ -117,6 +119,9 @@ _HOMES: Final[dict[str, tuple[str, ...]]] = {
     ),
     ".client.checkpoint": (
         "checkpointed",
+    ),
+    ".client.compiling": (
+        "compile",
     ),
     ".client.creation": (
         "tensor", "as_tensor", "from_numpy", "zeros", "ones", "full", "empty", "arange", "fill", "linspace", "logspace", "eye",
@@ -243,7 +248,7 @@ _HOMES: Final[dict[str, tuple[str, ...]]] = {
         "device",
     ),
     ".client.inquiries": (
-        "are_deterministic_algorithms_enabled", "asarray", "compile", "detach", "get_device", "is_nonzero", "is_same_size",
+        "are_deterministic_algorithms_enabled", "asarray", "detach", "get_device", "is_nonzero", "is_same_size",
         "is_signed", "is_tensor", "numel", "resolve_conj", "resolve_neg", "set_float32_matmul_precision",
         "use_deterministic_algorithms",
     ),

@@ -23,6 +23,10 @@ class StateError(GTError, RuntimeError):
     """A saved state that does not fit the module or optimizer that is to load it; lists all that is missing or wrong."""
 
 
+class CompileError(GTError, RuntimeError):
+    """A function that `gt.compile` cannot trace; names what hinders it and the line."""
+
+
 class ConfigError(GTError, ValueError):
     """A sharding config that cannot be followed; names file, line, key and what is allowed."""
 

@@ -467,7 +467,7 @@ class Module:
         return self
 
     def compile(self, *args: Any, **options: Any) -> None:
-        """Nothing: workers compile by themselves what runs often."""
+        """Nothing: `gt.compile(module)` is a compiled module with the same state."""
 
     def double(self: Self) -> Self:
         """All floating-point parameters and buffers as float64."""

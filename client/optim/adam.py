@@ -144,10 +144,10 @@ class Adamax(Optimizer):
 
     def _numbers(self, counts: State, group: Group) -> Numbers:
         rate = float(group["lr"]) / (1 - group["betas"][0] ** counts["step"])
-        return *betas(group), setting(group, "weight_decay"), float(group["eps"]), rate
+        return *betas(group)[:3], setting(group, "weight_decay"), float(group["eps"]), rate
 
     def _update(self, p: Tensor, gradient: Tensor, state: State, numbers: Numbers, group: Group) -> None:
-        beta1, rest1, beta2, _, decay, eps, rate = numbers
+        beta1, rest1, beta2, decay, eps, rate = numbers
         gradient = decayed(p, gradient, decay)
         first = kept(state, "exp_avg", blended(state["exp_avg"], gradient, beta1, rest1))
         largest = kept(state, "exp_inf", arithmetic.maximum(state["exp_inf"] * beta2, gradient.abs() + eps))

@@ -90,6 +90,7 @@ class Optimizer:
         if closure is not None:
             with modes.enable_grad():
                 loss = closure()
+        mine = session.builder()
         with emission.with_changes(phase="update", grad=False, lower=None):
             for group in self.param_groups:
                 for p in group["params"]:
@@ -99,8 +100,10 @@ class Optimizer:
                         counts = self._counts(state, group)
                         state.update(counts)
                         numbers = self._numbers(counts, group)
+                        if mine.held is not None:
+                            numbers = mine.held.numbers(self, state, group, numbers)
                         self._update(p, -gradient if group.get("maximize") else gradient, state, numbers, group)
-        session.builder().flush()
+        mine.flush()
         for hook in tuple(self._after):
             hook(self, () if closure is None else (closure,), {})
         return loss

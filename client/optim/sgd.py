@@ -50,7 +50,7 @@ class SGD(Optimizer):
         return {}
 
     def _numbers(self, counts: State, group: Group) -> Numbers:
-        undamped = float(1 - group["dampening"]) if group["dampening"] else None
+        undamped = float(1 - group["dampening"]) if group["momentum"] and group["dampening"] else None
         return setting(group, "momentum"), undamped, setting(group, "weight_decay"), float(group["lr"])
 
     def _update(self, p: Tensor, gradient: Tensor, state: State, numbers: Numbers, group: Group) -> None:

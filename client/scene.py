@@ -1,0 +1,303 @@
+"""What a function can reach when it is called, besides its arguments: tensors, and the Python objects that say what it does.
+
+A compiled function (`compiling.py`) does as it did when it was traced, so all that could make it do otherwise is watched:
+closures, the globals that its code names, attributes of modules and of the program's own objects, settings of optimizers,
+through lists, dictionaries and the functions that it calls. Nothing is emitted here, and nothing changed.
+
+What the standard library and installed packages hold is not looked into: it is watched by identity.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dis
+import functools
+import sys
+import types
+from collections import deque
+from collections.abc import Callable, Iterable
+from enum import Enum
+from itertools import chain
+from typing import Any, Final
+
+import numpy as np
+
+from gt.dtypes import DType
+from gt.errors import CompileError
+
+from . import autograd
+from . import tensor as core
+from .nn.module import Module
+from .optim.optimizer import Optimizer
+
+LIMIT: Final = 50_000
+"""Objects that are watched at most: they are looked at in every call."""
+_ATOMS: Final = (
+    bool,
+    int,
+    float,
+    complex,
+    str,
+    bytes,
+    type(None),
+    DType,
+    Enum,
+    np.generic,
+    range,
+    slice,
+    type(Ellipsis),
+)
+_READS_SETTINGS: Final = frozenset({"param_groups", "state_dict", "defaults"})
+"""Attributes through which a function reads an optimizer's settings itself: then they are part of what it does."""
+_MISSING: Final = object()
+
+
+def is_atom(value: Any) -> bool:
+    """Whether it is a plain value, which is compared by equality."""
+    return isinstance(value, _ATOMS)
+
+
+def same_atom(a: Any, b: Any) -> bool:
+    """Whether two plain values are the same one: of one type, and NaN is itself."""
+    return type(a) is type(b) and is_atom(a) and (repr(a) == repr(b) if type(a) in (float, complex) else bool(a == b))
+
+
+class Watch:
+    """The objects that one place held, and where each of them was."""
+
+    __slots__ = ("ids", "names", "read", "values")
+
+    def __init__(self, read: Callable[[], Iterable[Any]], names: Callable[[int], str]) -> None:
+        self.read = read
+        self.names = names
+        self.values = [*read()]
+        self.ids = [*map(id, self.values)]
+
+    def changed(self) -> str | None:
+        """None, or which object is another one now. What is equal and plain is the same."""
+        now = [*self.read()]
+        if len(now) != len(self.values):
+            return f"{self.names(-1)} has {len(now)} entries, not {len(self.values)}"
+        for place, (new, old) in enumerate(zip(now, self.values, strict=True)):
+            if new is not old and not same_atom(new, old):
+                return f"{self.names(place)} is {_told(new)}" + (f", not {_told(old)}" if is_atom(old) else "")
+        self.values = now
+        self.ids = [*map(id, now)]
+        return None
+
+
+def _told(value: Any) -> str:
+    if value is _MISSING:
+        return "missing"
+    text = repr(value) if is_atom(value) else f"another {type(value).__name__}"
+    return text if len(text) <= 40 else text[:37] + "…"
+
+
+class Scene:
+    """All that was found from some roots: `watches`, and `tensors` with their paths."""
+
+    def __init__(self, roots: Iterable[tuple[str, Any]]) -> None:
+        self.watches: list[Watch] = []
+        self.tensors: list[tuple[core.Tensor, str]] = []
+        self.seen: dict[int, Any] = {}
+        """By id; they are kept alive, so that an id stays whose it is."""
+        self._optimizers: list[tuple[Optimizer, str]] = []
+        self._settings_read = False
+        self._left: deque[tuple[str, Any]] = deque(roots)
+        self._size = 0
+        while self._left:
+            self._visit(*self._left.popleft())
+        for optimizer, path in self._optimizers:
+            settings = functools.partial(_settings, optimizer, by_value=self._settings_read)
+            self._watch(settings, lambda _, path=path: f"a setting in {path}")  # type: ignore[misc]  # bound at once
+        del self._left
+
+    def changed(self) -> str | None:
+        """None, or what is not as it was found."""
+        for watch in self.watches:
+            if [*map(id, watch.read())] != watch.ids:
+                what = watch.changed()
+                if what is not None:
+                    return what
+        return None
+
+    def _visit(self, path: str, value: Any) -> None:
+        if isinstance(value, _ATOMS) or id(value) in self.seen:
+            return
+        self.seen[id(value)] = value
+        if isinstance(value, core.Tensor):
+            self._tensor(path, value)
+        elif isinstance(value, Module):
+            self._module(path, value)
+        elif isinstance(value, Optimizer) and _is_ours(type(value)):
+            self._optimizer(path, value)
+        elif isinstance(value, dict):
+            self._dictionary(path, value, "{}[{!r}]")
+        elif isinstance(value, (list, deque, set, frozenset)):
+            self._watch(value.__iter__, lambda place: f"{path}[{place}]" if place >= 0 else path)
+        elif isinstance(value, tuple):
+            self._left += [(f"{path}[{place}]", each) for place, each in enumerate(value)]
+        elif isinstance(value, types.FunctionType):
+            self._function(path, value)
+        elif isinstance(value, (types.MethodType, staticmethod, classmethod)):
+            self._left += [(path, value.__func__), (f"{path}.__self__", getattr(value, "__self__", None))]
+        elif isinstance(value, functools.partial):
+            self._left += [(path, value.func), (path, value.args), (path, value.keywords)]
+        elif isinstance(value, property):
+            self._left += [(path, value.fget), (path, value.fset)]
+        elif isinstance(value, type):
+            self._class(path, value)
+        elif not isinstance(value, (types.ModuleType, np.ndarray)):
+            self._instance(path, value)
+
+    def _watch(self, read: Callable[[], Iterable[Any]], names: Callable[[int], str]) -> None:
+        watch = Watch(read, names)
+        self._size += len(watch.ids)
+        if self._size > LIMIT:
+            raise CompileError(f"it can reach more than {LIMIT} Python objects ({names(-1)} among them)")
+        self.watches.append(watch)
+        self._left += [(names(place), each) for place, each in enumerate(watch.values) if not isinstance(each, _ATOMS)]
+
+    def _dictionary(self, path: str, table: Any, form: str) -> None:
+        keys = list(table)
+        self._watch(table.values, lambda place: form.format(path, keys[place]) if 0 <= place < len(keys) else path)
+
+    def _tensor(self, path: str, tensor: core.Tensor) -> None:
+        self.tensors.append((tensor, path))
+        if tensor._view is not None:
+            self._left.append((f"the base of {path}", tensor._view.base))
+        if isinstance(tensor._edge, autograd.Leaf):
+            self._left += [(f"a hook of {path}", hook) for hook in (tensor._edge.hooks or ())]
+
+    def _module(self, path: str, module: Module) -> None:
+        state = vars(module)
+        tables = [state, *(state[name] for name in ("_parameters", "_buffers", "_modules") if name in state)]
+        hooks = [table for name, table in state.items() if name.endswith("_hooks") and isinstance(table, list)]
+        tables_of_hooks = hooks if state.get("_hooked") else []
+        for table in (*tables, *hooks, state.get("_state_hooks"), state.get("_transient")):
+            self.seen[id(table)] = table  # watched here, or nothing that a call looks at
+        names = [name for table in tables for name in table]
+
+        def read() -> Iterable[Any]:
+            return chain(*[table.values() for table in tables], *tables_of_hooks)
+
+        self._watch(read, lambda place: f"{path}.{names[place]}" if 0 <= place < len(names) else path)
+        self._class(path, type(module))
+
+    def _optimizer(self, path: str, optimizer: Optimizer) -> None:
+        self._optimizers.append((optimizer, path))
+        self._watch(functools.partial(_parts, optimizer), lambda _: f"what {path} updates or its state")
+        for group in optimizer.param_groups:
+            self.seen[id(group)] = group
+        for state in optimizer.state.values():
+            self.seen[id(state)] = state
+
+    def _function(self, path: str, function: types.FunctionType) -> None:
+        if _is_library(function.__globals__.get("__name__", "")):
+            return
+        table, attributes = _names(function.__code__)
+        self._settings_read |= not _READS_SETTINGS.isdisjoint(attributes)
+        self._look_up(function.__globals__, table)
+        for name in table:
+            module = function.__globals__.get(name)
+            if (
+                isinstance(module, types.ModuleType)
+                and not _is_library(module.__name__)
+                and id(module) not in self.seen
+            ):
+                self.seen[id(module)] = module
+                self._look_up(vars(module), attributes)
+        free = function.__code__.co_freevars
+        cells = function.__closure__ or ()
+        if cells:
+            self._watch(lambda: [_content(cell) for cell in cells], lambda place: free[place])
+        self._left += [(path, function.__defaults__), (path, function.__kwdefaults__), (path, function.__dict__)]
+
+    def _look_up(self, scope: dict[str, Any], names: Iterable[str]) -> None:
+        present = [name for name in names if name in scope]
+        if present:
+            self._watch(lambda: [scope.get(name, _MISSING) for name in present], lambda place: present[place])
+
+    def _class(self, path: str, kind: type) -> None:
+        for each in kind.__mro__:
+            self.seen[id(each)] = each
+            if not _is_library(each.__module__):
+                self._dictionary(path, vars(each), "{}.{}")
+
+    def _instance(self, path: str, value: Any) -> None:
+        kind = type(value)
+        if _is_ours(kind) and hasattr(value, "__wrapped__"):  # another compiled function
+            self._left.append((path, value.__wrapped__))
+            return
+        open_to_all = isinstance(value, (types.SimpleNamespace, argparse.Namespace)) or _is_ours(kind)
+        if not open_to_all and _is_library(kind.__module__):
+            return
+        if hasattr(value, "__dict__"):
+            self._dictionary(path, vars(value), "{}.{}")
+        slots = [name for each in kind.__mro__ for name in _slots(each)]
+        if slots and not _is_ours(kind):
+            self._watch(
+                lambda: [getattr(value, name, _MISSING) for name in slots], lambda place: f"{path}.{slots[place]}"
+            )
+        self._class(path, kind)
+
+
+def _parts(optimizer: Optimizer) -> Iterable[Any]:
+    """What an optimizer updates, its hooks, and the handles of its states; not the numbers in them, which are live."""
+    parts: list[Any] = [*optimizer._before, *optimizer._after]
+    for group in optimizer.param_groups:
+        parts += group["params"]
+    for state in optimizer.state.values():
+        parts += [value for value in state.values() if isinstance(value, core.Tensor)]
+    return parts
+
+
+def _settings(optimizer: Optimizer, by_value: bool) -> Iterable[Any]:
+    """The settings that say what a step is. Floating-point ones are live, unless the function reads them itself."""
+    settings = [value for group in optimizer.param_groups for key, value in group.items() if key != "params"]
+    settings = [each for value in settings for each in (value if type(value) is tuple else (value,))]
+    return settings if by_value else [value for value in settings if type(value) is not float]
+
+
+def _content(cell: types.CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # not yet assigned, or deleted
+        return _MISSING
+
+
+def _slots(kind: type) -> Iterable[str]:
+    slots = vars(kind).get("__slots__", ())
+    return [name for name in ([slots] if isinstance(slots, str) else slots) if name not in ("__dict__", "__weakref__")]
+
+
+def _is_ours(kind: type) -> bool:
+    return kind.__module__.partition(".")[0] == "gt"
+
+
+@functools.lru_cache(maxsize=1024)
+def _is_library(name: str) -> bool:
+    """Whether a module is the standard library's, an installed package's or GT's own."""
+    root = name.partition(".")[0]
+    if root in sys.stdlib_module_names or root == "gt":
+        return root != "__main__"
+    file = getattr(sys.modules.get(name), "__file__", None) or ""
+    return "site-packages" in file or "dist-packages" in file
+
+
+@functools.lru_cache(maxsize=4096)
+def _names(code: types.CodeType) -> tuple[tuple[str, ...], frozenset[str]]:
+    """(the globals, the attributes) that a function's code names, with those of functions defined in it."""
+    table: dict[str, None] = {}
+    attributes: set[str] = set()
+    for instruction in dis.get_instructions(code):
+        if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+            table[instruction.argval] = None
+        elif instruction.opname.startswith(("LOAD_ATTR", "LOAD_METHOD", "IMPORT_FROM")):
+            attributes.add(instruction.argval)
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            more, others = _names(constant)
+            table |= dict.fromkeys(more)
+            attributes |= others
+    return tuple(table), frozenset(attributes)
