@@ -232,7 +232,7 @@ def alpha_dropout(input: Any, p: float = 0.5, training: bool = False, inplace: b
 def feature_alpha_dropout(input: Any, p: float = 0.5, training: bool = False, inplace: bool = False) -> Tensor:
     """`alpha_dropout` of whole channels of (N, C, …)."""
     x = tensor_of("feature_alpha_dropout", input)
-    if x.ndim < 2:
+    if training and x.ndim < 2:
         raise ShapeError(f"feature_alpha_dropout takes (N, C, …), not shape {x.shape}")
     return _alpha_dropped("feature_alpha_dropout", x, (*x.shape[:2], *(1,) * (x.ndim - 2)), p, training, inplace)
 

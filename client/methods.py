@@ -343,6 +343,18 @@ class Methods(InPlace, Operators):
 
     matrix_exp = linalg.matrix_exp
 
+    def stft(self, n_fft: Any, **options: Any) -> Tensor:
+        """The spectra of overlapping stretches."""
+        from .spectra import stft  # which is above this module
+
+        return stft(self, n_fft, **options)
+
+    def istft(self, n_fft: Any, **options: Any) -> Tensor:
+        """The signals of spectra of overlapping stretches."""
+        from .spectra import istft
+
+        return istft(self, n_fft, **options)
+
     def cholesky(self, upper: Any = False) -> Tensor:
         """The Cholesky factor."""
         return linalg.cholesky(self, upper=upper)

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from .client.modes import *  # noqa: F403
     from .client.random import *  # noqa: F403
     from .client.scaling import *  # noqa: F403
+    from .client.spectra import *  # noqa: F403
     from .client.tensor import Tensor as Tensor
     from .config import Config as Config
     from .config import SignalConfig as SignalConfig
@@ -243,6 +244,9 @@ _HOMES: Final[dict[str, tuple[str, ...]]] = {
     ),
     ".client.special": (
         "i0",
+    ),
+    ".client.spectra": (
+        "bartlett_window", "blackman_window", "hamming_window", "hann_window", "istft", "kaiser_window", "stft",
     ),
     ".client.devices": (
         "device",

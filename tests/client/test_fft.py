@@ -80,3 +80,51 @@ def test_what_does_not_fit_is_refused() -> None:
         gt.fft.fftn(gt.ones(3, 3), dim=(0, 0))
     with pytest.raises(ValueError, match="norm is 'backward', 'ortho' or 'forward', not 'both'"):
         gt.fft.ifft(gt.ones(3), norm="both")
+
+
+WINDOWS = ("hann", "hamming", "blackman", "bartlett", "kaiser")
+
+
+@pytest.mark.parametrize("name", WINDOWS)
+def test_windows_are_those_of_pytorch(name: str) -> None:
+    for size in (0, 1, 2, 7, 8):
+        for periodic in (True, False):
+            made = [getattr(lib, f"{name}_window")(size, periodic, dtype=lib.float64) for lib in (gt, torch)]
+            close(*made, what=(name, size, periodic))
+
+
+@pytest.mark.parametrize("normalized", [False, True])
+@pytest.mark.parametrize("center", [False, True])
+@pytest.mark.parametrize("kind", ["real", "both halves", "complex"])
+def test_spectra_of_stretches_and_back(kind: str, center: bool, normalized: bool) -> None:
+    """Values and gradients of signals and windows; what comes back is the signal, where windows overlap."""
+    random = np.random.default_rng(4)
+    signal = random.standard_normal((2, 40)) + (1j * random.standard_normal((2, 40)) if kind == "complex" else 0)
+    options: dict[str, Any] = {
+        "hop_length": 3, "win_length": 6, "center": center, "normalized": normalized,
+        "onesided": None if kind == "real" else False,
+    }  # fmt: skip
+    found: list[Any] = []
+    for lib in (gt, torch):
+        x = lib.tensor(signal, requires_grad=True)
+        w = lib.tensor(np.hanning(8)[1:-1].copy(), requires_grad=True)
+        with gt.signal.context("net"):
+            spectra = lib.stft(x, 8, window=w, return_complex=True, **options)
+            back = (
+                lib.istft(spectra, 8, window=w, return_complex=kind == "complex", length=36, **options) if center else x
+            )
+            (weighted(lib, spectra) + weighted(lib, back)).backward()
+        found.append((spectra, back, x.grad, w.grad))
+    for one, other in zip(*found, strict=True):
+        close(one, other, kind)
+    np.testing.assert_allclose(found[0][1].detach().numpy()[:, 8:30], signal[:, 8:30], rtol=1e-8)
+
+
+def test_real_signals_say_how_their_spectra_are_wanted() -> None:
+    x = gt.ones(20)
+    with pytest.raises(ValueError, match="say return_complex=True"):
+        gt.stft(x, 8)
+    close(
+        gt.stft(x, 8, return_complex=False),
+        torch.view_as_real(torch.stft(torch.ones(20), 8, window=torch.ones(8), return_complex=True)),
+    )

@@ -273,3 +273,19 @@ def test_autocast_computes_factorisations_in_float32() -> None:
     assert out.dtype is gt.float32
     out.sum().backward()
     assert np.isfinite(x.grad.numpy()).all()
+
+
+def test_low_ranks_are_found_by_random_projection(workers: int) -> None:
+    """Of matrices of rank 3, tall and wide: the singular values, and what the vectors make of them again."""
+    random = np.random.default_rng(0)
+    for rows, columns in ((12, 7), (7, 12)):
+        x = random.standard_normal((2, rows, 3)) @ random.standard_normal((2, 3, columns))
+        with gt.signal.context("net"):
+            u, s, v = gt.svd_lowrank(gt.tensor(x), q=4)
+            centred = gt.pca_lowrank(gt.tensor(x), q=3)
+        np.testing.assert_allclose(s.numpy()[:, :3], np.linalg.svd(x)[1][:, :3], rtol=1e-9)
+        np.testing.assert_allclose(((u * s.unsqueeze(-2)) @ v.mT).numpy(), x, rtol=1e-8, atol=1e-9)
+        expected = x - x.mean(-2, keepdims=True)
+        np.testing.assert_allclose(
+            ((centred.U * centred.S.unsqueeze(-2)) @ centred.V.mT).numpy(), expected, rtol=1e-8, atol=1e-9
+        )
