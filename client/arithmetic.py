@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, overload
 
 import numpy as np
 
-from gt.dtypes import DType, as_dtype, bool_, get_default_dtype, result_type, scalar_of
+from gt.dtypes import DType, as_dtype, bool_, get_conventions, get_default_dtype, result_type, scalar_of
 from gt.errors import DTypeError
 
 from . import apply as emission
@@ -167,8 +167,19 @@ def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> Tensor:
 
 
 def floor_divide(input: Any, other: Any) -> Tensor:
-    """`⌊input / other⌋` in the dtype in which they meet."""
+    """`⌊input / other⌋` in the dtype in which they meet. Of infinities it is what Python's `//` says, unless
+    `gt.set_conventions("array_api")` asks for `floor(input / other)`."""
+    if get_conventions() == "array_api":
+        return floor_of_quotient(input, other)
     return binary("floor_divide", input, other)
+
+
+def floor_of_quotient(input: Any, other: Any) -> Tensor:
+    """`floor(input / other)`, in the dtype in which they meet: the Array API's floor division."""
+    a, b = _meet("floor_divide", input, other)
+    if (a if isinstance(a, core.Tensor) else b).dtype.kind != "f":
+        return emission.apply("floor_divide", (a, b))
+    return emission.apply("floor", (emission.apply("div", (a, b)),))
 
 
 def remainder(input: Any, other: Any) -> Tensor:

@@ -109,8 +109,20 @@ def tensor(
     if wanted is None and array.dtype.kind in "fc" and _is_plain(data):
         wanted = get_default_dtype() if array.dtype.kind == "f" else get_default_dtype().to_complex()
     if wanted is not None:
-        array = _converted(array, wanted)
+        array = (
+            _integers(data, wanted) if wanted.kind == "i" and array.dtype.kind in "fO" else _converted(array, wanted)
+        )
     return finished(put(array), requires_grad)
+
+
+def _integers(data: Any, dtype: DType) -> np.ndarray[Any, Any]:
+    """Lists as integers of a dtype at once: NumPy takes 2⁶³ beside a small number for two of floating point."""
+    if not _is_plain(data):
+        return _converted(np.asarray(data), dtype)
+    try:
+        return np.asarray(data, dtype.numpy)
+    except (OverflowError, TypeError, ValueError) as error:
+        raise DTypeError(f"tensor: not all numbers fit {dtype}: {error}") from None
 
 
 def as_tensor(

@@ -103,10 +103,13 @@ def _place(item: Any, size: int, axis: int, shape: tuple[int, ...]) -> int:
 
 
 def _range(item: slice, size: int) -> tuple[int, int, int]:
-    """(start, count, step) of a slice; of none or one element the start and step that need no arithmetic."""
+    """(start, count, step) of a slice; of none or one element the start and step that need no arithmetic.
+
+    A bound that a tensor holds is fetched: how many elements there are depends on it.
+    """
     for bound in (item.start, item.stop, item.step):
-        if bound is not None and type(bound) is not int and (isinstance(bound, bool) or hasattr(bound, "_value")):
-            raise UnsupportedIndex("the bounds of a slice are integers: .item() fetches one that a tensor holds")
+        if isinstance(bound, bool):
+            raise UnsupportedIndex("the bounds of a slice are integers, not truths")
     start, stop, step = item.indices(size)
     count = len(range(start, stop, step))
     if count == 0:

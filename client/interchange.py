@@ -193,11 +193,19 @@ _SPECIAL: Final[dict[Callable[..., Any], Callable[..., Any]]] = {
 # DLPack
 
 
-def dlpack(self: Tensor, **options: Any) -> Any:
+CPU: Final = (1, 0)
+"""DLPack's name of a CPU's memory."""
+
+
+def dlpack(
+    self: Tensor, max_version: tuple[int, int] | None, dl_device: tuple[int, int] | None, copy: bool | None
+) -> Any:
     """`__dlpack__`: a capsule with a copy of the values, in this process's memory; waits."""
-    if options.get("copy") is False:
+    if copy is False:
         raise BufferError("the values of a GT tensor live on its workers: DLPack has to copy them")
-    return self.numpy().__dlpack__(max_version=options.get("max_version"))
+    if dl_device not in (None, CPU):
+        raise BufferError(f"the values of a GT tensor are copied to this process's memory, not to device {dl_device}")
+    return self.numpy().__dlpack__(max_version=max_version)
 
 
 def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None) -> Tensor:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import apply as emission
-from . import arithmetic, functional
+from . import arithmetic, elementwise, functional
 from . import tensor as core
 
 if TYPE_CHECKING:
@@ -147,6 +147,28 @@ class Operators:
 
     def __ixor__(self, other: Any) -> Tensor:
         return NotImplemented if _foreign(other) else self._write("bitwise_xor_", arithmetic.bitwise_xor(self, other))
+
+    def __lshift__(self, other: Any) -> Tensor:
+        return NotImplemented if _foreign(other) else elementwise.bitwise_left_shift(self, other)
+
+    def __rlshift__(self, other: Any) -> Tensor:
+        return NotImplemented if _foreign(other) else elementwise.bitwise_left_shift(other, self)
+
+    def __ilshift__(self, other: Any) -> Tensor:
+        if _foreign(other):
+            return NotImplemented
+        return self._write("bitwise_left_shift_", elementwise.bitwise_left_shift(self, other))
+
+    def __rshift__(self, other: Any) -> Tensor:
+        return NotImplemented if _foreign(other) else elementwise.bitwise_right_shift(self, other)
+
+    def __rrshift__(self, other: Any) -> Tensor:
+        return NotImplemented if _foreign(other) else elementwise.bitwise_right_shift(other, self)
+
+    def __irshift__(self, other: Any) -> Tensor:
+        if _foreign(other):
+            return NotImplemented
+        return self._write("bitwise_right_shift_", elementwise.bitwise_right_shift(self, other))
 
     def __eq__(self, other: Any) -> Tensor:  # type: ignore[override]  # element-wise
         return NotImplemented if _foreign(other) else arithmetic.eq(self, other)

@@ -43,10 +43,8 @@ def _tensor(item: Any) -> Tensor:
     known = (
         item if isinstance(item, core.Tensor) else creation.tensor(np.asarray(item, None if len(item) else np.int64))
     )
-    if known.dtype.kind not in "bi" or (known.dtype is bool_ and not known.ndim):
-        raise DTypeError(
-            f"an index tensor holds integers, or booleans for dimensions, not {known.dtype} of {known.shape}"
-        )
+    if known.dtype.kind not in "bi":
+        raise DTypeError(f"an index tensor holds integers or booleans, not {known.dtype}")
     return known
 
 
@@ -57,10 +55,16 @@ def _parse(key: Any, shape: tuple[int, ...]) -> Parts:
     ]
     wide: list[Any] = []  # a mask in as many places as it has dimensions, of which the first holds it
     for item in items:
-        wide.append(item)
         if isinstance(item, core.Tensor) and item.dtype is bool_:
-            wide += [_COVERED] * (item.ndim - 1)
-    named = sum(item is not None and item is not Ellipsis for item in wide)
+            # one without dimensions is for a new one, of size 1
+            wide += (
+                [item, *[_COVERED] * (item.ndim - 1)]
+                if item.ndim
+                else [_Lone(emission.apply("reshape", (item,), (1,)))]
+            )
+        else:
+            wide.append(item)
+    named = sum(item is not None and item is not Ellipsis and not isinstance(item, _Lone) for item in wide)
     if named > len(shape):
         raise IndexOutOfRange(f"{named} indices for shape {shape} of {len(shape)} dimensions")
     if not any(item is Ellipsis for item in wide):
@@ -69,6 +73,11 @@ def _parse(key: Any, shape: tuple[int, ...]) -> Parts:
     listed: list[tuple[int, Tensor]] = []
     axis = 0
     for item in wide:
+        if isinstance(item, _Lone):
+            listed.append((axis, item.mask))
+            basic.append(None)
+            axis += 1
+            continue
         if isinstance(item, core.Tensor):
             listed.append((axis, item))
         if isinstance(item, core.Tensor) or item is _COVERED:
@@ -84,9 +93,20 @@ _COVERED: Any = object()
 """Stands in a subscript for a further dimension of the mask before it."""
 
 
-def _check_mask(mask: Tensor, axis: int, shape: tuple[int, ...]) -> None:
-    if mask.shape != shape[axis : axis + mask.ndim]:
-        raise IndexOutOfRange(f"a mask of shape {mask.shape} does not fit shape {shape} from dimension {axis} on")
+class _Lone(NamedTuple):
+    """Stands in a subscript for a mask without dimensions: a vector of one for a new dimension."""
+
+    mask: Tensor
+
+
+def _fitting(mask: Tensor, axis: int, shape: tuple[int, ...]) -> Tensor:
+    """A mask for dimensions from `axis` on. One without elements fits whatever its other sizes are, as in NumPy."""
+    sides = shape[axis : axis + mask.ndim]
+    if mask.shape == sides:
+        return mask
+    if len(sides) == mask.ndim and all(size in (0, side) for size, side in zip(mask.shape, sides, strict=True)):
+        return creation.zeros(sides, dtype=bool_)
+    raise IndexOutOfRange(f"a mask of shape {mask.shape} does not fit shape {shape} from dimension {axis} on")
 
 
 class Merged(NamedTuple):
@@ -103,14 +123,14 @@ def _merged(x: Tensor, listed: list[tuple[int, Tensor]]) -> Merged:
     order = tuple(range(x.ndim))
     if len(listed) == 1 and listed[0][1].dtype is bool_:
         axis, mask = listed[0]
-        _check_mask(mask, axis, x.shape)
+        mask = _fitting(mask, axis, x.shape)
         shape = (*x.shape[:axis], mask.numel(), *x.shape[axis + mask.ndim :])
         return Merged(emission.apply("reshape", (x,), shape), axis, gathering.places_of(mask), order, x.shape)
     axes: list[int] = []
     indices: list[Tensor] = []
     for axis, index in listed:
         if index.dtype is bool_:
-            _check_mask(index, axis, x.shape)
+            index = _fitting(index, axis, x.shape)
             indices += gathering.nonzero(index, as_tuple=True)
             axes += range(axis, axis + index.ndim)
         else:
@@ -155,7 +175,7 @@ def set_(x: Tensor, key: Any, value: Any) -> None:
 
 def _chosen(x: Tensor, axis: int, mask: Tensor, value: Tensor) -> Tensor | None:
     """`x` with a value where a mask holds; None where a value for each place lies behind other dimensions."""
-    _check_mask(mask, axis, x.shape)
+    mask = _fitting(mask, axis, x.shape)
     rest = x.ndim - axis - mask.ndim
     wide = emission.apply("reshape", (mask,), (*mask.shape, *(1,) * rest))
     while value.ndim > axis + 1 + rest and value.shape[0] == 1:

@@ -11,7 +11,7 @@ import operator
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from gt.errors import ShapeError
+from gt.errors import AxisError, ShapeError
 
 from . import apply as emission
 from . import arithmetic, views
@@ -27,14 +27,14 @@ __all__ = [
 
 
 def axis_of(name: str, axis: Any, shape: tuple[int, ...], extra: int = 0) -> int:
-    """A non-negative axis of `shape` (with `extra` dimensions more). Raises `ShapeError` when there is none such."""
+    """A non-negative axis of `shape` (with `extra` dimensions more). Raises `AxisError` when there is none such."""
     ndim = len(shape) + extra
     try:
         at = operator.index(axis)
     except TypeError:
         raise TypeError(f"{name}: an axis is an integer, not {axis!r}") from None
     if not -ndim <= at < ndim:
-        raise ShapeError(f"{name}: axis {at} is out of range for shape {shape}")
+        raise AxisError(f"{name}: axis {at} is out of range for shape {shape}")
     return at + ndim if at < 0 else at
 
 

@@ -31,10 +31,20 @@ from . import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from types import ModuleType
 
     from .segment import Value
     from .session import Future
     from .views import View
+
+
+class Size(int):
+    """`x.size` is how many elements there are; `x.size()` and `x.size(dim)` are the shape and one of its sizes."""
+
+    shape: tuple[int, ...]
+
+    def __call__(self, dim: int | None = None) -> Any:
+        return self.shape if dim is None else self.shape[dim]
 
 
 class Tensor(methods.Methods):
@@ -83,9 +93,12 @@ class Tensor(methods.Methods):
         """Bytes of all elements."""
         return self._value.spec.nbytes
 
-    def size(self, dim: int | None = None) -> Any:
-        """The shape, or one of its sizes."""
-        return self.shape if dim is None else self.shape[dim]
+    @property
+    def size(self) -> Size:
+        """The number of elements, as in NumPy and the Array API; called, as in PyTorch, the shape or one of its sizes."""
+        size = Size(self._value.spec.size)
+        size.shape = self._value.spec.shape
+        return size
 
     def dim(self) -> int:
         """The number of dimensions."""
@@ -332,11 +345,30 @@ class Tensor(methods.Methods):
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         return interchange.array_function(self, func, types, args, kwargs)
 
-    def __dlpack__(self, **options: Any) -> Any:
-        return interchange.dlpack(self, **options)
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        return interchange.dlpack(self, max_version, dl_device, copy)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return 1, 0  # a CPU's memory, where the values are copied to
+        return interchange.CPU  # where the values are copied to
+
+    def __array_namespace__(self, /, *, api_version: str | None = None) -> ModuleType:
+        """The Array API's functions, `gt.array_api`. Raises `ValueError` for a version that it does not keep."""
+        from gt import array_api  # the one namespace, which is the public face's
+
+        if api_version not in (None, "2021.12", "2022.12", "2023.12", array_api.__array_api_version__):
+            raise ValueError(f"gt.array_api keeps version {array_api.__array_api_version__}, not {api_version}")
+        return array_api
+
+    def to_device(self, device: Any, /, *, stream: Any = None) -> Tensor:
+        """The tensor itself: where it lives is the service's concern."""
+        return self
 
     def torch(self) -> Any:
         """A PyTorch tensor on the CPU with these values; waits. Needs PyTorch."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 # fmt: off
 if TYPE_CHECKING:
     from . import amp as amp
+    from . import array_api as array_api
     from . import autograd as autograd
     from . import config as config
     from . import cuda as cuda
@@ -53,17 +54,20 @@ if TYPE_CHECKING:
     from .dtypes import float16 as float16
     from .dtypes import float32 as float32
     from .dtypes import float64 as float64
+    from .dtypes import get_conventions as get_conventions
     from .dtypes import get_default_dtype as get_default_dtype
     from .dtypes import int8 as int8
     from .dtypes import int16 as int16
     from .dtypes import int32 as int32
     from .dtypes import int64 as int64
     from .dtypes import promote as promote
+    from .dtypes import set_conventions as set_conventions
     from .dtypes import set_default_dtype as set_default_dtype
     from .dtypes import uint8 as uint8
     from .dtypes import uint16 as uint16
     from .dtypes import uint32 as uint32
     from .dtypes import uint64 as uint64
+    from .errors import AxisError as AxisError
     from .errors import CompileError as CompileError
     from .errors import ConfigError as ConfigError
     from .errors import ConnectionFailed as ConnectionFailed
@@ -97,11 +101,12 @@ _HOMES: Final[dict[str, tuple[str, ...]]] = {
     ".dtypes": (
         "DType", "as_dtype", "bool_", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64", "float16",
         "bfloat16", "float32", "float64", "complex64", "complex128", "get_default_dtype", "set_default_dtype", "promote",
-        "can_cast",
+        "can_cast", "get_conventions", "set_conventions",
     ),
     ".errors": (
-        "GTError", "ShapeError", "DTypeError", "StateError", "GradientError", "CompileError", "ConfigError", "ProtocolError",
-        "ConnectionFailed", "SessionError", "WorkerError", "WorkerLost", "OutOfMemory", "IndexOutOfRange", "VerificationError",
+        "GTError", "ShapeError", "AxisError", "DTypeError", "StateError", "GradientError", "CompileError", "ConfigError",
+        "ProtocolError", "ConnectionFailed", "SessionError", "WorkerError", "WorkerLost", "OutOfMemory", "IndexOutOfRange",
+        "VerificationError",
     ),
     ".limits": (
         "finfo", "iinfo",
@@ -304,6 +309,7 @@ _CONSTANTS: Final[dict[str, Any]] = {
 
 _SUBMODULES: Final = (
     "amp",
+    "array_api",
     "autograd",
     "config",
     "cuda",

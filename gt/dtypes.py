@@ -102,6 +102,7 @@ _SIGNED: Final = {dtype.order: dtype for dtype in (int8, int16, int32, int64)}
 """Signed integers by their order."""
 _KIND_ORDER: Final = {kind: at for at, kind in enumerate(KINDS)}
 _default: list[DType] = [float32]
+_conventions: list[str] = ["pytorch"]
 
 
 def get_default_dtype() -> DType:
@@ -115,6 +116,22 @@ def set_default_dtype(dtype: object) -> None:
     if chosen.kind != "f":
         raise DTypeError(f"set_default_dtype: {chosen} is not a floating-point dtype")
     _default[0] = chosen
+
+
+def get_conventions() -> str:
+    """Whose rules operators keep where they differ: 'pytorch' unless set."""
+    return _conventions[0]
+
+
+def set_conventions(name: str) -> None:
+    """Whose rules operators, and functions of `gt`, keep where they differ: 'pytorch' or 'array_api'.
+
+    In the Array API a tensor without dimensions counts as any other when dtypes meet, and `a // b` of floating-point numbers is
+    `floor(a / b)`, with infinities too. `gt.array_api`'s functions keep its rules always; this is for `x + y`.
+    """
+    if name not in ("pytorch", "array_api"):
+        raise ValueError(f"set_conventions: 'pytorch' or 'array_api', not {name!r}")
+    _conventions[0] = name
 
 
 def as_dtype(value: object) -> DType:
@@ -174,9 +191,12 @@ def result_type(tensors: list[tuple[DType, bool]], scalars: list[Scalar]) -> DTy
     """PyTorch's result type. `tensors` are (dtype, is zero-dimensional); `scalars` Python numbers.
 
     Dimensioned tensors decide; zero-dimensional ones, then Python scalars, count only when their kind is higher.
+    In the Array API (`set_conventions`) zero-dimensional ones are as good as any.
     """
     ranks: list[DType | None] = [None, None, None]
+    pytorch = _conventions[0] == "pytorch"
     for dtype, is_zero_dim in tensors:
+        is_zero_dim = is_zero_dim and pytorch
         ranks[is_zero_dim] = _promoted(ranks[is_zero_dim], dtype)
     for scalar in scalars:
         ranks[2] = _promoted(ranks[2], scalar_dtype(scalar))

@@ -11,6 +11,10 @@ class ShapeError(GTError, ValueError):
     """Operands whose shapes do not fit the operation; raised in the user's own line, at once."""
 
 
+class AxisError(ShapeError, IndexError):
+    """An axis that the shape does not have; raised in the user's own line, at once."""
+
+
 class DTypeError(GTError, TypeError):
     """Operands whose dtypes do not fit the operation; raised in the user's own line, at once."""
 

@@ -74,8 +74,8 @@ def run(name: str, *operands: Any, **attributes: Any) -> Any:
     return out
 
 
-def check(out: Any, expected: Any) -> None:
-    """Equal to a few units of the last place, once `expected` is rounded to the result's dtype."""
+def check(out: Any, expected: Any, units: int = 16) -> None:
+    """Equal to some units of the last place, once `expected` is rounded to the result's dtype."""
     with np.errstate(all="ignore"):
         rounded = np.asarray(expected).astype(out.dtype)
     assert out.shape == rounded.shape
@@ -83,7 +83,7 @@ def check(out: Any, expected: Any) -> None:
     if dtype.kind not in "fc":
         np.testing.assert_array_equal(out, rounded)
     else:
-        unit, work = 16 * finfo(dtype).eps, complex if dtype.kind == "c" else float
+        unit, work = units * finfo(dtype).eps, complex if dtype.kind == "c" else float
         np.testing.assert_allclose(out.astype(work), rounded.astype(work), rtol=unit, atol=unit)
 
 

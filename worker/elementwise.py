@@ -114,6 +114,21 @@ def complex_(call: Call) -> Kernel:
     return kernel
 
 
+def expm1(call: Call) -> Kernel:
+    """The array module's own; of complex numbers by parts, for NumPy's cancels and knows no infinities (Kahan, 1987)."""
+    xp = call.xp
+    if call.result.dtype.kind != "c":
+        return in_float32(call, xp.expm1)
+
+    def kernel(z: Any) -> Any:
+        out = xp.asarray(xp.exp(z))
+        near = xp.expm1(z.real) * xp.cos(z.imag) - 2 * xp.square(xp.sin(z.imag / 2))
+        out.real = xp.where(xp.isfinite(z), near, out.real - 1) + 0.0  # of −0, too, 0
+        return out
+
+    return kernel
+
+
 def rsqrt(call: Call) -> Kernel:
     sqrt, reciprocal = call.xp.sqrt, call.xp.reciprocal
     if call.result.dtype in HALVES and call.xp is not np:  # two functions, each of which would round
@@ -169,7 +184,9 @@ def _by_bits(call: Call) -> Kernel:
     def kernel(c: Any, a: Any, b: Any) -> Any:
         a = (np.array(a, dtype) if first else a).view(word)
         b = (np.array(b, dtype) if second else b).view(word)
-        mask = c.astype(word)
+        mask = np.asarray(c).astype(
+            word
+        )  # without dimensions it may be one of NumPy's scalars, which nothing is written to
         if first and not a and condition == shape:  # zeros, as in the gradient of a relu
             np.subtract(mask, 1, mask)
             return np.bitwise_and(mask, b, mask).view(dtype)

@@ -1,0 +1,40 @@
+"""How operands meet in the Array API: by their dtypes alone, where in PyTorch tensors without dimensions count less."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import reduce, wraps
+from typing import TYPE_CHECKING, Any
+
+from gt.client import arithmetic
+from gt.client import tensor as core
+from gt.dtypes import promote
+from gt.errors import DTypeError
+
+if TYPE_CHECKING:
+    from gt.client.tensor import Tensor
+
+Function = Callable[..., Any]
+
+
+def common(name: str, *operands: Any) -> tuple[Any, ...]:
+    """Tensors in the one dtype in which all of them meet; Python's numbers stay, and take it where they are used."""
+    tensors = [operand for operand in operands if isinstance(operand, core.Tensor)]
+    if not tensors:
+        raise DTypeError(f"{name} takes at least one tensor")
+    dtype = reduce(promote, [tensor.dtype for tensor in tensors])
+    return tuple(
+        arithmetic.cast(operand, dtype) if isinstance(operand, core.Tensor) else operand for operand in operands
+    )
+
+
+def both(function: Function) -> Function:
+    """A function of two operands that meet as the standard says."""
+
+    @wraps(function)
+    def met(x1: Any, x2: Any, /) -> Tensor:
+        out: Tensor = function(*common(function.__name__, x1, x2))
+        return out
+
+    del met.__wrapped__  # its signature is not this one's
+    return met
