@@ -26,8 +26,9 @@ from gt.memfd import SHARED_MEMORY
 from gt.recycling import Recycler
 
 from .backend import backend
-from .calibrate import measure
+from .calibrate import measure, threads
 from .core import PEER_TIMEOUT, BulkIn, BulkOut, Core, ToDispatcher, ToPeer, Unreachable
+from .heap import keep_freed_memory
 from .shared import Shared
 
 log = logging.getLogger("gt.worker")
@@ -51,7 +52,7 @@ class Shell:
         limit = environment_number("GT_SHARED_MEMORY", SHARED_MEMORY)
         self.memory = Shared(limit)
         timeout = environment_number("GT_PEER_TIMEOUT", PEER_TIMEOUT)
-        self.core = Core(backend(device), self.memory, turn=CHUNK, peer_timeout=timeout)
+        self.core = Core(backend(device, threads()), self.memory, turn=CHUNK, peer_timeout=timeout)
         self.own_folder = None if folder else tempfile.mkdtemp(prefix="gt-worker-")
         path = Path(folder or self.own_folder or "") / f"worker-{os.getpid()}"
         self.peers_in = transport.pull(f"ipc://{path}")
@@ -282,6 +283,7 @@ def serve(
 ) -> int:
     """Run a worker of the dispatcher at `address`; the exit status. `watch` is a descriptor whose end of file means: stop."""
     logging.basicConfig(level=log_level.upper(), format="%(asctime)s gt worker %(levelname)s: %(message)s")
+    keep_freed_memory()
     try:
         shell = Shell(address, device, watch=watch, folder=folder)
     except GTError as error:

@@ -21,6 +21,8 @@ import numpy as np
 
 from gt.errors import SessionError
 
+from .crew import Crew
+
 log = logging.getLogger(__name__)
 
 
@@ -37,20 +39,23 @@ class Backend:
     """An array of this backend with the same values; on a CPU the same array, without a copy."""
     synchronize: Callable[[], None]
     """Wait until everything that was started on the device is done."""
+    crew: Crew | None = None
+    """Who computes chains of NumPy's functions; None where there are no chains."""
 
 
-def backend(device: str | None) -> Backend:
+def backend(device: str | None, lanes: int = 1) -> Backend:
     """The backend of `device`: 'cpu', 'cuda', 'cuda:N', or None for the first GPU, or NumPy when there is none.
 
-    Makes the GPU current for the calling thread. Raises `SessionError` for a device that cannot be had.
+    On a CPU chains are computed in `lanes` at the same time. Makes the GPU current for the calling thread. Raises
+    `SessionError` for a device that cannot be had.
     """
     if device == "cpu":
-        return _cpu()
+        return _cpu(lanes)
     if device is None:
         reason = _why_no_gpu()
         if reason:
             _say_fallback(reason)
-            return _cpu()
+            return _cpu(lanes)
         return _cuda(0)
     match = re.fullmatch(r"cuda(?::(\d{1,4}))?", device)
     if match is None:
@@ -102,8 +107,8 @@ def _say_fallback(reason: str) -> None:
     log.warning("computing on the CPU with NumPy: %s", reason)
 
 
-def _cpu() -> Backend:
-    return Backend(np, "cpu", "cpu", np.asarray, np.asarray, lambda: None)
+def _cpu(lanes: int) -> Backend:
+    return Backend(np, "cpu", "cpu", np.asarray, np.asarray, lambda: None, Crew(lanes))
 
 
 def _cuda(index: int) -> Backend:

@@ -28,6 +28,7 @@ from gt.spec import unpack_spec
 
 from .backend import Backend
 from .exchange import Exchange, Move, Ready
+from .hot import HOT, fused
 from .program import Program, Step, compile_plan, describe
 
 PEER_TIMEOUT: Final = 300.0
@@ -349,6 +350,10 @@ class Core:
             plan = unpack_plan(self.plans[message.plan])
             info = self.meshes[plan.mesh]
             program = self.programs[message.plan] = compile_plan(plan, info.mesh, info.rank, self.backend)
+        if program.runs < HOT:
+            program.runs += 1
+            if program.runs == HOT and self.backend.crew is not None:
+                program = self.programs[message.plan] = fused(program, self.backend.crew)
         info = self.meshes[program.plan.mesh]
         store = self.stores.setdefault(message.client, {})
         slots: list[Any] = [None] * program.slots
@@ -383,8 +388,12 @@ class Core:
                         action(slots)
                 except Exception as error:  # noqa: BLE001 — whatever a kernel raises becomes the fault of its result
                     failed = len(program.actions[running.block]) - length_hint(actions) - 1
-                    self._fail(running, program.blocks[running.block][failed], error)
-                    self._run_poisoned(running, failed + 1)
+                    at = program.starts[running.block][failed]
+                    step = program.blocks[running.block][at]
+                    if step.action is program.actions[running.block][failed]:
+                        self._fail(running, step, error)
+                        at += 1
+                    self._run_poisoned(running, at)  # of a chain, step by step: so the one that fails is found
             if running.block == len(program.moves):
                 self._finish(running)
                 return

@@ -100,7 +100,20 @@ def _matmul(call: Call) -> Kernel:
         # cuBLAS accumulates in float32 by itself; NumPy has no BLAS for half precision, CuPy none for bfloat16
         widen, narrow = methodcaller("astype", wide(result.dtype).numpy), methodcaller("astype", result.dtype.numpy)
         return lambda a, b: narrow(xp.matmul(widen(a), widen(b)))
+    if call.tensor(0).ndim > 2 and call.tensor(1).ndim == 2:
+        return _folded(call)
     return xp.matmul  # type: ignore[no-any-return]  # xp is Any
+
+
+def _folded(call: Call) -> Kernel:
+    """A stack of matrices by one matrix as one product: BLAS packs that matrix once, and cuts a larger one to its threads."""
+    matmul, shape = call.xp.matmul, call.result.shape
+    rows = (-1, call.tensor(0).shape[-1])
+
+    def kernel(a: Any, b: Any) -> Any:
+        return matmul(a.reshape(rows), b).reshape(shape)
+
+    return kernel
 
 
 KERNELS: Final[dict[str, KernelFactory]] = {

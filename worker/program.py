@@ -7,7 +7,7 @@ reader.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,11 +39,19 @@ class Step:
     writes: int
     dead: tuple[int, ...]
     instruction: Instruction
+    call: Call | None = None
+    """What its kernel was told, if that is all there is to know of it."""
+    scope: str = ""
+    """The phase that it belongs to."""
 
 
 @dataclass(slots=True)
 class Program:
-    """`blocks[i]` runs before `moves[i]`; the last block runs last. `template` is the slots of a run before it starts."""
+    """`blocks[i]` runs before `moves[i]`; the last block runs last.
+
+    `actions[i]` do what the steps of `blocks[i]` do: one an action, or those of a chain; `starts[i]` says with which step
+    each begins. `runs` counts until the program is hot.
+    """
 
     plan: Plan
     rank: int
@@ -54,6 +62,8 @@ class Program:
     slots: int
     survivors: list[tuple[int, int]]
     rehomed: list[tuple[int, int]]
+    starts: list[Sequence[int]]
+    runs: int = 0
 
 
 def compile_plan(plan: Plan, mesh: Mesh, rank: int, backend: Backend) -> Program:
@@ -70,6 +80,7 @@ class _Drafted:
     tensors: tuple[int, ...]
     writes: int
     instruction: Instruction
+    call: Call | None = None
 
 
 class _Compiler:
@@ -127,12 +138,16 @@ class _Compiler:
                 moves.append(draft)
                 blocks.append([])
             else:
-                action = _action(draft.kernel, draft.reads, draft.writes, dead)
-                blocks[-1].append(
-                    Step(action, draft.kernel, draft.reads, draft.tensors, draft.writes, dead, draft.instruction)
-                )
+                action = action_of(draft.kernel, draft.reads, draft.writes, dead)
+                tag = plan.tags[draft.instruction.tag]
+                step = Step(
+                    action, draft.kernel, draft.reads, draft.tensors, draft.writes, dead, draft.instruction, draft.call,
+                    tag.phase,
+                )  # fmt: skip
+                blocks[-1].append(step)
         actions = [[step.action for step in block] for block in blocks]
-        return Program(plan, self.rank, self.space, blocks, actions, moves, self.slots, survivors, rehomed)
+        starts: list[Sequence[int]] = [range(len(block)) for block in blocks]
+        return Program(plan, self.rank, self.space, blocks, actions, moves, self.slots, survivors, rehomed, starts)
 
     def part(self, reference: int, rank: int) -> Box | None:
         """Which part of a tensor operand a rank of the timed mesh holds."""
@@ -176,15 +191,16 @@ class _Compiler:
             plan.blocks,
         )
         kernel: Callable[..., Any]
+        known: Call | None = call
         try:
             kernel = (BLOCKED if plan.blocks else KERNELS)[instruction.op](call)
         except Exception as error:  # noqa: BLE001 — it fails where it would run, and the plan still takes part in its moves
-            kernel = _failing(error)
+            kernel, known = _failing(error), None
         if kernel is self.backend.xp.matmul and instruction.outputs[0] in self.turned:
             kernel = _transposed(kernel)
         reads = tuple(self.slot(r, time) for r in instruction.inputs)
         tensors = tuple(self.slot(r, time) for r in instruction.inputs if r & 3 != SCALAR)
-        return [_Drafted(kernel, reads, tensors, self.slot(output, time), instruction)]
+        return [_Drafted(kernel, reads, tensors, self.slot(output, time), instruction, known)]
 
     def move(self, at: int, instruction: Instruction, rank: int, time: int) -> list[_Drafted | Move]:
         """What this rank does in a move; a step when it needs nobody else, nothing when it has no part in it."""
@@ -292,7 +308,7 @@ def _deaths(drafted: list[_Drafted | Move], kept: set[int]) -> list[tuple[int, .
     return found[::-1]
 
 
-def _action(kernel: Callable[..., Any], reads: tuple[int, ...], writes: int, dead: tuple[int, ...]) -> Action:
+def action_of(kernel: Callable[..., Any], reads: tuple[int, ...], writes: int, dead: tuple[int, ...]) -> Action:
     """The step as one call without a loop, for the common numbers of operands and of values that die with it."""
     if len(reads) == 2:
         a, b = reads
