@@ -38,7 +38,7 @@ CROWDED: Final = 8
 """Slots of shared memory in use from which a sender waits a moment for its readers."""
 PAUSE_MS: Final = 2
 SILENCE: Final = 20.0
-"""Seconds without a word from the dispatcher after which a worker ends: it serves nobody any more."""
+"""Seconds without a word from the dispatcher after which a worker ends, unless GT_SILENCE says so: it serves nobody any more."""
 
 
 class Shell:
@@ -52,6 +52,7 @@ class Shell:
         limit = environment_number("GT_SHARED_MEMORY", SHARED_MEMORY)
         self.memory = Shared(limit)
         timeout = environment_number("GT_PEER_TIMEOUT", PEER_TIMEOUT)
+        self.patience = environment_number("GT_SILENCE", SILENCE)
         self.core = Core(backend(device, threads()), self.memory, turn=CHUNK, peer_timeout=timeout)
         self.own_folder = None if folder else tempfile.mkdtemp(prefix="gt-worker-")
         path = Path(folder or self.own_folder or "") / f"worker-{os.getpid()}"
@@ -95,9 +96,9 @@ class Shell:
                 self.orphaned = True
                 return 0
             if self.control in ready:
-                heard = now
                 if self._hear():
                     poller.register(self.bulk, transport.READABLE)
+                heard = time.monotonic()  # what was asked for may have taken long, and no word waited meanwhile
             if self.peers_in in ready:
                 self._hear_peers()
             if self.bulk is not None and self.bulk in ready:
@@ -106,8 +107,8 @@ class Shell:
                 log.error("no dispatcher answered at %s within %g s; start one with `gt dispatcher --address %s`",
                           self.address, CONNECT_TIMEOUT, self.address)  # fmt: skip
                 return 1
-            if now - heard > SILENCE:
-                log.error("the dispatcher at %s has been silent for %g s", self.address, SILENCE)
+            if now - heard > self.patience:
+                log.error("the dispatcher at %s has been silent for %g s", self.address, self.patience)
                 return 1
             if not ready:
                 self._handle(None)

@@ -32,6 +32,29 @@ def right(factor: float = 2.0) -> None:
     np.testing.assert_array_equal((gt.tensor(array) * factor).numpy(), array * factor)
 
 
+# time
+
+
+def test_a_long_computation_is_no_silence_of_the_dispatcher(machine: Machine) -> None:
+    """A worker that computes for longer than it would wait for a word goes on serving, also when bulk data comes next."""
+    machine.environment["GT_SILENCE"] = "2"
+    address, _, (worker,) = machine.service(1)
+    gt.connect(address)
+    array = np.ones((8, 1 << 20), np.float32)
+    turns, took = 8, 0.0
+    while took < 3:  # of one plan
+        began = time.monotonic()
+        x = gt.zeros(1 << 20)
+        for _ in range(turns):
+            x = gt.randn(1 << 20) + x
+        gt.flush()
+        assert gt.from_numpy(array).sum().item() == array.size
+        turns, took = 2 * turns, time.monotonic() - began
+    right()
+    worker.signal(signal.SIGTERM)
+    assert worker.wait() == 0, "it served until it was stopped"
+
+
 # addresses
 
 
