@@ -5,10 +5,11 @@ from __future__ import annotations
 from . import lr_scheduler
 from .adam import Adam, Adamax, AdamW, NAdam, RAdam
 from .adaptive import Adadelta, Adagrad, RMSprop
+from .lbfgs import LBFGS
 from .optimizer import Optimizer
-from .sgd import SGD, Lion
+from .sgd import SGD, Lion, Rprop
 
 __all__ = [
-    "Optimizer", "SGD", "Adam", "AdamW", "Adamax", "NAdam", "RAdam", "RMSprop", "Adagrad", "Adadelta", "Lion",
-    "lr_scheduler",
+    "Optimizer", "SGD", "Adam", "AdamW", "Adamax", "NAdam", "RAdam", "RMSprop", "Adagrad", "Adadelta", "Lion", "Rprop",
+    "LBFGS", "lr_scheduler",
 ]  # fmt: skip

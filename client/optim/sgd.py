@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from gt.client import arithmetic
+from gt.client import arithmetic, creation
 from gt.client.tensor import Tensor
 
 from .optimizer import Group, Numbers, Optimizer, State, betas, blended, decayed, kept, setting, shrinking
@@ -99,3 +99,51 @@ class Lion(Optimizer):
         value = p if shrink is None else p * shrink
         p._rebind(value - direction * lr)
         kept(state, "exp_avg", blended(state["exp_avg"], gradient, beta2, rest2))
+
+
+class Rprop(Optimizer):
+    """Steps of a size of their own for each element, which grows while the gradient keeps its sign (Riedmiller, 1993)."""
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-2,
+        etas: tuple[float, float] = (0.5, 1.2),
+        step_sizes: tuple[float, float] = (1e-6, 50.0),
+        *,
+        capturable: bool = False,
+        foreach: bool | None = None,
+        maximize: bool = False,
+        differentiable: bool = False,
+    ) -> None:
+        if not 0 < etas[0] < 1 < etas[1]:
+            raise ValueError(f"Rprop: etas are below and above 1, not {etas}")
+        settings = {
+            "lr": lr,
+            "etas": etas,
+            "step_sizes": step_sizes,
+            "foreach": foreach,
+            "maximize": maximize,
+            "differentiable": differentiable,
+            "capturable": capturable,
+        }
+        super().__init__(params, settings)
+
+    def _state(self, p: Tensor, group: Group) -> State:
+        state = self.state.get(p)
+        if not state:
+            first = creation.full_like(p, float(group["lr"]))
+            state = self.state[p] = {"step": 0, "prev": creation.zeros_like(p), "step_size": first}
+        return state
+
+    def _numbers(self, counts: State, group: Group) -> Numbers:
+        return *map(float, group["etas"]), *map(float, group["step_sizes"])
+
+    def _update(self, p: Tensor, gradient: Tensor, state: State, numbers: Numbers, group: Group) -> None:
+        less, more, smallest, largest = numbers
+        agreed = gradient * state["prev"]
+        back = arithmetic.lt(agreed, 0.0)
+        factor = arithmetic.where(back, less, arithmetic.where(arithmetic.gt(agreed, 0.0), more, 1.0))
+        size = kept(state, "step_size", arithmetic.clamp(state["step_size"] * factor, smallest, largest))
+        gradient = kept(state, "prev", arithmetic.where(back, 0.0, gradient))
+        p._rebind(p - arithmetic.sign(gradient) * size)

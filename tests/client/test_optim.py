@@ -62,6 +62,8 @@ OPTIMIZERS: dict[str, tuple[str, dict[str, Any]]] = {
     "rmsprop": ("RMSprop", {"lr": 0.01, "weight_decay": 0.01}),
     "rmsprop-centered": ("RMSprop", {"lr": 0.01, "momentum": 0.8, "centered": True}),
     "adagrad": ("Adagrad", {"lr": 0.05, "lr_decay": 0.1, "weight_decay": 0.01, "initial_accumulator_value": 0.1}),
+    "rprop": ("Rprop", {"lr": 0.01}),
+    "rprop-ascent": ("Rprop", {"lr": 0.01, "etas": (0.4, 1.3), "step_sizes": (1e-4, 0.02), "maximize": True}),
     "adadelta": ("Adadelta", {"lr": 0.5, "rho": 0.8, "weight_decay": 0.01}),
 }
 
@@ -337,3 +339,43 @@ def test_settings_that_make_no_sense_are_refused() -> None:
     ):
         with pytest.raises((ValueError, TypeError)):
             wrong()
+
+
+def rosenbrock(lib: Any, start: list[float], **options: Any) -> tuple[list[float], list[float]]:
+    """Losses before each of some steps, and where they ended, of a valley that bends."""
+    x = lib.tensor(start, dtype=lib.float64, requires_grad=True)
+    optimizer = lib.optim.LBFGS([x], **options)
+
+    def closure() -> Any:
+        optimizer.zero_grad()
+        loss = (100 * (x[1:] - x[:-1] ** 2) ** 2 + (1 - x[:-1]) ** 2).sum()
+        loss.backward()
+        return loss
+
+    losses = [optimizer.step(closure).item() for _ in range(4)]
+    return losses, x.detach().tolist()
+
+
+@needs_torch
+@pytest.mark.parametrize("history", [2, 100])
+def test_steps_by_learnt_curvature_agree(history: int) -> None:
+    """Without a search along the line every step is determined."""
+    options = {"lr": 0.02, "max_iter": 6, "history_size": history}
+    losses, end = rosenbrock(gt, [0.6, 0.5, 0.2], **options)
+    expected, expected_end = rosenbrock(torch, [0.6, 0.5, 0.2], **options)
+    np.testing.assert_allclose(losses, expected, rtol=1e-8)
+    np.testing.assert_allclose(end, expected_end, rtol=1e-8)
+
+
+def test_a_search_along_the_line_finds_the_bottom_of_a_bent_valley() -> None:
+    losses, end = rosenbrock(gt, [-1.2, 1.0, -0.5], max_iter=25, line_search_fn="strong_wolfe")
+    assert losses == sorted(losses, reverse=True)
+    np.testing.assert_allclose(end, 1.0, atol=1e-5)
+
+
+def test_learnt_curvature_needs_a_closure_and_one_group() -> None:
+    x = gt.ones(2, requires_grad=True)
+    with pytest.raises(TypeError, match="needs a closure"):
+        gt.optim.LBFGS([x]).step()
+    with pytest.raises(ValueError, match="one group of parameters"):
+        gt.optim.LBFGS([{"params": [x]}, {"params": [gt.ones(2, requires_grad=True)]}])
