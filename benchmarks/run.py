@@ -164,6 +164,85 @@ def step(rounds: int) -> Rows:
     return ratios("training step, 784-256-128-10", "≤ 2", medians(contenders, rounds), "PyTorch", 1e3 / count, "ms")
 
 
+def _transformer(lib: Any) -> Any:
+    """The same network of GT or of PyTorch: width 128, 4 heads, 2 layers, 256 words; PyTorch's layers are its fused ones."""
+
+    class Model(lib.nn.Module):  # type: ignore[misc]  # a base that is either library's
+        def __init__(self) -> None:
+            super().__init__()
+            layer = lib.nn.TransformerEncoderLayer(128, 4, 512, dropout=0.0, batch_first=True)
+            self.embedding = lib.nn.Embedding(256, 128)
+            self.encoder = lib.nn.TransformerEncoder(layer, 2)
+            self.head = lib.nn.Linear(128, 256)
+
+        def forward(self, words: Any) -> Any:
+            return self.head(self.encoder(self.embedding(words))).reshape(-1, 256)
+
+    return Model()
+
+
+def transformer(rounds: int) -> Rows:
+    """One SGD step of a small transformer, 8 sequences of 64 words, cross-entropy; of 10 steps the last loss is fetched."""
+    generator = np.random.default_rng(0)
+    words, targets = generator.integers(0, 256, (8, 64)), generator.integers(0, 256, 8 * 64)
+    count = 10
+
+    def training(lib: Any, model: Any) -> Callable[[], float]:
+        optimizer = lib.optim.SGD(model.parameters(), lr=0.01)
+        criterion = lib.nn.CrossEntropyLoss()
+        x, y = lib.from_numpy(words), lib.from_numpy(targets)
+
+        def steps() -> float:
+            for _ in range(count):
+                loss = criterion(model(x), y)
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+            return float(loss.item())
+
+        return steps
+
+    ours = _transformer(gt)
+    contenders: dict[str, Callable[[], Any]] = {}
+    if torch is not None:
+        torch.set_num_threads(threads())
+        theirs = _transformer(torch)
+        ours.load_state_dict(theirs.state_dict())
+        contenders["PyTorch"] = training(torch, theirs)
+    contenders = {"GT": training(gt, ours), **contenders}
+    losses = [run() for run in contenders.values()]
+    assert np.allclose(losses, losses[0], rtol=1e-3), f"the same network does not learn the same: {losses}"
+    seconds = medians(contenders, rounds)
+    return ratios("training step, small transformer", "≤ 1", seconds, "PyTorch", 1e3 / count, "ms")
+
+
+def elementwise(rounds: int) -> Rows:
+    """Eight element-wise operations on 4,194,304 float32, one after the other; PyTorch and NumPy store each result."""
+    generator = np.random.default_rng(0)
+    hosts = [generator.standard_normal(4 << 20, dtype=np.float32) for _ in range(2)]
+
+    def chain_of(x: Any, y: Any, tanh: Callable[[Any], Any]) -> Any:
+        return tanh(((x * 2.0 + y) * x - y) * 0.5 + x) * y
+
+    def with_numpy() -> None:
+        chain_of(*hosts, np.tanh)
+
+    x, y = map(gt.from_numpy, hosts)
+
+    def with_gt() -> None:
+        z = chain_of(x, y, gt.tanh)
+        gt.synchronize()
+        del z
+
+    contenders: dict[str, Callable[[], Any]] = {"GT": with_gt, "NumPy": with_numpy}
+    if torch is not None:
+        torch.set_num_threads(threads())
+        a, b = map(torch.from_numpy, hosts)
+        contenders["PyTorch"] = lambda: chain_of(a, b, torch.tanh)
+    what = "8 element-wise operations, 4 Mi float32"
+    return ratios(what, "≤ 1", medians(contenders, rounds), "PyTorch", 1e3, "ms")
+
+
 ECHO = """
 import sys, zmq
 front, back = sys.argv[1:]
@@ -286,7 +365,15 @@ def memory(rounds: int) -> Rows:
     return rows
 
 
-BENCHMARKS = {"start": start, "chain": chain, "step": step, "round_trip": round_trip, "memory": memory}
+BENCHMARKS = {
+    "start": start,
+    "chain": chain,
+    "elementwise": elementwise,
+    "step": step,
+    "transformer": transformer,
+    "round_trip": round_trip,
+    "memory": memory,
+}
 
 
 def main() -> None:

@@ -366,6 +366,7 @@ class Core:
             slots[slot] = None if value is ABSENT else value
             if type(value) is Poison:
                 poisoned = True
+        value = None  # what dies in the plan dies then, and may be written to
         slots[count : count + len(message.scalars)] = message.scalars
         for position in message.dying:
             store.pop(message.inputs[position], None)

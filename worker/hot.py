@@ -51,7 +51,7 @@ def _fused_block(steps: list[Step], wanted: set[int], crew: Crew) -> tuple[list[
         dead.append(tuple(slot for slot in touched if slot in dying and slot not in seen))
         seen.update(touched)
     flat = [
-        replace(step, action=action_of(step.kernel, step.reads, step.writes, dies), dead=dies)
+        replace(step, action=action_of(step.kernel, step.reads, step.writes, dies, step.into), dead=dies)
         for step, dies in zip(flat, reversed(dead), strict=True)
     ]
     actions: list[Action] = []

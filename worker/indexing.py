@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from gt.dtypes import HALVES
 from gt.errors import IndexOutOfRange
 
 from .call import Call, Kernel
@@ -31,13 +32,19 @@ def slice_(call: Call) -> Kernel:
     return lambda x, *starts: x[window([start + move for start, move in zip(starts, moves, strict=True)])]
 
 
-def update_slice(call: Call) -> Kernel:
+def _written(call: Call, *, own: bool) -> Callable[[Any], Any]:
+    """From the first operand what is written to: a copy of it, or itself where it is nobody else's (`IN_PLACE`)."""
+    xp = call.xp
+    return (lambda x: x) if own else (lambda x: xp.array(x, order="C"))
+
+
+def update_slice(call: Call, *, own: bool = False) -> Kernel:
     if not call.attributes["axes"]:
         return lambda _x, value: value
-    xp, window = call.xp, _window(call, call.tensor(1).shape)
+    written, window = _written(call, own=own), _window(call, call.tensor(1).shape)
 
     def kernel(x: Any, value: Any, *starts: int) -> Any:
-        out = xp.array(x, order="C")
+        out = written(x)
         out[window(starts)] = value
         return out
 
@@ -128,19 +135,19 @@ def _checked_by_numpy(call: Call, size: int, kernel: Kernel) -> Kernel:
     return checked
 
 
-def scatter_add(call: Call) -> Kernel:
+def scatter_add(call: Call, *, own: bool = False) -> Kernel:
     """Values are added in the order of their places, so that the same call gives the same bits; half precision in float32."""
     xp, axis, dtype, x_shape = call.xp, call.attributes["axis"], call.result.dtype, call.tensor(0).shape
     index_shape, size, work = call.tensor(1).shape, x_shape[axis], wide(dtype).numpy
     if 0 in index_shape:
         return lambda x, _index, _value: x
-    grid = _grid(call)
+    grid, written = _grid(call), _written(call, own=own and dtype not in HALVES)
     if index_shape[axis] == 1:  # as the gradient of a cross-entropy: no place can come twice
 
         def once(x: Any, index: Any, value: Any) -> Any:
             if xp is not np:
                 _refuse(call, index, size)
-            out = xp.array(x, order="C")
+            out = written(x)
             places = grid(index)
             out[places] = out[places] + value
             return out
@@ -156,27 +163,27 @@ def scatter_add(call: Call) -> Kernel:
         places = sum(
             part * stride for part, stride in zip(grid(xp.where(index < 0, index + size, index)), strides, strict=True)
         )
-        out = xp.array(x, dtype=work, order="C")
+        out = written(x.astype(work, copy=False))
         add(out.reshape(-1), places.reshape(-1), value.astype(work, copy=False).reshape(-1))
         return out.astype(dtype.numpy, copy=False)
 
     return kernel
 
 
-def scatter(call: Call) -> Kernel:
+def scatter(call: Call, *, own: bool = False) -> Kernel:
     """Values are written in the order of their places, so of equal places the last wins, on every backend."""
     xp, axis, result = call.xp, call.attributes["axis"], call.result
     index_shape, size = call.tensor(1).shape, result.shape[axis]
     if 0 in index_shape:
         return lambda x, _index, _value: x
-    grid = _grid(call)
+    grid, written = _grid(call), _written(call, own=own)
     whole = all(result.shape[at] == index_shape[at] for at in range(len(index_shape)) if at != axis)
     others = [at for at, length in enumerate(index_shape) if at != axis and length != 1]
     line = tuple(slice(None) if at == axis else 0 for at in range(len(index_shape)))
     rows = (slice(None),) * axis
 
     def kernel(x: Any, index: Any, value: Any) -> Any:
-        out = xp.array(x, order="C")
+        out = written(x)
         # An index that was expanded along all other axes writes whole rows, as `gather` reads them.
         if whole and not any(index.strides[at] for at in others):
             out[(*rows, index[line])] = value
@@ -195,7 +202,7 @@ def scatter(call: Call) -> Kernel:
         places = places[order]
         last = xp.ones(places.shape, bool)
         last[:-1] = places[1:] != places[:-1]
-        out = xp.array(x, order="C")
+        out = written(x)
         out.reshape(-1)[places[last]] = value.reshape(-1)[order[last]]
         return out
 

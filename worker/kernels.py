@@ -9,6 +9,7 @@ are weakly typed, as in NumPy 2. Anything that is more than a few lines has a ro
 
 from __future__ import annotations
 
+from functools import partial
 from operator import methodcaller
 from typing import Any, Final
 
@@ -43,7 +44,7 @@ from .reductions import arg, reduction, softmax
 from .scans import cumulate, cumulated
 from .sorting import argsort, flatnonzero, lexsort, searchsorted
 
-__all__ = ["KERNELS", "Call", "Kernel", "KernelFactory"]
+__all__ = ["IN_PLACE", "KERNELS", "Call", "Kernel", "KernelFactory"]
 
 
 def _full(call: Call) -> Kernel:
@@ -270,3 +271,10 @@ KERNELS: Final[dict[str, KernelFactory]] = {
     "tag": same,
     "follow": same,
 }
+
+IN_PLACE: Final[dict[str, KernelFactory]] = {
+    "update_slice": partial(update_slice, own=True),
+    "scatter": partial(scatter, own=True),
+    "scatter_add": partial(scatter_add, own=True),
+}
+"""Kernels that write to their first operand, for when that dies with them and is nobody else's."""

@@ -21,7 +21,8 @@ from .backend import Backend
 from .blocked import BLOCKED
 from .call import Call, Part
 from .exchange import Move, compile_move, local, reducer
-from .kernels import KERNELS
+from .kernels import IN_PLACE, KERNELS
+from .own import taken
 from .verify import comparison
 
 Slots = list[Any]
@@ -43,6 +44,8 @@ class Step:
     """What its kernel was told, if that is all there is to know of it."""
     scope: str = ""
     """The phase that it belongs to."""
+    into: Callable[..., Any] | None = None
+    """A kernel that does the same in its first operand."""
 
 
 @dataclass(slots=True)
@@ -81,6 +84,7 @@ class _Drafted:
     writes: int
     instruction: Instruction
     call: Call | None = None
+    into: Callable[..., Any] | None = None
 
 
 class _Compiler:
@@ -138,11 +142,11 @@ class _Compiler:
                 moves.append(draft)
                 blocks.append([])
             else:
-                action = action_of(draft.kernel, draft.reads, draft.writes, dead)
+                action = action_of(draft.kernel, draft.reads, draft.writes, dead, draft.into)
                 tag = plan.tags[draft.instruction.tag]
                 step = Step(
                     action, draft.kernel, draft.reads, draft.tensors, draft.writes, dead, draft.instruction, draft.call,
-                    tag.phase,
+                    tag.phase, draft.into,
                 )  # fmt: skip
                 blocks[-1].append(step)
         actions = [[step.action for step in block] for block in blocks]
@@ -198,9 +202,10 @@ class _Compiler:
             kernel, known = _failing(error), None
         if kernel is self.backend.xp.matmul and instruction.outputs[0] in self.turned:
             kernel = _transposed(kernel)
+        into = IN_PLACE[instruction.op](call) if known and instruction.op in IN_PLACE else None
         reads = tuple(self.slot(r, time) for r in instruction.inputs)
         tensors = tuple(self.slot(r, time) for r in instruction.inputs if r & 3 != SCALAR)
-        return [_Drafted(kernel, reads, tensors, self.slot(output, time), instruction, known)]
+        return [_Drafted(kernel, reads, tensors, self.slot(output, time), instruction, known, into)]
 
     def move(self, at: int, instruction: Instruction, rank: int, time: int) -> list[_Drafted | Move]:
         """What this rank does in a move; a step when it needs nobody else, nothing when it has no part in it."""
@@ -308,8 +313,16 @@ def _deaths(drafted: list[_Drafted | Move], kept: set[int]) -> list[tuple[int, .
     return found[::-1]
 
 
-def action_of(kernel: Callable[..., Any], reads: tuple[int, ...], writes: int, dead: tuple[int, ...]) -> Action:
+def action_of(
+    kernel: Callable[..., Any],
+    reads: tuple[int, ...],
+    writes: int,
+    dead: tuple[int, ...],
+    into: Callable[..., Any] | None = None,
+) -> Action:
     """The step as one call without a loop, for the common numbers of operands and of values that die with it."""
+    if into is not None and reads[0] in dead and reads.count(reads[0]) == 1:
+        return _in_place(kernel, into, reads, writes, dead)
     if len(reads) == 2:
         a, b = reads
         if not dead:
@@ -349,6 +362,22 @@ def action_of(kernel: Callable[..., Any], reads: tuple[int, ...], writes: int, d
             slots[x] = None
 
     return general
+
+
+def _in_place(
+    kernel: Callable[..., Any], into: Callable[..., Any], reads: tuple[int, ...], writes: int, dead: tuple[int, ...]
+) -> Action:
+    """A step that writes into its first operand, which dies with it, if nobody else can see that."""
+    first, *rest = reads
+
+    def action(slots: Slots) -> None:
+        others = [slots[r] for r in rest]
+        own = taken(slots, first)
+        slots[writes] = kernel(slots[first], *others) if own is None else into(own, *others)
+        for slot in dead:
+            slots[slot] = None
+
+    return action
 
 
 def _failing(error: Exception) -> Callable[..., Any]:

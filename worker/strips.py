@@ -20,7 +20,8 @@ from gt.spec import Spec
 
 from .crew import LANE, Crew
 from .fusion import Chain
-from .lowering import UNARY, Draft, Registers, Step, draft_of
+from .lowering import KEEPS, UNARY, Draft, Registers, Step, draft_of
+from .own import taken
 
 STRIP: Final = 1 << 20
 """Bytes of a strip of one value. Smaller ones would fit into nearer caches, but calls take their time too."""
@@ -132,6 +133,22 @@ def worth(chain: Chain, crew: Crew) -> bool:
     )
 
 
+def legators(chain: Chain, dead: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """For each output the slots of sources that die with the chain and whose memory it may take: strip by strip, nothing reads
+    such a source any more when the output is written."""
+    last = {operand: at for at, value in enumerate(chain.values) for operand in value.operands}
+    return [
+        tuple(
+            source.slot
+            for number, source in enumerate(chain.sources)
+            if source.slot in dead
+            and source.spec == chain.values[output].call.result
+            and last[number] < output + (chain.values[output].call.op not in KEEPS)
+        )
+        for output in chain.outputs
+    ]
+
+
 class Strips:
     """A chain, compiled. `by_steps` does the same one by one, for when operands do not lie row by row."""
 
@@ -166,6 +183,7 @@ class Strips:
         self.cuts = list(cut.strips())
         self.templates: dict[tuple[int, int], Registers] = {}
         self.shared = crew.lanes > 1 and len(self.cuts) > 1
+        self.legators = legators(chain, dead)
 
     def _merged(self, *, column: bool) -> tuple[int, ...]:
         return self.cut.space.column if column else self.cut.space.shape
@@ -174,17 +192,19 @@ class Strips:
         if self.rowwise is not None and not self.rowwise(slots):
             self.by_steps(slots)
             return
+        inherited: dict[int, Any] = {}
+        heirlooms = [self._inherit(slots, legators, inherited) for legators in self.legators]
         views: Registers = [None] * self.draft.count
         for number, (slot, shape) in enumerate(zip(self.sources, self.shapes, strict=True)):
-            source = slots[slot]
+            source: Any = inherited.get(slot, slots[slot])
             if shape is not None:
                 source = source.reshape(shape)
             elif isinstance(source, np.ndarray):
                 source = source.reshape(())
             views[number] = source
         made = []
-        for number, slot, shape, dtype, merged in self.results:
-            array = np.empty(shape, dtype)
+        for (number, slot, shape, dtype, merged), heirloom in zip(self.results, heirlooms, strict=True):
+            array = np.empty(shape, dtype) if heirloom is None else heirloom
             views[number] = array.reshape(merged)
             made.append((slot, array))
         cuts = iter(self.cuts)  # whoever is free takes the next
@@ -196,6 +216,15 @@ class Strips:
             slots[slot] = array
         for slot in self.dead:
             slots[slot] = None
+
+    def _inherit(self, slots: Slots, legators: tuple[int, ...], inherited: dict[int, Any]) -> Any:
+        """Memory for an output out of one of these slots, or None; `inherited` remembers what was in it."""
+        for slot in legators:
+            array = taken(slots, slot)
+            if array is not None:
+                inherited[slot] = array
+                return array
+        return None
 
     def _strips(self, lane: int, views: Registers, cuts: Iterator[tuple[tuple[int, ...], int, int]]) -> None:
         """Strips until there are none left."""

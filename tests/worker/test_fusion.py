@@ -294,6 +294,52 @@ def test_large_values_are_cut_into_strips_that_lanes_share() -> None:
         crew.run(fail)
 
 
+@pytest.mark.usefixtures("small_strips")
+@pytest.mark.parametrize("seen", [False, True])
+def test_a_result_takes_the_memory_of_what_dies_unless_others_see_it(seen: bool) -> None:
+    """As weights do in an update, but only when nobody else has them and nothing reads them after the result is written."""
+    lines = Lines()
+    w, g, rate = lines.input(64, 40), lines.input(64, 40), lines.scalar("f")
+    later = lines.op("mul", lines.op("sub", w, lines.op("mul", g, rate)), rate)
+    program = compiled(lines, later)
+    hot = fused(program, Crew(2))
+    assert chains(hot) == [["mul", "sub", "mul"]]
+    generator = np.random.default_rng(0)
+    weights, gradient = (generator.standard_normal((64, 40), np.float32) for _ in range(2))
+    expected = ((weights - gradient * 0.5) * 0.5).tobytes()
+    places = {weights.ctypes.data, gradient.ctypes.data}
+    slots: list[Any] = [weights, gradient, 0.5, *[None] * (program.slots - 3)]
+    held = (weights[1:], gradient) if seen else ()
+    copies = [x.copy() for x in held]
+    del weights, gradient
+    hot.actions[0][0](slots)
+    out = slots[program.survivors[0][1]]
+    assert out.tobytes() == expected
+    assert (out.ctypes.data in places) != seen
+    for x, copy in zip(held, copies, strict=True):
+        np.testing.assert_array_equal(x, copy)
+
+
+@pytest.mark.usefixtures("small_strips")
+def test_a_source_that_is_read_after_a_result_keeps_its_memory() -> None:
+    """Of two results the first is not written over what the second is made of."""
+    lines = Lines()
+    x = lines.input(64, 40)
+    first = lines.op("exp", lines.op("neg", x))
+    second = lines.op("add", first, x)
+    program = compiled(lines, first, second)
+    hot = fused(program, Crew())
+    array = np.random.default_rng(0).standard_normal((64, 40), np.float32)
+    cold = ran(program, [array.copy()])
+    slots: list[Any] = [array, *[None] * (program.slots - 1)]
+    place = array.ctypes.data
+    del array
+    hot.actions[0][0](slots)
+    one, two = (slots[slot] for _, slot in program.survivors)
+    assert [one.tobytes(), two.tobytes()] == [cold[slot].tobytes() for _, slot in program.survivors]
+    assert (one.ctypes.data, two.ctypes.data)[1] == place != one.ctypes.data
+
+
 def test_a_row_that_is_too_long_is_computed_step_by_step() -> None:
     """Where not even one row fits into the scratch memory, steps stay steps."""
     lines = Lines()

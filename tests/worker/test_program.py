@@ -92,6 +92,29 @@ def test_products_that_only_transposes_read_are_made_transposed() -> None:
     assert [each.flags.c_contiguous for each in made] == [True, False, True]
 
 
+@pytest.mark.parametrize("seen", ["by nobody", "by a slot", "by a view", "by somebody", "written nowhere"])
+def test_who_writes_to_what_dies_writes_into_it_unless_others_see_it(seen: str) -> None:
+    """A slice written to a value that dies takes no copy of it; whoever else has it, or looks at it, sees what was there."""
+    lines = Lines()
+    x, part = lines.input(8, 4), lines.input(2, 4)
+    start = lines.scalar("i")
+    y = lines.op("update_slice", x, part, start, axes=(0,), sizes=(2,), steps=(1,))
+    after = [lines.op("neg", x)] if seen == "by a slot" else []
+    program = compiled(lines.segment(y, *after), [(REPLICATE,)] * 2)
+    host = np.zeros((8, 4), np.float32)
+    place = host.ctypes.data
+    slots: list[Any] = [host, np.ones((2, 4), np.float32), 3, *[None] * (program.slots - 3)]
+    held = {"by a view": host[1:], "by somebody": host}.get(seen)
+    if seen == "written nowhere":
+        host.flags.writeable = False
+    del host
+    program.actions[0][0](slots)
+    out = slots[program.survivors[0][1]]
+    assert out.sum(1).tolist() == [0, 0, 0, 4, 4, 0, 0, 0]
+    assert (out.ctypes.data == place) == (seen == "by nobody")
+    assert held is None or not held.any()
+
+
 def test_blocks_lie_between_moves() -> None:
     """A program is one block more than it has moves; a move is numbered by its place in the plan, equal for all ranks."""
     mesh = uniform_mesh(1, {"workers": 2}, (0, 1))
