@@ -41,6 +41,8 @@ ALIASES = (
     "gt/nn/__init__.py",
     "gt/nn/functional.py",
     "gt/nn/init.py",
+    "gt/nn/modules/__init__.py",
+    "gt/nn/parameter.py",
     "gt/nn/utils/__init__.py",
     "gt/nn/utils/parametrizations.py",
     "gt/nn/utils/parametrize.py",

@@ -373,3 +373,14 @@ def test_vectors_of_parameters_and_clipped_values() -> None:
     nn.utils.clip_grad_value_(model.parameters(), 0.5)
     assert model.bias.grad.tolist() == [0.5, -0.5, 0.25]
     assert nn.utils.clip_grad_norm_(model.parameters(), 1e9, norm_type=float("inf")).item() == 0.5
+
+
+def test_pytorchs_own_paths_lead_to_the_same_things() -> None:
+    import gt.nn.modules
+    import gt.nn.parameter
+    from gt.nn.modules.utils import _ntuple, _pair
+
+    assert gt.nn.parameter.Parameter is nn.Parameter
+    assert gt.nn.modules.Module is nn.Module
+    assert _pair(3) == (3, 3)
+    assert _ntuple(3)([1, 2, 3]) == (1, 2, 3)

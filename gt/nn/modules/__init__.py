@@ -1,0 +1,8 @@
+"""Modules, under the name that PyTorch's own files have for them."""
+
+from __future__ import annotations
+
+from gt.client.nn import *  # noqa: F403  # all of its public names
+from gt.client.nn import __all__ as __all__
+
+from . import utils as utils
