@@ -23,7 +23,7 @@ class device(str):  # noqa: N801  # PyTorch's name
     @property
     def type(self) -> str:
         """The kind of device."""
-        return self.partition(":")[0]
+        return str(self.partition(":")[0])  # of a name without a number that is the device itself
 
     @property
     def index(self) -> int | None:  # type: ignore[override]  # of a string it is a method; PyTorch's name says more here

@@ -31,6 +31,7 @@ def test_a_device_has_a_type_and_an_index() -> None:
     device = gt.device("cuda", 1)
     assert (device, device.type, device.index) == ("cuda:1", "cuda", 1)
     assert repr(device) == "device(type='cuda', index=1)"
+    assert repr(gt.ones(1).device) == "device(type='gt')"
     assert (gt.device("cpu").type, gt.device("cpu").index, gt.device(2)) == ("cpu", None, "cuda:2")
 
 
