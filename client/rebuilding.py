@@ -298,10 +298,17 @@ class Rebuilt:
 
     def make_handles(self, forms: Forms) -> None:
         """Make the new handles, once the old ones are as the call leaves them."""
-        for handle in forms.handles:
-            self.handles.append(self._handle(handle))
-        for leaf, template in zip(self.leaves, forms.leaves, strict=True):
-            leaf.grad = None if template.grad is None else self.handle(template.grad)
+        made, found, handles = self.made, self.found, self.handles
+        for template in forms.handles:
+            number = template.value
+            tensor: core.Tensor = object.__new__(template.kind)
+            tensor._value = made[number] if number >= 0 else found[~number]
+            tensor._edge = None if template.edge is None else self.edge(template.edge)
+            tensor._version = template.version
+            tensor._view = None if template.base is None else self._view(template)
+            handles.append(tensor)
+        for leaf, fresh in zip(self.leaves, forms.leaves, strict=True):
+            leaf.grad = None if fresh.grad is None else self.handle(fresh.grad)
 
     def value(self, number: int) -> Value:
         """A value by its number."""
@@ -331,18 +338,14 @@ class Rebuilt:
         edges = tuple([self.edge(edge) for edge in template.edges])
         return Node(template.signature, template.context, edges, template.wants, saved, output)
 
-    def _handle(self, template: Handle) -> core.Tensor:
-        tensor: core.Tensor = object.__new__(template.kind)
-        core.Tensor.__init__(tensor, self.value(template.value), self.edge(template.edge))
-        tensor._version = template.version
-        if template.base is not None:
-            base = self.handle(template.base)
-            op, attributes, starts, grad, current = template.view
-            view = object.__new__(View)
-            view.base, view.op, view.attributes, view.starts, view.grad = base, op, attributes, starts, grad
-            view.seen = base._version if current else -1
-            tensor._view = view
-        return tensor
+    def _view(self, template: Handle) -> View:
+        assert template.base is not None
+        base = self.handle(template.base)
+        op, attributes, starts, grad, current = template.view
+        view = object.__new__(View)
+        view.base, view.op, view.attributes, view.starts, view.grad = base, op, attributes, starts, grad
+        view.seen = base._version if current else -1
+        return view
 
     def result(self, template: Any) -> Any:
         """What the function returns."""

@@ -65,17 +65,21 @@ def same_atom(a: Any, b: Any) -> bool:
 class Watch:
     """The objects that one place held, and where each of them was."""
 
-    __slots__ = ("ids", "names", "read", "values")
+    __slots__ = ("ids", "names", "reads", "values")
 
-    def __init__(self, read: Callable[[], Iterable[Any]], names: Callable[[int], str]) -> None:
-        self.read = read
+    def __init__(self, reads: list[Callable[[], Iterable[Any]]], names: Callable[[int], str]) -> None:
+        self.reads = reads
         self.names = names
-        self.values = [*read()]
+        self.values = self.read()
         self.ids = [*map(id, self.values)]
+
+    def read(self) -> list[Any]:
+        """The objects that are there now."""
+        return [*chain.from_iterable([read() for read in self.reads])]
 
     def changed(self) -> str | None:
         """None, or which object is another one now. What is equal and plain is the same."""
-        now = [*self.read()]
+        now = self.read()
         if len(now) != len(self.values):
             return f"{self.names(-1)} has {len(now)} entries, not {len(self.values)}"
         for place, (new, old) in enumerate(zip(now, self.values, strict=True)):
@@ -109,16 +113,24 @@ class Scene:
             self._visit(*self._left.popleft())
         for optimizer, path in self._optimizers:
             settings = functools.partial(_settings, optimizer, by_value=self._settings_read)
-            self._watch(settings, lambda _, path=path: f"a setting in {path}")  # type: ignore[misc]  # bound at once
+            self._watch([settings], lambda _, path=path: f"a setting in {path}")  # type: ignore[misc]  # bound at once
         del self._left
+        reads: list[Any] = [read for watch in self.watches for read in watch.reads]
+        tables = [getattr(read, "__self__", None) for read in reads]
+        empty = [isinstance(table, dict) and not table for table in tables]
+        self._reads = [read for read, none in zip(reads, empty, strict=True) if not none]
+        self._empty = [table for table, none in zip(tables, empty, strict=True) if none]
+        self._ids = [each for watch in self.watches for each in watch.ids]
 
     def changed(self) -> str | None:
         """None, or what is not as it was found."""
+        if [*map(id, chain.from_iterable([read() for read in self._reads]))] == self._ids and not any(self._empty):
+            return None
         for watch in self.watches:
-            if [*map(id, watch.read())] != watch.ids:
-                what = watch.changed()
-                if what is not None:
-                    return what
+            what = watch.changed()
+            if what is not None:
+                return what
+        self._ids = [each for watch in self.watches for each in watch.ids]
         return None
 
     def _visit(self, path: str, value: Any) -> None:
@@ -134,7 +146,7 @@ class Scene:
         elif isinstance(value, dict):
             self._dictionary(path, value, "{}[{!r}]")
         elif isinstance(value, (list, deque, set, frozenset)):
-            self._watch(value.__iter__, lambda place: f"{path}[{place}]" if place >= 0 else path)
+            self._watch([value.__iter__], lambda place: f"{path}[{place}]" if place >= 0 else path)
         elif isinstance(value, tuple):
             self._left += [(f"{path}[{place}]", each) for place, each in enumerate(value)]
         elif isinstance(value, types.FunctionType):
@@ -150,8 +162,8 @@ class Scene:
         elif not isinstance(value, (types.ModuleType, np.ndarray)):
             self._instance(path, value)
 
-    def _watch(self, read: Callable[[], Iterable[Any]], names: Callable[[int], str]) -> None:
-        watch = Watch(read, names)
+    def _watch(self, reads: list[Callable[[], Iterable[Any]]], names: Callable[[int], str]) -> None:
+        watch = Watch(reads, names)
         self._size += len(watch.ids)
         if self._size > LIMIT:
             raise CompileError(f"it can reach more than {LIMIT} Python objects ({names(-1)} among them)")
@@ -160,7 +172,7 @@ class Scene:
 
     def _dictionary(self, path: str, table: Any, form: str) -> None:
         keys = list(table)
-        self._watch(table.values, lambda place: form.format(path, keys[place]) if 0 <= place < len(keys) else path)
+        self._watch([table.values], lambda place: form.format(path, keys[place]) if 0 <= place < len(keys) else path)
 
     def _tensor(self, path: str, tensor: core.Tensor) -> None:
         self.tensors.append((tensor, path))
@@ -177,16 +189,13 @@ class Scene:
         for table in (*tables, *hooks, state.get("_state_hooks"), state.get("_transient")):
             self.seen[id(table)] = table  # watched here, or nothing that a call looks at
         names = [name for table in tables for name in table]
-
-        def read() -> Iterable[Any]:
-            return chain(*[table.values() for table in tables], *tables_of_hooks)
-
-        self._watch(read, lambda place: f"{path}.{names[place]}" if 0 <= place < len(names) else path)
+        reads: list[Any] = [*[table.values for table in tables], *[table.__iter__ for table in tables_of_hooks]]
+        self._watch(reads, lambda place: f"{path}.{names[place]}" if 0 <= place < len(names) else path)
         self._class(path, type(module))
 
     def _optimizer(self, path: str, optimizer: Optimizer) -> None:
         self._optimizers.append((optimizer, path))
-        self._watch(functools.partial(_parts, optimizer), lambda _: f"what {path} updates or its state")
+        self._watch([functools.partial(_parts, optimizer)], lambda _: f"what {path} updates or its state")
         for group in optimizer.param_groups:
             self.seen[id(group)] = group
         for state in optimizer.state.values():
@@ -210,13 +219,13 @@ class Scene:
         free = function.__code__.co_freevars
         cells = function.__closure__ or ()
         if cells:
-            self._watch(lambda: [_content(cell) for cell in cells], lambda place: free[place])
+            self._watch([lambda: [_content(cell) for cell in cells]], lambda place: free[place])
         self._left += [(path, function.__defaults__), (path, function.__kwdefaults__), (path, function.__dict__)]
 
     def _look_up(self, scope: dict[str, Any], names: Iterable[str]) -> None:
         present = [name for name in names if name in scope]
         if present:
-            self._watch(lambda: [scope.get(name, _MISSING) for name in present], lambda place: present[place])
+            self._watch([lambda: [scope.get(name, _MISSING) for name in present]], lambda place: present[place])
 
     def _class(self, path: str, kind: type) -> None:
         for each in kind.__mro__:
@@ -237,7 +246,7 @@ class Scene:
         slots = [name for each in kind.__mro__ for name in _slots(each)]
         if slots and not _is_ours(kind):
             self._watch(
-                lambda: [getattr(value, name, _MISSING) for name in slots], lambda place: f"{path}.{slots[place]}"
+                [lambda: [getattr(value, name, _MISSING) for name in slots]], lambda place: f"{path}.{slots[place]}"
             )
         self._class(path, kind)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -35,6 +36,9 @@ RECORDED: Final = object()
 ARGUMENT, REACHED, GRADIENT = range(3)
 """Where a trace finds a handle: among the arguments, from the function, or as the gradient of another."""
 
+_SPEC: Final = attrgetter("_value.spec")
+_EDGE: Final = attrgetter("_edge")
+_HOOKS: Final = attrgetter("hooks", "after")
 Tensor = core.Tensor
 
 
@@ -250,6 +254,7 @@ class Trace:
         """By which the session's definitions know the segment."""
         self.scene = found.scene
         self.session = recording.builder.session
+        self.context = emission.current()
         self.settings = settings()
         self.objects = call.objects
         self.reached = [tensor for tensor, _ in found.scene.tensors]
@@ -258,7 +263,8 @@ class Trace:
         before = {id(tensor): state for tensor, state in zip(found.handles, found.before, strict=True)}
         edges = [before[id(tensor)][2] for tensor in self.reached]
         self.edges = [edge if edge is None or isinstance(edge, Leaf) else RECORDED for edge in edges]
-        self.hooks = [_hooks(edge) for edge in edges]
+        self.leaves = [edge for edge in edges if isinstance(edge, Leaf)]
+        self.hooks = [_hooks(edge) for edge in self.leaves]
         self.paths = [path for _, path in found.scene.tensors]
         explained = Explained(found, recording, base, record, alive, inputs)
         self.sources = explained.sources
@@ -290,16 +296,15 @@ class Trace:
             return what
         if self.settings != settings():
             return "the signals, grad mode, dtype or session around the call"
-        for place, (tensor, spec, edge, hooks) in enumerate(
-            zip(self.reached, self.specs, self.edges, self.hooks, strict=True)
-        ):
-            now = tensor._edge
-            if tensor._value.spec is not spec:
-                return f"{self.paths[place]} is {tensor._value.spec}, not {spec}"
-            if now is not edge and (edge is not RECORDED or now is None or type(now) is Leaf):
-                return f"{self.paths[place]} does not require grad as it did"
-            if hooks is not None and _hooks(now) != hooks:
-                return f"the hooks of {self.paths[place]}"
+        if [*map(_SPEC, self.reached)] != self.specs or [*map(_EDGE, self.reached)] != self.edges:
+            for tensor, spec, edge, path in zip(self.reached, self.specs, self.edges, self.paths, strict=True):
+                now = tensor._edge
+                if tensor._value.spec is not spec:
+                    return f"{path} is {tensor._value.spec}, not {spec}"
+                if now is not edge and (edge is not RECORDED or now is None or type(now) is Leaf):
+                    return f"whether {path} requires grad is otherwise"
+        if [*map(_HOOKS, self.leaves)] != self.hooks:
+            return "the hooks of a tensor"
         for kind, what_ in self.sources:
             if kind == ARGUMENT and id(call.tensors[what_]) in self.reached_ids:
                 return f"argument tensor {what_} is one that the function reaches by itself"
@@ -366,25 +371,23 @@ class Trace:
 
     def _stepped(self, scalars: list[Any]) -> list[tuple[dict[str, Any], dict[str, Any]]] | None:
         """Put the numbers of all steps among the scalars; what their states count then. None: a step would be another one."""
-        known: dict[tuple[Any, ...], list[Any]] = {}
         stepped: list[tuple[dict[str, Any], dict[str, Any]]] = []
         ahead: dict[int, dict[str, Any]] = {}
+        counted: Any = None
         for optimizer, state, group, kinds, places in self.steps:
-            key = (id(group), *[state.get(name) for name in ("step", "mu_product")])
-            again = id(state) in ahead  # a second step within one call
-            numbers = None if again else known.get(key)
-            if numbers is None:
-                counts = optimizer._counts(ahead.get(id(state), state), group)
-                numbers = [counts, *optimizer._numbers(counts, group)]
-                if [*map(type, numbers)][1:] != kinds:
+            before = ahead.get(id(state), state)  # further on when it is the second step within one call
+            now = (id(group), kinds, before.get("step"), before.get("mu_product"))
+            if now != counted:  # mostly all parameters of a group have made as many steps
+                counts = optimizer._counts(before, group)
+                numbers = optimizer._numbers(counts, group)
+                if [*map(type, numbers)] != kinds:
                     return None
-                if not again:
-                    known[key] = numbers
-            if numbers[0]:
-                ahead[id(state)] = numbers[0]
-                stepped.append((state, numbers[0]))
+                counted = now
+            if counts:
+                ahead[id(state)] = counts
+                stepped.append((state, counts))
             for place, which in places:
-                scalars[place] = numbers[which + 1]
+                scalars[place] = numbers[which]
         return stepped
 
     def _left(self, handles: list[Tensor], found: list[Value], made: list[Value]) -> Any:
@@ -605,9 +608,8 @@ def settings() -> tuple[Any, ...]:
     return session.current(), get_default_dtype(), modes.is_inference_mode_enabled(), around
 
 
-def _hooks(edge: Any) -> tuple[Any, ...] | None:
-    hooks = (*(edge.hooks or ()), *(edge.after or ())) if isinstance(edge, Leaf) else ()
-    return hooks or None
+def _hooks(leaf: Leaf) -> tuple[Any, Any]:
+    return None if leaf.hooks is None else leaf.hooks.copy(), None if leaf.after is None else leaf.after.copy()
 
 
 def _alike(a: Signature, b: Signature) -> bool:
