@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from enum import Enum
 from itertools import chain
+from operator import itemgetter
 from typing import Any, Final
 
 import numpy as np
@@ -49,6 +50,14 @@ _ATOMS: Final = (
 )
 _READS_SETTINGS: Final = frozenset({"param_groups", "state_dict", "defaults"})
 """Attributes through which a function reads an optimizer's settings itself: then they are part of what it does."""
+_READS_ANY: Final = frozenset(
+    {"getattr", "setattr", "hasattr", "vars", "attrgetter", "asdict", "__dict__", "__getattribute__"}
+)
+"""By which code reaches attributes that it does not name: then all of them are looked at."""
+_MAKERS: Final = frozenset({"__init__", "__new__", "__post_init__"})
+_NOT_STATE: Final = frozenset(
+    {"__dict__", "__weakref__", "__doc__", "__module__", "__name__", "__builtins__", "__file__"}
+)
 _MISSING: Final = object()
 
 
@@ -81,7 +90,7 @@ class Watch:
         """None, or which object is another one now. What is equal and plain is the same."""
         now = self.read()
         if len(now) != len(self.values):
-            return f"{self.names(-1)} has {len(now)} entries, not {len(self.values)}"
+            return f"{self.names(-1)} is {len(now)} entries long, not {len(self.values)}"
         for place, (new, old) in enumerate(zip(now, self.values, strict=True)):
             if new is not old and not same_atom(new, old):
                 return f"{self.names(place)} is {_told(new)}" + (f", not {_told(old)}" if is_atom(old) else "")
@@ -106,15 +115,21 @@ class Scene:
         self.seen: dict[int, Any] = {}
         """By id; they are kept alive, so that an id stays whose it is."""
         self._optimizers: list[tuple[Optimizer, str]] = []
-        self._settings_read = False
+        self._attributes: set[str] = set()
+        """All attributes that any code found so far names."""
+        self._holders: list[Holder] = []
+        self._classes: set[type] = set()
         self._left: deque[tuple[str, Any]] = deque(roots)
         self._size = 0
-        while self._left:
+        while self._left or self._look_into_holders():
             self._visit(*self._left.popleft())
+        for holder in self._holders:
+            self._watch_holder(holder)
+        by_value = not _READS_SETTINGS.isdisjoint(self._attributes)
         for optimizer, path in self._optimizers:
-            settings = functools.partial(_settings, optimizer, by_value=self._settings_read)
+            settings = functools.partial(_settings, optimizer, by_value=by_value)
             self._watch([settings], lambda _, path=path: f"a setting in {path}")  # type: ignore[misc]  # bound at once
-        del self._left
+        del self._left, self._holders, self._classes
         reads: list[Any] = [read for watch in self.watches for read in watch.reads]
         tables = [getattr(read, "__self__", None) for read in reads]
         empty = [isinstance(table, dict) and not table for table in tables]
@@ -124,8 +139,11 @@ class Scene:
 
     def changed(self) -> str | None:
         """None, or what is not as it was found."""
-        if [*map(id, chain.from_iterable([read() for read in self._reads]))] == self._ids and not any(self._empty):
-            return None
+        try:
+            if [*map(id, chain.from_iterable([read() for read in self._reads]))] == self._ids and not any(self._empty):
+                return None
+        except KeyError as error:
+            return f"{error.args[0]} is gone"
         for watch in self.watches:
             what = watch.changed()
             if what is not None:
@@ -143,12 +161,8 @@ class Scene:
             self._module(path, value)
         elif isinstance(value, Optimizer) and _is_ours(type(value)):
             self._optimizer(path, value)
-        elif isinstance(value, dict):
-            self._dictionary(path, value, "{}[{!r}]")
-        elif isinstance(value, (list, deque, set, frozenset)):
-            self._watch([value.__iter__], lambda place: f"{path}[{place}]" if place >= 0 else path)
-        elif isinstance(value, tuple):
-            self._left += [(f"{path}[{place}]", each) for place, each in enumerate(value)]
+        elif isinstance(value, (dict, list, tuple, deque, set, frozenset)):
+            self._container(path, value)
         elif isinstance(value, types.FunctionType):
             self._function(path, value)
         elif isinstance(value, (types.MethodType, staticmethod, classmethod)):
@@ -158,6 +172,7 @@ class Scene:
         elif isinstance(value, property):
             self._left += [(path, value.fget), (path, value.fset)]
         elif isinstance(value, type):
+            self._attributes |= _MAKERS  # it may be called
             self._class(path, value)
         elif not isinstance(value, (types.ModuleType, np.ndarray)):
             self._instance(path, value)
@@ -170,9 +185,40 @@ class Scene:
         self.watches.append(watch)
         self._left += [(names(place), each) for place, each in enumerate(watch.values) if not isinstance(each, _ATOMS)]
 
-    def _dictionary(self, path: str, table: Any, form: str) -> None:
-        keys = list(table)
-        self._watch([table.values], lambda place: form.format(path, keys[place]) if 0 <= place < len(keys) else path)
+    def _container(self, path: str, value: Any) -> None:
+        if isinstance(value, dict):
+            keys = list(value)
+            places = [*[f"{path}[{key!r}]" for key in keys], *[f"a key of {path}"] * len(keys)]
+            self._watch(
+                [value.values, value.__iter__], lambda place: places[place] if 0 <= place < len(places) else path
+            )
+        elif isinstance(value, tuple):
+            self._left += [(f"{path}[{place}]", each) for place, each in enumerate(value)]
+        else:
+            self._watch([value.__iter__], lambda place: f"{path}[{place}]" if place >= 0 else path)
+        if not _is_library(type(value).__module__):
+            self._instance(path, value)
+
+    def _hold(self, path: str, table: Any, whole: bool) -> None:
+        self._holders.append(Holder(path, table, whole))
+
+    def _look_into_holders(self) -> bool:
+        """Go on with attributes that have been named since; whether there are any."""
+        everything = not _READS_ANY.isdisjoint(self._attributes)
+        for holder in self._holders:
+            for name in list(holder.table):
+                called = name.startswith("__") and name not in _MAKERS
+                wanted = holder.whole or everything or called or name in self._attributes
+                if wanted and name not in holder.names and name not in _NOT_STATE:
+                    holder.names[name] = None
+                    self._left.append((f"{holder.path}.{name}", holder.table[name]))
+        return bool(self._left)
+
+    def _watch_holder(self, holder: Holder) -> None:
+        names, path = list(holder.names), holder.path
+        if names:
+            read = functools.partial(itemgetter(names[0], *names), holder.table)  # of one name alone it gives no tuple
+            self._watch([read], lambda place: f"{path}.{names[max(place - 1, 0)]}")
 
     def _tensor(self, path: str, tensor: core.Tensor) -> None:
         self.tensors.append((tensor, path))
@@ -183,7 +229,7 @@ class Scene:
 
     def _module(self, path: str, module: Module) -> None:
         state = vars(module)
-        tables = [state, *(state[name] for name in ("_parameters", "_buffers", "_modules") if name in state)]
+        tables = [state[name] for name in ("_parameters", "_buffers", "_modules") if name in state]
         hooks = [table for name, table in state.items() if name.endswith("_hooks") and isinstance(table, list)]
         tables_of_hooks = hooks if state.get("_hooked") else []
         for table in (*tables, *hooks, state.get("_state_hooks"), state.get("_transient")):
@@ -191,6 +237,14 @@ class Scene:
         names = [name for table in tables for name in table]
         reads: list[Any] = [*[table.values for table in tables], *[table.__iter__ for table in tables_of_hooks]]
         self._watch(reads, lambda place: f"{path}.{names[place]}" if 0 <= place < len(names) else path)
+        if _is_ours(type(module)):
+            self._watch([state.values], lambda place: f"{path}.{list(state)[place]}")
+            return
+        self._attributes.add("forward")
+        self._hold(path, state, False)
+        self._watch(
+            [functools.partial(itemgetter("training", "_hooked"), state)], lambda place: f"{path}.training or its hooks"
+        )
         self._class(path, type(module))
 
     def _optimizer(self, path: str, optimizer: Optimizer) -> None:
@@ -202,22 +256,24 @@ class Scene:
             self.seen[id(state)] = state
 
     def _function(self, path: str, function: types.FunctionType) -> None:
-        if _is_library(function.__globals__.get("__name__", "")):
+        cells = function.__closure__ or ()
+        self._left.append((path, getattr(function, "__wrapped__", None)))
+        if _is_library(function.__globals__.get("__name__", "")):  # a decorator, perhaps
+            self._left += [(path, _content(cell)) for cell in cells]
             return
-        table, attributes = _names(function.__code__)
-        self._settings_read |= not _READS_SETTINGS.isdisjoint(attributes)
+        table, attributes, imported = _names(function.__code__)
+        self._attributes |= attributes
         self._look_up(function.__globals__, table)
-        for name in table:
-            module = function.__globals__.get(name)
+        modules = [function.__globals__.get(name) for name in table] + [sys.modules.get(name) for name in imported]
+        for module in modules:
             if (
                 isinstance(module, types.ModuleType)
                 and not _is_library(module.__name__)
                 and id(module) not in self.seen
             ):
                 self.seen[id(module)] = module
-                self._look_up(vars(module), attributes)
+                self._hold(module.__name__, vars(module), False)
         free = function.__code__.co_freevars
-        cells = function.__closure__ or ()
         if cells:
             self._watch([lambda: [_content(cell) for cell in cells]], lambda place: free[place])
         self._left += [(path, function.__defaults__), (path, function.__kwdefaults__), (path, function.__dict__)]
@@ -225,30 +281,43 @@ class Scene:
     def _look_up(self, scope: dict[str, Any], names: Iterable[str]) -> None:
         present = [name for name in names if name in scope]
         if present:
-            self._watch([lambda: [scope.get(name, _MISSING) for name in present]], lambda place: present[place])
+            read = functools.partial(itemgetter(present[0], *present), scope)
+            self._watch([read], lambda place: present[max(place - 1, 0)])
 
     def _class(self, path: str, kind: type) -> None:
         for each in kind.__mro__:
-            self.seen[id(each)] = each
-            if not _is_library(each.__module__):
-                self._dictionary(path, vars(each), "{}.{}")
+            if each not in self._classes and not _is_library(each.__module__):
+                self._classes.add(each)
+                self._hold(each.__name__, vars(each), False)
 
     def _instance(self, path: str, value: Any) -> None:
         kind = type(value)
-        if _is_ours(kind) and hasattr(value, "__wrapped__"):  # another compiled function
+        if hasattr(value, "__wrapped__"):  # another compiled function, one with a cache, …
             self._left.append((path, value.__wrapped__))
             return
         open_to_all = isinstance(value, (types.SimpleNamespace, argparse.Namespace)) or _is_ours(kind)
         if not open_to_all and _is_library(kind.__module__):
             return
         if hasattr(value, "__dict__"):
-            self._dictionary(path, vars(value), "{}.{}")
+            self._hold(path, vars(value), _is_ours(kind))
         slots = [name for each in kind.__mro__ for name in _slots(each)]
         if slots and not _is_ours(kind):
             self._watch(
                 [lambda: [getattr(value, name, _MISSING) for name in slots]], lambda place: f"{path}.{slots[place]}"
             )
         self._class(path, kind)
+
+
+class Holder:
+    """What has attributes: which of them are looked at. `whole`: GT's own code looks at any of them."""
+
+    __slots__ = ("names", "path", "table", "whole")
+
+    def __init__(self, path: str, table: Any, whole: bool) -> None:
+        self.path = path
+        self.table = table
+        self.whole = whole
+        self.names: dict[str, None] = {}
 
 
 def _parts(optimizer: Optimizer) -> Iterable[Any]:
@@ -295,18 +364,24 @@ def _is_library(name: str) -> bool:
 
 
 @functools.lru_cache(maxsize=4096)
-def _names(code: types.CodeType) -> tuple[tuple[str, ...], frozenset[str]]:
-    """(the globals, the attributes) that a function's code names, with those of functions defined in it."""
+def _names(code: types.CodeType) -> tuple[tuple[str, ...], frozenset[str], frozenset[str]]:
+    """(the globals, the attributes, the modules) that a function's code names, with those of functions defined in it."""
     table: dict[str, None] = {}
     attributes: set[str] = set()
+    imported: set[str] = set()
     for instruction in dis.get_instructions(code):
-        if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+        name = instruction.opname
+        if name.endswith(("_GLOBAL", "_NAME")) and name != "IMPORT_NAME":
             table[instruction.argval] = None
-        elif instruction.opname.startswith(("LOAD_ATTR", "LOAD_METHOD", "IMPORT_FROM")):
+        elif name == "IMPORT_NAME":
+            imported.add(instruction.argval)
+        elif "ATTR" in name or name in ("LOAD_METHOD", "IMPORT_FROM"):
             attributes.add(instruction.argval)
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
-            more, others = _names(constant)
+            more, others, modules = _names(constant)
             table |= dict.fromkeys(more)
             attributes |= others
-    return tuple(table), frozenset(attributes)
+            imported |= modules
+    attributes |= _READS_ANY & set(table)
+    return tuple(table), frozenset(attributes), frozenset(imported)

@@ -36,6 +36,8 @@ RECORDED: Final = object()
 ARGUMENT, REACHED, GRADIENT = range(3)
 """Where a trace finds a handle: among the arguments, from the function, or as the gradient of another."""
 
+_BY_REPR: Final = (float, complex, slice, np.generic)
+"""Kinds of plain values that are no key themselves: NaN is not equal to itself, and 0.0 is equal to −0.0."""
 _SPEC: Final = attrgetter("_value.spec")
 _EDGE: Final = attrgetter("_edge")
 _HOOKS: Final = attrgetter("hooks", "after")
@@ -75,7 +77,7 @@ class Call:
             key += (kind, value._value.spec, None if edge is None else leaf, value._view is None)
             self.tensors.append(value)
         elif is_atom(value):
-            key += (kind, repr(value) if kind is float or kind is complex else value)
+            key += (kind, repr(value) if isinstance(value, _BY_REPR) else value)
         elif isinstance(value, (tuple, list)):
             key += (kind, len(value))
             for each in value:
