@@ -55,8 +55,13 @@ def medians(contenders: dict[str, Callable[[], Any]], rounds: int) -> dict[str, 
 def ratios(what: str, goal: str, seconds: dict[str, float], peer: str, scale: float, unit: str) -> Rows:
     """A row for each contender: its time, and GT's ratio to it."""
     rows: Rows = []
+    goal, _, compiled = goal.partition(", compiled ")
     for name, value in seconds.items():
         ratio = "" if name == "GT" else f"GT / {name} = {seconds['GT'] / value:.2f}"
+        if name == "GT compiled":
+            beside = f"{name} / {peer} = {value / seconds[peer]:.2f}  (goal {compiled})" if peer in seconds else ""
+            rows.append(("", name, f"{value * scale:.2f} {unit}", beside))
+            continue
         if name == peer:
             ratio += f"  (goal {goal})"
         rows.append((what if name == "GT" else "", name, f"{value * scale:.2f} {unit}", ratio))
@@ -80,7 +85,18 @@ def chain(rounds: int) -> Rows:
         for _ in range(length):
             y = y + host
 
-    contenders: dict[str, Callable[[], Any]] = {"GT": with_gt, "NumPy": with_numpy}
+    @gt.compile
+    def compiled(y: gt.Tensor) -> gt.Tensor:
+        for _ in range(length):
+            y = y + x
+        return y
+
+    def with_compiled() -> None:
+        compiled(x).numpy()
+
+    for _ in range(2):  # the traced calls
+        with_compiled()
+    contenders: dict[str, Callable[[], Any]] = {"GT": with_gt, "GT compiled": with_compiled, "NumPy": with_numpy}
     if torch is not None:
         t = torch.from_numpy(host)
 
@@ -92,7 +108,12 @@ def chain(rounds: int) -> Rows:
 
         contenders["PyTorch"] = with_torch
     return ratios(
-        "chain of 5,000 adds, 16×16", "≤ 0.8", medians(contenders, rounds), "PyTorch", 1e6 / length, "µs an op"
+        "chain of 5,000 adds, 16×16",
+        "≤ 0.8, compiled ≤ 0.3",
+        medians(contenders, rounds),
+        "PyTorch",
+        1e6 / length,
+        "µs an op",
     )
 
 
@@ -111,12 +132,23 @@ def step(rounds: int) -> Rows:
     criterion = gt.nn.CrossEntropyLoss()
     gx, gy = gt.from_numpy(x), gt.from_numpy(y)
 
+    def one(x: gt.Tensor, y: gt.Tensor) -> gt.Tensor:
+        loss = criterion(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    compiled = gt.compile(one)
+
     def with_gt() -> None:
         for _ in range(count):
-            loss = criterion(model(gx), gy)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
+            loss = one(gx, gy)
+        loss.item()
+
+    def with_compiled() -> None:
+        for _ in range(count):
+            loss = compiled(gx, gy)
         loss.item()
 
     weights = [generator.standard_normal((a, b), dtype=np.float32) / np.sqrt(a) for a, b in pairwise(sizes)]
@@ -140,7 +172,11 @@ def step(rounds: int) -> Rows:
                 if back is not None:
                     g = back * (a > 0)
 
-    contenders: dict[str, Callable[[], Any]] = {"GT": with_gt, "NumPy by hand": with_numpy}
+    contenders: dict[str, Callable[[], Any]] = {
+        "GT": with_gt,
+        "GT compiled": with_compiled,
+        "NumPy by hand": with_numpy,
+    }
     if torch is not None:
         torch.set_num_threads(threads())
         theirs = torch.nn.Sequential(
@@ -163,7 +199,14 @@ def step(rounds: int) -> Rows:
             loss.item()
 
         contenders["PyTorch"] = with_torch
-    return ratios("training step, 784-256-128-10", "≤ 1", medians(contenders, rounds), "PyTorch", 1e3 / count, "ms")
+    return ratios(
+        "training step, 784-256-128-10",
+        "≤ 1, compiled ≤ 0.8",
+        medians(contenders, rounds),
+        "PyTorch",
+        1e3 / count,
+        "ms",
+    )
 
 
 def _transformer(lib: Any) -> Any:

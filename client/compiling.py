@@ -12,6 +12,7 @@ from __future__ import annotations
 import copy
 import functools
 import inspect
+import sys
 import types
 import warnings
 from collections import Counter
@@ -20,6 +21,7 @@ from typing import Any, Final
 
 from gt.errors import CompileError
 
+from . import apply as emission
 from . import session
 from .nn.module import Module
 from .tracing import Call, Passing, Trace, trace
@@ -140,7 +142,9 @@ class Compiled:
         name = getattr(self, "__qualname__", repr(self.function))
         if self.fullgraph:
             raise CompileError(f"gt.compile: {name}: {reason}")
-        warnings.warn(f"gt.compile: {name} runs uncompiled from now on: {reason}", UserWarning, stacklevel=4)
+        frame = emission.user_frame(sys._getframe(1))
+        text = f"gt.compile: {name} runs uncompiled from now on: {reason}"
+        warnings.warn_explicit(text, UserWarning, frame.f_code.co_filename, frame.f_lineno)
 
 
 def compile(  # PyTorch's name
