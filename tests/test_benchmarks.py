@@ -53,3 +53,11 @@ def test_the_price_of_being_deterministic_is_measured_in_turns_and_of_checks_too
     checked = price["measure_checks"]("softmax", 1)
     assert checked.keys() == {0.0, 0.01, 1.0}
     assert min(checked.values()) > 0
+
+
+def test_fusing_is_measured_on_the_programs_that_run() -> None:
+    """A hot program has fewer actions than steps, and both take time."""
+    program = runpy.run_path(str(BENCHMARKS / "program.py"), run_name="program")
+    steps, actions, *times = program["measure"]("step", 1)
+    assert 0 < actions < steps
+    assert min(times) > 0

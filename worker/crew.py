@@ -30,7 +30,7 @@ class Crew:
         self.lanes = lanes
         self._memory: dict[int, np.ndarray[Any, Any]] = {}
         self._zeros = np.zeros(0, np.uint8)
-        self._work: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._work: SimpleQueue[_Job] = SimpleQueue()
         self._started = 1
 
     def lay(
@@ -57,32 +57,58 @@ class Crew:
             registers[register.number] = self._zeros[:size].view(register.dtype).reshape(shape)
 
     def run(self, part: Callable[[int], None]) -> None:
-        """`part(lane)` on all lanes; raises what one of them raised."""
+        """`part(lane)` on the caller's lane and on all others that come before it is done; raises what one of them raised.
+
+        Who comes later finds nothing to do: a lane whose core is busy with something else holds nobody up.
+        """
         while self._started < self.lanes:
-            threading.Thread(target=self._serve, name=f"gt-lane-{self._started}", daemon=True).start()
+            threading.Thread(
+                target=self._serve, args=(self._started,), name=f"gt-lane-{self._started}", daemon=True
+            ).start()
             self._started += 1
-        done: SimpleQueue[BaseException | None] = SimpleQueue()
-
-        def of(lane: int) -> Callable[[], None]:
-            def work() -> None:
-                try:
-                    part(lane)
-                except BaseException as error:  # noqa: BLE001 — it is raised where the lanes meet again
-                    done.put(error)
-                else:
-                    done.put(None)
-
-            return work
-
-        for lane in range(1, self.lanes):
-            self._work.put(of(lane))
-        of(0)()
-        errors = [done.get() for _ in range(self.lanes)]
+        job = _Job(part)
+        for _ in range(1, self.lanes):
+            self._work.put(job)
+        try:
+            part(0)
+        finally:
+            errors = job.close()
         for error in errors:
             if error is not None:
                 raise error
 
-    def _serve(self) -> None:
+    def _serve(self, lane: int) -> None:
         with np.errstate(all="ignore"):
             while True:
-                self._work.get()()
+                self._work.get().join(lane)
+
+
+class _Job:
+    """Work that lanes share, as long as it is open."""
+
+    def __init__(self, part: Callable[[int], None]) -> None:
+        self._part: Callable[[int], None] | None = part
+        self._lock = threading.Lock()
+        self._joined = 0
+        self._done: SimpleQueue[BaseException | None] = SimpleQueue()
+
+    def join(self, lane: int) -> None:
+        """Do a part, unless it is closed."""
+        with self._lock:
+            part = self._part
+            self._joined += part is not None
+        if part is None:
+            return
+        raised: BaseException | None = None
+        try:
+            part(lane)
+        except BaseException as error:  # noqa: BLE001 — it is raised where the lanes meet again
+            raised = error
+        part = None
+        self._done.put(raised)
+
+    def close(self) -> list[BaseException | None]:
+        """Let nobody in any more, and wait for those who are; what they raised. Nothing of the work is referred to after it."""
+        with self._lock:
+            self._part = None
+        return [self._done.get() for _ in range(self._joined)]

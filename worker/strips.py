@@ -27,6 +27,10 @@ STRIP: Final = 1 << 20
 """Bytes of a strip of one value. Smaller ones would fit into nearer caches, but calls take their time too."""
 SPREAD: Final = 512 << 10
 """Elements times calls from which threads share the strips of a chain: it takes tens of microseconds to wake them."""
+SMALL: Final = 16 << 10
+"""Elements up to which calls take about as long as computing."""
+MANY: Final = 4
+"""Steps from which a chain of small values saves more than it takes."""
 
 Slots = list[Any]
 
@@ -122,15 +126,16 @@ def geometry(chain: Chain, space: Merged, draft: Draft, lanes: int) -> Geometry 
 
 
 def worth(chain: Chain, crew: Crew) -> bool:
-    """Whether a chain pays: when it saves storing something, or strips or threads make its one member faster."""
+    """Whether a chain pays. What is small saves the time of calls, what is large that of memory; between, a core's caches hold
+    every step's result until the next step reads it, and memory that was just freed is warm."""
     if not chain.outputs:
         return False
-    if len(chain.values) > 2:
-        return True
-    value, elements = chain.values[-1], math.prod(chain.shape)
-    return elements * value.call.result.dtype.itemsize > STRIP and (
-        len(chain.values) > 1 or value.call.op == "relu" or (crew.lanes > 1 and elements >= SPREAD)
-    )
+    elements, count = math.prod(chain.shape), len(chain.values)
+    if elements <= SMALL:
+        return count >= MANY
+    value = chain.values[-1]
+    large = elements * value.call.result.dtype.itemsize > STRIP
+    return large and (count > 1 or value.call.op == "relu" or (crew.lanes > 1 and elements >= SPREAD))
 
 
 def legators(chain: Chain, dead: tuple[int, ...]) -> list[tuple[int, ...]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from typing import Any
 
 import numpy as np
@@ -81,11 +82,18 @@ def same_bits(program: Program, hot: Program, inputs: list[Any]) -> None:
     assert [x is None for x in cold] == [x is None for x in now], "the same slots are empty"
 
 
+@pytest.fixture(autouse=True)
+def _all_chains_pay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is tested is that chains are right, however short."""
+    monkeypatch.setattr(strips, "MANY", 2)
+
+
 @pytest.fixture
 def small_strips(monkeypatch: pytest.MonkeyPatch) -> None:
     """Strips of few elements, shared by all lanes, so that small tensors are cut as large ones are."""
     monkeypatch.setattr(strips, "STRIP", 64)
     monkeypatch.setattr(strips, "SPREAD", 1)
+    monkeypatch.setattr(strips, "SMALL", 0)
 
 
 MAPS = {
@@ -275,23 +283,28 @@ def test_chains_see_through_expands() -> None:
 
 @pytest.mark.usefixtures("small_strips")
 def test_large_values_are_cut_into_strips_that_lanes_share() -> None:
-    """Every lane computes, no strip is computed twice, and what one of them raises is raised."""
+    """However many lanes take strips, every strip is computed once."""
     lines = Lines()
     x = lines.input(64, 40)
     program = compiled(lines, lines.op("exp", lines.op("neg", lines.op("softmax", x, axis=1))))
     crew = Crew(3)
     hot = fused(program, crew)
     same_bits(program, hot, [np.random.default_rng(0).standard_normal((64, 40), np.float32)])
-    seen: list[int] = []
-    crew.run(seen.append)
-    assert sorted(seen) == [0, 1, 2]
 
-    def fail(lane: int) -> None:
+
+def test_lanes_work_at_the_same_time_and_say_what_they_raise() -> None:
+    """Every lane that is free comes, and what one of them raises is raised where the work was given out."""
+    crew, met, seen = Crew(3), threading.Barrier(3), []
+
+    def meet(lane: int) -> None:
+        met.wait(10)
+        seen.append(lane)
         if lane == 2:
             raise MemoryError("lane 2")
 
     with pytest.raises(MemoryError, match="lane 2"):
-        crew.run(fail)
+        crew.run(meet)
+    assert sorted(seen) == [0, 1, 2]
 
 
 @pytest.mark.usefixtures("small_strips")
