@@ -37,11 +37,8 @@ prove: $(VENV)/.installed ## the law at length: EFFORT times as many drawn progr
 
 check: lint types ## format, lint and strict types: a minute, before every commit
 
-bench: $(VENV)/.bench ## measure GT beside NumPy and, when it can be had, PyTorch
-	@$(BIN)/python benchmarks/run.py
-	@$(BIN)/python benchmarks/planner.py
-	@$(BIN)/python benchmarks/collectives.py
-	@$(BIN)/python benchmarks/deterministic.py
+bench: $(VENV)/.bench ## measure GT beside NumPy and, when it can be had, PyTorch; write and draw the results
+	@$(BIN)/python benchmarks/suite.py
 
 torch: $(VENV)/.bench ## install the peer and outside judge, PyTorch, and what its operator samples need
 
@@ -85,5 +82,5 @@ $(VENV)/.installed: $(VENV)/.python pyproject.toml
 # A machine that cannot have PyTorch measures the rest; the next run tries again.
 $(VENV)/.bench: $(VENV)/.installed
 	@if [ -z "$(TORCH)" ]; then echo "PyTorch was left out"; \
-	elif $(PIP) install '$(TORCH)' expecttest; then touch $@; \
+	elif $(PIP) install '$(TORCH)' expecttest matplotlib; then touch $@; \
 	else echo "PyTorch could not be installed: going on without it"; fi

@@ -61,3 +61,21 @@ def test_fusing_is_measured_on_the_programs_that_run() -> None:
     steps, actions, *times = program["measure"]("step", 1)
     assert 0 < actions < steps
     assert min(times) > 0
+
+
+def test_ratios_with_a_goal_are_read_from_the_table_and_drawn(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    suite = runpy.run_path(str(BENCHMARKS / "suite.py"), run_name="suite")
+    run = runpy.run_path(str(BENCHMARKS / "run.py"), run_name="run")
+    rows = run["ratios"]("a chain", "≤ 0.8", {"GT": 3.0, "NumPy": 2.0, "PyTorch": 4.0}, "PyTorch", 1.0, "s")
+    rows.append(("a put", "GT", "1 GB/s", "of memcpy = 0.50  (goal ≥ 0.8)"))
+    found = suite["figures"](rows)
+    assert [(each.what, each.peer, each.ratio, each.reached) for each in found] == [
+        ("a chain", "PyTorch", 0.75, True),
+        ("a put", "memcpy", 0.5, False),
+    ]
+    suite["draw"](found, "a machine", tmp_path / "img" / "bench.svg")
+    assert (
+        "a chain" in (tmp_path / "img" / "bench.svg").read_text("utf-8")
+        or (tmp_path / "img" / "bench.svg").stat().st_size > 5000
+    )

@@ -1,0 +1,151 @@
+"""All benchmarks, one after the other: python benchmarks/suite.py [--rounds N] [--only run,planner,...]
+
+Prints their tables, writes `benchmarks/results/<date>-<machine>.json`, and draws the ratios of `run.py`, each beside its
+goal, as `docs/img/bench.svg` when matplotlib is installed. Nothing passes or fails here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, NamedTuple
+
+HERE = Path(__file__).parent
+PARTS = ("run", "planner", "collectives", "deterministic")
+PACKAGES = ("numpy", "torch", "cupy", "pyzmq", "msgpack")
+RATIO = re.compile(
+    r"(?:GT / (?P<peer>[^=]+)|of (?P<whole>\w+)) = (?P<ratio>[\d.]+)\s+\(goal (?P<sign>[≤≥]) (?P<goal>[\d.]+)\)"
+)
+
+
+class Figure(NamedTuple):
+    """One bar: GT's ratio to a peer, and what it should be at most (`sign` ≤) or at least (≥)."""
+
+    what: str
+    peer: str
+    ratio: float
+    sign: str
+    goal: float
+
+    @property
+    def reached(self) -> bool:
+        """Whether the goal was reached."""
+        return self.ratio <= self.goal if self.sign == "≤" else self.ratio >= self.goal
+
+
+def figures(rows: list[list[str]]) -> list[Figure]:
+    """The ratios with a goal in the table of `run.py`."""
+    found, what = [], ""
+    for title, _, _, text in rows:
+        what = title or what
+        match = RATIO.search(text)
+        if match:
+            peer = (match["peer"] or match["whole"]).strip()
+            found.append(Figure(what, peer, float(match["ratio"]), match["sign"], float(match["goal"])))
+    return found
+
+
+def machine() -> str:
+    """The class of this machine, as part of a file's name."""
+    return f"{platform.machine()}-{len(os.sched_getaffinity(0))}-cores"
+
+
+def facts() -> dict[str, Any]:
+    """On what was measured."""
+    versions = {}
+    for name in PACKAGES:
+        try:
+            versions[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], cwd=HERE, capture_output=True, text=True, check=False
+    )
+    return {
+        "date": time.strftime("%Y-%m-%d"), "machine": machine(), "python": platform.python_version(), "versions": versions,
+        "commit": commit.stdout.strip(), "load": os.getloadavg()[0],
+    }  # fmt: skip
+
+
+def measured(part: str, rounds: int | None) -> Any:
+    """What one benchmark says, which is printed too; None when it failed."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "figures.json"
+        command = [sys.executable, str(HERE / f"{part}.py"), "--json", str(file)]
+        if rounds is not None:
+            command += ["--rounds", str(rounds)]
+        print(f"== {part}", flush=True)
+        status = subprocess.run(command, check=False).returncode
+        if status or not file.exists():
+            print(f"{part}.py ended with status {status}: it is not in the results", file=sys.stderr)
+            return None
+        return json.loads(file.read_text("utf-8"))
+
+
+def draw(found: list[Figure], caption: str, file: Path) -> None:
+    """The ratios as bars beside their goals, on one logarithmic axis."""
+    import matplotlib as mpl
+
+    mpl.use("svg")
+    mpl.rcParams["svg.hashsalt"] = "gt"  # the same figures are the same file
+    from matplotlib import pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(8.5, 0.62 * len(found) + 1.2), layout="constrained")
+    for at, each in enumerate(found):
+        axes.barh(at, each.ratio, height=0.5, left=0, color="#2a9d6f" if each.reached else "#d98032", zorder=2)
+        axes.plot([each.goal] * 2, [at - 0.36, at + 0.36], color="#333333", linewidth=2, zorder=3)
+        axes.annotate(f" {each.ratio:.2f}", (max(each.ratio, each.goal), at), va="center", fontsize=9)
+    axes.set_xscale("log")
+    least = min(min(each.ratio, each.goal) for each in found)
+    most = max(max(each.ratio, each.goal) for each in found)
+    axes.set_xlim(least / 2, most * 2)
+    axes.set_yticks(
+        range(len(found)), [f"{each.what}\nbeside {each.peer}, {each.sign} {each.goal:g}" for each in found]
+    )
+    axes.invert_yaxis()
+    axes.grid(axis="x", which="both", color="#dddddd", linewidth=0.5)
+    axes.set_xlabel(f"GT / peer; the dark line is the goal. {caption}", fontsize=8)
+    axes.tick_params(labelsize=8)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    file.parent.mkdir(exist_ok=True)
+    figure.savefig(file, metadata={"Date": None})
+
+
+def main() -> None:
+    """Measure, print, write and draw."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, help="of each benchmark (default: its own)")
+    parser.add_argument("--only", default=",".join(PARTS), help="a comma-separated choice of: %(default)s")
+    options = parser.parse_args()
+    known = facts()
+    parts = {part: measured(part, options.rounds) for part in options.only.split(",")}
+    results = HERE / "results" / f"{known['date']}-{known['machine']}.json"
+    results.parent.mkdir(exist_ok=True)
+    before = json.loads(results.read_text("utf-8"))["parts"] if results.exists() else {}
+    parts = before | {part: found for part, found in parts.items() if found is not None}
+    results.write_text(json.dumps({**known, "parts": parts}, indent=1, ensure_ascii=False) + "\n", "utf-8")
+    print(f"wrote {results}")
+    found = figures(parts.get("run", {}).get("rows", []))
+    if found:
+        picture = HERE.parent / "docs" / "img" / "bench.svg"
+        caption = f"{known['machine']}, {known['date']}, " + ", ".join(f"{k} {v}" for k, v in known["versions"].items())
+        try:
+            draw(found, caption, picture)
+        except ImportError as error:
+            print(f"{picture.name} was not drawn: {error}; pip install matplotlib")
+        else:
+            print(f"drew {picture}")
+
+
+if __name__ == "__main__":
+    main()
