@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, TypeVar
+
+T = TypeVar("T")
 
 EFFORT: Final = float(os.environ.get("GT_EFFORT", "1"))
 """By which the number of drawn cases is multiplied."""
@@ -20,3 +23,13 @@ PROVED: Final[Counter[str]] = Counter()
 def cases(count: int) -> int:
     """As many cases as `count` at every commit."""
     return max(1, round(count * EFFORT))
+
+
+def thinned(samples: Sequence[T], count: int, workers: int | None = None) -> list[T]:
+    """`cases(count)` of the samples, evenly spread and the same every time; all of them when there are no more.
+
+    With `workers` those for one worker and those for several take turns, unless there is but one.
+    """
+    kept = min(len(samples), cases(count))
+    chosen = [samples[at * len(samples) // kept + (len(samples) // kept) // 2] for at in range(kept)]
+    return chosen if workers is None or EFFORT > 1 else chosen[workers != 1 :: 2] or chosen

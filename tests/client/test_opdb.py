@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from effort import EFFORT, PROVED, cases
+from effort import EFFORT, PROVED, thinned
 
 import gt
 import gt.nn.functional as F  # what is looked up by name
@@ -204,9 +204,7 @@ def drawn(op: Any, dtype: Any, requires_grad: bool) -> list[Any]:
     torch.manual_seed(0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        samples = list(op.sample_inputs("cpu", dtype, requires_grad=requires_grad))
-    count = min(len(samples), cases(SAMPLES))
-    return [samples[at * len(samples) // count + (len(samples) // count) // 2] for at in range(count)]
+        return thinned(list(op.sample_inputs("cpu", dtype, requires_grad=requires_grad)), SAMPLES)
 
 
 def refused(name: str, error: Exception) -> bool:
