@@ -30,11 +30,11 @@ def make(dtype: str, shape: tuple[int, ...], seed: int = 0) -> Array:
     return np.asarray(numbers.integers(0 if dtype == "bool" else 1, 2 if dtype == "bool" else 5, shape)).astype(dtype)
 
 
-def agree(out: Any, expected: Any) -> None:
+def agree(out: Any, expected: Any, units: int = 64) -> None:
     mine = dtypes.as_dtype(out.dtype)
     assert (str(expected.dtype), tuple(expected.shape)) == (f"torch.{mine.name}", out.shape)
     work = torch.complex128 if mine.kind == "c" else torch.float64
-    unit = (16 if mine.kind == "f" else 64) * finfo(mine).eps if mine.kind in "fc" else 0
+    unit = (units // 4 if mine.kind == "f" else units) * finfo(mine).eps if mine.kind in "fc" else 0
     theirs = expected.resolve_conj().to(work).numpy()
     np.testing.assert_allclose(out.astype(theirs.dtype), theirs, rtol=unit, atol=unit)
 
@@ -50,16 +50,28 @@ def tensor(x: Array) -> Any:
     return torch.from_numpy(np.array(x))
 
 
+SELDOM = (*FLOATS[:2], "uint16", "uint32", "uint64")
+"""Dtypes that PyTorch does not have for every function: half precision and the larger unsigned integers."""
 NAMES = {
     "mul": "mul", "div": "true_divide", "logical_and": "logical_and", "max": "amax", "min": "amin", "neg": "neg",
-    "left_shift": "bitwise_left_shift", "right_shift": "bitwise_right_shift",
+    "left_shift": "bitwise_left_shift", "right_shift": "bitwise_right_shift", "k0": "modified_bessel_k0",
+    "k0e": "scaled_modified_bessel_k0", "k1": "modified_bessel_k1", "k1e": "scaled_modified_bessel_k1",
 }  # fmt: skip
 
 
 def theirs(name: str) -> Callable[..., Any]:
-    where = torch.special if name == "zeta" else torch
-    function: Callable[..., Any] = getattr(where, NAMES.get(name, name))
+    known = NAMES.get(name, name)
+    function: Callable[..., Any] = getattr(torch if hasattr(torch, known) else torch.special, known)
     return function
+
+
+def has(name: str, *operands: Any) -> bool:
+    """Whether PyTorch computes this; of several functions it has no half precision, of others no integers."""
+    try:
+        theirs(name)(*operands)
+    except (NotImplementedError, RuntimeError):
+        return False
+    return True
 
 
 @pytest.mark.parametrize("name", [name for name, op in OPS.items() if op.family == "unary"])
@@ -67,7 +79,15 @@ def theirs(name: str) -> Callable[..., Any]:
 def test_unary(name: str, shape: tuple[int, ...]) -> None:
     for dtype in KINDS[OPS[name].domain]:
         x = make(dtype, shape)
-        agree(run(name, x), theirs(name)(*tensors(x)))
+        if has(name, *tensors(x)):
+            # of these PyTorch's are right to some twelve digits in float64, as far as 30-digit arithmetic can tell
+            agree(
+                run(name, x),
+                theirs(name)(*tensors(x)),
+                1 << 17 if name.startswith("bessel_") and dtype == "float64" else 64,
+            )
+        else:
+            assert dtype in SELDOM, f"PyTorch does not compute {name} of {dtype}"
 
 
 @pytest.mark.parametrize("name", [name for name, op in OPS.items() if op.family == "binary"])
@@ -77,9 +97,10 @@ def test_binary(name: str, shape: tuple[int, ...]) -> None:
         if name == "complex" and dtype in FLOATS[:2]:
             continue  # of which PyTorch makes complex32, and GT complex64
         x, y = make(dtype, shape), make(dtype, (5, *shape), 1)
-        if name == "zeta" and dtype in FLOATS[:2]:
-            continue  # PyTorch has none
-        agree(run(name, x, y), theirs(name)(*tensors(x, y)))
+        if has(name, *tensors(x, y)):
+            agree(run(name, x, y), theirs(name)(*tensors(x, y)))
+        else:
+            assert dtype in SELDOM, f"PyTorch does not compute {name} of {dtype}"
 
 
 @pytest.mark.parametrize("name", ["add", "sub", "mul", "div", "pow", "floor_divide", "remainder", "eq", "lt", "ge"])
