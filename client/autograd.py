@@ -40,7 +40,7 @@ class Rule(NamedTuple):
 
 
 TOUCHED: Final[ContextVar[dict[Leaf, Any] | None]] = ContextVar("gt_touched", default=None)
-"""While a call is traced: the leaves whose gradients it looked at or changed, with what they were (`tracing.py`)."""
+"""While a call is traced: the leaves whose gradients it looked at or changed, with what they were (`recording.py`)."""
 
 
 class Leaf:
@@ -61,7 +61,8 @@ class Leaf:
         """This leaf, whose gradient is about to be looked at or changed."""
         touched = TOUCHED.get()
         if touched is not None and self not in touched:
-            touched[self] = (self.grad, None if self.grad is None else self.grad._value)
+            known = self.grad
+            touched[self] = (None, None, 0) if known is None else (known, known._value, known._version)
         return self
 
 

@@ -24,7 +24,8 @@ from gt.errors import CompileError
 from . import apply as emission
 from . import session
 from .nn.module import Module
-from .tracing import Call, Passing, Trace, trace
+from .recording import Call
+from .tracing import Passing, Trace, trace
 
 __all__ = ["compile"]
 

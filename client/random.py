@@ -81,7 +81,7 @@ def noting(draws: Draws, *, again: bool = False) -> Iterator[None]:
 
 
 HEARD: Final[ContextVar[list[tuple[Any, tuple[int, int]]] | None]] = ContextVar("gt_heard", default=None)
-"""While a call is traced: every number drawn, with the generator that it is from, None for that of the process (`tracing.py`)."""
+"""While a call is traced: every number drawn, with its generator, None for that of the process (`recording.py`)."""
 
 
 def _new() -> tuple[int, int]:

@@ -169,7 +169,7 @@ class Lock(Protocol):
 
 
 class Held(Protocol):
-    """What has a builder keep its instructions together, to see a whole call of a function (`tracing.py`)."""
+    """What has a builder keep its instructions together, to see a whole call of a function (`recording.py`)."""
 
     def interrupt(self, reason: str) -> None:
         """Hold no longer: something needs what was gathered."""

@@ -1,43 +1,33 @@
 """Traces: one call of a function, seen as the run of one segment between what it found and what it left.
 
-`trace` calls the function as always and keeps its builder from sending before the end. What the segment read, what its
-survivors are to the program, and where its scalars come from is then explained; what cannot be explained is a
-`CompileError`, and the call was an ordinary one. `Trace.replay` does the same again by one run: it reads the same handles,
+`trace` calls the function as always and keeps its builder from sending before the end (`recording.py`). What the segment read,
+what its survivors are to the program, and where its scalars come from is then explained (`meanings.py`); what cannot be
+is a `CompileError`, and the call was an ordinary one. `Trace.replay` does the same again by one run: it reads the same handles,
 asks optimizers and the random source for new numbers, sends the run, and leaves behind what the call left.
 """
 
 from __future__ import annotations
 
-import sys
-import threading
 from collections.abc import Callable
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
-import numpy as np
-
 from gt.dtypes import get_default_dtype
 from gt.errors import CompileError
-from gt.instruction import MAX_INSTRUCTIONS
 from gt.ops import OPS
 
 from . import apply as emission
-from . import autograd, modes, random, session
+from . import modes, random, session
 from . import tensor as core
 from .autograd import Leaf
-from .rebuilding import Forms, Rebuilt, Templates, same_result
-from .scene import Scene, is_atom
-from .segment import Builder, Signature, Stretch, Value
+from .meanings import ARGUMENT, KEEP, REACHED, Explained
+from .rebuilding import Forms, Rebuilt, same_result
+from .recording import Call, Found, Recording
+from .scene import Scene
+from .segment import Signature, Stretch, Value
 
-KEEP: Final = object()
-"""In place of an edge: as it was."""
 RECORDED: Final = object()
 """In place of an edge: any vertex of a tape."""
-ARGUMENT, REACHED, GRADIENT = range(3)
-"""Where a trace finds a handle: among the arguments, from the function, or as the gradient of another."""
-
-_BY_REPR: Final = (float, complex, slice, np.generic)
-"""Kinds of plain values that are no key themselves: NaN is not equal to itself, and 0.0 is equal to −0.0."""
 _SPEC: Final = attrgetter("_value.spec")
 _EDGE: Final = attrgetter("_edge")
 _HOOKS: Final = attrgetter("hooks", "after")
@@ -46,51 +36,6 @@ Tensor = core.Tensor
 
 class Passing(CompileError):
     """What hinders one call, but perhaps not the next."""
-
-
-class Call:
-    """The arguments of a call: the tensors in them, the objects that are no plain values, and a key for the rest."""
-
-    __slots__ = ("key", "objects", "tensors")
-
-    def __init__(self, args: tuple[Any, ...], options: dict[str, Any]) -> None:
-        self.tensors: list[Tensor] = []
-        self.objects: list[Any] = []
-        key: list[Any] = []
-        for argument in args:
-            self._add(argument, key)
-        for name, argument in options.items():
-            key.append(name)
-            self._add(argument, key)
-        places = {id(tensor): place for place, tensor in enumerate(self.tensors)}
-        if len(places) != len(self.tensors):  # the same one twice
-            key.append(tuple([places[id(tensor)] for tensor in self.tensors]))
-        self.key = tuple(key)
-
-    def _add(self, value: Any, key: list[Any]) -> None:
-        kind = type(value)
-        if isinstance(value, Tensor):
-            edge = value._edge
-            leaf = isinstance(edge, Leaf)
-            if isinstance(edge, Leaf) and (edge.hooks or edge.after):
-                raise CompileError("an argument has hooks")
-            key += (kind, value._value.spec, None if edge is None else leaf, value._view is None)
-            self.tensors.append(value)
-        elif is_atom(value):
-            key += (kind, repr(value) if isinstance(value, _BY_REPR) else value)
-        elif isinstance(value, (tuple, list)):
-            key += (kind, len(value))
-            for each in value:
-                self._add(each, key)
-        elif isinstance(value, dict):
-            key += (kind, tuple(value))
-            for each in value.values():
-                self._add(each, key)
-        elif isinstance(value, np.ndarray):
-            raise CompileError("an argument is a NumPy array, whose values may change: pass gt.from_numpy(array)")
-        else:
-            key += (kind, id(value))
-            self.objects.append(value)
 
 
 class Step(NamedTuple):
@@ -103,63 +48,6 @@ class Step(NamedTuple):
     """Whether each number was there: what is not, is no instruction either."""
     places: list[tuple[int, int]]
     """(place among the scalars, which number)."""
-
-
-class Recording:
-    """A call under way. While it is its builder's `held`, nothing is sent."""
-
-    def __init__(self, builder: Builder, strict: bool) -> None:
-        self.builder = builder
-        self.strict = strict
-        self.thread = threading.get_ident()
-        self.reason: str | None = None
-        self.draws: list[tuple[Any, tuple[int, int]]] = []
-        """Every number drawn, with its generator."""
-        self.source = random.source()
-        self.touched: dict[Leaf, tuple[Tensor | None, Value | None]] = {}
-        """Leaves whose gradient was looked at or changed, and what it was."""
-        self.steps: list[tuple[Any, dict[str, Any], dict[str, Any], list[Any]]] = []
-        self.start = 0
-
-    def call(self, function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
-        """Call the function."""
-        mine = self.builder
-        mine.held = self
-        mine.limit(MAX_INSTRUCTIONS)
-        tokens = autograd.TOUCHED.set(self.touched), random.HEARD.set(self.draws)
-        self.start = next(autograd.ORDER)
-        try:
-            return function(*args, **options)
-        finally:
-            autograd.TOUCHED.reset(tokens[0])
-            random.HEARD.reset(tokens[1])
-            self._release()
-
-    def _release(self) -> None:
-        if self.builder.held is self:
-            self.builder.held = None
-            self.builder.limit(self.builder.session.flush_length)
-
-    def interrupt(self, reason: str) -> None:
-        """Hold no longer: the call cannot be one run."""
-        site = emission.site_of(emission.user_frame(sys._getframe(1)))
-        self.reason = f"{site}: {reason}"
-        self._release()
-        if self.strict and threading.get_ident() == self.thread:
-            raise CompileError(self.reason)
-
-    def walked(self, oldest: int) -> None:
-        """A walk back along the tape came as far as the vertex of this order."""
-        if oldest < self.start:
-            self.interrupt("backward() goes on into what was computed outside of the function")
-
-    def numbers(
-        self, optimizer: Any, state: dict[str, Any], group: dict[str, Any], numbers: tuple[Any, ...]
-    ) -> list[Any]:
-        """Note the numbers of a step; returns objects of their own, by which they are known again."""
-        own = [None if number is None else float(number) * 1.0 for number in numbers]
-        self.steps.append((optimizer, state, group, own))
-        return own
 
 
 def trace(
@@ -188,34 +76,6 @@ def trace(
         return out, Trace(found, recording, base, inputs, scalars, record, alive, call, Call(args, options), out)
     except CompileError as error:
         return out, error
-
-
-class Found:
-    """What there was when a call began: all handles that it can reach, with values, versions and edges."""
-
-    def __init__(self, scene: Scene, arguments: list[Tensor]) -> None:
-        self.scene = scene
-        self.arguments = len(arguments)
-        reached = {id(tensor) for tensor, _ in scene.tensors}
-        self.handles = list(arguments)
-        self.paths = [f"argument tensor {place}" for place in range(len(arguments))]
-        known = {id(tensor) for tensor in arguments}
-        for tensor, path in scene.tensors:
-            if id(tensor) not in known:
-                self.handles.append(tensor)
-                self.paths.append(path)
-        self.met = [id(tensor) in reached for tensor in arguments]
-        """Whether an argument is also reached otherwise."""
-        self.hidden: list[tuple[Tensor, int]] = []
-        """The bases of arguments that are views, and their versions."""
-        for tensor in self.handles:
-            tensor._current()
-        for tensor in arguments:
-            while tensor._view is not None:
-                tensor = tensor._view.base
-                self.hidden.append((tensor, tensor._version))
-        self.places = {id(tensor): place for place, tensor in reversed(list(enumerate(self.handles)))}
-        self.before = [(tensor._value, tensor._version, tensor._edge) for tensor in self.handles]
 
 
 class Trace:
@@ -448,159 +308,6 @@ class Trace:
             and same_result(self.result, other.result)
         )
         return None if same else "it leaves its results elsewhere than in the call before"
-
-
-class Explained:
-    """What every input, survivor and effect of a traced call is to the program."""
-
-    def __init__(
-        self,
-        found: Found,
-        recording: Recording,
-        base: int,
-        record: list[tuple[Any, ...]],
-        alive: bytes,
-        inputs: list[int],
-    ) -> None:
-        self._found = found
-        self._record = record
-        self._base = base
-        self._builder = recording.builder
-        self.survivors = [at for at, lives in enumerate(alive) if lives]
-        self._ranks = {at: rank for rank, at in enumerate(self.survivors)}
-        self._explained: set[int] = set()
-        self.sources: list[tuple[int, Any]] = []
-        self._used: dict[int, int] = {}
-        self.found: list[int] = []
-        self.alike: list[tuple[int, int]] = []
-        self.edge_places: list[int] = []
-        self._leaves = {id(edge): at for at, (_, _, edge) in enumerate(found.before) if isinstance(edge, Leaf)}
-        self._edges = {id(edge): at for at, (_, _, edge) in enumerate(found.before) if edge is not None}
-        self._gradients = {id(grad): leaf for leaf, (grad, _) in recording.touched.items() if grad is not None}
-        self._owners: dict[int, list[tuple[int, Any]]] = {}
-        for at, (value, _, _) in enumerate(found.before):
-            self._owners.setdefault(value.id, []).append((REACHED, at))
-        for leaf, (_, gradient) in recording.touched.items():
-            if gradient is not None and id(leaf) in self._leaves:
-                self._owners.setdefault(gradient.id, []).append((GRADIENT, leaf))
-        self._gradient_places: dict[int, int] = {}
-        for slot, number in enumerate(inputs):
-            if number not in self._owners:
-                reader = next(entry[0].tag.site for entry in record if ~slot in entry[1:])
-                raise CompileError(f"{reader}: it reads a tensor that it is not given and cannot reach by a name")
-            self.found.append(self._owner(number))
-        self.inputs = self.found.copy()
-        self.templates = Templates(
-            recording.start, self._old, self._number, self._edge_place, self._is_steady, self._is_known
-        )
-        self.effects: list[tuple[int, int, int, Any]] = []
-        self.gradients: list[tuple[int, Any]] = []
-        self.with_gradient: list[tuple[int, bool]] = []
-        self._gradient_effects(recording)
-        self._handle_effects()
-
-    def finish(self) -> list[tuple[int, int]]:
-        """Raise `CompileError` unless all survivors are accounted for. (place, argument) of those reached otherwise, too."""
-        for at in self.survivors:
-            if at not in self._explained:
-                signature = self._record[at][0]
-                raise CompileError(
-                    f"{signature.tag.site}: the result of {signature.op} is kept where gt.compile does not see it: return it"
-                )
-        return [(place, at) for at, place in self._used.items() if at < self._found.arguments and self._found.met[at]]
-
-    def _use(self, at: int) -> int:
-        """The place of a handle that was found among those that the trace uses."""
-        known = self._used.get(at)
-        if known is None:
-            known = self._used[at] = len(self.sources)
-            argument = at < self._found.arguments and not self._found.met[at]
-            self.sources.append((ARGUMENT, at) if argument else (REACHED, self._found.handles[at]))
-        return known
-
-    def _use_gradient(self, leaf: Leaf) -> int:
-        known = self._gradient_places.get(id(leaf))
-        if known is None:
-            holder = self._use(self._leaves[id(leaf)])
-            known = self._gradient_places[id(leaf)] = len(self.sources)
-            self.sources.append((GRADIENT, holder))
-        return known
-
-    def _owner(self, number: int) -> int:
-        """Whose value it is; those who share it must share it in every call."""
-        places = [
-            self._use(what) if kind == REACHED else self._use_gradient(what) for kind, what in self._owners[number]
-        ]
-        self.alike += [(places[0], other) for other in places[1:] if (places[0], other) not in self.alike]
-        return places[0]
-
-    def _number(self, value: Value) -> int:
-        at = value.id - self._base
-        if value.owner is self._builder and at in self._ranks:
-            self._explained.add(at)
-            return self._ranks[at]
-        if value.id not in self._owners:
-            raise CompileError("it leaves a tensor that it neither made nor was given")
-        place = self._owner(value.id)
-        if place not in self.found:
-            self.found.append(place)
-        return ~self.found.index(place)
-
-    def _old(self, tensor: Tensor) -> int | None:
-        at = self._found.places.get(id(tensor))
-        if at is not None:
-            return self._use(at)
-        leaf = self._gradients.get(id(tensor))
-        return None if leaf is None or id(leaf) not in self._leaves else self._use_gradient(leaf)
-
-    def _edge_place(self, edge: Any) -> int | None:
-        at = self._edges.get(id(edge))
-        if at is None:
-            return None
-        place = self._use(at)
-        if place not in self.edge_places:
-            self.edge_places.append(place)
-        return place
-
-    def _is_steady(self, edge: Any) -> bool:
-        at = self._leaves.get(id(edge))
-        return at is not None and (at >= self._found.arguments or self._found.met[at])
-
-    def _is_known(self, value: Any) -> bool:
-        return id(value) in self._found.scene.seen
-
-    def _gradient_effects(self, recording: Recording) -> None:
-        for leaf, (before, value) in recording.touched.items():
-            if id(leaf) not in self._leaves:
-                if leaf.value.owner is self._builder and leaf.value.id >= self._base:
-                    continue  # made by the call
-                raise CompileError("it looks at the gradient of a tensor that it cannot reach by a name")
-            place = self._use(self._leaves[id(leaf)])
-            self.with_gradient.append((place, before is not None))
-            if before is not None:
-                if id(before) in self._found.places:
-                    raise CompileError("it reaches a gradient both by its tensor and by another name")
-                own = self._use_gradient(leaf)
-                if before._value is not value:
-                    self.effects.append((own, self._number(before._value), 1, KEEP))
-            if leaf.grad is not before:
-                self.gradients.append((place, None if leaf.grad is None else self.templates.handle(leaf.grad)))
-
-    def _handle_effects(self) -> None:
-        found = self._found
-        if any(base._version != version for base, version in found.hidden):
-            raise CompileError("it writes to what an argument is a view of")
-        for at, (tensor, (value, version, edge)) in enumerate(zip(found.handles, found.before, strict=True)):
-            if tensor._value is value and tensor._version == version and tensor._edge is edge:
-                continue
-            if tensor._view is not None:
-                if at < found.arguments:
-                    raise CompileError("it writes to an argument that is a view")
-                # its base was written to, from which it is cut again at the next read
-                self._explained.add(tensor._value.id - self._base)
-                continue
-            kept = KEEP if tensor._edge is edge else self.templates.edge(tensor._edge)
-            self.effects.append((self._use(at), self._number(tensor._value), tensor._version - version, kept))
 
 
 def settings() -> tuple[Any, ...]:
