@@ -60,7 +60,7 @@ def test_what_is_kept_is_bounded_and_given_up_when_idle() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(1, 3)), max_size=40))
-@settings(max_examples=cases(30))
+@settings(max_examples=cases(8))
 def test_no_two_arrays_share_memory(steps: list[tuple[int, int]]) -> None:
     """Whatever is taken and dropped in whatever order, each array keeps what was written to it."""
     recycler, held = Recycler(), dict[int, tuple[int, np.ndarray[Any, Any]]]()

@@ -41,14 +41,14 @@ def holds(subject: Program | Network, places: list[Place], replay: str, what: st
         raise
 
 
-@pytest.mark.parametrize("seeds", batches(cases(200), 10), ids=name)
+@pytest.mark.parametrize("seeds", batches(cases(150), 10), ids=name)
 def test_annotations_never_change_values(seeds: range) -> None:
     """Whatever a program computes, and wherever its config puts that, it sees the same values and leaves nothing."""
     for seed in seeds:
         holds(*case(seed), f"{seed} 1")
 
 
-@pytest.mark.parametrize("seeds", batches(cases(32), 4), ids=name)
+@pytest.mark.parametrize("seeds", batches(cases(20), 4), ids=name)
 def test_networks_learn_the_same_wherever_they_are(seeds: range) -> None:
     """Losses, gradients and parameters of a training are those of one worker; microbatches and stages are no exception."""
     for seed in seeds:
