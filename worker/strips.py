@@ -116,7 +116,9 @@ def geometry(chain: Chain, space: Merged, draft: Draft, lanes: int) -> Geometry 
         peeled += 1
     inner, lines = math.prod(shape[peeled + 1 :]), math.prod(space.column[peeled + 1 :])
     rows = max(1, min(STRIP // (inner * widest), shape[peeled]))
-    if lanes > 1 and math.prod(shape) * len(draft.steps) >= SPREAD:  # a few strips for each, as they may not be as fast
+    if (
+        lanes > 1 and math.prod(shape) > SMALL and math.prod(shape) * len(draft.steps) >= SPREAD
+    ):  # a few strips for each, as they may not be as fast
         rows = max(1, min(rows, -(-math.prod(shape[: peeled + 1]) // (2 * lanes))))
     while draft.nbytes(rows * inner, rows * lines) > LANE:
         if rows == 1:
