@@ -23,7 +23,7 @@ HERE = Path(__file__).parent
 PARTS = ("run", "planner", "collectives", "deterministic")
 PACKAGES = ("numpy", "torch", "cupy", "pyzmq", "msgpack")
 RATIO = re.compile(
-    r"(?:GT / (?P<peer>[^=]+)|of (?P<whole>\w+)) = (?P<ratio>[\d.]+)\s+\(goal (?P<sign>[≤≥]) (?P<goal>[\d.]+)\)"
+    r"(?:GT(?P<how> \w+)? / (?P<peer>[^=]+)|of (?P<whole>\w+)) = (?P<ratio>[\d.]+)\s+\(goal (?P<sign>[≤≥]) (?P<goal>[\d.]+)\)"
 )
 
 
@@ -50,7 +50,8 @@ def figures(rows: list[list[str]]) -> list[Figure]:
         match = RATIO.search(text)
         if match:
             peer = (match["peer"] or match["whole"]).strip()
-            found.append(Figure(what, peer, float(match["ratio"]), match["sign"], float(match["goal"])))
+            how = f",{match['how']}" if match["how"] else ""
+            found.append(Figure(what + how, peer, float(match["ratio"]), match["sign"], float(match["goal"])))
     return found
 
 
@@ -113,7 +114,11 @@ def draw(found: list[Figure], caption: str, file: Path) -> None:
     )
     axes.invert_yaxis()
     axes.grid(axis="x", which="both", color="#dddddd", linewidth=0.5)
-    axes.set_xlabel(f"GT / peer; the dark line is the goal. {caption}", fontsize=8)
+    axes.set_xticks(
+        ticks := [2.0**at for at in range(-4, 5) if least / 2 < 2.0**at < most * 2], [f"{at:g}" for at in ticks]
+    )
+    axes.minorticks_off()
+    axes.set_xlabel(f"GT / peer; the dark line is the goal\n{caption}", fontsize=8)
     axes.tick_params(labelsize=8)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
@@ -125,16 +130,19 @@ def main() -> None:
     """Measure, print, write and draw."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, help="of each benchmark (default: its own)")
+    parser.add_argument("--redraw", action="store_true", help="measure nothing, draw what was measured today")
     parser.add_argument("--only", default=",".join(PARTS), help="a comma-separated choice of: %(default)s")
     options = parser.parse_args()
     known = facts()
-    parts = {part: measured(part, options.rounds) for part in options.only.split(",")}
+    wanted = [] if options.redraw else options.only.split(",")
+    parts = {part: measured(part, options.rounds) for part in wanted}
     results = HERE / "results" / f"{known['date']}-{known['machine']}.json"
     results.parent.mkdir(exist_ok=True)
     before = json.loads(results.read_text("utf-8"))["parts"] if results.exists() else {}
     parts = before | {part: found for part, found in parts.items() if found is not None}
-    results.write_text(json.dumps({**known, "parts": parts}, indent=1, ensure_ascii=False) + "\n", "utf-8")
-    print(f"wrote {results}")
+    if wanted:
+        results.write_text(json.dumps({**known, "parts": parts}, indent=1, ensure_ascii=False) + "\n", "utf-8")
+        print(f"wrote {results}")
     found = figures(parts.get("run", {}).get("rows", []))
     if found:
         picture = HERE.parent / "docs" / "img" / "bench.svg"

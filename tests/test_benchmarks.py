@@ -68,10 +68,12 @@ def test_ratios_with_a_goal_are_read_from_the_table_and_drawn(tmp_path: Path) ->
     suite = runpy.run_path(str(BENCHMARKS / "suite.py"), run_name="suite")
     run = runpy.run_path(str(BENCHMARKS / "run.py"), run_name="run")
     rows = run["ratios"]("a chain", "≤ 0.8", {"GT": 3.0, "NumPy": 2.0, "PyTorch": 4.0}, "PyTorch", 1.0, "s")
+    rows.append(("", "GT compiled", "1 s", "GT compiled / PyTorch = 0.20  (goal ≤ 0.3)"))
     rows.append(("a put", "GT", "1 GB/s", "of memcpy = 0.50  (goal ≥ 0.8)"))
     found = suite["figures"](rows)
     assert [(each.what, each.peer, each.ratio, each.reached) for each in found] == [
         ("a chain", "PyTorch", 0.75, True),
+        ("a chain, compiled", "PyTorch", 0.2, True),
         ("a put", "memcpy", 0.5, False),
     ]
     suite["draw"](found, "a machine", tmp_path / "img" / "bench.svg")
