@@ -77,7 +77,7 @@ def test_what_is_sound_passes_under_every_config(
 
     monkeypatch.setattr(running, "connected", checked)
     monkeypatch.setattr("gt.dispatcher.preparing.verified", count)
-    for seed in range(cases(3)):
+    for seed in range(cases(6)):
         try:
             list(judged(*drawn(seed)))
         except Discarded:
