@@ -14,6 +14,7 @@ from contextvars import ContextVar
 from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any, Final
 
+from gt.hints import NO_HINTS, Hints
 from gt.infer import infer
 from gt.instruction import Tag
 from gt.ops import OPS
@@ -42,7 +43,7 @@ _KINDS: Final[dict[type, str]] = {bool: "b", int: "i", float: "f", complex: "c"}
 class Context:
     """The tags that surround an instruction, and whether gradients are recorded. Immutable; `site` None: the user's line."""
 
-    __slots__ = ("backward", "grad", "lower", "phase", "signal", "site")
+    __slots__ = ("backward", "grad", "hints", "lower", "phase", "signal", "site")
 
     def __init__(
         self,
@@ -52,6 +53,7 @@ class Context:
         grad: bool,
         backward: tuple[str, ...] | None = None,
         lower: DType | None = None,
+        hints: Hints = NO_HINTS,
     ) -> None:
         self.signal = signal
         self.phase = phase
@@ -61,6 +63,8 @@ class Context:
         """The signal path of the gradients, when it is not that of the forward instruction."""
         self.lower = lower
         """The dtype of products inside of `autocast`."""
+        self.hints = hints
+        """What the program says about its signals."""
 
 
 _CONTEXT: Final[ContextVar[Context]] = ContextVar("gt_context", default=Context((), "forward", None, True))  # noqa: B039 — nobody changes it
@@ -87,9 +91,10 @@ def interned(
     grad: bool,
     backward: tuple[str, ...] | None = None,
     lower: DType | None = None,
+    hints: Hints = NO_HINTS,
 ) -> Context:
     """The one context with these tags, so that equal contexts find equal signatures."""
-    key = (signal, phase, site, grad, backward, lower)
+    key = (signal, phase, site, grad, backward, lower, hints)
     found = _contexts.get(key)
     if found is None:
         if len(_contexts) >= MAX_SIGNATURES:
@@ -332,7 +337,9 @@ def _sign(
         attributes = dict(zip(OPS[op].attributes, values, strict=True))
         operands = key[3 : 3 + arity]
         results = infer(op, operands, attributes)
-        signature = Signature(op, attributes, operands, results, Tag(context.signal, context.phase, site or ""))
+        signature = Signature(
+            op, attributes, operands, results, Tag(context.signal, context.phase, site or "", context.hints)
+        )
         if context.signal:
             session.current().mention_slips(context.signal)
         if results[0].dtype.kind in "fc":

@@ -99,7 +99,7 @@ class autocast(ContextDecorator):  # noqa: N801  # PyTorch's name
 
 def _set(lower: DType | None) -> DType | None:
     now = emission.current()
-    emission.enter(emission.interned(now.signal, now.phase, now.site, now.grad, now.backward, lower))
+    emission.enter(emission.interned(now.signal, now.phase, now.site, now.grad, now.backward, lower, now.hints))
     return now.lower
 
 

@@ -216,7 +216,7 @@ ORDER: Final = itertools.count()
 def backward_context(context: emission.Context, site: str | None, create_graph: bool) -> emission.Context:
     """The context of the gradients of what was emitted in `context`."""
     signal = context.signal if context.backward is None else context.backward
-    return emission.interned(signal, "backward", site, create_graph)
+    return emission.interned(signal, "backward", site, create_graph, hints=context.hints)
 
 
 def freed(what: str) -> GradientError:
@@ -421,7 +421,7 @@ def _walk(
     wanted = None if inputs is None else {tensor._edge for tensor in inputs}
     way = Walk(create_graph, retain_graph, wanted)
     before = emission.current()
-    own = emission.interned(before.signal, "backward", before.site, create_graph)
+    own = emission.interned(before.signal, "backward", before.site, create_graph, hints=before.hints)
     try:
         emission.enter(own)
         for tensor, gradient in zip(tensors, gradients, strict=True):

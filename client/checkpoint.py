@@ -42,7 +42,8 @@ class Recomputation(Vertex):
         if self.again is None:
             raise autograd.freed("a recomputed stretch")
         now = self.context
-        with emission.using(emission.interned(now.signal, "backward", now.site, True, now.backward, now.lower)):
+        again = emission.interned(now.signal, "backward", now.site, True, now.backward, now.lower, now.hints)
+        with emission.using(again):
             results = self.again()
         specs = [result._value.spec for result in results]
         if specs != self.results:

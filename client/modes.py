@@ -146,7 +146,7 @@ def set_recording(grad: bool) -> bool:
     """Record from now on, or not; returns whether it was so before."""
     now = emission.current()
     if now.grad is not grad:
-        emission.enter(emission.interned(now.signal, now.phase, now.site, grad, now.backward, now.lower))
+        emission.enter(emission.interned(now.signal, now.phase, now.site, grad, now.backward, now.lower, now.hints))
     return now.grad
 
 

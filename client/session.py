@@ -434,6 +434,8 @@ class Session:
             self.credits = int(message.facts.get("credits", self.credits))
         elif isinstance(message, m.PeerLost):
             self._peer_lost(message)
+        elif isinstance(message, m.Notice):
+            log.warning("%s", message.text)
         elif isinstance(message, m.Goodbye):
             text = f"the service ended the session: {message.text or 'it stops'}"
             self._end(m.error_of(message.kind or "SessionError", text))

@@ -1,17 +1,19 @@
 """Signals: names in the program to which the YAML binds rules. They never change values.
 
-`context(name)` nests; a name with slashes is several nested ones. Hints are logged and otherwise ignored. `attach(model)`
-names what a model's modules compute by their places in it, without a word in the model's code.
+`context(name)` nests; a name with slashes is several nested ones. Hints are logged; what is made of them, if anything, is
+said in `gt/hints.py`. `attach(model)` names what a model's modules compute by their places in it, without a word in the
+model's code.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ContextDecorator, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from gt.errors import GTError
+from gt.hints import check, within
 
 from . import apply as emission
 from . import arithmetic
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["attach", "context", "current", "detach", "enter", "exit", "tensor"]
 
 _log = logging.getLogger("gt")
+_NONE: Final[Mapping[str, Any]] = {}
 
 
 def _components(name: str) -> tuple[str, ...]:
@@ -32,40 +35,53 @@ def _components(name: str) -> tuple[str, ...]:
     return parts
 
 
-def _push(parts: tuple[str, ...], backward: tuple[str, ...] | None) -> emission.Context:
+def _push(
+    parts: tuple[str, ...], backward: tuple[str, ...] | None, hints: Mapping[str, Any] = _NONE
+) -> emission.Context:
     """Enter the signal `parts` within the current one; returns the context before."""
     now = emission.current()
+    path = now.signal + parts
     outer = now.signal if now.backward is None else now.backward
     if backward is not None:
-        path: tuple[str, ...] | None = outer + parts[:-1] + backward
+        back: tuple[str, ...] | None = outer + parts[:-1] + backward
     else:
-        path = None if now.backward is None else now.backward + parts
-    return emission.enter(emission.interned(now.signal + parts, now.phase, now.site, now.grad, path, now.lower))
+        back = None if now.backward is None else now.backward + parts
+    said = within(now.hints, path, hints)
+    return emission.enter(emission.interned(path, now.phase, now.site, now.grad, back, now.lower, said))
 
 
 def _restore(before: emission.Context) -> None:
     """Back to the signal of `before`; a grad mode or phase changed in between stays."""
     now = emission.current()
-    emission.enter(emission.interned(before.signal, now.phase, now.site, now.grad, before.backward, now.lower))
+    signal, backward, hints = before.signal, before.backward, before.hints
+    emission.enter(emission.interned(signal, now.phase, now.site, now.grad, backward, now.lower, hints))
 
 
 class context(ContextDecorator):  # noqa: N801  # read as gt.signal.context(...)
-    """What is computed inside carries this signal. `backward` names the gradients', in place of the last component."""
+    """What is computed inside carries this signal. `backward` names the gradients', in place of the last component.
+
+    Hints, for what is computed inside and its gradients: `hot=True` compiles at the first run; `comm="ring"` ("direct",
+    "two-step", "tree") is the algorithm of all-reduces, where it is legal; `deadline=0.05` warns, once, of a plan in which
+    the signal should take longer than so many seconds. They are logged, may be ignored, and change no value but by the
+    order of additions. Raises `TypeError` for other hints, `ValueError` for values that a hint does not take.
+    """
 
     def __init__(self, name: str, backward: str | None = None, **hints: Any) -> None:
         self._parts = _components(name)
         self._backward = None if backward is None else _components(backward)
         self._before: list[emission.Context] = []
+        self._hints = hints
+        check("signal.context", hints)
         for hint, value in hints.items():
             _log.info("signal %s: hint %s=%r is noted; it changes no value", name, hint, value)
 
     def _recreate_cm(self) -> context:
         fresh = object.__new__(context)
-        fresh._parts, fresh._backward, fresh._before = self._parts, self._backward, []
+        fresh._parts, fresh._backward, fresh._hints, fresh._before = self._parts, self._backward, self._hints, []
         return fresh
 
     def __enter__(self) -> None:
-        self._before.append(_push(self._parts, self._backward))
+        self._before.append(_push(self._parts, self._backward, self._hints))
 
     def __exit__(self, *_: object) -> None:
         _restore(self._before.pop())
@@ -87,7 +103,7 @@ def exit(name: str) -> None:
     signal = now.signal[: -len(parts)]
     if backward == signal:
         backward = None
-    emission.enter(emission.interned(signal, now.phase, now.site, now.grad, backward, now.lower))
+    emission.enter(emission.interned(signal, now.phase, now.site, now.grad, backward, now.lower, now.hints))
 
 
 def current() -> tuple[str, ...]:

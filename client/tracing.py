@@ -313,7 +313,7 @@ class Trace:
 def settings() -> tuple[Any, ...]:
     """What surrounds a call and is part of what it does."""
     context = emission.current()
-    around = (context.signal, context.phase, context.site, context.grad, context.backward, context.lower)
+    around = (context.signal, context.phase, context.site, context.grad, context.backward, context.lower, context.hints)
     return session.current(), get_default_dtype(), modes.is_inference_mode_enabled(), around
 
 
@@ -324,8 +324,8 @@ def _hooks(leaf: Leaf) -> tuple[Any, Any]:
 def _alike(a: Signature, b: Signature) -> bool:
     """Whether two signatures differ by nothing but their lines."""
     return a is b or (
-        (a.op, a.attributes, a.operands, a.results, a.tag.signal, a.tag.phase)
-        == (b.op, b.attributes, b.operands, b.results, b.tag.signal, b.tag.phase)
+        (a.op, a.attributes, a.operands, a.results, a.tag.signal, a.tag.phase, a.tag.hints)
+        == (b.op, b.attributes, b.operands, b.results, b.tag.signal, b.tag.phase, b.tag.hints)
     )
 
 

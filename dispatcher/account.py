@@ -124,9 +124,9 @@ class _Exchange:
         before, after = form.space(whole_before), form.space(whole_after)
         self.times = form.times if repeated(plan, source) and repeated(plan, made) else 1
         if self.times > 1:
-            total, most = _bytes(value, whole_before, whole_after, form.timed)
+            total, most = _bytes(value, whole_before, whole_after, form.timed, plan.comm(instruction))
         else:
-            total, most = _bytes(value, before, after, mesh)
+            total, most = _bytes(value, before, after, mesh, plan.comm(instruction))
         tag = plan.tags[instruction.tag]
         axes = _exchanging(before, after, mesh)
         self.seconds = self.sending = 0.0
@@ -137,7 +137,8 @@ class _Exchange:
             name = collective_name(before, after) or "all-to-all"
             parts, steps = math.prod(mesh.sizes[axis] for axis in axes), 1
             if name == "all-reduce":
-                steps = all_reduce_steps(all_reduce_algorithm(largest_part(value, after, mesh), parts))
+                largest = largest_part(value, after, mesh)
+                steps = all_reduce_steps(all_reduce_algorithm(largest, parts, asked=plan.comm(instruction)))
             self.seconds = exchange_seconds(most, parts, slowest, steps)
             self.sending = most / slowest.bandwidth
             groups = [tuple(-1 if axis in axes else at for axis, at in enumerate(here)) for here in form.here]
@@ -270,5 +271,5 @@ class _Clock:
 
 
 @lru_cache(maxsize=4096)
-def _bytes(value: Spec, before: Layout, after: Layout, mesh: Mesh) -> tuple[int, int]:
-    return moved_bytes(value.shape, value.dtype.itemsize, before, after, mesh)
+def _bytes(value: Spec, before: Layout, after: Layout, mesh: Mesh, asked: str) -> tuple[int, int]:
+    return moved_bytes(value.shape, value.dtype.itemsize, before, after, mesh, asked)

@@ -60,6 +60,8 @@ class Client:
     runs: int = 0
     """How many there were since then, by which those that check are drawn."""
     progress: bool = False
+    warned: set[tuple[str, float]] = field(default_factory=set)
+    """Signals with their deadlines of which the program knows that they should take longer."""
     fault: Fault | None = None
     segments: dict[int, Segment | Fault] = field(default_factory=dict)
     table: dict[int, Entry] = field(default_factory=dict)

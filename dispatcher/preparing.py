@@ -17,6 +17,7 @@ from gt.spec import Spec
 
 from .auto import decide, undecided
 from .caching import Cached, Entry
+from .deadlines import late
 from .directory import Client, Job
 from .lacking import refuse_lacking
 from .memory import Lot, shortage
@@ -29,6 +30,8 @@ ROOMY: Final = 8
 """Tensors by which a session may grow, or by an eighth, before its memory is counted again for plans that are known."""
 SEARCH_AT: Final = 3
 """The run of a plan at which a better one is looked for."""
+MAX_WARNED: Final = 1000
+"""Different deadlines of which one session is warned."""
 SWITCH_AT: Final = 6
 """The run at which the better one takes over."""
 
@@ -67,6 +70,7 @@ class Preparing:
             )
             raise ProtocolError(f"segment {number} has no plan: {type(error).__name__}: {error}") from None
         self.ensure_room(client, planner, planned.plan, run)
+        self._warn(client, planner, planned.plan)
         client.misses["placements" if client.plans.has(number) else "new"] += 1
         return self._remember(client, key, Cached(homes, planned, segment.scalar_types))
 
@@ -93,6 +97,16 @@ class Preparing:
             self._drop(client, old)
         self._define(client, cached)
         return cached
+
+    def _warn(self, client: Client, planner: Planner, plan: Plan) -> None:
+        """Say once of each deadline that the plan should not meet it."""
+        for each, seconds in late(plan, planner.mesh, planner.known_speeds).items():
+            if each in client.warned or len(client.warned) >= MAX_WARNED:
+                continue
+            client.warned.add(each)
+            text = f"signal {each[0]}: should take {seconds:.3g} s in one plan, and its deadline is {each[1]:g} s"
+            self.service.log("info", f"client {client.number}: {text}")
+            self.service.send(client.identity, m.Notice(text))
 
     def ensure_room(self, client: Client, planner: Planner, plan: Plan, run: m.Run) -> None:
         """Refuse a plan that cannot run beside all else; what is known is asked again when more has piled up."""

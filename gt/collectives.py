@@ -20,15 +20,21 @@ CROWD: Final = 8
 """Workers above which a small all-reduce goes along a tree: else each has a message for every other."""
 
 ALGORITHMS: Final = ("direct", "two-step", "ring", "tree")
+PAIRED: Final = ("direct", "two-step")
+"""Those that can add contributions as a tree over ranks, which deterministic sessions need."""
 
 
-def all_reduce_algorithm(nbytes: int, parts: int, hosts: int = 1) -> str:
+def all_reduce_algorithm(nbytes: int, parts: int, hosts: int = 1, asked: str = "") -> str:
     """How `parts` workers on `hosts` machines reduce `nbytes` that each of them holds a contribution to.
+
+    As the program has `asked`, if it has.
 
     Small values go `direct`: everybody sends everybody the whole, in one step. In a crowd that is too many messages, and
     they go up and down a `tree`. Large values go in `two-step`, or, over several machines, around a `ring`, in which
     only neighbours talk to each other.
     """
+    if asked:
+        return asked
     if nbytes >= (TWO_STEP if parts > 2 else PAIR):
         return "ring" if hosts > 1 and parts > 2 else "two-step"
     return "tree" if parts > CROWD else "direct"

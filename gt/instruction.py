@@ -14,8 +14,10 @@ from typing import Any, Final, NamedTuple
 
 import msgpack
 
+from .collectives import PAIRED
 from .dtypes import KINDS, DType
 from .errors import DTypeError, GTError, ProtocolError, ShapeError
+from .hints import NO_HINTS, Hints, pack_hints, unpack_hints
 from .infer import Attributes, check_attributes, infer, pack_attributes
 from .ops import OPS
 from .placement import Layout, format_layout, parse_layout
@@ -40,11 +42,13 @@ def ref(kind: int, index: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Tag:
-    """Where an instruction comes from: the path of signals, outermost first; the phase; and the user's 'file:line'."""
+    """Where an instruction comes from: the path of signals, outermost first; the phase; the user's 'file:line'; and what
+    the program says about its signals."""
 
     signal: tuple[str, ...]
     phase: str
     site: str
+    hints: Hints = NO_HINTS
 
 
 PHASES: Final = ("forward", "backward", "update")
@@ -157,6 +161,30 @@ class Plan:
         """The layout of a tensor operand."""
         return self.layouts[reference >> 2] if reference & 3 == OUTPUT else self.input_layouts[reference >> 2]
 
+    @cached_property
+    def makers(self) -> dict[int, Instruction]:
+        """Which instruction makes each output."""
+        return {number: instruction for instruction in self.instructions for number in instruction.outputs}
+
+    @cached_property
+    def hot(self) -> bool:
+        """Whether the program says of something in it that it is hot."""
+        return any(tag.hints.hot for tag in self.tags)
+
+    def comm(self, move: Instruction) -> str:
+        """The algorithm that the program asks for if `move` is an all-reduce; empty: the best one.
+
+        It is said where the contributions are made: who reads a gradient's sum is an optimizer, in no signal. Where bits
+        may not depend on the number of workers, only what adds in the order of the tree over blocks is legal.
+        """
+        if not any(tag.hints.comm for tag in self.tags):
+            return ""
+        made = move
+        while made.op == MOVE and made.inputs[0] & 3 == OUTPUT:
+            made = self.makers[made.inputs[0] >> 2]
+        asked = self.tags[made.tag].hints.comm or self.tags[move.tag].hints.comm
+        return "" if self.blocks and asked not in PAIRED else asked
+
     def __str__(self) -> str:
         return "\n".join(print_plan(self))
 
@@ -206,13 +234,17 @@ def _pack_instruction(instruction: Instruction) -> list[object]:
     return [instruction.op, list(instruction.inputs), pack_attributes(instruction.attributes), instruction.tag]
 
 
+def _pack_tag(tag: Tag) -> list[object]:
+    return [list(tag.signal), PHASES.index(tag.phase), tag.site, pack_hints(tag.hints)]
+
+
 def pack_segment(segment: Segment) -> bytes:
     """The bytes of a definition: equal segments have equal bytes."""
     packed: bytes = msgpack.packb(
         [
             [pack_spec(value) for value in segment.inputs],
             segment.kinds,
-            [[list(tag.signal), PHASES.index(tag.phase), tag.site] for tag in segment.tags],
+            [_pack_tag(tag) for tag in segment.tags],
             [_pack_instruction(instruction) for instruction in segment.instructions],
             list(segment.survivors),
         ]
@@ -235,14 +267,14 @@ def _unpack_tags(raw: object) -> tuple[Tag, ...]:
         raise ProtocolError("tags are a list")
     tags = []
     for item in raw:
-        if not (isinstance(item, list) and len(item) == 3):
-            raise ProtocolError("a tag is [signal path, phase, site]")
-        signal, phase, site = item
+        if not (isinstance(item, list) and len(item) == 4):
+            raise ProtocolError("a tag is [signal path, phase, site, hints]")
+        signal, phase, site, hints = item
         if not (isinstance(signal, list) and all(isinstance(name, str) for name in signal) and isinstance(site, str)):
             raise ProtocolError("a signal path is a list of names, a site a string")
         if type(phase) is not int or not 0 <= phase < len(PHASES):
             raise ProtocolError(f"a phase is a number below {len(PHASES)}")
-        tags.append(Tag(tuple(signal), PHASES[phase], site))
+        tags.append(Tag(tuple(signal), PHASES[phase], site, unpack_hints(hints)))
     return tuple(tags)
 
 
@@ -341,7 +373,7 @@ def pack_plan(plan: Plan) -> bytes:
             [pack_spec(value) for value in plan.inputs],
             [format_layout(layout) for layout in plan.input_layouts],
             plan.kinds,
-            [[list(tag.signal), PHASES.index(tag.phase), tag.site] for tag in plan.tags],
+            [_pack_tag(tag) for tag in plan.tags],
             instructions,
             [list(pair) for pair in plan.survivors],
             [list(pair) for pair in plan.rehomed],

@@ -172,6 +172,12 @@ class Answer(NamedTuple):
     facts: dict[str, Any]
 
 
+class Notice(NamedTuple):
+    """Something that the user should know, and that stops nothing: the client logs it as a warning."""
+
+    text: str
+
+
 # dispatcher to worker
 
 
@@ -323,13 +329,13 @@ class Read(NamedTuple):
 Message = (
     Hello | Welcome | Ping | Goodbye | Configure | Define | Drop | Run | Put | Free | Fetch | Ask | Credit | Cut | Value
     | Failed | Answer | DefineMesh | DropMesh | DefinePlan | DropPlan | Execute | Store | Release | Forget | Collect
-    | PeerLost | Done | Poisoned | Landed | Part | Piece | Read | Options
+    | PeerLost | Done | Poisoned | Landed | Part | Piece | Read | Options | Notice
 )  # fmt: skip
 
 CODES: Final[tuple[type[Any], ...]] = (
     Hello, Welcome, Ping, Goodbye, Configure, Define, Drop, Run, Put, Free, Fetch, Ask, Credit, Cut, Value,
     Failed, Answer, DefineMesh, DropMesh, DefinePlan, DropPlan, Execute, Store, Release, Forget, Collect,
-    PeerLost, Done, Poisoned, Landed, Part, Piece, Read, Options,
+    PeerLost, Done, Poisoned, Landed, Part, Piece, Read, Options, Notice,
 )  # fmt: skip
 """A message's code is its place here: append only."""
 

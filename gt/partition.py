@@ -145,7 +145,9 @@ def sends(shape: tuple[int, ...], before: Layout, after: Layout, mesh: Mesh, ran
     return found
 
 
-def moved_bytes(shape: tuple[int, ...], itemsize: int, before: Layout, after: Layout, mesh: Mesh) -> tuple[int, int]:
+def moved_bytes(
+    shape: tuple[int, ...], itemsize: int, before: Layout, after: Layout, mesh: Mesh, asked: str = ""
+) -> tuple[int, int]:
     """(bytes that travel between workers in all, the most that any one worker receives).
 
     Of an all-reduce those of the algorithm that it takes; when that has steps, a worker's part in them is rounded up.
@@ -164,7 +166,7 @@ def moved_bytes(shape: tuple[int, ...], itemsize: int, before: Layout, after: La
         if wanted is None:
             continue
         nbytes = math.prod(extent(wanted)) * itemsize
-        if all_reduce and (algorithm := all_reduce_algorithm(nbytes, contributions)) != "direct":
+        if all_reduce and (algorithm := all_reduce_algorithm(nbytes, contributions, asked=asked)) != "direct":
             group = all_reduce_bytes(algorithm, nbytes, contributions)  # each of its ranks counts its share of that
             total += Fraction(group, contributions)
             most = max(most, -(-group // contributions))

@@ -48,6 +48,7 @@ SAMPLES: tuple[Any, ...] = (
     m.Piece(9, 1, 0, 2, [], [0, 7, 4096, 4], b"abcd"),
     m.Read(2, [7, 9]),
     m.Options({"verify": 0.5}),
+    m.Notice("signal a: should take 2 s"),
 )
 BY_KIND = {type(sample): sample for sample in SAMPLES}
 

@@ -350,6 +350,7 @@ class Core:
             plan = unpack_plan(self.plans[message.plan])
             info = self.meshes[plan.mesh]
             program = self.programs[message.plan] = compile_plan(plan, info.mesh, info.rank, self.backend)
+            program.runs = HOT - 1 if plan.hot else 0
         if program.runs < HOT:
             program.runs += 1
             if program.runs == HOT and self.backend.crew is not None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from gt.blocks import middle
-from gt.collectives import all_reduce_algorithm
+from gt.collectives import PAIRED, all_reduce_algorithm
 from gt.errors import ProtocolError
 from gt.instruction import Instruction
 from gt.messages import Fault
@@ -98,13 +98,13 @@ def compile_move(
     target: int,
     dead: tuple[int, ...],
     times: int = 1,
-    algorithm: str | None = None,
+    algorithm: str = "",
     paired: bool = False,
 ) -> Move:
     """The move number `number` of a value of spec `whole` from slot `source` into slot `target`, as `rank` takes part in it.
 
     `mesh` and `rank` are those of the plan; with microbatches they count each worker `times` times, one after the other,
-    and one microbatch's pieces all belong to that microbatch. `algorithm` is for an all-reduce; None is the best one.
+    and one microbatch's pieces all belong to that microbatch. `algorithm` is for an all-reduce; empty: the best one.
     """
     changed = [(old, new) for old, new in zip(before, after, strict=True) if old != new]
     operations = {old.op for old, new in changed if isinstance(old, Partial) and not isinstance(new, Partial)}
@@ -119,8 +119,8 @@ def compile_move(
     if len(gets) > 1 and all(isinstance(old, Partial) and isinstance(new, Replicate) for old, new in changed):
         assert held is not None, "whoever takes part in an all-reduce has a contribution"
         group = tuple(t.source for t in gets)
-        chosen = algorithm or all_reduce_algorithm(math.prod(extent(held)) * size, len(group))
-        if paired and chosen not in ("direct", "two-step"):
+        chosen = all_reduce_algorithm(math.prod(extent(held)) * size, len(group), asked=algorithm)
+        if paired and chosen not in PAIRED:
             chosen = "two-step"  # the others add in an order of their own
         if chosen in ALL_REDUCE:
             schedule = ALL_REDUCE[chosen](held, size, group, here)

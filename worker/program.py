@@ -217,7 +217,7 @@ class _Compiler:
         number = at * self.times + time
         move = compile_move(
             instruction, number, whole, before, after, self.mesh, rank, reads, writes, (), times=self.times,
-            paired=bool(self.plan.blocks),
+            algorithm=self.plan.comm(instruction), paired=bool(self.plan.blocks),
         )  # fmt: skip
         if not move.local:
             return [move]

@@ -27,7 +27,7 @@ CPU = backend("cpu")
 REDUCE: dict[str, Any] = {"sum": np.add, "max": np.maximum, "min": np.minimum, "prod": np.multiply}
 
 
-def compiled(whole: Spec, before: Layout, after: Layout, mesh: Mesh, rank: int, algorithm: str | None = None) -> Move:
+def compiled(whole: Spec, before: Layout, after: Layout, mesh: Mesh, rank: int, algorithm: str = "") -> Move:
     """A move from slot 0 to slot 1, as `rank` sees it."""
     instruction = Instruction(MOVE, range(1), (ref(1, 0),), {}, 0)
     return compile_move(instruction, 0, whole, before, after, mesh, rank, 0, 1, (0,), algorithm=algorithm)
@@ -106,9 +106,7 @@ def contributions(array: Array, layout: Layout, mesh: Mesh, seed: int) -> list[A
     return [held[rank] for rank in range(len(mesh.members))]
 
 
-def check_move(
-    array: Array, before: Layout, after: Layout, mesh: Mesh, seed: int = 0, algorithm: str | None = None
-) -> None:
+def check_move(array: Array, before: Layout, after: Layout, mesh: Mesh, seed: int = 0, algorithm: str = "") -> None:
     """After the move every rank holds its part of the value, and ranks that hold the same hold the same bits."""
     whole = spec(as_dtype(array.dtype), array.shape)
     moves = [compiled(whole, before, after, mesh, rank, algorithm) for rank in range(len(mesh.members))]
