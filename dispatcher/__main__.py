@@ -29,11 +29,14 @@ TICK: Final = 1.0
 class Shell:
     """One running dispatcher."""
 
-    def __init__(self, address: str, *, config: str | None = None, workers: int = 1, watch: int | None = None) -> None:
+    def __init__(
+        self, address: str, *, config: str | None = None, workers: int = 1, watch: int | None = None,
+        bulk: str | None = None,
+    ) -> None:  # fmt: skip
         read = _load(config)  # before anything is bound: it may be refused
         self.control = transport.router(address)
         self.address = transport.endpoint(self.control)
-        self.bulk = transport.router(_bulk_address(self.address))
+        self.bulk = transport.router(bulk or _bulk_address(self.address))
         self.config = config
         self.core = Core(
             config=read,
@@ -223,12 +226,13 @@ def main(arguments: list[str] | None = None) -> int:
 
 def serve(
     address: str, *, config: str | None = None, workers: int = 1, log_level: str = "info", watch: int | None = None,
-    folder: str | None = None,
+    folder: str | None = None, bulk: str | None = None,
 ) -> int:  # fmt: skip
-    """Run a dispatcher at `address`; the exit status. `watch` is a descriptor whose end of file means: stop."""
+    """Run a dispatcher at `address`, large data at `bulk`; the exit status. `watch` is a descriptor whose end of file
+    means: stop."""
     logging.basicConfig(level=log_level.upper(), format="%(asctime)s gt dispatcher %(levelname)s: %(message)s")
     try:
-        shell = Shell(address, config=config, workers=workers, watch=watch)
+        shell = Shell(address, config=config, workers=workers, watch=watch, bulk=bulk)
     except GTError as error:
         log.error("%s", error)
         return 1

@@ -29,6 +29,7 @@ from gt.placement import format_layout
 from gt.spec import Spec, unpack_spec
 
 from .caching import Entry
+from .cost import Link, rounded
 from .directory import Client, Worker
 from .events import Event, Lost, Malformed, Received, Reload, Send, Work
 from .fetching import Fetches
@@ -201,8 +202,14 @@ class Core:
             self._refuse(peer, "a worker says its address and bulk identity")
             return
         number = next(self.worker_numbers)  # never given twice: peers remember whom they lost by its number
+        hosts = {str(worker.facts.get("host")): worker for worker in self.service.workers.values()}
+        hosts.pop(str(hello.facts.get("host")), None)
+        far = list(hosts.values())  # one for each other host: their links are alike
         self.service.workers[peer] = Worker(peer, number, hello.facts, address, bulk, heard=now)
         self.service.send(peer, m.Welcome(number, self.facts))
+        if far:
+            self.service.send(peer, m.Meet([worker.number for worker in far], [worker.address for worker in far]))
+            self.service.out.append(Send(tuple(worker.identity for worker in far), m.Meet([number], [address])))
         if len(self.service.workers) >= self.service.workers_expected:
             self.service.workers_expected = 0  # they were all here once; who is lost later is not waited for
         self.service.log("info", f"worker {number} joined ({hello.facts.get('device', 'unknown device')})")
@@ -439,6 +446,9 @@ class Core:
             self._done(worker, message.order)
         elif isinstance(message, m.Part):
             self.fetches.part(worker, message)
+        elif isinstance(message, m.Linked):
+            bandwidth, latency = max(1.0, float(message.bandwidth)), max(1.0, float(message.latency)) / 1e9
+            worker.links[message.worker] = Link(rounded(bandwidth), rounded(latency))
         elif isinstance(message, m.Landed):
             client = self.service.by_number.get(message.client)
             entry = client.table.get(message.tensor) if client else None

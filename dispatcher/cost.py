@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from statistics import median_low
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from gt.blocks import deal
@@ -196,20 +197,29 @@ def devices_of(facts: Sequence[Mapping[str, Any]]) -> tuple[Device, ...]:
     return tuple(found)
 
 
-def speeds_of(sizes: tuple[int, ...], facts: Sequence[Mapping[str, Any]]) -> Speeds:
-    """The speeds of a mesh whose workers, in order of rank, say these facts. An axis is as slow as its slowest link."""
+def speeds_of(
+    sizes: tuple[int, ...],
+    facts: Sequence[Mapping[str, Any]],
+    links: Mapping[tuple[str, str], Link] = MappingProxyType({}),
+) -> Speeds:
+    """The speeds of a mesh whose workers, in order of rank, say these facts; `links` are those that were measured between
+    two hosts, either way. An axis is as slow as its slowest link."""
     devices = devices_of(facts)
     hosts = [str(said.get("host")) for said in facts]
     within = Link(rounded(min(device.memory for device in devices) / COPIES), HOST_LATENCY)
     between = Link(min(NETWORK.bandwidth, within.bandwidth), NETWORK.latency)
-    links = []
+    axes = []
     stride = len(hosts)
     for size in sizes:
         stride //= size
         steps = (rank for rank in range(len(hosts) - stride) if rank // stride % size != size - 1)
-        near = all(hosts[rank] == hosts[rank + stride] for rank in steps)
-        links.append(within if near else between)
-    return Speeds(tuple(links), devices)
+        pairs = {(hosts[rank], hosts[rank + stride]) for rank in steps}
+        used = [
+            within if here == there else links.get((here, there)) or links.get((there, here)) or between
+            for here, there in pairs
+        ] or [within]
+        axes.append(Link(min(link.bandwidth for link in used), max(link.latency for link in used)))
+    return Speeds(tuple(axes), devices)
 
 
 @lru_cache(maxsize=64)
@@ -239,12 +249,14 @@ def measured_mesh(
     members: tuple[int, ...],
     facts: Sequence[Mapping[str, Any]],
     blocks: int = 0,
+    links: Mapping[tuple[str, str], Link] = MappingProxyType({}),
 ) -> tuple[Mesh, Speeds]:
-    """A mesh of these workers, its shards in proportion to their speeds. `facts` are theirs, in order of rank.
+    """A mesh of these workers, its shards in proportion to their speeds. `facts` are theirs, in order of rank; `links`
+    are as for `speeds_of`.
 
     In a deterministic session each has some of the `blocks` instead, as many as the others or nearly so.
     """
     sizes = tuple(axes.values())
-    speeds = speeds_of(sizes, facts)
+    speeds = speeds_of(sizes, facts, links)
     weights = tuple(deal(blocks, size) for size in sizes) if blocks else weights_of(sizes, speeds.devices)
     return Mesh(number, tuple(axes), sizes, members, weights), speeds

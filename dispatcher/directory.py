@@ -13,7 +13,7 @@ from gt.placement import Mesh
 from gt.spec import Spec
 
 from .caching import Entry, Plans
-from .cost import Speeds
+from .cost import Link, Speeds
 from .plan import Planner
 
 
@@ -98,6 +98,8 @@ class Worker:
     bulk: bytes
     expected: int = 1
     heard: float = 0.0
+    links: dict[int, Link] = field(default_factory=dict)
+    """Those that it has measured, by the number of the worker at the other end."""
 
 
 @dataclass(slots=True)

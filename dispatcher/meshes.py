@@ -69,7 +69,14 @@ class Meshes:
         by_number = {worker.number: worker for worker in self.service.workers.values()}
         members = [by_number[number] for number in numbers]
         facts = [worker.facts for worker in members]
-        mesh, speeds = measured_mesh(next(self.service.mesh_numbers), axes, numbers, facts, blocks)
+        hosts = {worker.number: str(worker.facts.get("host")) for worker in self.service.workers.values()}
+        links = {
+            (hosts[worker.number], hosts[other]): link
+            for worker in self.service.workers.values()
+            for other, link in worker.links.items()
+            if other in hosts
+        }
+        mesh, speeds = measured_mesh(next(self.service.mesh_numbers), axes, numbers, facts, blocks, links)
         return MeshRecord(client.number, mesh, speeds, members, tuple(worker.identity for worker in members))
 
     def _join(self, record: MeshRecord) -> None:

@@ -99,6 +99,9 @@ def dispatcher(
     address: Address = ADDRESS,
     config: ConfigFile = None,
     workers: Annotated[int, typer.Option(min=1, help="How many must join before the first tensor is placed.")] = 1,
+    bulk: Annotated[
+        str | None, typer.Option(help="Where large data goes, tcp://127.0.0.1:PORT; default beside ADDRESS, any port.")
+    ] = None,
     log_level: Level = LogLevel.info,
 ) -> None:
     """Run a dispatcher until Ctrl-C or SIGTERM."""
@@ -106,7 +109,7 @@ def dispatcher(
         from .dispatcher.__main__ import serve
 
         path = None if config is None else str(config)
-        status = serve(address, config=path, workers=workers, log_level=log_level.value)
+        status = serve(address, config=path, workers=workers, log_level=log_level.value, bulk=bulk)
     raise typer.Exit(status)
 
 
@@ -114,13 +117,20 @@ def dispatcher(
 def worker(
     address: Address = ADDRESS,
     device: Annotated[str | None, typer.Option(help="cpu, cuda:0, …; default the first GPU, or the CPU.")] = None,
+    listen: Annotated[
+        str | None,
+        typer.Option(help="Where other workers reach this one, tcp://127.0.0.1:PORT; default a Unix socket."),
+    ] = None,
+    announce: Annotated[
+        str | None, typer.Option(help="The address by which they do, where it is another: that of a tunnel.")
+    ] = None,
     log_level: Level = LogLevel.info,
 ) -> None:
     """Run one worker of the dispatcher at ADDRESS, until Ctrl-C, SIGTERM or the dispatcher's end."""
     with told():
         from .worker.__main__ import serve
 
-        status = serve(address, device=device, log_level=log_level.value)
+        status = serve(address, device=device, log_level=log_level.value, listen=listen, announce=announce)
     raise typer.Exit(status)
 
 

@@ -32,8 +32,8 @@ class Fabric:
         from .dispatcher.core import Core as Dispatcher
         from .dispatcher.events import Lost, Received, Work
         from .worker.backend import backend
-        from .worker.core import BulkOut, ToDispatcher, ToPeer
         from .worker.core import Core as Worker
+        from .worker.events import BulkOut, ToDispatcher, ToPeer
 
         self.received, self.lost, self.work = Received, Lost, Work
         self.bulk_out, self.to_dispatcher, self.to_peer = BulkOut, ToDispatcher, ToPeer

@@ -15,7 +15,7 @@ import msgpack
 
 from .errors import KINDS, GTError, ProtocolError, WorkerError
 
-VERSION: Final = 1
+VERSION: Final = 2
 """The protocol's version, said in the first message of each side; a different one is refused with both numbers."""
 
 MAX_CONTROL: Final = 16 << 20
@@ -262,6 +262,13 @@ class Collect(NamedTuple):
     receiver: bytes
 
 
+class Meet(NamedTuple):
+    """These workers, at these addresses, are on other hosts: their links are to be measured."""
+
+    workers: list[int]
+    addresses: list[str]
+
+
 class PeerLost(NamedTuple):
     """A worker is gone: whoever waits for it waits no longer."""
 
@@ -303,12 +310,21 @@ class Part(NamedTuple):
     data: bytes
 
 
+class Linked(NamedTuple):
+    """The link to `worker` was measured: bytes a second, and nanoseconds that an exchange takes however small."""
+
+    worker: int
+    bandwidth: int
+    latency: int
+
+
 # worker to worker
 
 
 class Piece(NamedTuple):
     """Piece `part` of the move `step` of plan `order`, from rank `source`; `fault`, when the rank has none, stands for
-    all that it has not sent. The bytes are `data`, or lie in shared memory at `block`, [lender, loan, offset, bytes]."""
+    all that it has not sent. The bytes are `data`, `packed` or not, or lie in shared memory at `block`, [lender, loan,
+    offset, bytes]."""
 
     order: int
     step: int
@@ -316,6 +332,7 @@ class Piece(NamedTuple):
     source: int
     fault: list[str]
     block: list[int]
+    packed: bool
     data: bytes
 
 
@@ -326,22 +343,38 @@ class Read(NamedTuple):
     loans: list[int]
 
 
+class Probe(NamedTuple):
+    """From `worker`, its `probe`th, to be answered at once."""
+
+    worker: int
+    probe: int
+    data: bytes
+
+
+class Echo(NamedTuple):
+    """To a `Probe`, from `worker`, which `unpacks` pieces or does not."""
+
+    worker: int
+    probe: int
+    unpacks: bool
+
+
 Message = (
     Hello | Welcome | Ping | Goodbye | Configure | Define | Drop | Run | Put | Free | Fetch | Ask | Credit | Cut | Value
     | Failed | Answer | DefineMesh | DropMesh | DefinePlan | DropPlan | Execute | Store | Release | Forget | Collect
-    | PeerLost | Done | Poisoned | Landed | Part | Piece | Read | Options | Notice
+    | PeerLost | Done | Poisoned | Landed | Part | Piece | Read | Options | Notice | Meet | Linked | Probe | Echo
 )  # fmt: skip
 
 CODES: Final[tuple[type[Any], ...]] = (
     Hello, Welcome, Ping, Goodbye, Configure, Define, Drop, Run, Put, Free, Fetch, Ask, Credit, Cut, Value,
     Failed, Answer, DefineMesh, DropMesh, DefinePlan, DropPlan, Execute, Store, Release, Forget, Collect,
-    PeerLost, Done, Poisoned, Landed, Part, Piece, Read, Options, Notice,
+    PeerLost, Done, Poisoned, Landed, Part, Piece, Read, Options, Notice, Meet, Linked, Probe, Echo,
 )  # fmt: skip
 """A message's code is its place here: append only."""
 
 #: Who may say what; anything else is refused as a confused peer.
 FROM_CLIENT: Final = (Hello, Ping, Goodbye, Configure, Define, Drop, Run, Put, Free, Fetch, Ask, Options)
-FROM_WORKER: Final = (Hello, Ping, Goodbye, Done, Poisoned, Landed, Part)
+FROM_WORKER: Final = (Hello, Ping, Goodbye, Done, Poisoned, Landed, Part, Linked)
 
 _CODE_OF: Final = {kind: code for code, kind in enumerate(CODES)}
 _BITS: Final = 1 << 63

@@ -64,7 +64,7 @@ def check_bind(address: str) -> None:
     if not loopback:
         raise Refused(
             f"refusing to bind {address}: anybody who reaches it could use this machine, and there are no keys yet; "
-            "bind a loopback address such as tcp://127.0.0.1:7000 and tunnel to it"
+            'bind a loopback address such as tcp://127.0.0.1:7000 and tunnel to it (README, "Workers elsewhere")'
         )
 
 

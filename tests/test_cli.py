@@ -169,15 +169,16 @@ def test_the_dispatcher_is_served_as_told(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr("gt.dispatcher.__main__.serve", lambda *args, **options: calls.append((args, options)) or 3)
     arguments = ["--address", "ipc:///x", "--config", "c.yaml", "--workers", "2", "--log-level", "debug"]
     assert gt("dispatcher", *arguments).exit_code == 3
-    assert calls == [(("ipc:///x",), {"config": "c.yaml", "workers": 2, "log_level": "debug"})]
+    assert calls == [(("ipc:///x",), {"config": "c.yaml", "workers": 2, "log_level": "debug", "bulk": None})]
 
 
 def test_a_worker_is_served_as_told(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[object] = []
     monkeypatch.setattr("gt.worker.__main__.serve", lambda *args, **options: calls.append((args, options)) or 0)
     monkeypatch.delenv("GT_LOG_LEVEL", raising=False)
-    assert gt("worker", "--device", "cpu").exit_code == 0
-    assert calls == [((cli.ADDRESS,), {"device": "cpu", "log_level": "info"})]
+    assert gt("worker", "--device", "cpu", "--listen", "tcp://127.0.0.1:7101").exit_code == 0
+    where = {"listen": "tcp://127.0.0.1:7101", "announce": None}
+    assert calls == [((cli.ADDRESS,), {"device": "cpu", "log_level": "info", **where})]
 
 
 def test_a_log_level_that_does_not_exist_is_refused() -> None:

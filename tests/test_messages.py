@@ -45,10 +45,14 @@ SAMPLES: tuple[Any, ...] = (
     m.Poisoned(9, 3, "WorkerError", "no memory"),
     m.Landed(3, 7),
     m.Part(6, ["WorkerError", "no memory"], False, b""),
-    m.Piece(9, 1, 0, 2, [], [0, 7, 4096, 4], b"abcd"),
+    m.Piece(9, 1, 0, 2, [], [0, 7, 4096, 4], False, b"abcd"),
     m.Read(2, [7, 9]),
     m.Options({"verify": 0.5}),
     m.Notice("signal a: should take 2 s"),
+    m.Meet([1], ["tcp://127.0.0.1:7101"]),
+    m.Linked(1, 10**9, 150_000),
+    m.Probe(1, 0, b"0000"),
+    m.Echo(1, 0, True),
 )
 BY_KIND = {type(sample): sample for sample in SAMPLES}
 

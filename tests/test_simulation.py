@@ -26,8 +26,8 @@ from gt.dtypes import as_dtype, float32, int64
 from gt.instruction import Segment, pack_segment
 from gt.spec import pack_spec, spec, unpack_spec
 from gt.worker.backend import backend
-from gt.worker.core import BulkIn, BulkOut, Forgotten, ToDispatcher, ToPeer
 from gt.worker.core import Core as Worker
+from gt.worker.events import BulkIn, BulkOut, Forgotten, ToDispatcher, ToPeer
 
 DISPATCHER = "dispatcher"
 ROWS, COLUMNS = 5, 4

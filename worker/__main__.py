@@ -27,8 +27,11 @@ from gt.recycling import Recycler
 
 from .backend import backend
 from .calibrate import measure, threads
-from .core import PEER_TIMEOUT, BulkIn, BulkOut, Core, ToDispatcher, ToPeer, Unreachable
+from .core import PEER_TIMEOUT, Core
+from .events import BulkIn, BulkOut, ToDispatcher, ToPeer, Unreachable
 from .heap import keep_freed_memory
+from .links import Links
+from .packing import packer
 from .shared import Shared
 
 log = logging.getLogger("gt.worker")
@@ -45,19 +48,24 @@ class Shell:
     """One running worker."""
 
     def __init__(
-        self, address: str, device: str | None, *, watch: int | None = None, folder: str | None = None
-    ) -> None:
+        self, address: str, device: str | None, *, watch: int | None = None, folder: str | None = None,
+        listen: str | None = None, announce: str | None = None,
+    ) -> None:  # fmt: skip
+        if announce:
+            transport.push(announce).close()  # it must be an address, or every other worker would stumble over it
         self.address = address
         self.watch = watch
         limit = environment_number("GT_SHARED_MEMORY", SHARED_MEMORY)
         self.memory = Shared(limit)
         timeout = environment_number("GT_PEER_TIMEOUT", PEER_TIMEOUT)
         self.patience = environment_number("GT_SILENCE", SILENCE)
-        self.core = Core(backend(device, threads()), self.memory, turn=CHUNK, peer_timeout=timeout)
-        self.own_folder = None if folder else tempfile.mkdtemp(prefix="gt-worker-")
+        self.core = Core(
+            backend(device, threads()), self.memory, turn=CHUNK, peer_timeout=timeout, links=Links(), packer=packer()
+        )
+        self.own_folder = None if folder or listen else tempfile.mkdtemp(prefix="gt-worker-")
         path = Path(folder or self.own_folder or "") / f"worker-{os.getpid()}"
-        self.peers_in = transport.pull(f"ipc://{path}")
-        self.peer_address = self.memory.announce(f"ipc://{path}")
+        self.peers_in = transport.pull(listen or f"ipc://{path}")
+        self.peer_address = self.memory.announce(announce or transport.endpoint(self.peers_in))
         self.peers_out: dict[str, transport.Socket] = {}
         self.control = transport.dealer(address, transport.new_identity())
         self.bulk: transport.Socket | None = None
@@ -177,7 +185,7 @@ class Shell:
         if self.core.expecting or self.landing:  # whatever the event was: the core may have caught up with its queue
             self._open_puts()
 
-    def _to_peer(self, address: str, message: m.Piece | m.Read) -> None:
+    def _to_peer(self, address: str, message: m.Piece | m.Read | m.Probe | m.Echo) -> None:
         socket = self.peers_out.get(address)
         if socket is None:
             socket = self.peers_out[address] = transport.push(address.partition("#")[0])
@@ -235,7 +243,7 @@ class Shell:
         while (frames := transport.receive(self.peers_in)) is not None:
             try:
                 _, message = m.decode(frames)
-                if not isinstance(message, m.Piece | m.Read):
+                if not isinstance(message, m.Piece | m.Read | m.Probe | m.Echo):
                     raise ProtocolError(f"{type(message).__name__} from a peer")
             except ProtocolError as error:
                 self._refuse(error)
@@ -281,12 +289,17 @@ def serve(
     log_level: str = "info",
     watch: int | None = None,
     folder: str | None = None,
+    listen: str | None = None,
+    announce: str | None = None,
 ) -> int:
-    """Run a worker of the dispatcher at `address`; the exit status. `watch` is a descriptor whose end of file means: stop."""
+    """Run a worker of the dispatcher at `address`; the exit status. `watch` is a descriptor whose end of file means: stop.
+
+    Other workers reach it at `announce`, which leads to where it listens.
+    """
     logging.basicConfig(level=log_level.upper(), format="%(asctime)s gt worker %(levelname)s: %(message)s")
     keep_freed_memory()
     try:
-        shell = Shell(address, device, watch=watch, folder=folder)
+        shell = Shell(address, device, watch=watch, folder=folder, listen=listen, announce=announce)
     except GTError as error:
         log.error("%s", error)
         return 1

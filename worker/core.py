@@ -10,16 +10,17 @@ poison on in place of data. So a plan always runs to its end, takes part in all 
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from dataclasses import dataclass
 from operator import length_hint
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from gt import messages as m
-from gt.bulk import GET, Key
-from gt.errors import GTError, ProtocolError, VerificationError
+from gt.bulk import GET
+from gt.errors import ProtocolError, VerificationError
 from gt.instruction import unpack_plan
 from gt.messages import Fault, fault_of
 from gt.partition import box
@@ -27,83 +28,16 @@ from gt.placement import Mesh, parse_layout
 from gt.spec import unpack_spec
 
 from .backend import Backend
+from .events import BulkIn, BulkOut, Forgotten, Send, ToDispatcher
 from .exchange import Exchange, Move, Ready
 from .hot import HOT, fused
+from .links import Links
+from .packing import Packer
+from .peers import Memory, Peers
 from .program import Program, Step, compile_plan, describe
 
 PEER_TIMEOUT: Final = 300.0
 """Seconds without a piece that a plan waits for before it goes on without, saying whom it waited for."""
-SHARED: Final = 32 << 10
-"""Bytes from which a piece goes through shared memory, where there is some."""
-BATCH: Final = 4
-"""Loans that a reader gives back with one message while it waits in a move."""
-
-
-class Memory(Protocol):
-    """Memory that this worker lends to others on its machine, and theirs that it reads (`shared.py`)."""
-
-    def know(self, worker: int, address: str) -> None:
-        """Where a worker is, and so its memory."""
-
-    def forget(self, worker: int) -> None:
-        """A worker is gone, and reads nothing more."""
-
-    def reaches(self, worker: int) -> bool:
-        """Whether a worker can read what this one lends."""
-
-    def lend(self, nbytes: int, readers: list[int]) -> tuple[int, int, np.ndarray[Any, Any]] | None:
-        """(the loan's number, where it lies, the bytes to fill), or None when there is no room."""
-
-    def back(self, reader: int, loans: list[int]) -> None:
-        """`reader` has read these loans."""
-
-    def view(self, worker: int, offset: int, nbytes: int) -> np.ndarray[Any, Any]:
-        """Bytes that a worker has lent. Raises `GTError` when there are none."""
-
-
-class ToDispatcher(NamedTuple):
-    """A message for the dispatcher."""
-
-    message: m.Message
-
-
-class ToPeer(NamedTuple):
-    """A piece for another worker, by its address, or the word that its own were read."""
-
-    address: str
-    message: m.Piece | m.Read
-
-
-class BulkOut(NamedTuple):
-    """A part of a fetch: `array` may wait for a bulk grant under `key`, or go with `message`, as the shell sees fit."""
-
-    message: m.Part
-    key: Key
-    receiver: bytes
-    array: np.ndarray[Any, Any]
-
-
-class Forgotten(NamedTuple):
-    """A client is forgotten: no part of it goes out any more."""
-
-    client: int
-
-
-class Unreachable(NamedTuple):
-    """The worker at an address is gone: nothing is sent there any more."""
-
-    address: str
-
-
-Send = ToDispatcher | ToPeer | BulkOut | Forgotten | Unreachable
-
-
-class BulkIn(NamedTuple):
-    """An event: a bulk put has arrived whole. `array` is the own part, None when there was no memory for it."""
-
-    client: int
-    tensor: int
-    array: np.ndarray[Any, Any] | None
 
 
 class Poison(NamedTuple):
@@ -119,6 +53,8 @@ class Absent:
 
 
 ABSENT: Final = Absent()
+NOTHING: Final[np.ndarray[Any, Any]] = np.empty(0, np.uint8)
+"""What goes with a fault."""
 
 
 @dataclass(slots=True)
@@ -151,7 +87,8 @@ class Running:
 class Core:
     """One worker on one device.
 
-    `turn` is how many bytes of a move are sent before what has arrived is looked at again; None is all of them.
+    `turn` is how many bytes of a move are sent before what has arrived is looked at again; None is all of them. With
+    `links` those to workers that cannot read its memory are measured; with a `packer` pieces for them may be packed.
     """
 
     def __init__(
@@ -161,9 +98,11 @@ class Core:
         *,
         turn: int | None = None,
         peer_timeout: float = PEER_TIMEOUT,
+        links: Links | None = None,
+        packer: Packer | None = None,
     ) -> None:
         self.backend = backend
-        self.memory = memory
+        self.peers = Peers(memory, links, packer)
         self.turn = turn
         self.peer_timeout = peer_timeout
         self.number = -1
@@ -176,13 +115,9 @@ class Core:
         self.arrived: dict[tuple[int, int], list[m.Piece]] = {}
         """Pieces of moves to come, by order and move."""
         self.finished = 0
-        self.addresses: dict[int, str] = {}
-        self.read: dict[int, list[int]] = {}
-        """Loans that were read and not given back yet, by the worker that lent them."""
         self.last: tuple[Program, Move] | None = None
         """The last collective that was finished."""
-        self.lost: dict[int, str] = {}
-        self.out: list[Send] = []
+        self.out: list[Send] = self.peers.out
         self.expecting: dict[tuple[int, int], tuple[Any, ...]] = {}
         """Bulk puts announced and not landed: (client, tensor) -> (sender, spec, box); read by the shell."""
         self.unwanted: set[tuple[int, int]] = set()
@@ -190,14 +125,16 @@ class Core:
         self.executed = 0
 
     def handle(self, event: Any, now: float) -> list[Send]:
-        """Act on a message of the dispatcher, a `Piece`, a `BulkIn`, or (None) on the time; what to send, in order."""
+        """Act on a message of the dispatcher or a worker, a `BulkIn`, or (None) on the time; what to send, in order."""
         if isinstance(event, m.Piece):
             self._piece(event, now)
-        elif isinstance(event, m.Read):
-            if self.memory is not None:
-                self.memory.back(event.reader, event.loans)
+        elif isinstance(event, m.Read | m.Probe | m.Echo):
+            self.peers.hear(event, now)
+        elif isinstance(event, m.Meet):
+            for worker, address in zip(event.workers, event.addresses, strict=True):
+                self.peers.know(worker, address, now)
         elif isinstance(event, m.PeerLost):
-            self._lost(event)
+            self.peers.lose(event.worker, event.text)
         elif isinstance(event, BulkIn):
             self._landed(event)
         elif event is not None:
@@ -207,9 +144,10 @@ class Core:
                 self._resume(self.running, now)
             while self.queue and self.running is None:
                 self._act(self.queue.popleft(), now)
-        if self.read:
-            self._give_back()
-        out, self.out = self.out, []
+        if self.peers.read:
+            self.peers.give_back(waits=self.running is not None)
+        out = [*self.out]
+        self.out.clear()
         return out
 
     def check(self) -> None:
@@ -246,7 +184,7 @@ class Core:
             self.plans.pop(message.plan, None)
             self.programs.pop(message.plan, None)
         elif isinstance(message, m.DefineMesh):
-            self._define_mesh(message)
+            self._define_mesh(message, now)
         elif isinstance(message, m.DropMesh):
             self.meshes.pop(message.mesh, None)
         elif isinstance(message, m.Forget):
@@ -256,19 +194,16 @@ class Core:
                 self.unwanted.discard(key)
             self.out.append(Forgotten(message.client))
         elif isinstance(message, m.Welcome):
-            self.number = message.number
+            self.number = self.peers.number = message.number
         elif not isinstance(message, m.Ping):
             raise ProtocolError(f"{type(message).__name__} is nothing that a dispatcher says to a worker")
 
-    def _define_mesh(self, message: m.DefineMesh) -> None:
+    def _define_mesh(self, message: m.DefineMesh, now: float) -> None:
         axes, sizes, members, weights = message.body
         mesh = Mesh(message.mesh, tuple(axes), tuple(sizes), tuple(members), tuple(map(tuple, weights)))
         self.meshes[message.mesh] = MeshInfo(mesh, mesh.members.index(self.number))
         for worker, address in zip(mesh.members, message.addresses, strict=True):
-            if worker != self.number and worker not in self.lost:
-                self.addresses[worker] = address
-                if self.memory is not None:
-                    self.memory.know(worker, address)
+            self.peers.know(worker, address, now)
 
     # tensors in and out
 
@@ -442,7 +377,7 @@ class Core:
         self.executed += 1
         for key in [key for key in self.arrived if key[0] <= running.order]:
             for piece in self.arrived.pop(key):
-                self._was_read(piece.block)
+                self.peers.was_read(piece.block)
         self._done(running.order)
 
     def _kept(self, value: Any) -> Any:
@@ -494,61 +429,29 @@ class Core:
     def _send(self, running: Running, exchange: Exchange, ready: Ready) -> int:
         """One piece to all who need it: those on this machine read one copy of it in shared memory. Its bytes."""
         info, move, fault = running.info, exchange.move, ready.fault
-        workers = [worker for t in ready.targets if (worker := info.mesh.members[t]) not in self.lost]
-        near: list[int] = []
-        block: list[int] = []
-        data: Any = b""
-        nbytes = 0
-        if fault is None and workers:
-            try:
-                array = self.backend.to_host(ready.array)
-                nbytes = array.nbytes
-                if self.memory is not None and nbytes >= SHARED:
-                    near, block = self._lend(self.memory, array, workers)
-                if len(near) < len(workers):
-                    data = _bytes(np.ascontiguousarray(array))
-            except Exception as error:  # noqa: BLE001 — out of memory: the others learn why they do not get their part
-                exchange.send_no_more(self._broken(running, move, error))
-                return 0
+        workers = [worker for t in ready.targets if (worker := info.mesh.members[t]) not in self.peers.lost]
         head = (running.order, move.number, ready.number, info.rank, list(fault or ()))
-        for worker in workers:
-            piece = m.Piece(*head, block, b"") if worker in near else m.Piece(*head, [], data)
-            self.out.append(ToPeer(self.addresses[worker], piece))
-        return nbytes
-
-    def _lend(self, memory: Memory, array: Any, workers: list[int]) -> tuple[list[int], list[int]]:
-        """Copy an array to where some of these workers can read it: (who they are, the block), or nobody."""
-        near = [worker for worker in workers if memory.reaches(worker)]
-        lent = memory.lend(array.nbytes, near) if near else None
-        if lent is None:
-            return [], []
-        loan, offset, place = lent
-        np.copyto(place.view(array.dtype).reshape(array.shape), array)
-        return near, [self.number, loan, offset, array.nbytes]
+        try:
+            array = NOTHING if fault is not None or not workers else self.backend.to_host(ready.array)
+            self.peers.send(head, array, workers)
+        except Exception as error:  # noqa: BLE001 — out of memory: the others learn why they do not get their part
+            exchange.send_no_more(self._broken(running, move, error))
+            return 0
+        return array.nbytes
 
     def _piece(self, piece: m.Piece, now: float) -> None:
         """A piece of the move that this worker stands in, of one to come, or of one that it has given up."""
         running = self.running
         if piece.order <= self.finished:
-            self._was_read(piece.block)
+            self.peers.was_read(piece.block)
             return
-        if piece.block and self.memory is not None and piece.block[0] in self.addresses:
-            try:  # at once: its owner may be gone when its turn comes
-                piece = piece._replace(data=self._memory_of(piece))
-            except GTError:
-                pass  # the move that reads it says why
+        piece = self.peers.look(piece)
         move = running.exchange.move if running is not None and running.exchange is not None else None
         if running is not None and move is not None and (piece.order, piece.step) == (running.order, move.number):
             running.since = now
             self._take(running, piece)
         else:
             self.arrived.setdefault((piece.order, piece.step), []).append(piece)
-
-    def _memory_of(self, piece: m.Piece) -> Any:
-        lender, _, offset, nbytes = piece.block
-        if self.memory is None:
-            raise ProtocolError("a piece in shared memory, of which this worker has none")
-        return self.memory.view(lender, offset, nbytes)
 
     def _take(self, running: Running, piece: m.Piece) -> None:
         """Hand a piece to the move that waits for it."""
@@ -560,39 +463,18 @@ class Core:
             return
         shape = exchange.shape_of(source, piece.part)
         if shape is None:
-            self._was_read(piece.block)
+            self.peers.was_read(piece.block)
             return
         try:
-            data = self._memory_of(piece) if piece.block and not len(piece.data) else piece.data
-            array = np.frombuffer(data, exchange.move.spec.dtype.numpy).reshape(shape)
+            dtype = exchange.move.spec.dtype
+            data = self.peers.bytes_of(piece, math.prod(shape) * dtype.itemsize)
+            array = np.frombuffer(data, dtype.numpy).reshape(shape)
             exchange.arrive(source, piece.part, self.backend.from_host(array), piece.block)
         except Exception as error:  # noqa: BLE001 — a piece of the wrong size, or memory that is not there
-            self._was_read(piece.block)
+            self.peers.was_read(piece.block)
             exchange.fail(source, self._broken(running, exchange.move, error))
         while exchange.read:
-            self._was_read(exchange.read.pop())
-
-    def _was_read(self, block: list[int]) -> None:
-        if block:
-            self.read.setdefault(block[0], []).append(block[1])
-
-    def _give_back(self) -> None:
-        """Tell lenders what was read: in batches while a plan stands, all of it when none does."""
-        for worker, loans in list(self.read.items()):
-            if self.running is None or len(loans) >= BATCH:
-                del self.read[worker]
-                address = self.addresses.get(worker)
-                if address is not None:
-                    self.out.append(ToPeer(address, m.Read(self.number, loans)))
-
-    def _lost(self, event: m.PeerLost) -> None:
-        self.lost[event.worker] = event.text
-        address = self.addresses.pop(event.worker, None)
-        if address is not None:
-            self.out.append(Unreachable(address))
-        self.read.pop(event.worker, None)
-        if self.memory is not None:
-            self.memory.forget(event.worker)
+            self.peers.was_read(exchange.read.pop())
 
     def _give_up(self, running: Running, exchange: Exchange, now: float) -> None:
         """Stop waiting for ranks that are lost, and for all when nothing has come for too long: their pieces are faults."""
@@ -604,10 +486,10 @@ class Core:
             text = self._overdue(running, exchange, [members[rank] for rank in missing])
             for rank in missing:
                 exchange.fail(rank, ("WorkerLost", text))
-        elif self.lost:
+        elif self.peers.lost:
             for rank in missing:
-                if members[rank] in self.lost:
-                    exchange.fail(rank, ("WorkerLost", self.lost[members[rank]]))
+                if members[rank] in self.peers.lost:
+                    exchange.fail(rank, ("WorkerLost", self.peers.lost[members[rank]]))
 
     def _overdue(self, running: Running, exchange: Exchange, workers: list[int]) -> str:
         """Whom a plan waited for in vain, in which collective, for how much, and what was well before."""
@@ -663,11 +545,3 @@ def _named(program: Program, move: Move) -> str:
 def _put_fault(spec: Any, error: Exception) -> Fault:
     kind, text = fault_of(error)
     return kind, f"a put of {spec}: {text}"
-
-
-def _bytes(array: np.ndarray[Any, Any]) -> Any:
-    """A contiguous array's memory, without a copy."""
-    return array.reshape(-1).view(np.uint8).data if array.size else b""
-
-
-__all__ = ["BulkIn", "BulkOut", "Core", "Forgotten", "Poison", "ToDispatcher", "ToPeer", "Unreachable"]

@@ -15,6 +15,7 @@ from gt.config import Config
 from gt.dispatcher import caching
 from gt.dispatcher import core as dispatcher
 from gt.dispatcher.core import CLIENT_CREDITS, JOIN_TIMEOUT, WORKER_TIMEOUT, Core
+from gt.dispatcher.cost import rounded
 from gt.dispatcher.events import Lost, Malformed, Received, Tick, Work
 from gt.dispatcher.plan import Planner
 from gt.dispatcher.preparing import SWITCH_AT
@@ -1213,3 +1214,24 @@ def test_a_definition_is_bounded_by_its_frame() -> None:
 
     with pytest.raises(ProtocolError):
         m.decode([msgpack.packb([5, 1, 1, bytes(m.MAX_CONTROL)])])
+
+
+# links between hosts
+
+
+def test_workers_of_different_hosts_are_introduced_and_what_they_measure_counts() -> None:
+    """One of each other host; meshes that are made later have links as measured, also after nonsense and losses."""
+    each = service(0, expected=3)
+    for name, host in [("a1", "a"), ("a2", "a"), ("b1", "b")]:
+        each.hello(name, "worker", address=f"tcp://{name}", bulk=b"bulk-" + name.encode(), device="cpu", host=host)
+    assert each.hears("a1", m.Meet) == []
+    assert each.hears("b1", m.Meet) == [m.Meet([1], ["tcp://a2"])]
+    assert each.hears("a2", m.Meet) == [m.Meet([2], ["tcp://b1"])]
+    each.say("b1", m.Linked(1, 1_000_000, 5_000_000), m.Linked(77, 1, 1))
+    number = each.client()
+    each.say("c", m.Configure(1, Config.from_plain({"mesh": {"data": 3}}).to_wire()))
+    (record,) = [record for record in each.core.service.meshes.values() if record.client == number]
+    (link,) = record.speeds.links
+    assert link == (rounded(1e6), rounded(5e-3))
+    each.event(Lost(b"b1", "killed"))
+    assert all(worker.links == {} for worker in each.core.service.workers.values())

@@ -121,6 +121,18 @@ def test_an_axis_is_as_slow_as_its_slowest_link() -> None:
     assert speeds_of((4,), facts).links == (NETWORK,)
 
 
+def test_a_link_that_was_measured_is_as_it_was_measured() -> None:
+    """Either way round; within a host nothing changes, and what nobody measured is typical."""
+    facts = [said(4e10, 8e9, host) for host in "aabb"]
+    slow = Link(1e6, 0.01)
+    for key in (("a", "b"), ("b", "a")):
+        data, model = speeds_of((2, 2), facts, {key: slow}).links
+        assert data == slow
+        assert model == (rounded(8e9) / 4, HOST_LATENCY)
+    assert speeds_of((4,), facts, {("a", "b"): slow}).links == (slow,)
+    assert speeds_of((2,), facts[::2], {("a", "c"): slow}).links == (NETWORK,)
+
+
 # weights
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import signal
+import socket
 import textwrap
+import threading
 from pathlib import Path
 
 import pytest
@@ -137,3 +139,92 @@ def test_a_nonsensical_limit_is_refused(machine: Machine) -> None:
     worker = machine.command("worker", "--address", "tcp://127.0.0.1:1", "--device", "cpu")
     worker.expect("GT_PEER_TIMEOUT=soon is no number from 0: unset it, or say for example GT_PEER_TIMEOUT=300")
     assert worker.wait() == 1
+
+
+class Narrow:
+    """A link to a port of this machine that carries so many bytes a second and no more, each way; it counts those towards it."""
+
+    def __init__(self, target: int, bandwidth: float) -> None:
+        self.target = target
+        self.bandwidth = bandwidth
+        self.carried = 0
+        self.over = threading.Event()
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"tcp://127.0.0.1:{self.listener.getsockname()[1]}"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                near, _ = self.listener.accept()
+            except OSError:
+                return
+            far = socket.create_connection(("127.0.0.1", self.target))
+            threading.Thread(target=self._carry, args=(near, far, True), daemon=True).start()
+            threading.Thread(target=self._carry, args=(far, near, False), daemon=True).start()
+
+    def _carry(self, source: socket.socket, target: socket.socket, counts: bool) -> None:
+        try:
+            while data := source.recv(1 << 14):
+                target.sendall(data)
+                self.carried += len(data) if counts else 0
+                self.over.wait(len(data) / self.bandwidth)  # this is what makes it narrow
+            target.shutdown(socket.SHUT_WR)
+        except OSError:
+            pass
+
+    def close(self) -> None:
+        self.over.set()
+        self.listener.close()
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+def test_pieces_are_packed_on_a_slow_link(machine: Machine) -> None:
+    """Two workers that reach each other through tunnels of 4 MB/s, by --listen and --announce: the sums are right, and once
+    the links are measured less than half of what is summed goes through them."""
+    pytest.importorskip("lz4")
+    machine.environment["GT_SHARED_MEMORY"] = "0"
+    dispatcher = machine.command(
+        "dispatcher", "--address", "tcp://127.0.0.1:*", "--workers", "2", "--log-level", "info"
+    )
+    address = dispatcher.expect("listening at").split()[-1]
+    links = []
+    for number in range(2):
+        port = free_port()
+        links.append(Narrow(port, 4e6))
+        worker = machine.command(
+            "worker", "--address", address, "--device", "cpu", "--log-level", "info",
+            "--listen", f"tcp://127.0.0.1:{port}", "--announce", links[-1].address,
+        )  # fmt: skip
+        worker.expect(f"worker {number} on cpu")
+    program = program_of(
+        machine,
+        """
+        array = np.zeros((2, 500_000), np.float32)
+        array[:, ::50] = rows(10_000)
+        with gt.signal.context("net"):
+            x = gt.tensor(array)
+            while hear():
+                assert (x.sum(0).numpy() == array.sum(0)).all()
+                say("summed")
+        """,
+        address,
+        2,
+    )
+    for _ in range(30):
+        before = sum(link.carried for link in links)
+        program.say()
+        program.expect("summed")
+        carried = sum(link.carried for link in links) - before
+        if carried < 2_000_000:  # each sends the other half of its 2 MB, and then the sums of the other half
+            break
+    else:
+        raise AssertionError(f"{carried} bytes went through the links in the last of 30 turns")
+    program.say("")
+    assert program.wait() == 0
+    for link in links:
+        link.close()

@@ -326,7 +326,7 @@ def garbage() -> list[list[bytes]]:
         [b""], [b"", b""], [b"\xc1"], [b"GET / HTTP/1.1\r\n\r\n"], [bytes(10_000)], [b"x"] * 5,
         [b"\x93\x02\x01\xa1\xff"], [b"\x91" * 5000], [b"\xdd\xff\xff\xff\xff"],
         m.encode(m.Ping(), 1), m.encode(m.Free([1]), 1), m.encode(m.Done(5), 2), m.encode(m.Landed(1, 1), 1),
-        m.encode(m.Piece(1, 1, 0, 0, [], [], b"1234"), 1), m.encode(m.Hello(99, "client", {}), 1),
+        m.encode(m.Piece(1, 1, 0, 0, [], [], False, b"1234"), 1), m.encode(m.Hello(99, "client", {}), 1),
         m.encode(m.Hello(m.VERSION, "client", {"pid": 1 << 62, "bulk": 5}), 1),
         m.encode(m.Hello(m.VERSION, "client", {"pid": -1}), 1), m.encode(m.Hello(m.VERSION, "client", {}), 1),
     ]  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import zlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -23,7 +24,10 @@ from gt.instruction import MOVE, Plan, Segment, pack_plan
 from gt.placement import REPLICATE, Layout, Shard, format_layout, uniform_mesh
 from gt.spec import pack_spec, spec
 from gt.worker.backend import backend
-from gt.worker.core import PEER_TIMEOUT, BulkIn, BulkOut, Core, Forgotten, Poison, ToDispatcher, ToPeer, Unreachable
+from gt.worker.core import PEER_TIMEOUT, Core, Poison
+from gt.worker.events import BulkIn, BulkOut, Forgotten, ToDispatcher, ToPeer, Unreachable
+from gt.worker.links import Links
+from gt.worker.packing import Packer
 
 CLIENT = 5
 SLOT = 256
@@ -70,15 +74,19 @@ class Heap:
 class Ranks:
     """The workers of one mesh. Pieces that they send wait in `pieces`, as (target, piece), until a test delivers them.
 
-    With `slots` each worker lends so many slots of shared memory. `turn` is that of the cores.
+    With `slots` each worker lends so many slots of shared memory. `turn` is that of the cores. With a `packer` their
+    links are measured, by the test's clock.
     """
 
-    def __init__(self, size: int, slots: int = 0, turn: int | None = None) -> None:
+    def __init__(self, size: int, slots: int = 0, turn: int | None = None, packer: Packer | None = None) -> None:
         memory: dict[int, Array] = {}
         self.heaps = [Heap(rank, memory, slots) for rank in range(size)] if slots else []
         self.mesh = uniform_mesh(1, {"workers": size}, tuple(range(size)))
         self.planner = Planner(self.mesh, Policy(self.mesh, {}))
-        self.cores = [Core(backend("cpu"), heap, turn=turn) for heap in self.heaps or [None] * size]
+        self.cores = [
+            Core(backend("cpu"), heap, turn=turn, links=Links() if packer else None, packer=packer)
+            for heap in self.heaps or [None] * size
+        ]
         self.said: list[list[Any]] = [[] for _ in range(size)]
         self.pieces: list[tuple[int, Any]] = []
         self.unreachable: list[tuple[int, int]] = []
@@ -165,8 +173,8 @@ def _checked() -> Iterator[None]:
             heap.arena.check()
 
 
-def ranks(size: int, slots: int = 0, turn: int | None = None) -> Ranks:
-    made.append(Ranks(size, slots, turn))
+def ranks(size: int, slots: int = 0, turn: int | None = None, packer: Packer | None = None) -> Ranks:
+    made.append(Ranks(size, slots, turn, packer))
     return made[-1]
 
 
@@ -662,7 +670,7 @@ def test_a_time_out_names_all_who_are_missing_and_what_was_well_before() -> None
 @pytest.fixture
 def _shared(monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything goes through shared memory, in pieces of at most a slot."""
-    monkeypatch.setattr("gt.worker.core.SHARED", 1)
+    monkeypatch.setattr("gt.worker.peers.SHARED", 1)
     monkeypatch.setattr("gt.collectives.CHUNK", SLOT)
 
 
@@ -698,7 +706,7 @@ def test_pieces_go_through_shared_memory(size: int, slots: int, turn: int | None
         for rank in range(size):
             np.testing.assert_array_equal(group.stored(base, rank), total)
     assert [len(heap.arena.loans) for heap in group.heaps] == [0] * size
-    assert all(core.arrived == {} and core.read == {} for core in group.cores)
+    assert all(core.arrived == {} and core.peers.read == {} for core in group.cores)
 
 
 @pytest.mark.usefixtures("_shared")
@@ -754,7 +762,55 @@ def test_a_block_that_is_not_there_is_a_fault(block: list[int]) -> None:
     group = ranks(2, 100)
     plan, _ = reduced(group, 60)
     group.tell(0, group.execute(plan, [1]))
-    group.tell(0, m.Piece(2, 1, 0, 1, [], block, b""))
+    group.tell(0, m.Piece(2, 1, 0, 1, [], block, False, b""))
+    assert group.said[0][-1] == m.Done(2)
+    assert isinstance(group.stored(100), Poison)
+    group.pieces.clear()
+
+
+def packing(group: Ranks, bandwidth: float) -> None:
+    """All links are measured, as slow as that."""
+    while group.pieces:
+        target, message = group.pieces.pop(0)
+        group.now += len(getattr(message, "data", b"")) / bandwidth
+        group.tell(target, message)
+
+
+def zipped() -> Packer:
+    return Packer(lambda data: zlib.compress(data, 1), lambda data, nbytes: zlib.decompress(data), lambda: 0.0)
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_pieces_are_packed_on_slow_links(size: int) -> None:
+    """Integers in floats get much smaller, and come out as they were; before the links are known they go as they are."""
+    group = ranks(size, packer=zipped())
+    probes, group.pieces = group.pieces, []
+    for known in (False, True):
+        if known:
+            group.pieces = probes
+            packing(group, 1e5)
+        plan, total = reduced(group, 30_000)
+        run = group.execute(plan, [1])
+        base = run.base
+        group.all(run)
+        sent = [piece for _, piece in group.pieces if isinstance(piece, m.Piece)]
+        assert sent
+        assert {piece.packed for piece in sent} == {known}
+        group.settle()
+        for rank in range(size):
+            np.testing.assert_array_equal(group.stored(base, rank), total)
+            group.tell(rank, m.Release(0, [1]))
+            group.said[rank].clear()
+
+
+@pytest.mark.parametrize("packer", [None, zipped()])
+def test_a_packed_piece_that_cannot_be_read_is_a_fault(packer: Packer | None) -> None:
+    """By a worker that has no LZ4, or when it is none: this tensor is spoilt and nothing else."""
+    group = ranks(2, packer=packer)
+    group.pieces.clear()
+    plan, _ = reduced(group, 60)
+    group.tell(0, group.execute(plan, [1]))
+    group.tell(0, m.Piece(2, 1, 0, 1, [], [], True, b"1234"))
     assert group.said[0][-1] == m.Done(2)
     assert isinstance(group.stored(100), Poison)
     group.pieces.clear()
@@ -897,7 +953,7 @@ def test_a_piece_of_the_wrong_size_is_a_fault() -> None:
     """A peer that sends too little spoils this tensor and nothing else."""
     group, plan, _ = gathered(2)
     group.tell(0, group.execute(plan, [1]))
-    group.tell(0, m.Piece(2, 1, 0, 1, [], [], b"1234"))
+    group.tell(0, m.Piece(2, 1, 0, 1, [], [], False, b"1234"))
     assert group.said[0][-1] == m.Done(2)
     assert "ValueError" in group.stored(101).fault[1]
     group.pieces.clear()
