@@ -4,8 +4,9 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# Tests run on all cores; those of processes one after another, beside the rest (tests/conftest.py).
-PYTEST := $(BIN)/python -m pytest -n auto --dist loadgroup
+# Tests run on all cores; those of processes one after another, beside the rest (tests/conftest.py). So each runner has
+# one core, and BLAS and PyTorch one thread in it: more would only wait for each other.
+PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadgroup
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # The peer in the benchmarks, pinned so that ratios stay comparable; empty leaves it out.
 TORCH ?= torch==2.13.0

@@ -50,7 +50,9 @@ def test_every_message_is_in_the_table_with_its_code_and_the_directions_that_are
     senders = {row[1].strip("`"): row[2] for row in rows}
     for room, allowed in (("client", messages.FROM_CLIENT), ("worker", messages.FROM_WORKER)):
         said = {
-            name for name, who in senders.items() if (room in who or who == "all") and name not in ("Piece", "Read", "Probe", "Echo")
+            name
+            for name, who in senders.items()
+            if (room in who or who == "all") and name not in ("Piece", "Read", "Probe", "Echo")
         }
         assert said == {kind.__name__ for kind in allowed}
 
