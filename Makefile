@@ -11,6 +11,9 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # The peer in the benchmarks, pinned so that ratios stay comparable; empty leaves it out.
 TORCH ?= torch==2.13.0
 
+# Other runtimes that the benchmarks measure beside GT, each if it can be had; empty leaves them out.
+PEERS ?= jax distributed ray
+
 # By how much more `make prove` tries than `make test`.
 EFFORT ?= 20
 
@@ -38,7 +41,7 @@ prove: $(VENV)/.installed ## the law at length: EFFORT times as many drawn progr
 
 check: lint types ## format, lint and strict types: a minute, before every commit
 
-bench: $(VENV)/.bench ## measure GT beside NumPy and, when it can be had, PyTorch; write and draw the results
+bench: $(VENV)/.bench $(VENV)/.peers ## measure GT beside NumPy and what can be had of PyTorch, JAX, Dask, Ray; write and draw
 	@$(BIN)/python benchmarks/suite.py
 
 torch: $(VENV)/.bench ## install the peer and outside judge, PyTorch, and what its operator samples need
@@ -85,3 +88,9 @@ $(VENV)/.bench: $(VENV)/.installed
 	@if [ -z "$(TORCH)" ]; then echo "PyTorch was left out"; \
 	elif $(PIP) install '$(TORCH)' expecttest matplotlib; then touch $@; \
 	else echo "PyTorch could not be installed: going on without it"; fi
+
+# Each by itself, so that one that cannot be had keeps out no other.
+$(VENV)/.peers: $(VENV)/.installed
+	@all=yes; for peer in $(PEERS); do \
+		$(PIP) install "$$peer" || { all=no; echo "$$peer could not be installed: going on without it"; }; \
+	done; if [ $$all = yes ]; then touch $@; fi

@@ -3,7 +3,9 @@
     python benchmarks/run.py [--rounds 7] [--only chain,step,...] [--json FILE]
 
 Every figure is the median of several rounds in which GT and its peers take turns, so that a machine whose speed drifts
-drifts for all of them. Nothing here passes or fails: goals are in the table beside what was measured.
+drifts for all of them. NumPy and PyTorch do so in this process; JAX, Dask and Ray, each in a process of its own (`peers.py`),
+after that, one by one, with turns of GT's own: their ratios are to these. Nothing here passes or fails: goals are in the
+table beside what was measured.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import peers
 import zmq
 
 import gt
@@ -68,6 +71,24 @@ def ratios(what: str, goal: str, seconds: dict[str, float], peer: str, scale: fl
     return rows
 
 
+def others(row: str, ours: dict[str, tuple[Callable[[], Any], int]], show: Callable[[float], str]) -> dict[str, Rows]:
+    """Rows for JAX, Dask and Ray, those of them that are installed and have a part in this: time, and GT's ratio in turns.
+
+    By GT's way that they stand beside; under "" those that failed.
+    """
+    rows: dict[str, Rows] = {way: [] for way in (*ours, "")}
+    for name, way, theirs, mine in peers.beside(row, ours, peers.TURNS):
+        label = way if way.startswith("GT") else "GT"
+        said = ("", name, show(theirs), f"{label} / {name} = {mine / theirs:.3g}") if way else ("", name, "failed", "")
+        rows[way].append(said)
+    return rows
+
+
+def flattened(rows: dict[str, Rows]) -> Rows:
+    """All of them."""
+    return list(itertools.chain.from_iterable(rows.values()))
+
+
 def chain(rounds: int) -> Rows:
     """5,000 additions of 16×16 float32 tensors, one depending on the other, and one fetch at the end."""
     host = np.full((16, 16), 0.5, np.float32)
@@ -107,14 +128,12 @@ def chain(rounds: int) -> Rows:
             y.numpy()
 
         contenders["PyTorch"] = with_torch
-    return ratios(
-        "chain of 5,000 adds, 16×16",
-        "≤ 0.8, compiled ≤ 0.3",
-        medians(contenders, rounds),
-        "PyTorch",
-        1e6 / length,
-        "µs an op",
-    )
+    seconds = medians(contenders, rounds)
+    ours = {"GT": (with_gt, length), "GT compiled": (with_compiled, length)}
+    return [
+        *ratios("chain of 5,000 adds, 16×16", "≤ 0.8, compiled ≤ 0.3", seconds, "PyTorch", 1e6 / length, "µs an op"),
+        *flattened(others("chain", ours, lambda s: f"{s * 1e6:.2f} µs an op")),
+    ]
 
 
 def step(rounds: int) -> Rows:
@@ -199,14 +218,12 @@ def step(rounds: int) -> Rows:
             loss.item()
 
         contenders["PyTorch"] = with_torch
-    return ratios(
-        "training step, 784-256-128-10",
-        "≤ 1, compiled ≤ 0.8",
-        medians(contenders, rounds),
-        "PyTorch",
-        1e3 / count,
-        "ms",
-    )
+    seconds = medians(contenders, rounds)
+    ours = {"GT": (with_gt, count), "GT compiled": (with_compiled, count)}
+    return [
+        *ratios("training step, 784-256-128-10", "≤ 1, compiled ≤ 0.8", seconds, "PyTorch", 1e3 / count, "ms"),
+        *flattened(others("step", ours, lambda s: f"{s * 1e3:.2f} ms")),
+    ]
 
 
 def _transformer(lib: Any) -> Any:
@@ -304,11 +321,17 @@ def bulk(rounds: int) -> Rows:
 
     seconds = medians({"put": put, "fetch": fetch, "memcpy": lambda: np.copyto(copy, host)}, rounds)
     assert np.array_equal(held["fetched"], host)
+    held.clear()
+
+    def speed(taken: float) -> str:
+        return f"{host.nbytes / taken / 1e9:.2f} GB/s"
+
+    theirs = others("bulk", {"put": (put, 1), "fetch": (fetch, 1)}, speed)
     rows: Rows = []
     for name in ("put", "fetch"):
-        rows.append((f"{name} of 256 MiB", "GT", f"{host.nbytes / seconds[name] / 1e9:.2f} GB/s",
-                     f"of memcpy = {seconds['memcpy'] / seconds[name]:.2f}  (goal ≥ 0.8)"))  # fmt: skip
-    return [*rows, ("", "memcpy", f"{host.nbytes / seconds['memcpy'] / 1e9:.2f} GB/s", "")]
+        of_memcpy = f"of memcpy = {seconds['memcpy'] / seconds[name]:.2f}  (goal ≥ 0.8)"
+        rows += [(f"{name} of 256 MiB", "GT", speed(seconds[name]), of_memcpy), *theirs[name]]
+    return [*rows, *theirs[""], ("", "memcpy", speed(seconds["memcpy"]), "")]
 
 
 ECHO = """
@@ -355,14 +378,16 @@ def round_trip(rounds: int) -> Rows:
 
         contenders: dict[str, Callable[[], Any]] = {"GT": with_gt, "ZeroMQ echo": echo}
         try:
-            return ratios(
-                "fetch of one element", "≤ 1.5", medians(contenders, rounds), "ZeroMQ echo", 1e6 / count, "µs"
-            )
+            seconds = medians(contenders, rounds)
         finally:
             socket.close(linger=0)
             for process in processes:
                 process.kill()
                 process.wait()
+    return [
+        *ratios("fetch of one element", "≤ 1.5", seconds, "ZeroMQ echo", 1e6 / count, "µs"),
+        *flattened(others("round_trip", {"GT": (with_gt, count)}, lambda s: f"{s * 1e6:.2f} µs")),
+    ]
 
 
 def start(rounds: int) -> Rows:
@@ -460,12 +485,14 @@ def main() -> None:
         rows += BENCHMARKS[name](options.rounds)
     if torch is not None:
         print(f"PyTorch {torch.__version__} on {torch.get_num_threads()} threads, GT's worker on {threads()}")
+    if absent := peers.missing():
+        print(f"not installed: {', '.join(absent)} (pip install -e '.[bench]' has them all)")
     print(f"Python {platform.python_version()}, NumPy {np.__version__}, {platform.machine()}, {threads()} cores")
     widths = [max(len(row[column]) for row in rows) for column in range(4)]
     for row in rows:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
     if options.json:
-        facts = {"machine": platform.machine(), "cores": threads(), "rows": rows}
+        facts = {"machine": platform.machine(), "cores": threads(), "missing": peers.missing(), "rows": rows}
         Path(options.json).write_text(json.dumps(facts, indent=1, ensure_ascii=False), "utf-8")
 
 

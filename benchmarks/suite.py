@@ -1,7 +1,7 @@
 """All benchmarks, one after the other: python benchmarks/suite.py [--rounds N] [--only run,planner,...]
 
-Prints their tables, writes `benchmarks/results/<date>-<machine>.json`, and draws the ratios of `run.py`, each beside its
-goal, as `docs/img/bench.svg` when matplotlib is installed. Nothing passes or fails here.
+Prints their tables, writes `benchmarks/results/<date>-<machine>.json`, and draws the ratios of `run.py`, those with a goal each
+beside it and those to other runtimes, as `docs/img/bench.svg` when matplotlib is installed. Nothing passes or fails here.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import textwrap
 import time
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -21,37 +22,44 @@ from typing import Any, NamedTuple
 
 HERE = Path(__file__).parent
 PARTS = ("run", "planner", "collectives", "deterministic")
-PACKAGES = ("numpy", "torch", "cupy", "pyzmq", "msgpack")
+PACKAGES = ("numpy", "torch", "jax", "distributed", "ray", "cupy", "pyzmq", "msgpack")
+RUNTIMES = ("JAX", "Dask", "Ray")
+"""Peers that are drawn without a goal, by the first word of their names."""
 RATIO = re.compile(
-    r"(?:GT(?P<how> \w+)? / (?P<peer>[^=]+)|of (?P<whole>\w+)) = (?P<ratio>[\d.]+)\s+\(goal (?P<sign>[≤≥]) (?P<goal>[\d.]+)\)"
+    r"(?:GT(?P<how> \w+)? / (?P<peer>[^=]+)|of (?P<whole>\w+)) = (?P<ratio>[\d.e+-]+)"
+    r"(?:\s+\(goal (?P<sign>[≤≥]) (?P<goal>[\d.]+)\))?"
 )
 
 
 class Figure(NamedTuple):
-    """One bar: GT's ratio to a peer, and what it should be at most (`sign` ≤) or at least (≥)."""
+    """One bar: GT's ratio to a peer, and what it should be at most (`sign` ≤) or at least (≥), if there is a goal."""
 
     what: str
     peer: str
     ratio: float
-    sign: str
-    goal: float
+    sign: str = ""
+    goal: float = 1.0
 
     @property
     def reached(self) -> bool:
-        """Whether the goal was reached."""
-        return self.ratio <= self.goal if self.sign == "≤" else self.ratio >= self.goal
+        """Whether the goal was reached; without one, whether GT takes no longer than the peer."""
+        return self.ratio >= self.goal if self.sign == "≥" else self.ratio <= self.goal
 
 
 def figures(rows: list[list[str]]) -> list[Figure]:
-    """The ratios with a goal in the table of `run.py`."""
+    """The ratios in the table of `run.py` that have a goal, or are to another runtime."""
     found, what = [], ""
-    for title, _, _, text in rows:
+    for title, name, _, text in rows:
         what = title or what
         match = RATIO.search(text)
-        if match:
-            peer = (match["peer"] or match["whole"]).strip()
-            how = f",{match['how']}" if match["how"] else ""
+        if match is None:
+            continue
+        peer = (match["peer"] or match["whole"]).strip()
+        how = f",{match['how']}" if match["how"] else ""
+        if match["goal"]:
             found.append(Figure(what + how, peer, float(match["ratio"]), match["sign"], float(match["goal"])))
+        elif name.split()[0] in RUNTIMES:
+            found.append(Figure(what + how, peer, float(match["ratio"])))
     return found
 
 
@@ -93,37 +101,53 @@ def measured(part: str, rounds: int | None) -> Any:
 
 
 def draw(found: list[Figure], caption: str, file: Path) -> None:
-    """The ratios as bars beside their goals, on one logarithmic axis."""
+    """The ratios as bars on logarithmic axes: those with a goal beside it, and below them those to other runtimes."""
     import matplotlib as mpl
 
     mpl.use("svg")
     mpl.rcParams["svg.hashsalt"] = "gt"  # the same figures are the same file
     from matplotlib import pyplot as plt
 
-    figure, axes = plt.subplots(figsize=(8.5, 0.62 * len(found) + 1.2), layout="constrained")
-    for at, each in enumerate(found):
-        axes.barh(at, each.ratio, height=0.5, left=0, color="#2a9d6f" if each.reached else "#d98032", zorder=2)
+    panels = [panel for panel in ([x for x in found if x.sign], [x for x in found if not x.sign]) if panel]
+    figure, all_axes = plt.subplots(
+        len(panels), figsize=(8.5, 0.48 * len(found) + 1.3 * len(panels)), layout="constrained", squeeze=False,
+        height_ratios=[len(panel) + 1 for panel in panels],
+    )  # fmt: skip
+    for axes, panel in zip(all_axes[:, 0], panels, strict=True):
+        _draw_panel(axes, panel)
+    figure.supxlabel(textwrap.fill(caption, 110), fontsize=8)
+    file.parent.mkdir(exist_ok=True)
+    figure.savefig(file, metadata={"Date": None})
+
+
+def _draw_panel(axes: Any, panel: list[Figure]) -> None:
+    goals = bool(panel[0].sign)
+    least = min(min(each.ratio, each.goal) for each in panel) / 2
+    most = max(max(each.ratio, each.goal) for each in panel) * 4
+    for at, each in enumerate(panel):
+        start = least if goals else 1.0
+        colour = "#2a9d6f" if each.reached else "#d98032"
+        axes.barh(at, each.ratio - start, height=0.5, left=start, color=colour, zorder=2)
         axes.plot([each.goal] * 2, [at - 0.36, at + 0.36], color="#333333", linewidth=2, zorder=3)
-        axes.annotate(f" {each.ratio:.2f}", (max(each.ratio, each.goal), at), va="center", fontsize=9)
+        text = f" {each.ratio:.2f}" if each.ratio >= 0.1 else f" 1 / {1 / each.ratio:,.0f}"
+        axes.annotate(text, (max(each.ratio, each.goal), at), va="center", fontsize=9)
     axes.set_xscale("log")
-    least = min(min(each.ratio, each.goal) for each in found)
-    most = max(max(each.ratio, each.goal) for each in found)
-    axes.set_xlim(least / 2, most * 2)
+    axes.set_xlim(least, most)
+    beside = [f"{each.peer}, {each.sign} {each.goal:g}" if goals else each.peer for each in panel]
     axes.set_yticks(
-        range(len(found)), [f"{each.what}\nbeside {each.peer}, {each.sign} {each.goal:g}" for each in found]
+        range(len(panel)), [f"{each.what}\nbeside {peer}" for each, peer in zip(panel, beside, strict=True)]
     )
     axes.invert_yaxis()
     axes.grid(axis="x", which="both", color="#dddddd", linewidth=0.5)
-    axes.set_xticks(
-        ticks := [2.0**at for at in range(-4, 5) if least / 2 < 2.0**at < most * 2], [f"{at:g}" for at in ticks]
-    )
+    steps = [2.0**at for at in range(-4, 5)] if most / least < 1000 else [10.0**at for at in range(-5, 5)]
+    ticks = [at for at in steps if least < at < most]
+    axes.set_xticks(ticks, [f"{at:g}" if at >= 0.01 else f"1/{1 / at:,.0f}" for at in ticks])
     axes.minorticks_off()
-    axes.set_xlabel(f"GT / peer; the dark line is the goal\n{caption}", fontsize=8)
+    what = "the dark line is the goal" if goals else "other runtimes; left of the line GT takes less time"
+    axes.set_xlabel(f"GT / peer; {what}", fontsize=8)
     axes.tick_params(labelsize=8)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
-    file.parent.mkdir(exist_ok=True)
-    figure.savefig(file, metadata={"Date": None})
 
 
 def main() -> None:

@@ -63,18 +63,67 @@ def test_fusing_is_measured_on_the_programs_that_run() -> None:
     assert min(times) > 0
 
 
-def test_ratios_with_a_goal_are_read_from_the_table_and_drawn(tmp_path: Path) -> None:
+PEER = """
+import sys
+sys.path.insert(0, {benchmarks!r})
+from peers import Contender, serve
+def row():
+    print("a library that talks")
+    return [Contender("Slow", "GT", lambda: sum(range(200_000)), 10), Contender("Fast", "GT compiled", lambda: None)]
+def broken():
+    def fail():
+        raise OSError("no memory to share")
+    return [Contender("Slow", "GT", fail)]
+serve({{"chain": row, "step": broken, "bulk": lambda: sys.exit(3)}})
+"""
+
+
+def test_peers_measure_themselves_in_turns_and_one_that_fails_breaks_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What a peer prints is no figure, a peer that is not installed is not started, and none is left behind."""
+    peers = runpy.run_path(str(BENCHMARKS / "peers.py"), run_name="peers")
+    beside = peers["beside"]
+    (tmp_path / "peer_json.py").write_text(PEER.format(benchmarks=str(BENCHMARKS)), "utf-8")
+    names = beside.__globals__
+    names.update(HERE=tmp_path, PEERS={"JSON": "json", "Lost": "no_such_module"})
+    names["ROWS"] = dict.fromkeys(("chain", "step", "bulk"), ("Lost", "JSON"))
+    assert peers["missing"]() == ["Lost"]
+    runs: list[str] = []
+    ours = {"GT": (lambda: runs.append("plain"), 1), "GT compiled": (lambda: runs.append("compiled"), 4)}
+    slow, fast = beside("chain", ours, 3)
+    assert (slow[:2], fast[:2]) == (("Slow", "GT"), ("Fast", "GT compiled"))
+    assert slow[2] > fast[2] > 0
+    assert runs == ["plain", "compiled"] * 4  # in turns, and one of them a warm-up
+    for row, said in (("step", "no memory to share"), ("bulk", "it ended without a word")):
+        ((name, way, theirs, mine),) = beside(row, ours, 1)
+        assert (name, way) == ("JSON", "")
+        assert theirs != theirs  # not a number
+        assert mine != mine
+        assert f"JSON failed at {row}: " in (error := capsys.readouterr().err)
+        assert said in error
+
+
+def test_ratios_with_a_goal_and_to_runtimes_are_read_from_the_table_and_drawn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("matplotlib")
     suite = runpy.run_path(str(BENCHMARKS / "suite.py"), run_name="suite")
+    monkeypatch.syspath_prepend(BENCHMARKS)
     run = runpy.run_path(str(BENCHMARKS / "run.py"), run_name="run")
     rows = run["ratios"]("a chain", "≤ 0.8", {"GT": 3.0, "NumPy": 2.0, "PyTorch": 4.0}, "PyTorch", 1.0, "s")
     rows.append(("", "GT compiled", "1 s", "GT compiled / PyTorch = 0.20  (goal ≤ 0.3)"))
+    rows.append(("", "JAX jit", "2 s", "GT compiled / JAX jit = 2.5"))
     rows.append(("a put", "GT", "1 GB/s", "of memcpy = 0.50  (goal ≥ 0.8)"))
+    rows.append(("", "Dask scatter", "0.1 GB/s", "GT / Dask scatter = 7.08e-04"))
+    rows.append(("", "Ray", "failed", ""))
     found = suite["figures"](rows)
     assert [(each.what, each.peer, each.ratio, each.reached) for each in found] == [
         ("a chain", "PyTorch", 0.75, True),
         ("a chain, compiled", "PyTorch", 0.2, True),
+        ("a chain, compiled", "JAX jit", 2.5, False),
         ("a put", "memcpy", 0.5, False),
+        ("a put", "Dask scatter", 7.08e-4, True),
     ]
     suite["draw"](found, "a machine", tmp_path / "img" / "bench.svg")
     assert (
