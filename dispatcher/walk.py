@@ -88,7 +88,12 @@ class Walk:
             self.forget()
         if self.unclaimed:
             self.claim(index, instruction)
-        key: tuple[int, ...] = (self.forms[index], self.wish_keys[tag], *[states[r] for r in instruction.inputs])
+        inputs = instruction.inputs
+        key: tuple[int, ...]
+        if len(inputs) == 2:  # the usual case, without a loop
+            key = (self.forms[index], self.wish_keys[tag], states[inputs[0]], states[inputs[1]])
+        else:
+            key = (self.forms[index], self.wish_keys[tag], *[states[r] for r in inputs])
         if self.stages is not None:
             stage = self.stages[index]
             key = (-1 if stage is None else stage, *key)
