@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+import select
 import shutil
 import signal
 import threading
@@ -18,6 +19,7 @@ from gt.host import host_facts
 
 from .core import Core
 from .events import Event, Lost, Malformed, Received, Reload, Tick, Work
+from .fanout import Accept, Broken, Fanout, Withdraw
 
 log = logging.getLogger("gt.dispatcher")
 SLICE: Final = 0.002
@@ -36,7 +38,10 @@ class Shell:
         read = _load(config)  # before anything is bound: it may be refused
         self.control = transport.router(address)
         self.address = transport.endpoint(self.control)
-        self.bulk = transport.router(bulk or _bulk_address(self.address))
+        self.bulk = transport.router(bulk or _beside(self.address, "bulk"))
+        self.published = transport.publisher(_beside(self.address, "fanout"))
+        """Where large groups of workers are told what concerns them."""
+        self.fanout = Fanout(transport.endpoint(self.published), lambda: os.urandom(16))
         self.config = config
         self.core = Core(
             config=read,
@@ -46,6 +51,9 @@ class Shell:
         )
         self.watch = watch
         self.processes: dict[int, bytes] = {}
+        """By a descriptor that becomes readable when the process ends: the peer that it is."""
+        self.ends = select.epoll()
+        """All of these descriptors in one, so that a turn of the loop costs the same with any number of peers."""
         self.stopping = False
         self.rereading = False
         self.wake_read, self.wake_write = os.pipe()
@@ -58,7 +66,8 @@ class Shell:
         relay.start()
         poller = transport.poller()
         poller.register(self.control, transport.READABLE)
-        poller.register(self.wake_read, transport.READABLE)
+        for source in (self.published, self.wake_read, self.ends.fileno()):
+            poller.register(source, transport.READABLE)
         if self.watch is not None:
             poller.register(self.watch, transport.READABLE)
         due = time.monotonic() + TICK
@@ -75,20 +84,16 @@ class Shell:
                 self._reread()
             if self.control in ready:
                 self._drain()
-            for descriptor in [d for d in ready if d in self.processes]:
-                poller.unregister(descriptor)
-                self._gone(descriptor)
-            for descriptor in self.processes:
-                if descriptor not in poller:
-                    poller.register(descriptor, transport.READABLE)
-            for descriptor in [d for d, peer in self.processes.items() if not self._known(peer)]:
-                poller.unregister(descriptor)
-                del self.processes[descriptor]
-                os.close(descriptor)
+            if self.published in ready:
+                self._hear_subscriptions()
+            if self.ends.fileno() in ready:
+                for descriptor, _ in self.ends.poll(0):
+                    self._gone(descriptor)
             if time.monotonic() >= due:
                 due = time.monotonic() + TICK
                 self._handle(Tick())
                 self._pulse()
+                self._tidy()
             until = time.monotonic() + SLICE
             while self.core.busy and time.monotonic() < until:
                 self._handle(Work())
@@ -136,17 +141,52 @@ class Shell:
     def _handle(self, event: Event) -> None:
         broken: dict[bytes, None] = {}
         for to, message in self.core.handle(event, time.monotonic()):
-            frames = m.encode(message)
-            for peer in to:
-                if not transport.send(self.control, [peer, *frames]):
-                    broken[peer] = None
+            self._tell(to, m.encode(message), broken)
+            while self.fanout.out:
+                peer, asked = self.fanout.out.pop(0)
+                self._tell((peer,), m.encode(asked), broken)
         for peer in broken:
-            if self._known(peer):
-                self._handle(Lost(peer, "its connection broke"))  # a message was lost: its stream cannot go on
+            self._broken(peer)
+
+    def _tell(self, to: tuple[bytes, ...], frames: list[Any], broken: dict[bytes, None]) -> None:
+        """Send a message to some peers, and note those that it cannot reach."""
+        topics, peers = self.fanout.routes(to)
+        for topic in topics:
+            transport.publish(self.published, topic, frames)
+        for peer in peers:
+            if not transport.send(self.control, [peer, *frames]):
+                broken[peer] = None
+
+    def _broken(self, peer: bytes) -> None:
+        """A message to a peer was lost: its stream cannot go on."""
+        if self._known(peer):
+            self._handle(Lost(peer, "its connection broke"))
+
+    def _hear_subscriptions(self) -> None:
+        """Let workers hear what they were given tickets for."""
+        while (heard := transport.subscription(self.published)) is not None:
+            ticket, wanted = heard
+            what = self.fanout.subscribed(ticket) if wanted else self.fanout.unsubscribed(ticket)
+            if isinstance(what, Accept):
+                transport.hears(self.published, what.topic)
+                if what.switched and not transport.send(self.control, [what.switched, *m.encode(m.Switch())]):
+                    self._broken(what.switched)
+            elif isinstance(what, Withdraw):
+                transport.hears(self.published, what.topic, wanted=False)
+            elif isinstance(what, Broken):
+                self._broken(what.peer)
 
     def _pulse(self) -> None:
+        """A sign of life to everybody."""
+        ping = m.encode(m.Ping())
         for peer in (*self.core.service.clients, *self.core.service.workers):
-            transport.send(self.control, [peer, *m.encode(m.Ping())])
+            transport.send(self.control, [peer, *ping])
+
+    def _tidy(self) -> None:
+        """Forget those who are gone."""
+        self.fanout.keep(self.core.service.workers)
+        for descriptor in [d for d, peer in self.processes.items() if not self._known(peer)]:
+            self._unwatch(descriptor)
 
     def _watch_process(self, peer: bytes, hello: m.Hello) -> bool:
         """Notice at once when a process on this machine ends; whether that is possible."""
@@ -154,10 +194,12 @@ class Shell:
         same = all(hello.facts.get(key) == self.here[key] for key in ("host", "namespace"))
         if hello.role in ("client", "worker") and same and type(pid) is int and pid > 0 and len(self.processes) < 4096:
             try:
-                self.processes[os.pidfd_open(pid)] = peer
+                descriptor = os.pidfd_open(pid)
             except (OSError, OverflowError):
                 log.debug("process %d cannot be watched", pid)
             else:
+                self.processes[descriptor] = peer
+                self.ends.register(descriptor, select.EPOLLIN)
                 return True
         return False
 
@@ -165,16 +207,20 @@ class Shell:
         return peer in self.core.service.clients or peer in self.core.service.workers
 
     def _gone(self, descriptor: int) -> None:
-        peer = self.processes.pop(descriptor)
+        self._handle(Lost(self._unwatch(descriptor), "its process ended"))
+
+    def _unwatch(self, descriptor: int) -> bytes:
+        """Watch a process no longer; the peer that it is."""
+        self.ends.unregister(descriptor)
         os.close(descriptor)
-        self._handle(Lost(peer, "its process ended"))
+        return self.processes.pop(descriptor)
 
     def _farewell(self) -> None:
         """Tell everybody, and close."""
         for peer in (*self.core.service.clients, *self.core.service.workers):
             transport.send(self.control, [peer, *m.encode(m.Goodbye("", "the dispatcher was stopped"))])
         log.info("stopped")
-        for socket in (self.control, self.bulk):
+        for socket in (self.control, self.bulk, self.published):
             transport.unlink(socket)
         self.control.close(linger=200)
 
@@ -188,10 +234,10 @@ def _load(path: str | None) -> Any:
     return load(path)
 
 
-def _bulk_address(address: str) -> str:
-    """Where the bulk socket listens: beside the control socket, or on a port of the system's choice on the same host."""
+def _beside(address: str, name: str) -> str:
+    """Where another socket listens: beside the control socket, or on a port of the system's choice on the same host."""
     if address.startswith("ipc://"):
-        return address + "-bulk"
+        return f"{address}-{name}"
     return address.rpartition(":")[0] + ":*"
 
 

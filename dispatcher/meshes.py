@@ -5,6 +5,7 @@ A config takes hold between two plans of its session. One that is refused leaves
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -56,9 +57,10 @@ class Meshes:
             size *= length
         numbers = sorted(worker.number for worker in self.service.workers.values())
         if size == 1:
-            used = [record.mesh.members[0] for record in self.service.meshes.values() if record.client != client.number]
+            others = (record.mesh for record in self.service.meshes.values() if record.client != client.number)
+            used = Counter(member for mesh in others for member in mesh.members)
             here = client.mesh.members if client.mesh else ()
-            numbers.sort(key=lambda number: (number not in here, used.count(number), number))
+            numbers.sort(key=lambda number: (number not in here, used[number], number))
         record = self._record(client, axes, tuple(numbers[:size]), 0 if config is None else config.block_count)
         kinds = [str(worker.facts.get("kind", "cpu")) for worker in record.workers]
         policy = Policy(record.mesh, {}) if config is None else resolve(config, record.mesh, kinds)

@@ -23,6 +23,9 @@ MAX_CONTROL: Final = 16 << 20
 MAX_DATA: Final = 1 << 31
 """Bytes of a data frame on the control socket; what is larger goes in chunks on the bulk socket."""
 
+TOPIC_BYTES: Final = 8
+"""Bytes of the topic that stands before the first frame of a message that is published to a group."""
+
 Fault = tuple[str, str]
 """An error on the wire: its class' name and its whole text."""
 
@@ -276,6 +279,23 @@ class PeerLost(NamedTuple):
     text: str
 
 
+class Subscribe(NamedTuple):
+    """Send `ticket` to the socket at `address`, where groups are told what concerns them (`dispatcher/fanout.py`)."""
+
+    address: str
+    ticket: bytes
+
+
+class Unsubscribe(NamedTuple):
+    """Give this ticket back."""
+
+    ticket: bytes
+
+
+class Switch(NamedTuple):
+    """All that follows for this worker comes by the socket to which it sent its tickets."""
+
+
 # worker to dispatcher
 
 
@@ -363,12 +383,14 @@ Message = (
     Hello | Welcome | Ping | Goodbye | Configure | Define | Drop | Run | Put | Free | Fetch | Ask | Credit | Cut | Value
     | Failed | Answer | DefineMesh | DropMesh | DefinePlan | DropPlan | Execute | Store | Release | Forget | Collect
     | PeerLost | Done | Poisoned | Landed | Part | Piece | Read | Options | Notice | Meet | Linked | Probe | Echo
+    | Subscribe | Unsubscribe | Switch
 )  # fmt: skip
 
 CODES: Final[tuple[type[Any], ...]] = (
     Hello, Welcome, Ping, Goodbye, Configure, Define, Drop, Run, Put, Free, Fetch, Ask, Credit, Cut, Value,
     Failed, Answer, DefineMesh, DropMesh, DefinePlan, DropPlan, Execute, Store, Release, Forget, Collect,
     PeerLost, Done, Poisoned, Landed, Part, Piece, Read, Options, Notice, Meet, Linked, Probe, Echo,
+    Subscribe, Unsubscribe, Switch,
 )  # fmt: skip
 """A message's code is its place here: append only."""
 

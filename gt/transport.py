@@ -21,6 +21,7 @@ MAX_FRAME: Final = (1 << 31) + (1 << 20)
 
 LOOP_BACK_MS: Final = 4000
 
+
 _contexts: dict[int, zmq.Context[Any]] = {}
 
 
@@ -70,10 +71,18 @@ def check_bind(address: str) -> None:
 
 def bind(kind: int, address: str) -> zmq.Socket[bytes]:
     """A socket listening at `address` (checked). Raises `AddressInUse` or `Refused`."""
-    check_bind(address)
-    if address.startswith("ipc://") and _answers(address.removeprefix("ipc://")):
-        raise AddressInUse(_IN_USE.format(address))  # ZeroMQ would take the path away from whoever listens there
-    socket = _socket(kind)
+    return _bound(_socket(kind), address)
+
+
+def _bound(socket: zmq.Socket[bytes], address: str) -> zmq.Socket[bytes]:
+    """Have a socket listen. Closes it when it cannot."""
+    try:
+        check_bind(address)
+        if address.startswith("ipc://") and _answers(address.removeprefix("ipc://")):
+            raise AddressInUse(_IN_USE.format(address))  # ZeroMQ would take the path away from whoever listens there
+    except GTError:
+        socket.close()
+        raise
     try:
         socket.bind(address)
     except zmq.ZMQError as error:
@@ -109,6 +118,44 @@ def router(address: str) -> zmq.Socket[bytes]:
     socket = bind(zmq.ROUTER, address)
     socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
     return socket
+
+
+def publisher(address: str) -> zmq.Socket[bytes]:
+    """A listening XPUB that tells who subscribes or has ended, and leaves it to us who hears what."""
+    socket = _socket(zmq.XPUB)
+    socket.setsockopt(zmq.XPUB_MANUAL, 1)
+    return _bound(socket, address)
+
+
+def subscriber(address: str) -> zmq.Socket[bytes]:
+    """An XSUB connected to a `publisher`; which topics it hears is the publisher's decision."""
+    return _connect(zmq.XSUB, address)
+
+
+def subscribe(subscriber: zmq.Socket[bytes], ticket: bytes, wanted: bool = True) -> None:
+    """Send a ticket to the publisher, or take it back."""
+    subscriber.send((b"\x01" if wanted else b"\x00") + ticket)
+
+
+def subscription(publisher: zmq.Socket[bytes]) -> tuple[bytes, bool] | None:
+    """(a ticket that arrived, True; or that was taken back, or whose connection is gone, False), or None."""
+    frames = receive(publisher)
+    if not frames or not frames[0]:
+        return None
+    return bytes(frames[0][1:]), frames[0][:1] == b"\x01"
+
+
+def hears(publisher: zmq.Socket[bytes], topic: bytes, wanted: bool = True) -> None:
+    """Whoever sent the last `subscription` hears this topic from now on, or no longer; nobody, if it is gone already."""
+    publisher.setsockopt(zmq.SUBSCRIBE if wanted else zmq.UNSUBSCRIBE, topic)
+
+
+def publish(publisher: zmq.Socket[bytes], topic: bytes, frames: list[Any]) -> None:
+    """Send a message to all who hear a topic, which is put before its first frame. Never waits."""
+    if len(frames) == 1:
+        publisher.send(topic + frames[0], zmq.DONTWAIT)
+    else:
+        send(publisher, [topic + frames[0], *frames[1:]])
 
 
 def pull(address: str) -> zmq.Socket[bytes]:

@@ -53,6 +53,9 @@ SAMPLES: tuple[Any, ...] = (
     m.Linked(1, 10**9, 150_000),
     m.Probe(1, 0, b"0000"),
     m.Echo(1, 0, True),
+    m.Subscribe("tcp://127.0.0.1:7003", b"0123456789abcdef"),
+    m.Unsubscribe(b"0123456789abcdef"),
+    m.Switch(),
 )
 BY_KIND = {type(sample): sample for sample in SAMPLES}
 

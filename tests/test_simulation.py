@@ -8,6 +8,7 @@ replayed by `simulate(seed)`.
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections import deque
 from collections.abc import Callable
@@ -22,6 +23,7 @@ from gt import messages as m
 from gt.config import Config
 from gt.dispatcher.core import Core as Dispatcher
 from gt.dispatcher.events import Lost, Received, Tick, Work
+from gt.dispatcher.fanout import ABOVE, Accept, Broken, Fanout, Withdraw
 from gt.dtypes import as_dtype, float32, int64
 from gt.instruction import Segment, pack_segment
 from gt.spec import pack_spec, spec, unpack_spec
@@ -30,6 +32,8 @@ from gt.worker.core import Core as Worker
 from gt.worker.events import BulkIn, BulkOut, Forgotten, ToDispatcher, ToPeer
 
 DISPATCHER = "dispatcher"
+PUBLISHER = "publisher"
+"""The dispatcher's other socket, by which groups are told."""
 ROWS, COLUMNS = 5, 4
 SIGNALS: tuple[tuple[str, ...], ...] = ((), ("net",), ("net", "up"), ("down",), ("rows",))
 LIMIT = 1000
@@ -117,6 +121,11 @@ class Network:
         self.first = self.random.randint(NEEDS[CONFIGS.index(self.config)], 4)
         read = None if self.config is None else Config.from_plain(self.config)
         self.dispatcher = Dispatcher(config=read, workers_expected=self.first)
+        tickets = itertools.count()
+        self.fanout = Fanout("", lambda: b"%d" % next(tickets), above=ABOVE if seed % 3 else 1, limit=2)
+        self.topics: dict[str, set[bytes]] = {}
+        """What each worker hears of that is published."""
+        self.published = 0
         self.workers: dict[str, WorkerPeer] = {}
         self.clients: dict[str, Client] = {}
         self.nonsense: dict[str, Nonsense] = {}
@@ -147,7 +156,7 @@ class Network:
 
     def step(self) -> bool:
         """Deliver one message of a random queue; False when there is none."""
-        filled = [pair for pair, queue in self.queues.items() if queue]
+        filled = [pair for pair, queue in self.queues.items() if queue and self.hears(*pair)]
         if self.dispatcher.busy and (not filled or self.random.random() < 0.3):
             self.deliver("", DISPATCHER, Work())
             return True
@@ -157,6 +166,39 @@ class Network:
         self.deliver(*pair, self.queues[pair].popleft())
         return True
 
+    def hears(self, source: str, target: str) -> bool:
+        """Whether a peer reads from this queue now."""
+        return source != PUBLISHER or target not in self.workers or self.workers[target].switched
+
+    def tell(self, to: tuple[bytes, ...], message: Any) -> None:
+        """The dispatcher speaks, one by one or to those who hear a topic."""
+        topics, peers = self.fanout.routes(to)
+        for topic in topics:
+            self.published += 1
+            for name, heard in self.topics.items():
+                if topic in heard:
+                    self.send(PUBLISHER, name, message)
+        for peer in peers:
+            self.send(DISPATCHER, peer.decode(), message)
+        while self.fanout.out:
+            peer, message = self.fanout.out.pop(0)
+            self.tell((peer,), message)
+        self.fanout.check()
+
+    def ticket(self, name: str, ticket: bytes, wanted: bool) -> None:
+        """A ticket of a worker arrives at the publisher, or is given back."""
+        what = self.fanout.subscribed(ticket) if wanted else self.fanout.unsubscribed(ticket)
+        match what:
+            case Accept() if name in self.topics:
+                self.topics[name].add(what.topic)
+                if what.switched:
+                    self.send(DISPATCHER, name, m.Switch())
+            case Withdraw() if name in self.topics:
+                self.topics[name].discard(what.topic)
+            case Broken():
+                self.deliver(name, DISPATCHER, Lost(what.peer, "its connection broke"))
+        self.fanout.keep(self.dispatcher.service.workers)
+
     def deliver(self, source: str, target: str, item: Any) -> None:
         if target == DISPATCHER:
             if source in self.nonsense:
@@ -165,9 +207,10 @@ class Network:
                 message = send.message
                 if self.codec:
                     _, message = m.decode(m.encode(message))
-                for peer in send.to:
-                    self.send(DISPATCHER, peer.decode(), message)
+                self.tell(send.to, message)
             self.dispatcher.check()
+        elif target == PUBLISHER:
+            self.ticket(source, *item)
         elif target in self.workers:
             self.workers[target].hear(source, item)
         elif target in self.clients:
@@ -185,6 +228,10 @@ class Network:
                     queue.pop()
             if target == name:
                 queue.clear()
+        self.topics.pop(name, None)
+        for ticket, what in list(self.fanout.tickets.items()):
+            if what.peer == name.encode() and ticket in self.fanout.heard:
+                self.send("system", PUBLISHER, (ticket, False))
         self.send("system", DISPATCHER, Lost(name.encode(), "killed"))
         self.send(name, DISPATCHER, Lost(name.encode(), "silent"))  # it may have been killed before its Hello arrived
 
@@ -203,11 +250,19 @@ class WorkerPeer:
         self.core = Worker(backend("cpu"))
         self.granted: set[tuple[int, int]] = set()
         self.offered: dict[tuple[int, int], Array] = {}
+        self.switched = False
+        network.topics[name] = set()
         network.say(name, m.Hello(m.VERSION, "worker", {"address": name, "bulk": name.encode()}))
 
     def hear(self, source: str, item: Any) -> None:
         if isinstance(item, m.Goodbye):
             self.network.kill(self.name)
+            return
+        if isinstance(item, m.Subscribe | m.Unsubscribe):
+            self.network.send(self.name, PUBLISHER, (item.ticket, isinstance(item, m.Subscribe)))
+            return
+        if isinstance(item, m.Switch):
+            self.switched = True
             return
         if isinstance(item, tuple) and item[0] == "grant":
             array = self.offered.pop(item[1], None)
@@ -580,8 +635,9 @@ BATCHES = [range(start, min(start + 8, SEEDS)) for start in range(0, SEEDS, 8)]
 @pytest.mark.parametrize("seeds", BATCHES, ids=lambda seeds: f"{seeds[0]}-{seeds[-1]}")
 def test_services_in_which_everybody_lives(seeds: range) -> None:
     """Honest clients on living workers: every value is right, and only what must fail does."""
-    answers = sum(client.answers for seed in seeds for client in simulate(seed).clients.values())
-    assert answers > len(seeds), "the simulation computes something"
+    networks = [simulate(seed) for seed in seeds]
+    assert sum(client.answers for each in networks for client in each.clients.values()) > len(seeds), "it computes"
+    assert sum(each.published for each in networks) > len(seeds), "and some workers are told as a group"
 
 
 @pytest.mark.parametrize("seeds", BATCHES, ids=lambda seeds: f"{seeds[0]}-{seeds[-1]}")

@@ -68,6 +68,8 @@ class Shell:
         self.peer_address = self.memory.announce(announce or transport.endpoint(self.peers_in))
         self.peers_out: dict[str, transport.Socket] = {}
         self.control = transport.dealer(address, transport.new_identity())
+        self.published: transport.Socket | None = None
+        """Where the dispatcher tells large groups, once this worker is in one."""
         self.bulk: transport.Socket | None = None
         self.bulk_identity = transport.new_identity()
         self.number = 0
@@ -103,10 +105,11 @@ class Shell:
             if self.watch is not None and self.watch in ready:
                 self.orphaned = True
                 return 0
-            if self.control in ready:
-                if self._hear():
-                    poller.register(self.bulk, transport.READABLE)
-                heard = time.monotonic()  # what was asked for may have taken long, and no word waited meanwhile
+            for told in (self.control, self.published):
+                if told is not None and told in ready:
+                    for opened in self._hear(told):
+                        poller.register(opened, transport.READABLE)
+                    heard = time.monotonic()  # what was asked for may have taken long, and no word waited meanwhile
             if self.peers_in in ready:
                 self._hear_peers()
             if self.bulk is not None and self.bulk in ready:
@@ -150,23 +153,43 @@ class Shell:
         self.number += 1
         transport.send(self.control, m.encode(message, self.number))
 
-    def _hear(self) -> bool:
-        """Handle what the dispatcher says; whether it was the welcome."""
-        welcomed = False
-        while (frames := transport.receive(self.control)) is not None:
+    def _hear(self, source: transport.Socket) -> list[transport.Socket]:
+        """Handle what the dispatcher says; the sockets that are to be heard from now on."""
+        opened: list[transport.Socket] = []
+        while (frames := transport.receive(source)) is not None:
+            if source is self.published:
+                frames[0] = frames[0][m.TOPIC_BYTES :]
             _, message = m.decode(frames)
-            if isinstance(message, m.Goodbye):
-                self.reason = f"the dispatcher ended it: {message.text}"
-                self.stopping = True
-                return False
-            if isinstance(message, m.Welcome):
-                welcomed = True
-                self.bulk = transport.dealer(str(message.facts["bulk_address"]), self.bulk_identity)
-                transport.loop_back(self.bulk, self.bulk_identity)
-                threading.Thread(target=_pulse, args=(self.address, self.peer_address), daemon=True).start()
-                log.info("worker %d on %s at your service", message.number, self.core.backend.name)
-            self._handle(message)
-        return welcomed
+            match message:
+                case m.Goodbye():
+                    self.reason = f"the dispatcher ended it: {message.text}"
+                    self.stopping = True
+                    return []
+                case m.Subscribe() | m.Unsubscribe():
+                    self._subscribe(message)
+                case m.Switch():
+                    assert self.published is not None, "it was asked to subscribe"
+                    opened.append(self.published)  # not earlier: what came there is later than all that came here
+                case _:
+                    if isinstance(message, m.Welcome):
+                        opened.append(self._welcomed(message))
+                    self._handle(message)
+        return opened
+
+    def _welcomed(self, welcome: m.Welcome) -> transport.Socket:
+        """Connect the bulk socket, and say from now on that this process lives."""
+        self.bulk = transport.dealer(str(welcome.facts["bulk_address"]), self.bulk_identity)
+        transport.loop_back(self.bulk, self.bulk_identity)
+        threading.Thread(target=_pulse, args=(self.address, self.peer_address), daemon=True).start()
+        log.info("worker %d on %s at your service", welcome.number, self.core.backend.name)
+        return self.bulk
+
+    def _subscribe(self, message: m.Subscribe | m.Unsubscribe) -> None:
+        """Send a ticket to where large groups are told, or take it back."""
+        if self.published is None:
+            assert isinstance(message, m.Subscribe), "only a ticket that was sent is asked back"
+            self.published = transport.subscriber(message.address)
+        transport.subscribe(self.published, message.ticket, wanted=isinstance(message, m.Subscribe))
 
     def _handle(self, event: Any) -> None:
         for send in self.core.handle(event, time.monotonic()):

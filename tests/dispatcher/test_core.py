@@ -214,6 +214,17 @@ def test_sessions_without_rules_spread_over_the_workers() -> None:
     assert len(members[3]) == 1
 
 
+def test_a_session_with_a_mesh_counts_at_all_its_members() -> None:
+    """Who asks for nothing gets a worker that no mesh of several has, either."""
+    each = service(3)
+    each.client("a")
+    each.client("b")
+    configure(each, {"mesh": {"data": 2}, "sharding_config": {"net": {"strategy": "data_parallel"}}}, "a")
+    each.put(1, "a")
+    each.put(1, "b")
+    assert [record.mesh.members for record in each.core.service.meshes.values()] == [(0, 1), (2,)]
+
+
 # waiting for workers
 
 

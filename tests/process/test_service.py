@@ -204,13 +204,13 @@ def test_a_killed_worker(machine: Machine) -> None:
         address,
     )
     program.expect("sum 16.0")
-    gt.connect(address)  # no mesh of its own: it gets the worker that serves the fewest, which is the second
+    gt.connect(address)  # no mesh of its own: it gets the first of those that serve the fewest
     mine = gt.arange(4).float()
     mine.numpy()
     program.say()
     program.expect("going on")
-    workers[0].signal(signal.SIGKILL)
-    assert "worker 0 was lost" in program.expect("lost:")
+    workers[1].signal(signal.SIGKILL)
+    assert "worker 1 was lost" in program.expect("lost:")
     assert seconds(program.expect("took")) < 15
     for _ in range(2):
         assert "no longer fits" in program.expect("still:")
@@ -218,7 +218,7 @@ def test_a_killed_worker(machine: Machine) -> None:
     assert program.wait() == 0
     np.testing.assert_array_equal((mine + 1).numpy(), [1, 2, 3, 4])
     right()
-    left_by_kill(machine, workers[0])
+    left_by_kill(machine, workers[1])
 
 
 def test_a_worker_killed_during_bulk_transfers(machine: Machine) -> None:
