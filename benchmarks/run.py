@@ -226,7 +226,7 @@ def step(rounds: int) -> Rows:
     ]
 
 
-def _transformer(lib: Any) -> Any:
+def transformer_model(lib: Any) -> Any:
     """The same network of GT or of PyTorch: width 128, 4 heads, 2 layers, 256 words; PyTorch's layers are its fused ones."""
 
     class Model(lib.nn.Module):  # type: ignore[misc]  # a base that is either library's
@@ -264,11 +264,11 @@ def transformer(rounds: int) -> Rows:
 
         return steps
 
-    ours = _transformer(gt)
+    ours = transformer_model(gt)
     contenders: dict[str, Callable[[], Any]] = {}
     if torch is not None:
         torch.set_num_threads(threads())
-        theirs = _transformer(torch)
+        theirs = transformer_model(torch)
         ours.load_state_dict(theirs.state_dict())
         contenders["PyTorch"] = training(torch, theirs)
     contenders = {"GT": training(gt, ours), **contenders}
@@ -443,8 +443,12 @@ def memory(rounds: int) -> Rows:
             if index % 1_000 == 999:
                 gt.synchronize()
 
-    # the warm-up fills the caches, which are bounded; after it nothing may grow
-    loads = (("operations", operations, 20_000, 100_000), ("steps with ever-new shapes", shapes, 50_000, 100_000))
+    # the warm-up fills the caches, which are bounded; after it nothing may grow, but what runs seldom is compiled late
+    loads = (
+        ("operations", operations, 100_000, 1_000_000),
+        ("operations more", operations, 0, 1_000_000),
+        ("steps with ever-new shapes", shapes, 50_000, 100_000),
+    )
     for name, run, warm, count in loads:
         run(warm)
         before = {who: (_resident(pid), _descriptors(pid)) for who, pid in processes.items()}

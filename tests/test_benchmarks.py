@@ -63,6 +63,40 @@ def test_fusing_is_measured_on_the_programs_that_run() -> None:
     assert min(times) > 0
 
 
+@pytest.fixture
+def breakdown(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    found = runpy.run_path(str(BENCHMARKS / "breakdown.py"), run_name="breakdown")
+    works = found["measure"].__globals__["WORKS"]
+    works.update({name: (make, compiled, 2) for name, (make, compiled, _) in works.items()})
+    return found
+
+
+def test_the_parts_of_a_step_add_up_to_all_of_it(breakdown: dict[str, Any]) -> None:
+    """In one thread each part takes something, and timers are taken away again."""
+    plain = [getattr(where, name) for where, name, _ in breakdown["PARTS"]]
+    with breakdown["timers"]() as parts:
+        outer = parts.timed(lambda: parts.timed(lambda: sum(range(100_000)), "inner")(), "outer")
+        outer()
+    assert 0 <= parts.seconds["outer"] < parts.seconds["inner"]
+    assert plain == [getattr(where, name) for where, name, _ in breakdown["PARTS"]]
+    found = breakdown["measure"]("step", 1, real=False)
+    assert set(found) == {f"core {part}" for part in (*breakdown["CLIENT"], "messages", *breakdown["CORES"])}
+    assert all(
+        found[f"core {part}"] > 0 for part in ("emission", "gradients", "update", "flush", "messages", "kernels")
+    )
+
+
+@pytest.mark.process
+def test_a_breakdown_says_what_the_next_bottleneck_is(breakdown: dict[str, Any]) -> None:
+    found = breakdown["measure"]("step, compiled", 1)
+    assert min(found[who] for who in ("elapsed", "client", "dispatcher", "worker")) > 0
+    said = breakdown["lines"]("step, compiled", found)
+    assert said[0].startswith("step, compiled: ")
+    assert [line.split()[0] for line in said[1:4]] == ["client", "dispatcher", "worker"]
+    assert said[-1].startswith("  next bottleneck: ")
+
+
 PEER = """
 import sys
 sys.path.insert(0, {benchmarks!r})
