@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import math
 import select
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import numpy as np
 
 from gt import messages as m
 from gt import transport
-from gt.bulk import GET, INLINE, PUT, Bulk, Frames, Key
+from gt.bulk import GET, INLINE, Bulk, Frames, Key
 from gt.host import environment_number
-from gt.memfd import SHARED_MEMORY
-from gt.partition import extent
+from gt.memfd import machine
+from gt.pool import Pool, half_of_memory
 from gt.spec import unpack_spec
+
+from .puts import Put, Puts
 
 
 class SocketLink:
@@ -29,9 +30,11 @@ class SocketLink:
         self.bulk_identity = transport.new_identity()
         self.number = 0
         self.client = 0
-        self.streams = Bulk(environment_number("GT_SHARED_MEMORY", SHARED_MEMORY))
-        self.waiting_puts: dict[int, np.ndarray[Any, Any]] = {}
-        self.arriving: dict[Key, Callable[[], None]] = {}
+        limit = environment_number("GT_SHARED_MEMORY", half_of_memory())
+        self.memory = Pool(limit)
+        self.streams = Bulk(machine() if limit else "")
+        self.puts = Puts(self.memory, self.streams.outbox)
+        self.arriving: dict[Key, Callable[[np.ndarray[Any, Any] | None], None]] = {}
         self.gone = False
         self.pollers = threading.local()
         """A poll object serves one thread at a time, so each that waits has its own."""
@@ -69,53 +72,81 @@ class SocketLink:
                     poll.register(socket.fileno(), select.POLLIN)
         poll.poll(min(timeout, 0.02) * 1000)
 
-    def put_bulk(self, array: np.ndarray[Any, Any], tensor: int) -> bool:
-        """Whether `array` goes by the bulk socket; if so it is kept until `cut` says where its parts go."""
-        if array.nbytes <= INLINE or self.bulk is None:
-            return False
-        self.waiting_puts[tensor] = array  # its owner waits until all of it has left
-        return True
+    def prepare(self, array: np.ndarray[Any, Any], kind: Hashable) -> Put | None:
+        """A put by the bulk socket, copied already where that can be; None for what its message can carry. Needs no lock.
+
+        `kind`: what tensors have in common that are cut in the same way.
+        """
+        return self.puts.prepare(array, kind) if array.nbytes > INLINE and self.bulk is not None else None
+
+    def put_bulk(self, tensor: int, put: Put) -> None:
+        """Keep a put until `cut` says where its parts go."""
+        self.puts.begin(tensor, put)
 
     def cut(self, message: m.Cut) -> None:
         """Offer each worker its part of a bulk put; the worker grants when it is ready."""
-        array = self.waiting_puts.pop(message.tensor, None)
-        if array is None:
-            return  # the put was interrupted
-        for worker, identity, box in message.parts:
-            part = np.ascontiguousarray(array[tuple(slice(*pair) for pair in box)])
-            assert part.shape == extent(tuple((a, b) for a, b in box)), "the dispatcher cuts within the tensor"
-            key = (PUT, self.client, message.tensor, worker)
-            for chunk in self.streams.outbox.add(bytes(identity), key, part.reshape(-1).view(np.uint8).data):
-                self._send_bulk(chunk)
+        places = [
+            (worker, bytes(identity), tuple((start, stop) for start, stop in box))
+            for worker, identity, box in message.parts
+        ]
+        for chunk in self.puts.cut(message.tensor, places, self.client):
+            self._send_bulk(chunk)
 
     def sending(self, tensor: int) -> bool:
-        """Whether a bulk put is still on its way out."""
-        return tensor in self.waiting_puts or self.streams.outbox.sends(tensor)
+        """Whether a put must be waited for: the program's array is still needed, or too much is on its way."""
+        return self.puts.sending(tensor)
 
     def cancel(self, tensor: int) -> None:
         """Send no more of a bulk put."""
-        self.waiting_puts.pop(tensor, None)
-        self.streams.outbox.cancel(tensor)
+        self.puts.cancel(tensor)
+
+    def shown(self, tensor: int) -> np.ndarray[Any, Any] | None:
+        """The values of a tensor that was put and lies here, where its worker reads it; not writable."""
+        found = self.puts.shown.get(tensor)
+        return None if found is None else found.view()
 
     def break_off(self) -> None:
         """Let no bulk data that is on its way go on: with one worker's parts of the tensors the others' are gone too."""
-        self.streams.break_off()
+        self.streams.outbox.clear()
+        self.puts.shown.clear()
         for key in self.arriving:
             self.streams.inbox.close(key)
         self.arriving.clear()
+        self.memory.renew()  # a worker that is not as dead as it seems may still read and write there
 
     def ignore(self, message: m.Value) -> None:
         """Hear a part that nobody waits for to its end, so that its worker need not keep it."""
-        key = (GET, self.client, message.request, message.worker)
-        self.arriving[key] = lambda: None
-        nbytes = unpack_spec(message.spec).dtype.itemsize * math.prod(stop - start for start, stop in message.box)
-        self._send_bulk(self.streams.inbox.ignore(bytes(message.sender), key, nbytes))
+        self._open(message, lambda: None, lambda _: None, None)
 
-    def fetch_bulk(self, message: m.Value, buffer: Any, done: Callable[[], None]) -> None:
-        """Receive a part into `buffer`; `done` when it is whole."""
+    def fetch_bulk(self, message: m.Value, array: np.ndarray[Any, Any], done: Callable[[], None]) -> None:
+        """Receive a part of `array` into its place; `done` when it is there."""
+        window = array[tuple(slice(start, stop) for start, stop in message.box)]
+
+        def make() -> np.ndarray[Any, Any]:
+            return window if window.flags.c_contiguous else self.memory.empty(window.shape, window.dtype)
+
+        def arrived(part: np.ndarray[Any, Any] | None) -> None:
+            if part is not None and part is not window:
+                window[...] = part
+            done()
+
+        self._open(message, make, arrived, array)
+
+    def _open(
+        self,
+        message: m.Value,
+        make: Callable[[], np.ndarray[Any, Any] | None],
+        arrived: Callable[[np.ndarray[Any, Any] | None], None],
+        array: np.ndarray[Any, Any] | None,
+    ) -> None:
+        """Receive a part, which is to be written to its place in `array` if that can be."""
         key = (GET, self.client, message.request, message.worker)
-        self.arriving[key] = done
-        self._send_bulk(self.streams.inbox.open(bytes(message.sender), key, buffer))
+        self.arriving[key] = arrived
+        shape = tuple(stop - start for start, stop in message.box)
+        place = self.memory.place(array) if array is not None else None
+        offer = None if place is None or array is None else (*place, array.shape, message.box)
+        dtype = unpack_spec(message.spec).dtype.numpy
+        self._send_bulk(self.streams.inbox.open(bytes(message.sender), key, shape, dtype, make, offer))
 
     def _send_bulk(self, frames: Frames) -> None:
         assert self.bulk is not None, "bulk data comes after the welcome"
@@ -129,7 +160,8 @@ class SocketLink:
         for answer in answers:
             self._send_bulk(answer)
         if whole is not None:
-            self.arriving.pop(whole)()
+            key, array = whole
+            self.arriving.pop(key)(array)
 
     def alive(self) -> str | None:
         """None, or why the service cannot answer any more."""

@@ -383,6 +383,16 @@ class Builder:
         self.puts += 1
         return value
 
+    def release(self) -> None:
+        """Send the deaths that no instruction that was gathered still reads, and nothing else."""
+        if self.dead:
+            with self.lock, self.session.exclusive():
+                dying, freed = self._deaths(self.inputs)
+                slots = list(self.inputs)
+                self.dead += [slots[slot] for slot in dying]
+                if freed:
+                    self.session.sink(_freeing(freed, 0))
+
     def flush(self) -> None:
         """Send what was gathered: at most one definition, one run, and the deaths since the last flush."""
         if self.held is not None:

@@ -16,7 +16,7 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from contextlib import AbstractContextManager
 from typing import Any, Final, Protocol
 from weakref import WeakKeyDictionary, WeakSet
@@ -24,9 +24,9 @@ from weakref import WeakKeyDictionary, WeakSet
 import numpy as np
 
 from gt import messages as m
-from gt.errors import GTError, SessionError
+from gt.errors import GTError, OutOfMemory, SessionError
 from gt.instruction import MAX_INSTRUCTIONS
-from gt.recycling import Recycler
+from gt.pool import SMALL, Pool
 from gt.spec import Spec, pack_spec, spec, unpack_spec
 
 from .segment import FLUSH_LENGTH, Builder, Definitions, Value
@@ -39,14 +39,15 @@ IDLE_FLUSH: Final = 0.25
 SILENCE: Final = 15.0
 """Seconds without a sign of life from the service after which a wait gives up."""
 
-_memory: Final = Recycler()
-"""Memory of fetched arrays, for the next ones."""
 _builder_numbers: Final = itertools.count(1)
 """Ranges of ids are never handed out twice in one process, so a tensor of an ended session is known as such."""
 
 
 class Link(Protocol):
     """A connection to a dispatcher: sockets (`link.py`) or cores in this very thread (`gt/inproc.py`)."""
+
+    memory: Pool
+    """Where fetched arrays lie."""
 
     def send(self, message: m.Message) -> None:
         """Send one message. Never waits, never loses."""
@@ -57,17 +58,24 @@ class Link(Protocol):
     def wait(self, timeout: float) -> None:
         """Wait until something may have arrived, at most `timeout` seconds. Called without the session's lock."""
 
-    def put_bulk(self, array: np.ndarray[Any, Any], tensor: int) -> bool:
-        """Whether `array` goes by the bulk socket; if so it is kept until `cut` says where its parts go."""
+    def prepare(self, array: np.ndarray[Any, Any], kind: Hashable) -> Any:
+        """What goes by the bulk socket, or None: `array` may go with its message. `kind` is what tensors have in common that are
+        cut in the same way. Called without the session's lock."""
+
+    def put_bulk(self, tensor: int, put: Any) -> None:
+        """Keep what was prepared until `cut` says where its parts go."""
 
     def cut(self, message: m.Cut) -> None:
         """Start sending the parts of a bulk put."""
 
     def sending(self, tensor: int) -> bool:
-        """Whether a bulk put is still on its way out."""
+        """Whether a bulk put must be waited for."""
 
     def cancel(self, tensor: int) -> None:
         """Send no more of a bulk put."""
+
+    def shown(self, tensor: int) -> np.ndarray[Any, Any] | None:
+        """The values of a tensor, not writable, if they lie in this process' memory."""
 
     def break_off(self) -> None:
         """Let no bulk data that is on its way go on, in or out."""
@@ -75,8 +83,8 @@ class Link(Protocol):
     def ignore(self, message: m.Value) -> None:
         """Hear a part that nobody waits for to its end, so that its worker need not keep it."""
 
-    def fetch_bulk(self, message: m.Value, buffer: Any, done: Callable[[], None]) -> None:
-        """Receive a part into `buffer`; `done` when it is whole."""
+    def fetch_bulk(self, message: m.Value, array: np.ndarray[Any, Any], done: Callable[[], None]) -> None:
+        """Receive a part of `array` into its place; `done` when it is there."""
 
     def alive(self) -> str | None:
         """None, or why the service cannot answer any more."""
@@ -133,27 +141,17 @@ class Future:
         if self._missing is None:
             self._spec = unpack_spec(message.spec)
             self._missing = message.parts
-            self._array = _memory.empty(self._spec.shape, self._spec.dtype.numpy)
+            self._array = link.memory.empty(self._spec.shape, self._spec.dtype.numpy)
         assert self._spec is not None
         if message.box == [["silent"]]:
             self._arrived()
-            return
-        window = tuple(slice(start, stop) for start, stop in message.box)
-        whole = all(stop - start == size for (start, stop), size in zip(message.box, self._spec.shape, strict=True))
-        if not message.bulk:
+        elif message.bulk:
+            link.fetch_bulk(message, self._array, self._arrived)
+        else:
+            window = tuple(slice(start, stop) for start, stop in message.box)
             part = np.frombuffer(message.data, self._spec.dtype.numpy)
             self._array[window] = part.reshape(self._array[window].shape)
             self._arrived()
-        elif whole:
-            link.fetch_bulk(message, self._array.reshape(-1).view(np.uint8).data, self._arrived)
-        else:
-            part = _memory.empty(self._array[window].shape, self._spec.dtype.numpy)
-
-            def place() -> None:
-                self._array[window] = part
-                self._arrived()
-
-            link.fetch_bulk(message, part.reshape(-1).view(np.uint8).data, place)
 
     def _arrived(self) -> None:
         assert self._missing is not None
@@ -258,13 +256,19 @@ class Session:
         array = np.ascontiguousarray(array).reshape(array.shape)
         known = spec(as_dtype(array.dtype), array.shape)
         mine = builder()
+        put = None
+        if array.nbytes > SMALL:
+            mine.release()  # memory that only waits to be freed may serve again
+            self.pump()
+            put = self.link.prepare(array, (path, known))
         with self.exclusive():
             value = mine.allocate(known)
             self.sent += 1
-            bulk = self.link.put_bulk(array, value.id)
-            data = b"" if bulk else array.tobytes()
-            self.link.send(m.Put(value.id, pack_spec(known), list(path), bulk, data))
-        if bulk:
+            if put is not None:
+                self.link.put_bulk(value.id, put)
+            data = b"" if put is not None else array.tobytes()
+            self.link.send(m.Put(value.id, pack_spec(known), list(path), put is not None, data))
+        if put is not None:
             try:
                 self.wait_for(lambda: not self.link.sending(value.id), f"a put of {known} to reach the workers", None)
             except BaseException:
@@ -293,6 +297,18 @@ class Session:
             self.requests[number] = future
             self.link.send(m.Fetch(number, value.id))
         return future
+
+    def view(self, value: Value) -> np.ndarray[Any, Any]:
+        """The value, not writable: where it lies, if that is in this process' memory, else fetched."""
+        owned = value.owner.session is self
+        shown = self.link.shown(value.id) if owned and self.pid == os.getpid() else None
+        if shown is not None:
+            _interrupt("it looks at a value")
+            self.usable()
+            return shown
+        array: np.ndarray[Any, Any] = self.fetch(value).result()
+        array.flags.writeable = False
+        return array
 
     def ask(self, topic: str) -> dict[str, Any]:
         """The service's answer to a question."""
@@ -446,7 +462,12 @@ class Session:
             if message.bulk:  # the fetch has failed since
                 self.link.ignore(message)
             return
-        future._part(message, self.link)
+        try:
+            future._part(message, self.link)
+        except MemoryError as error:
+            future._fail(OutOfMemory(f"{future.what} has no room in this process: {error}"))
+            if message.bulk:
+                self.link.ignore(message)
         if future._ready():
             self.requests.pop(message.request, None)
         elif message.bulk:
@@ -524,7 +545,7 @@ def _keep(session: Session, stop: threading.Event) -> None:
                 session.link.send(m.Free(orphans))
             session.link.send(m.Ping())
             session.pump()
-        _memory.trim(time.monotonic())
+        session.link.memory.trim(time.monotonic())
 
 
 _signals: Final[Any] = importlib.import_module("_signal")

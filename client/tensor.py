@@ -317,9 +317,18 @@ class Tensor(methods.Methods):
         """A future of the values: `.result()` waits for the NumPy array, the stream goes on meanwhile."""
         return session.current().fetch(self._current())
 
-    def numpy(self) -> np.ndarray[Any, Any]:
-        """The values as a new NumPy array; waits."""
-        array: np.ndarray[Any, Any] = self.fetch().result()
+    def numpy(self, *, copy: bool = True) -> np.ndarray[Any, Any]:
+        """The values as a new NumPy array, which is the caller's to write to; waits.
+
+        With `copy=False` the array cannot be written to, and may be the memory in which a worker on this machine has the tensor:
+        so it is where a large tensor was put from this program and lies whole. Else it is fetched all the same. It keeps its
+        values, whatever becomes of the tensor.
+        """
+        array: np.ndarray[Any, Any]
+        if copy:
+            array = self.fetch().result()
+        else:
+            array = session.current().view(self._current())
         return array
 
     def item(self) -> bool | int | float | complex:

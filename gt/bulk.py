@@ -1,25 +1,30 @@
-"""Large data in chunks, under credits of the receiver: the protocol of the bulk socket, without the socket.
+"""Large data between a client and its workers: the protocol of the bulk socket, without the socket.
 
 The receiver opens a stream by granting bytes to the sender; the sender sends at most what was granted; the receiver
 grants more as chunks arrive. So nobody buffers more than a window, however fast the other side is. Frames are
 [peer, header, payload]; the dispatcher's relay only swaps the peer for the sender.
 
-A grant says on which machine the receiver can read memory. To a receiver on its own the sender *lends* a chunk: it copies
-it to a slot of shared memory (`lending.py`) and sends where that is; the receiver copies it out and gives the slot back.
-A receiver that cannot open the memory says so by a grant that names no machine, and gets the bytes from there on.
+On one machine no bytes travel: the client's memory (`pool.py`) is where both sides read and write. The receiver of a put says
+by its grant on which machine it can read memory. If that is the client's own, the client *lends* it the whole: it says where
+that lies, and gets it *back* when nobody reads it any more. The receiver of a fetch is the client, which *offers* a place; a
+worker that can write there does, and says that it *wrote*. Who cannot open the memory says so by a grant that names no
+machine, or sends chunks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from math import prod
 from typing import Any, Final
 
 import msgpack
+import numpy as np
 
 from .errors import ProtocolError
-from .lending import SLOT, Borrower, Lender
+from .lending import Borrower
+from .pool import SMALL
 
-INLINE: Final = 64 << 10
+INLINE: Final = SMALL
 """Bytes up to which data travels inside its control message."""
 CHUNK: Final = 1 << 20
 """Bytes of one chunk that travels in a frame."""
@@ -38,47 +43,65 @@ DATA: Final = 0
 GRANT: Final = 1
 LENT: Final = 2
 BACK: Final = 3
+OFFER: Final = 4
+WROTE: Final = 5
 Frames = tuple[bytes, bytes, Any]
+Array = np.ndarray[Any, Any]
+Place = tuple[str, int]
+"""By what a memory is found, and where in it something begins."""
+Offer = tuple[str, int, Sequence[int], Sequence[Sequence[int]]]
+"""A place, the shape of the array that lies there, and the box of it that is to be written."""
 
 
-def _header(kind: int, key: Key, number: int) -> bytes:
+def _header(kind: int, key: Key, number: int = 0) -> bytes:
     header: bytes = msgpack.packb((kind, *key, number))
     return header
 
 
 class _Outgoing:
-    """A stream on its way: `at` is what was sent of `view`, `end` what was granted; `near` says that chunks are lent."""
+    """A stream on its way: `at` is what was sent of `array`, `end` what was granted; `place`: where it can be read."""
 
-    __slots__ = ("at", "end", "near", "peer", "view")
+    __slots__ = ("array", "at", "end", "nbytes", "peer", "place")
 
-    def __init__(self, peer: bytes, view: memoryview) -> None:
+    def __init__(self, peer: bytes, array: Array, place: Place | None) -> None:
         self.peer = peer
-        self.view = view
+        self.array = array
+        self.nbytes = array.nbytes
+        self.place = place
         self.at = self.end = 0
-        self.near = False
+
+    def chunk(self, upto: int) -> Any:
+        """The next bytes, in row-major order; those of an array that lies otherwise are gathered as they leave."""
+        at, self.at, array = self.at, upto, self.array
+        if array.flags.c_contiguous:
+            return array.reshape(-1).view(np.uint8).data[at:upto]
+        return array.flat[at // array.itemsize : upto // array.itemsize].tobytes()
 
 
 class Outbox:
-    """The streams that this side sends. A buffer stays alive until its last chunk is on its way, or read when it was lent."""
+    """The streams that this side sends. An array stays alive until its last chunk is on its way, or until it is given back.
 
-    def __init__(self, lender: Lender | None = None) -> None:
-        self.lender = lender
+    `machine`: where what is lent from here can be read. `borrower`: what writes to where others offer.
+    """
+
+    def __init__(self, machine: str = "", borrower: Borrower | None = None) -> None:
+        self.machine = machine.encode()
+        self.borrower = borrower
         self.streams: dict[Key, _Outgoing] = {}
+        self.lent: dict[Key, _Outgoing] = {}
+        self.near: set[int] = set()
+        """Workers that have borrowed."""
         self.early: dict[Key, tuple[bytes, int, bytes]] = {}
         """Grants for streams that are still to be added: the bulk socket may be faster than the control socket."""
 
-    def add(self, peer: bytes, key: Key, buffer: Any) -> Iterator[Frames]:
-        """Offer a buffer (any contiguous bytes-like object, not empty) to `peer`; the chunks already granted, if any."""
-        self.streams[key] = _Outgoing(peer, memoryview(buffer).cast("B"))
+    def add(self, peer: bytes, key: Key, array: Array, place: Place | None = None) -> Iterator[Frames]:
+        """Offer an array (not empty) to `peer`, which may find it at `place`; what may leave already, if anything."""
+        self.streams[key] = _Outgoing(peer, array, place)
         early = self.early.pop(key, None)
         return iter(()) if early is None else self.granted(early[0], key, *early[1:])
 
-    def sends(self, tensor: int) -> bool:
-        """Whether some stream of this tensor has not left whole."""
-        return any(key[2] == tensor for key in self.streams)
-
     def cancel(self, tensor: int) -> None:
-        """Send no more of a tensor. What is lent for it comes back when it was read."""
+        """Send no more of a tensor. What is lent of it comes back when nobody reads it."""
         for key in [key for key in self.streams if key[2] == tensor]:
             del self.streams[key]
 
@@ -87,105 +110,124 @@ class Outbox:
         for table in (self.streams, self.early):
             for key in [key for key in table if key[1] == client]:
                 del table[key]
-        if self.lender is not None:
-            self.lender.drop(lambda key: key[1] == client)
 
     def clear(self) -> None:
         """Forget all streams: nobody listens any more."""
         self.streams.clear()
-        if self.lender is not None:
-            self.lender.drop(lambda key: True)
+        self.lent.clear()
 
     def granted(self, peer: bytes, key: Key, end: int, machine: bytes = b"") -> Iterator[Frames]:
-        """The chunks that `peer`, which can read memory on `machine`, may have now that it granted everything up to `end`.
+        """What `peer`, which can read memory on `machine`, may have now that it granted everything up to `end`.
 
         A stranger gets nothing.
         """
         stream = self.streams.get(key)
+        if stream is None and not machine and key in self.lent and self.lent[key].peer == peer:
+            stream = self.streams[key] = self.lent.pop(key)  # it could not open the memory
+            stream.place = None
         if stream is None:
-            if len(self.early) < MAX_EARLY:
+            if len(self.early) < MAX_EARLY and key not in self.lent:
                 self.early[key] = (peer, end, machine)
             return
         if peer != stream.peer:
             return
-        near = self.lender is not None and bool(machine) and machine == self.lender.machine.encode()
-        if stream.near and not near:  # it could not open the memory, and has what came before its window
-            stream.at, stream.end = max(0, min(stream.at, end - WINDOW)), 0
-        stream.near, stream.end = near, max(stream.end, end)
-        yield from self._due(key, stream)
-
-    def back(self, peer: bytes, key: Key, loan: int) -> Iterator[Frames]:
-        """A slot comes back; the chunks that waited for it."""
-        if self.lender is None or self.lender.users.get(loan) != key:
+        stream.end = max(stream.end, end)
+        if stream.place is not None and machine and machine == self.machine:
+            self.near.add(key[3])
+            self.lent[key] = self.streams.pop(key)
+            yield peer, _header(LENT, key, stream.place[1]), stream.place[0].encode()
             return
-        self.lender.back(loan)
-        whole = self.streams.get(key)
-        if whole is not None and whole.at == len(whole.view) and key not in self.lender.users.values():
-            del self.streams[key]
-        for waiting, stream in list(self.streams.items()):
-            if stream.near and stream.at < stream.end:
-                yield from self._due(waiting, stream)
-
-    def _due(self, key: Key, stream: _Outgoing) -> Iterator[Frames]:
-        """What may leave now of a stream."""
-        view, peer = stream.view, stream.peer
-        upto = min(stream.end, len(view))
+        self.near.discard(key[3])
+        upto = min(stream.end, stream.nbytes)
         while stream.at < upto and self.streams.get(key) is stream:
             at = stream.at
-            if not stream.near:
-                stream.at = min(at + CHUNK, upto)
-                chunk = peer, _header(DATA, key, at), view[at : stream.at]
-            else:
-                lent = self.lender.lend(key) if self.lender is not None else None
-                if lent is None:
-                    return
-                loan, where, offset, slot = lent
-                stream.at = min(at + SLOT, upto)
-                slot[: stream.at - at] = view[at : stream.at]
-                chunk = peer, _header(LENT, key, at), msgpack.packb((where, offset, stream.at - at, loan))
-            if stream.at == len(view) and not stream.near:
+            chunk = stream.chunk(min(at + CHUNK, upto))
+            if stream.at == stream.nbytes:
                 del self.streams[key]
-            yield chunk
+            yield peer, _header(DATA, key, at), chunk
+
+    def back(self, peer: bytes, key: Key) -> None:
+        """Nobody reads any more what was lent."""
+        stream = self.lent.get(key)
+        if stream is not None and stream.peer == peer:
+            del self.lent[key]
+
+    def offered(self, peer: bytes, key: Key, end: int, payload: Any) -> Iterator[Frames]:
+        """`peer` has a place for a stream: write there and say so, or else send chunks up to `end`. Raises `ProtocolError`."""
+        stream = self.streams.get(key)
+        if stream is None or peer != stream.peer:
+            return
+        if (
+            self.borrower is None
+            or stream.at
+            or not self._write(self.borrower, key, stream.array, _read_offer(payload))
+        ):
+            yield from self.granted(peer, key, end)
+            return
+        del self.streams[key]
+        yield peer, _header(WROTE, key), b""
+
+    def _write(self, borrower: Borrower, key: Key, array: Array, offer: Offer) -> bool:
+        where, offset, shape, box = offer
+        extents = tuple(stop - start for start, stop in box)
+        if extents != array.shape or any(stop > size for (_, stop), size in zip(box, shape, strict=True)):
+            raise ProtocolError(f"a place of {extents} in {tuple(shape)} for an array of {array.shape}")
+        try:
+            target = borrower.write(key[1], where, offset, shape, array.dtype)
+        except (OSError, ValueError):
+            return False
+        target[tuple(slice(start, stop) for start, stop in box)] = array
+        return True
 
 
 class _Incoming:
-    """A stream on its way here: `at` of `nbytes` have come; `near` says that chunks may be lent."""
+    """A stream on its way here: `at` of its `nbytes` have come, into `array`, which is made when the first do."""
 
-    __slots__ = ("at", "nbytes", "near", "peer", "view")
+    __slots__ = ("array", "at", "dtype", "make", "nbytes", "peer", "shape", "view")
 
-    def __init__(self, peer: bytes, view: memoryview | None, nbytes: int, near: bool) -> None:
+    def __init__(
+        self, peer: bytes, shape: Sequence[int], dtype: np.dtype[Any], make: Callable[[], Array | None]
+    ) -> None:
         self.peer = peer
-        self.view = view
-        self.nbytes = nbytes
+        self.shape = shape
+        self.dtype = dtype
+        self.make = make
+        self.nbytes = prod(shape) * dtype.itemsize
+        self.array: Array | None = None
+        self.view: memoryview | None = None
         self.at = 0
-        self.near = near
+
+    def begin(self) -> None:
+        """Have memory for it, if there is any."""
+        try:
+            self.array = self.make()
+        except MemoryError:
+            return
+        if self.array is not None:
+            self.view = self.array.reshape(-1).view(np.uint8).data
 
 
 class Inbox:
-    """The streams that this side receives, each into its own buffer."""
+    """The streams that this side receives. `borrower`: what reads others' memory."""
 
     def __init__(self, borrower: Borrower | None = None) -> None:
         self.borrower = borrower
         self.machine = borrower.machine.encode() if borrower is not None else b""
         self.streams: dict[Key, _Incoming] = {}
 
-    def open(self, peer: bytes, key: Key, buffer: Any) -> Frames:
-        """Begin to receive into `buffer` (writable, contiguous, not empty); the first grant."""
-        view = memoryview(buffer).cast("B")
-        return self._opened(peer, key, view, len(view))
+    def open(
+        self, peer: bytes, key: Key, shape: Sequence[int], dtype: np.dtype[Any], make: Callable[[], Array | None],
+        offer: Offer | None = None,
+    ) -> Frames:  # fmt: skip
+        """Begin to receive an array (not empty); the first grant.
 
-    def ignore(self, peer: bytes, key: Key, nbytes: int) -> Frames:
-        """Hear a stream of `nbytes` to its end and keep nothing, so that its sender can go on; the first grant."""
-        return self._opened(peer, key, None, nbytes)
-
-    def _opened(self, peer: bytes, key: Key, view: memoryview | None, nbytes: int) -> Frames:
-        stream = self.streams[key] = _Incoming(peer, view, nbytes, bool(self.machine))
-        return self._grant(key, stream)
-
-    def _grant(self, key: Key, stream: _Incoming) -> Frames:
-        if stream.near:  # all of it: what is under way is bounded by the sender's slots
-            return stream.peer, _header(GRANT, key, stream.nbytes), self.machine
-        return stream.peer, _header(GRANT, key, stream.at + WINDOW), b""
+        It may be found in the sender's memory; or be written where `offer` says; or come in chunks, into what `make` gives: an
+        array of that shape in row-major order, or None (or `MemoryError`), when it is heard to its end and not kept.
+        """
+        self.streams[key] = _Incoming(peer, shape, dtype, make)
+        if offer is not None:
+            return peer, _header(OFFER, key, WINDOW), msgpack.packb(offer)
+        return peer, _header(GRANT, key, WINDOW), self.machine
 
     def close(self, key: Key) -> None:
         """Receive no more of a stream."""
@@ -198,94 +240,109 @@ class Inbox:
             return False, []
         if peer != stream.peer or offset != stream.at or not 0 < len(payload) <= min(CHUNK, stream.nbytes - offset):
             raise ProtocolError(f"a chunk at {offset} of {len(payload)} bytes where {stream.at} was due")
+        if offset == 0:
+            stream.begin()
         if stream.view is not None:
             stream.view[offset : offset + len(payload)] = payload
-        return self._came(key, stream, len(payload))
+        stream.at += len(payload)
+        if stream.at == stream.nbytes:
+            return True, []
+        if offset + WINDOW >= stream.nbytes:
+            return False, []  # all of it was granted: a further grant would reach a sender that is done with it
+        return False, [(stream.peer, _header(GRANT, key, stream.at + WINDOW), b"")]
 
     def lent(self, peer: bytes, key: Key, offset: int, payload: Any) -> tuple[bool, list[Frames]]:
-        """(whether the stream is whole now, what to answer) for a chunk that lies in the sender's memory."""
-        where, start, nbytes, loan = _read_loan(payload)
-        back = peer, _header(BACK, key, loan), b""
+        """(whether the stream is whole now, what to answer) when it lies in the sender's memory. Raises `ProtocolError`."""
         stream = self.streams.get(key)
-        if stream is None or not stream.near:
-            return False, [back]
-        if peer != stream.peer or offset != stream.at or not 0 < nbytes <= min(SLOT, stream.nbytes - offset):
-            raise ProtocolError(f"a loan at {offset} of {nbytes} bytes where {stream.at} was due")
-        if stream.view is not None:
-            assert self.borrower is not None, "who is near can borrow"
-            try:
-                lent = self.borrower.view(where, start, nbytes, key[1])
-            except (OSError, ValueError):
-                stream.near = False
-                return False, [back, self._grant(key, stream)]
-            stream.view[offset : offset + nbytes] = lent
-        whole, answers = self._came(key, stream, nbytes)
-        return whole, [back, *answers]
+        if stream is None or self.borrower is None:
+            return False, [(peer, _header(BACK, key), b"")]
+        if peer != stream.peer or stream.at or len(payload) > 512:
+            raise ProtocolError(f"a loan where a chunk at {stream.at} was due")
+        where = bytes(payload).decode("ascii", "replace")
+        try:
+            stream.array = self.borrower.read(key[1], where, offset, stream.shape, stream.dtype, (peer, key))
+        except (OSError, ValueError):
+            return False, [(peer, _header(GRANT, key, WINDOW), b"")]
+        return True, []
 
-    def _came(self, key: Key, stream: _Incoming, nbytes: int) -> tuple[bool, list[Frames]]:
-        before = stream.at
-        stream.at += nbytes
-        if stream.at == stream.nbytes:
-            del self.streams[key]
-            return True, []
-        if stream.near or before + WINDOW >= stream.nbytes:
-            return False, []  # all of it was granted: a further grant would reach a sender that is done with it
-        return False, [self._grant(key, stream)]
+    def wrote(self, peer: bytes, key: Key) -> tuple[bool, list[Frames]]:
+        """(whether the stream is whole now, nothing to answer) when its sender has written it where it was to be."""
+        stream = self.streams.get(key)
+        if stream is not None and (peer != stream.peer or stream.at):
+            raise ProtocolError("written where nothing was due")
+        return stream is not None, []
 
 
 class Bulk:
-    """Both directions of one bulk socket. `limit`: bytes of shared memory to lend, 0 for none either way."""
+    """Both directions of one bulk socket. `machine`: where what is lent from here can be read; `borrower`: what uses others'
+    memory."""
 
-    def __init__(self, limit: float) -> None:
-        self.outbox = Outbox(Lender(limit))
-        self.inbox = Inbox(Borrower() if limit else None)
+    def __init__(self, machine: str = "", borrower: Borrower | None = None) -> None:
+        self.outbox = Outbox(machine, borrower)
+        self.inbox = Inbox(borrower)
+        self.borrower = borrower
 
     def drop_client(self, client: int) -> None:
-        """A client is gone, and what was lent to it and by it."""
+        """A client is gone, and the memory that it showed."""
         self.outbox.drop_client(client)
-        if self.inbox.borrower is not None:
-            self.inbox.borrower.forget(client)
+        if self.borrower is not None:
+            self.borrower.forget(client)
 
-    def break_off(self) -> None:
-        """Nobody sends or listens any more."""
-        self.outbox.clear()
-        if self.inbox.borrower is not None:
-            self.inbox.borrower.forget()
+    def under_way(self) -> tuple[int, int]:
+        """(bytes sent and received, bytes in all) of the streams under way. In shared memory one is not there, then whole."""
+        streams: list[_Outgoing | _Incoming] = [*self.outbox.streams.values(), *self.inbox.streams.values()]
+        return sum(stream.at for stream in streams), sum(stream.nbytes for stream in streams)
 
-    def heard(self, frames: list[Any]) -> tuple[Key | None, Iterator[Frames]]:
-        """(the stream that is whole now, if one is; what to send) for what has arrived. Raises `ProtocolError`."""
+    def returned(self) -> Iterator[Frames]:
+        """The word that what was borrowed is read no more."""
+        while self.borrower is not None and self.borrower.returned:
+            peer, key = self.borrower.returned.popleft()
+            yield peer, _header(BACK, key), b""
+
+    def heard(self, frames: list[Any]) -> tuple[tuple[Key, Array | None] | None, Iterator[Frames]]:
+        """(the stream that is whole now, if one is, and its array, if it was not written where it was offered to be, or not kept;
+        what to send) for what has arrived. Raises `ProtocolError`."""
         if len(frames) != 3:
             raise ProtocolError("a bulk message is three frames")
         peer, header, payload = frames
         kind, key, number = read_header(header)
         if kind == GRANT:
             return None, self.outbox.granted(peer, key, number, bytes(payload))
+        if kind == OFFER:
+            return None, self.outbox.offered(peer, key, number, payload)
         if kind == BACK:
-            return None, self.outbox.back(peer, key, number)
-        whole, answers = (self.inbox.lent if kind == LENT else self.inbox.chunk)(peer, key, number, payload)
-        return key if whole else None, iter(answers)
+            self.outbox.back(peer, key)
+            return None, iter(())
+        if kind == WROTE:
+            whole, answers = self.inbox.wrote(peer, key)
+        else:
+            whole, answers = (self.inbox.lent if kind == LENT else self.inbox.chunk)(peer, key, number, payload)
+        return (key, self.inbox.streams.pop(key).array) if whole else None, iter(answers)
 
 
 def read_header(frame: Any) -> tuple[int, Key, int]:
-    """(kind, stream, number) of a header frame; the number is an offset, a grant or a loan. Raises `ProtocolError`."""
+    """(kind, stream, number) of a header frame; the number is an offset or a grant. Raises `ProtocolError`."""
     raw = _unpacked(frame, 64)
-    if not (isinstance(raw, list) and len(raw) == 6 and all(type(item) is int and item >= 0 for item in raw)):
+    if not (_numbers(raw) and len(raw) == 6):
         raise ProtocolError("a bulk header is six numbers")
     kind, a, b, c, d, number = raw
-    if kind not in (DATA, GRANT, LENT, BACK):
+    if kind not in (DATA, GRANT, LENT, BACK, OFFER, WROTE):
         raise ProtocolError(f"there is no bulk message {kind}")
     return kind, (a, b, c, d), number
 
 
-def _read_loan(frame: Any) -> tuple[str, int, int, int]:
-    """(where the memory is, offset, bytes, the loan's number)."""
-    raw = _unpacked(frame, 512)
-    if not (
-        isinstance(raw, list) and len(raw) == 4 and type(raw[0]) is str
-        and all(type(item) is int and item >= 0 for item in raw[1:])
-    ):  # fmt: skip
-        raise ProtocolError("a loan is where, offset, bytes and number")
-    return raw[0], raw[1], raw[2], raw[3]
+def _read_offer(frame: Any) -> Offer:
+    raw = _unpacked(frame, 4096)
+    if isinstance(raw, list) and len(raw) == 4:
+        where, offset, shape, box = raw
+        pairs = isinstance(box, list) and all(_numbers(pair) and len(pair) == 2 and pair[0] <= pair[1] for pair in box)
+        if type(where) is str and _numbers([offset]) and _numbers(shape) and pairs and len(box) == len(shape):
+            return where, offset, shape, box
+    raise ProtocolError("an offer is where, offset, shape and box")
+
+
+def _numbers(raw: Any) -> bool:
+    return isinstance(raw, list) and all(type(item) is int and item >= 0 for item in raw)
 
 
 def _unpacked(frame: Any, limit: int) -> Any:

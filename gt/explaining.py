@@ -20,6 +20,7 @@ from . import messages as m
 from .errors import GTError
 from .explanation import Explanation, gathered
 from .host import CONNECT_TIMEOUT
+from .inproc import Fabric, InprocLink, NoBulk
 from .shadow import Shadow
 
 if TYPE_CHECKING:
@@ -166,12 +167,11 @@ class Explainer:
         return [gathered(program, shadow, self.alone, self.updates, self.stopped) for shadow in self.shadows]
 
 
-class _Link:
+class _Link(NoBulk):
     """The client's end: the shadows first, then the worker that computes (or, without values, the dispatcher's answers)."""
 
     def __init__(self, explainer: Explainer, *, follows: bool) -> None:
-        from .inproc import Fabric, InprocLink
-
+        super().__init__()
         self.explainer = explainer
         self.follows = follows
         self.closed = False
@@ -208,29 +208,6 @@ class _Link:
     def alive(self) -> str | None:
         """Whoever waits here waits for something that will not come by itself."""
         return "every message was delivered and none answers this"
-
-    def put_bulk(self, array: Any, tensor: int) -> bool:
-        """Memory needs no bulk socket."""
-        return False
-
-    def cut(self, message: m.Cut) -> None:
-        """Never comes."""
-
-    def sending(self, tensor: int) -> bool:
-        """Never."""
-        return False
-
-    def cancel(self, tensor: int) -> None:
-        """Nothing is under way."""
-
-    def break_off(self) -> None:
-        """Nothing is under way."""
-
-    def ignore(self, message: m.Value) -> None:
-        """Never comes."""
-
-    def fetch_bulk(self, message: m.Value, buffer: Any, done: Callable[[], None]) -> None:
-        """Never comes."""
 
     def close(self) -> None:
         """Nothing to close."""

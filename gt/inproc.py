@@ -7,12 +7,13 @@ every run is the same. Part of the public face, so it may reach into rooms, when
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from . import messages as m
+from .pool import Pool, half_of_memory
 
 if TYPE_CHECKING:
     from .config import Config
@@ -102,10 +103,46 @@ class Fabric:
             worker.check()
 
 
-class InprocLink:
+class NoBulk:
+    """What a link is without a bulk socket: its messages carry all data."""
+
+    def __init__(self) -> None:
+        self.memory = Pool(half_of_memory())
+
+    def prepare(self, array: np.ndarray[Any, Any], kind: Hashable) -> None:
+        """Every array goes with its message."""
+
+    def put_bulk(self, tensor: int, put: Any) -> None:
+        """Never comes."""
+
+    def cut(self, message: m.Cut) -> None:
+        """Never comes."""
+
+    def sending(self, tensor: int) -> bool:
+        """Never."""
+        return False
+
+    def shown(self, tensor: int) -> None:
+        """Workers have memory of their own."""
+
+    def cancel(self, tensor: int) -> None:
+        """Nothing is under way."""
+
+    def break_off(self) -> None:
+        """Nothing is under way."""
+
+    def ignore(self, message: m.Value) -> None:
+        """Never comes."""
+
+    def fetch_bulk(self, message: m.Value, array: np.ndarray[Any, Any], done: Callable[[], None]) -> None:
+        """Never comes."""
+
+
+class InprocLink(NoBulk):
     """The client's end of a `Fabric`."""
 
     def __init__(self, fabric: Fabric, identity: bytes = CLIENT) -> None:
+        super().__init__()
         self.fabric = fabric
         self.identity = identity
 
@@ -126,29 +163,6 @@ class InprocLink:
 
     def wait(self, timeout: float) -> None:
         """Nothing to wait for: everything happened when it was sent."""
-
-    def put_bulk(self, array: np.ndarray[Any, Any], tensor: int) -> bool:
-        """Memory needs no bulk socket."""
-        return False
-
-    def cut(self, message: m.Cut) -> None:
-        """Never comes."""
-
-    def sending(self, tensor: int) -> bool:
-        """Never."""
-        return False
-
-    def cancel(self, tensor: int) -> None:
-        """Nothing is under way."""
-
-    def break_off(self) -> None:
-        """Nothing is under way."""
-
-    def ignore(self, message: m.Value) -> None:
-        """Never comes."""
-
-    def fetch_bulk(self, message: m.Value, buffer: Any, done: Callable[[], None]) -> None:
-        """Never comes."""
 
     def alive(self) -> str | None:
         """Whoever waits here waits for something that will not come by itself."""

@@ -1,86 +1,76 @@
-"""Shared memory for bulk data between processes of one machine: slots that a sender fills and a receiver reads.
+"""Bulk data in another process' memory: what a worker keeps of what a client shows it.
 
-The sender's `Lender` has the slots, the receiver's `Borrower` maps them. Both do without where there is no such memory or
-it cannot be opened: then data travels in the frames themselves.
+A client's memory (`pool.py`) is mapped once, and stays mapped while the client is there, so that its pages are in place. A tensor
+that was put *is* the client's range; when the last array that reads it is gone, the client is told.
 """
 
 from __future__ import annotations
 
 import mmap
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Sequence
+from math import prod
 from typing import Any, Final
 
-from .arena import Arena
+import numpy as np
+
 from .errors import ProtocolError
-from .memfd import SHARED_MEMORY, Memory, machine, mapped
+from .memfd import BULK, machine, mapped
 
-SLOT: Final = 4 << 20
-"""Bytes of one slot: large enough that what is said about it costs nothing, small enough to stay in a cache."""
-MAX_SLOTS: Final = 16
-"""Slots that one process lends at most."""
-MAX_MAPPED: Final = 64
-"""Other processes' memories that are kept mapped; the one used longest ago goes first."""
-_READER: Final = 0
+ALIGNED: Final = 64
+"""Bytes at multiples of which a tensor begins in shared memory."""
+Array = np.ndarray[Any, Any]
 
 
-class Lender:
-    """The slots of this process. Memory is made when something is lent for the first time; `limit` 0: there is none."""
+class _Loan:
+    """Who holds a client's range while some array reads it: NumPy keeps this alive for as long."""
 
-    def __init__(self, limit: float = SHARED_MEMORY) -> None:
-        slots = min(MAX_SLOTS, int(limit) // SLOT)
-        self.machine = machine() if slots else ""
-        self.arena = Arena(slots if self.machine else 0)
-        self.memory: Memory | None = None
-        self.users: dict[int, Any] = {}
-        """By loan what it was lent for."""
+    __slots__ = ("__array_interface__", "memory", "returned", "token")
 
-    def lend(self, user: Any) -> tuple[int, str, int, memoryview] | None:
-        """(the loan's number, where the memory is, the slot's offset, the slot), or None while all are in use."""
-        lent = self.arena.lend((_READER,))
-        if lent is None:
-            return None
-        if self.memory is None:
-            self.memory = Memory(self.arena.slots * SLOT, "bulk-")
-        loan, slot = lent
-        self.users[loan] = user
-        return loan, self.memory.where, slot * SLOT, memoryview(self.memory.map)[slot * SLOT : (slot + 1) * SLOT]
+    def __init__(self, memory: mmap.mmap, found: Array, returned: deque[Any], token: Any) -> None:
+        self.memory = memory
+        self.returned = returned
+        self.token = token
+        self.__array_interface__ = found.__array_interface__
 
-    def back(self, loan: int) -> None:
-        """A slot was read; or was not lent, which changes nothing."""
-        if self.users.pop(loan, None) is not None:
-            self.arena.back(_READER, (loan,))
-
-    def drop(self, gone: Callable[[Any], bool]) -> None:
-        """Who borrowed for any of these will not say that it has read."""
-        for loan in [loan for loan, user in self.users.items() if gone(user)]:
-            self.back(loan)
+    def __del__(self) -> None:
+        self.returned.append(self.token)
 
 
 class Borrower:
-    """Other processes' memory, as far as it is read here."""
+    """Clients' memory, as far as it is used here: the last that each has shown."""
 
     def __init__(self) -> None:
         self.machine = machine()
-        self.maps: dict[str, mmap.mmap] = {}
-        self.clients: dict[str, int] = {}
-        """For which client each was mapped last."""
+        self.maps: dict[int, tuple[str, mmap.mmap]] = {}
+        self.returned: deque[Any] = deque()
+        """The tokens of what is read no more. Whoever frees an array may be in any thread."""
 
-    def view(self, where: str, offset: int, nbytes: int, client: int) -> memoryview:
-        """Bytes that another process lends, not writable. Raises `OSError` or `ValueError` when its memory cannot be opened,
-        `ProtocolError` when there are no such bytes."""
-        memory = self.maps.pop(where, None) or mapped(where)
-        self.maps[where] = memory
-        self.clients[where] = client
-        if len(self.maps) > MAX_MAPPED:
-            self._unmap(next(iter(self.maps)))
-        if offset + nbytes > len(memory):
+    def read(
+        self, client: int, where: str, offset: int, shape: Sequence[int], dtype: np.dtype[Any], token: Any
+    ) -> Array:
+        """An array in a client's memory, not writable; `token` is `returned` when it and all its views are gone.
+
+        Raises `OSError` or `ValueError` when the memory cannot be opened, `ProtocolError` when there are no such bytes.
+        """
+        memory, found = self._found(client, where, offset, prod(shape) * dtype.itemsize)
+        found.flags.writeable = False
+        lent = np.asarray(_Loan(memory, found, self.returned, token))
+        return lent.view(dtype).reshape(tuple(shape))
+
+    def write(self, client: int, where: str, offset: int, shape: Sequence[int], dtype: np.dtype[Any]) -> Array:
+        """An array in a client's memory, to be written to. Raises as `read` does."""
+        _, found = self._found(client, where, offset, prod(shape) * dtype.itemsize)
+        return found.view(dtype).reshape(tuple(shape))
+
+    def forget(self, client: int) -> None:
+        """Let a client's memory go, with the last array that reads it."""
+        self.maps.pop(client, None)
+
+    def _found(self, client: int, where: str, offset: int, nbytes: int) -> tuple[mmap.mmap, Array]:
+        known = self.maps.get(client)
+        memory = known[1] if known is not None and known[0] == where else mapped(where, BULK, write=True)
+        if offset % ALIGNED or offset + nbytes > len(memory):
             raise ProtocolError(f"there is no shared memory at {offset} + {nbytes}")
-        return memoryview(memory)[offset : offset + nbytes]
-
-    def forget(self, client: int | None = None) -> None:
-        """Unmap what was mapped for a client (None: for any): memory stays as long as somebody has it mapped."""
-        for where in [where for where, other in self.clients.items() if client in (None, other)]:
-            self._unmap(where)
-
-    def _unmap(self, where: str) -> None:
-        del self.maps[where], self.clients[where]
+        self.maps[client] = where, memory
+        return memory, np.ndarray((nbytes,), np.uint8, memory, offset)

@@ -1,8 +1,9 @@
-"""Memory that another process on this machine may read: whose it is, how it is found, and how it is mapped there.
+"""Memory that another process on this machine may use: whose it is, how it is found, and how it is mapped there.
 
 It is a memfd that others open by /proc/<pid>/fd/<n>: it has no name in any folder, so nothing is left of it however its
-owner ends, and what a reader has mapped stays readable when the owner is gone. It is sealed against shrinking, so no
-access can fail. Who may read what, and when, is in `arena.py` and in who uses it.
+owner ends, and what another has mapped stays usable when the owner is gone. It is sealed against shrinking, so no
+access can fail. Its name cannot be guessed: who was not told it cannot point others to it. Who may use what, and when, is
+in `arena.py` and `ranges.py` and in who uses them.
 """
 
 from __future__ import annotations
@@ -11,15 +12,19 @@ import fcntl
 import mmap
 import os
 import re
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
 SHARED_MEMORY: Final = 256 << 20
-"""Bytes of shared memory that a process lends at most, unless GT_SHARED_MEMORY says so. Pages are taken as they are needed."""
+"""Bytes that a worker lends to its peers at most, unless GT_SHARED_MEMORY says so. Pages are taken as they are needed."""
+BULK: Final = "bulk-"
+"""The kind of memory through which clients and workers hand over tensors."""
 _SEALS: Final = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 _FORM: Final = re.compile(r"([^#/]{1,200})/([0-9]{1,10})/([0-9]{1,10})/((?:bulk-)?[0-9a-f]{16})")
 
 
+@lru_cache(maxsize=1)
 def machine() -> str:
     """Who can open each other's descriptors: one kernel, one process namespace, one user. Empty when that is not known."""
     try:
@@ -31,19 +36,32 @@ def machine() -> str:
 
 
 class Memory:
-    """So many bytes of this process' own, zeros at first. `where`: by what others find it. `kind` is part of its name."""
+    """So many bytes of this process' own, zeros at first. `where`: by what others find it. `kind` is part of its name.
+
+    Raises `OSError` when there is no such memory to be had.
+    """
 
     def __init__(self, nbytes: int, kind: str = "") -> None:
+        self.descriptor = -1
         name = kind + os.urandom(8).hex()
         self.descriptor = os.memfd_create(f"gt-{name}", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        os.ftruncate(self.descriptor, nbytes)
-        fcntl.fcntl(self.descriptor, fcntl.F_ADD_SEALS, _SEALS)
-        self.map = mmap.mmap(self.descriptor, nbytes)
+        try:
+            os.ftruncate(self.descriptor, nbytes)
+            fcntl.fcntl(self.descriptor, fcntl.F_ADD_SEALS, _SEALS)
+            self.map = mmap.mmap(self.descriptor, nbytes)
+        except BaseException:
+            self.close()
+            raise
         self.where = f"{machine()}/{os.getpid()}/{self.descriptor}/{name}"
 
     def close(self) -> None:
         """Lend no more. What others have mapped they keep."""
-        os.close(self.descriptor)
+        descriptor, self.descriptor = self.descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    def __del__(self) -> None:
+        self.close()
 
 
 def near(where: str) -> bool:
@@ -52,18 +70,19 @@ def near(where: str) -> bool:
     return match is not None and match[1] == machine()
 
 
-def mapped(where: str) -> mmap.mmap:
-    """Another process' memory, read only. Raises `OSError` or `ValueError` when it is not what it was announced to be."""
+def mapped(where: str, kind: str = "", *, write: bool = False) -> mmap.mmap:
+    """Another process' memory, read only unless `write`. Raises `OSError` or `ValueError` when it is not what it was
+    announced to be."""
     match = _FORM.fullmatch(where)
-    if match is None:
+    if match is None or not match[4].startswith(kind):
         raise ValueError("no announcement of memory")
     path = Path(f"/proc/{match[2]}/fd/{match[3]}")
     if str(path.readlink()) != f"/memfd:gt-{match[4]} (deleted)":
         raise ValueError("another file")
-    opened = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    opened = os.open(path, (os.O_RDWR if write else os.O_RDONLY) | os.O_CLOEXEC)
     try:
         if fcntl.fcntl(opened, fcntl.F_GET_SEALS) & _SEALS != _SEALS:
             raise ValueError("it could shrink under its readers")
-        return mmap.mmap(opened, 0, prot=mmap.PROT_READ)
+        return mmap.mmap(opened, 0, prot=mmap.PROT_READ | (mmap.PROT_WRITE if write else 0))
     finally:
         os.close(opened)

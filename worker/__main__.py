@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import argparse
 import logging
-import math
 import os
 import shutil
 import signal
 import tempfile
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
-
-import numpy as np
 
 from gt import messages as m
 from gt import transport
@@ -22,8 +20,10 @@ from gt.bulk import INLINE, PUT, Bulk, Frames, Key
 from gt.collectives import CHUNK
 from gt.errors import GTError, ProtocolError
 from gt.host import CONNECT_TIMEOUT, environment_number, host_facts
+from gt.lending import Borrower
 from gt.memfd import SHARED_MEMORY
-from gt.recycling import Recycler
+from gt.partition import extent
+from gt.pool import Pool, half_of_memory
 
 from .backend import backend
 from .calibrate import measure, threads
@@ -73,10 +73,10 @@ class Shell:
         self.bulk: transport.Socket | None = None
         self.bulk_identity = transport.new_identity()
         self.number = 0
-        self.streams = Bulk(limit)
-        self.recycler = Recycler()
-        """Memory of what was put here."""
-        self.landing: dict[Key, tuple[int, int, np.ndarray[Any, Any] | None]] = {}
+        self.streams = Bulk(borrower=Borrower() if limit else None)
+        self.pool = Pool(half_of_memory())
+        """Memory of what comes in chunks."""
+        self.landing: dict[Key, tuple[int, int]] = {}
         self.stopping = False
         self.orphaned = False
         """Whether the process that started this one is gone."""
@@ -123,7 +123,8 @@ class Shell:
                 return 1
             if not ready:
                 self._handle(None)
-                self.recycler.trim(now)
+                self.pool.trim(now)
+            self._give_back()
         if self.reason:
             log.info("%s", self.reason)
         else:
@@ -219,7 +220,7 @@ class Shell:
         if send.array.nbytes <= INLINE:
             self._say(send.message._replace(data=send.array.tobytes()))
         else:
-            for chunk in self.streams.outbox.add(send.receiver, send.key, send.array.reshape(-1).view(np.uint8).data):
+            for chunk in self.streams.outbox.add(send.receiver, send.key, send.array):
                 self._send_bulk(chunk)
             self._say(send.message._replace(bulk=True))
 
@@ -227,22 +228,21 @@ class Shell:
         assert self.bulk is not None, "bulk data comes after the welcome"
         transport.send(self.bulk, list(frames))
 
+    def _give_back(self) -> None:
+        """Say which clients' memory is read no more."""
+        for frames in self.streams.returned():
+            self._send_bulk(frames)
+
     def _open_puts(self) -> None:
         """Grant the senders of bulk puts that were announced; forget those that were called off."""
-        known = {(client, tensor) for client, tensor, _ in self.landing.values()}
+        known = set(self.landing.values())
         for (client, tensor), (sender, spec, part) in self.core.expecting.items():
             if (client, tensor) not in known:
                 key = (PUT, client, tensor, self.core.number)
-                shape = tuple(stop - start for start, stop in part)
-                array = None
-                try:
-                    array = self.recycler.empty(shape, spec.dtype.numpy)
-                    grant = self.streams.inbox.open(sender, key, array.reshape(-1).view(np.uint8).data)
-                except MemoryError:
-                    grant = self.streams.inbox.ignore(sender, key, math.prod(shape) * spec.dtype.itemsize)
-                self.landing[key] = (client, tensor, array)
-                self._send_bulk(grant)
-        for key, (client, tensor, _) in list(self.landing.items()):
+                make = partial(self.pool.empty, extent(part), spec.dtype.numpy)
+                self.landing[key] = client, tensor
+                self._send_bulk(self.streams.inbox.open(sender, key, extent(part), spec.dtype.numpy, make))
+        for key, (client, tensor) in list(self.landing.items()):
             if (client, tensor) not in self.core.expecting:
                 del self.landing[key]
                 self.streams.inbox.close(key)
@@ -257,8 +257,9 @@ class Shell:
                 for answer in answers:
                     transport.send(socket, list(answer))
                 if whole is not None:
-                    client, tensor, array = self.landing.pop(whole)
-                    self._handle(BulkIn(client, tensor, array))
+                    key, array = whole
+                    self._handle(BulkIn(*self.landing.pop(key), array))
+                    del whole, array  # the tensor may have been freed already
             except (ProtocolError, ValueError) as error:
                 self._refuse(error)
 

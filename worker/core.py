@@ -261,7 +261,9 @@ class Core:
         array = None
         if not message.silent and not isinstance(value, Poison):
             try:
-                array = np.ascontiguousarray(self.backend.to_host(value)).reshape(value.shape)
+                array = self.backend.to_host(value)
+                if array.size and 0 in array.strides:
+                    array = np.ascontiguousarray(array).reshape(value.shape)
             except Exception as error:  # noqa: BLE001 — out of memory: an expanded tensor takes none until it is sent
                 kind, text = fault_of(error)
                 value = Poison((kind, f"{text}\n  in a fetch of tensor {message.tensor}"))

@@ -1,0 +1,140 @@
+"""Which ranges of one long memory are in use: the books without the memory, which `pool.py` has.
+
+A range that comes back stays *warm*, its pages in place, for the next of its size: a page that is touched for the first time
+costs as much as copying it many times. What has lain warm for long, or is too much, gets *cold*: its pages are given up, and
+it is one with its neighbours again. Sizes are rounded, so that nearly equal ones share ranges.
+"""
+
+from __future__ import annotations
+
+import itertools
+from bisect import bisect_left
+from collections.abc import Iterator
+from typing import Final
+
+PAGE: Final = 4096
+LARGE_PAGE: Final = 2 << 20
+"""Bytes of a page that maps a whole stretch at once; ranges from this size on begin and end at one."""
+IDLE: Final = 10.0
+"""Seconds after which a range that nobody has wanted gets cold."""
+
+
+class Ranges:
+    """Ranges of `span` bytes, of which at most `limit` have pages; `kept`: how much may be warm while nobody uses it."""
+
+    def __init__(self, span: int, limit: int, kept: int) -> None:
+        self.span, self.limit, self.kept = span, limit, kept
+        self.used: dict[int, int] = {}
+        """By its offset, the size of each range in use."""
+        self.warm: dict[int, tuple[int, float]] = {}
+        """By its offset, the size of a range that nobody uses, and since when; the one that came back first is first."""
+        self.sizes: dict[int, list[int]] = {}
+        """By size the warm ranges, the last freed last: it may still be in a cache."""
+        self.cold: list[tuple[int, int]] = [(0, span)]
+        """(start, stop) of all else, in order; no two touch."""
+        self.cooled: list[tuple[int, int]] = []
+        """(offset, size) of what got cold since somebody looked: its pages are to be given up."""
+        self.used_bytes = self.warm_bytes = 0
+        self.now = 0.0
+
+    def take(self, nbytes: int) -> tuple[int, bool] | None:
+        """(the offset of a range of so many bytes, whether it is warm), or None when there is no room for it."""
+        size = rounded(nbytes)
+        waiting = self.sizes.get(size)
+        if waiting:
+            offset = waiting.pop()
+            self._no_longer_warm(offset)
+            self._use(offset, size)
+            return offset, True
+        if self.used_bytes + size > self.limit:
+            return None
+        while self.used_bytes + self.warm_bytes + size > self.limit:
+            self._cool(next(iter(self.warm)))
+        at = self._fit(size)
+        while at is None and self.warm:
+            self._cool(next(iter(self.warm)))
+            at = self._fit(size)
+        if at is None:
+            return None
+        self._use(at, size)
+        return at, False
+
+    def back(self, offset: int) -> None:
+        """Nobody uses a range any more."""
+        size = self.used.pop(offset)
+        self.used_bytes -= size
+        self.warm[offset] = size, self.now
+        self.sizes.setdefault(size, []).append(offset)
+        self.warm_bytes += size
+        while self.warm_bytes > self.kept:
+            self._cool(next(iter(self.warm)))
+
+    def trim(self, now: float) -> None:
+        """Let what nobody has wanted for a while get cold; `now` in seconds, from any clock that goes on."""
+        self.now = now
+        for offset in [offset for offset, (_, since) in self.warm.items() if now - since >= IDLE]:
+            self._cool(offset)
+
+    def cool_all(self) -> None:
+        """Let all that nobody uses get cold."""
+        for offset in list(self.warm):
+            self._cool(offset)
+
+    def check(self) -> None:
+        """The invariants: the ranges tile the span, and the sums are right."""
+        tiles = [(offset, offset + size) for offset, size in self.used.items()]
+        tiles += [(offset, offset + size) for offset, (size, _) in self.warm.items()]
+        tiles = sorted(tiles + self.cold)
+        assert tiles[0][0] == 0
+        assert tiles[-1][1] == self.span
+        assert all(a[1] == b[0] for a, b in itertools.pairwise(tiles))
+        assert all(a[1] < b[0] for a, b in itertools.pairwise(self.cold)), "cold neighbours are one"
+        assert self.used_bytes == sum(self.used.values())
+        assert self.warm_bytes == sum(size for size, _ in self.warm.values()) <= self.kept
+        assert self.used_bytes + self.warm_bytes <= self.limit
+        assert sorted(self.warm) == sorted(offset for offsets in self.sizes.values() for offset in offsets)
+
+    def _use(self, offset: int, size: int) -> None:
+        self.used[offset] = size
+        self.used_bytes += size
+
+    def _no_longer_warm(self, offset: int) -> int:
+        size, _ = self.warm.pop(offset)
+        self.warm_bytes -= size
+        if not self.sizes[size]:
+            del self.sizes[size]
+        return size
+
+    def _cool(self, offset: int) -> None:
+        size, _ = self.warm[offset]
+        self.sizes[size].remove(offset)
+        self._no_longer_warm(offset)
+        self.cooled.append((offset, size))
+        start, stop = offset, offset + size
+        at = bisect_left(self.cold, (start, stop))
+        if at < len(self.cold) and self.cold[at][0] == stop:
+            stop = self.cold.pop(at)[1]
+        if at and self.cold[at - 1][1] == start:
+            at -= 1
+            start = self.cold.pop(at)[0]
+        self.cold.insert(at, (start, stop))
+
+    def _fit(self, size: int) -> int | None:
+        """The first cold place of this size, which is cold no more; None when there is none."""
+        grain = LARGE_PAGE if size >= LARGE_PAGE else PAGE
+        for at, (start, stop) in enumerate(self.cold):
+            offset = -(-start // grain) * grain
+            if offset + size <= stop:
+                self.cold[at : at + 1] = _pieces((start, offset), (offset + size, stop))
+                return offset
+        return None
+
+
+def _pieces(*ranges: tuple[int, int]) -> Iterator[tuple[int, int]]:
+    return ((start, stop) for start, stop in ranges if start < stop)
+
+
+def rounded(nbytes: int) -> int:
+    """A size that holds so many bytes in whole pages, and at most an eighth and a page more."""
+    step = max(1 << max(0, nbytes.bit_length() - 4), LARGE_PAGE if nbytes >= LARGE_PAGE else PAGE)
+    return -(-nbytes // step) * step

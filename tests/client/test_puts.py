@@ -1,0 +1,172 @@
+"""Puts on their way out: copied once, cut as the dispatcher says, waited for no longer than the program's array is needed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from effort import cases
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gt.bulk import LENT, PUT, WINDOW, Outbox, read_header
+from gt.client.puts import AHEAD, Puts
+from gt.memfd import machine, mapped
+from gt.partition import Box
+from gt.pool import Pool
+
+SIZE = 512
+WHOLE: Box = ((0, SIZE), (0, SIZE))
+HALVES: tuple[Box, ...] = (((0, 200), (0, SIZE)), ((200, SIZE), (0, SIZE)))
+COLUMNS: tuple[Box, ...] = (((0, SIZE), (0, 300)), ((0, SIZE), (300, SIZE)))
+HERE = machine().encode()
+
+
+def started(limit: int = 256 << 20) -> Puts:
+    return Puts(Pool(limit), Outbox(machine()))
+
+
+def numbers(start: int = 0) -> np.ndarray[Any, Any]:
+    return np.arange(start, start + SIZE * SIZE, dtype=np.float64).reshape(SIZE, SIZE)
+
+
+def places(boxes: tuple[Box, ...]) -> list[tuple[int, bytes, Box]]:
+    return [(number, b"w%d" % number, box) for number, box in enumerate(boxes)]
+
+
+def put(puts: Puts, tensor: int, array: np.ndarray[Any, Any], boxes: tuple[Box, ...]) -> None:
+    """One put up to where the dispatcher has said how it is cut."""
+    puts.begin(tensor, puts.prepare(array, "kind"))
+    assert list(puts.cut(tensor, places(boxes), 1)) == []
+
+
+def borrow(puts: Puts, tensor: int, worker: int) -> np.ndarray[Any, Any]:
+    """A worker on this machine grants, and sees what lies where it is told."""
+    stream = puts.outbox.streams[PUT, 1, tensor, worker]
+    ((_, header, where),) = puts.outbox.granted(b"w%d" % worker, (PUT, 1, tensor, worker), WINDOW, HERE)
+    kind, _, offset = read_header(header)
+    assert kind == LENT
+    return np.ndarray(stream.array.shape, stream.array.dtype, mapped(where.decode()), offset)
+
+
+def test_the_first_put_waits_until_it_is_known_to_be_near() -> None:
+    """The program's array is needed until the dispatcher has cut it, and until each worker is known to read it here."""
+    puts, array = started(), numbers()
+    puts.begin(1, puts.prepare(array, "kind"))
+    assert puts.sending(1)
+    list(puts.cut(1, places(HALVES), 1))
+    for worker, box in enumerate(HALVES):
+        assert puts.sending(1)
+        np.testing.assert_array_equal(borrow(puts, 1, worker), array[tuple(slice(*pair) for pair in box)])
+    assert not puts.sending(1)
+
+
+def test_the_next_put_is_copied_at_once_and_waits_for_nobody() -> None:
+    """Such another tensor is cut as the last one was, before anybody has said so; the program may write to its array."""
+    puts = started()
+    put(puts, 1, numbers(), HALVES)
+    for worker in (0, 1):
+        borrow(puts, 1, worker)
+    array = numbers(7)
+    puts.begin(2, puts.prepare(array, "kind"))
+    assert not puts.sending(2)
+    array[...] = -1
+    list(puts.cut(2, places(HALVES), 1))
+    assert not puts.sending(2)
+    np.testing.assert_array_equal(borrow(puts, 2, 1), numbers(7)[200:])
+
+
+@given(st.permutations([(WHOLE,), HALVES, COLUMNS, (WHOLE, WHOLE), (HALVES[1], HALVES[0])]))
+@settings(max_examples=cases(10))
+def test_a_put_that_is_cut_otherwise_than_before_is_made_right(cuts: list[tuple[Box, ...]]) -> None:
+    """Whatever was thought before, each worker gets its part of what the program's array was."""
+    puts = started()
+    for tensor, boxes in enumerate(cuts):
+        array = numbers(tensor)
+        puts.begin(tensor, puts.prepare(array, "kind"))
+        if not puts.sending(tensor):
+            array[...] = -1
+        list(puts.cut(tensor, places(boxes), 1))
+        for worker, box in enumerate(boxes):
+            window = tuple(slice(*pair) for pair in box)
+            np.testing.assert_array_equal(borrow(puts, tensor, worker), numbers(tensor)[window])
+
+
+def test_a_replicated_put_is_copied_once() -> None:
+    """Workers that hold the same read the same memory, which is free when the last of them has given it back."""
+    puts = started()
+    put(puts, 1, numbers(), (WHOLE, WHOLE, WHOLE))
+    seen = [borrow(puts, 1, worker) for worker in range(3)]
+    assert puts.pool.arena is not None
+    assert len(puts.pool.arena.ranges.used) == 1
+    assert puts.shown[1].shape == (SIZE, SIZE)
+    for worker in range(3):
+        assert (seen[worker] == numbers()).all()
+        assert 1 in puts.shown
+        puts.outbox.back(b"w%d" % worker, (PUT, 1, 1, worker))
+    assert 1 not in puts.shown
+    puts.pool.trim(0.0)
+    assert puts.pool.arena.ranges.used == {}
+
+
+def test_what_is_shown_cannot_be_written_to() -> None:
+    """Nobody can make the worker's memory writable again, and a view of it keeps it from being used for another."""
+    puts = started()
+    put(puts, 1, numbers(), (WHOLE,))
+    borrow(puts, 1, 0)
+    view = puts.shown[1].view()
+    for array in (view, view.base):
+        assert array is not None
+        with pytest.raises(ValueError, match="WRITEABLE"):
+            array.flags.writeable = True
+    puts.outbox.back(b"w0", (PUT, 1, 1, 0))
+    put(puts, 2, numbers(9), (WHOLE,))
+    assert (view == numbers()).all()
+    place = int(view.__array_interface__["data"][0])
+    del view, array
+    put(puts, 3, numbers(3), (WHOLE,))
+    assert int(puts.shown[3].__array_interface__["data"][0]) == place
+
+
+def test_who_puts_more_than_workers_have_heard_of_waits() -> None:
+    """At most so many bytes are ahead of the workers, whoever they are."""
+    puts = started()
+    put(puts, 1, numbers(), (WHOLE,))
+    borrow(puts, 1, 0)
+    many = AHEAD // numbers().nbytes
+    for tensor in range(2, 2 + many):
+        put(puts, tensor, numbers(), (WHOLE,))
+        assert not puts.sending(tensor)
+    put(puts, 2 + many, numbers(), (WHOLE,))
+    assert puts.sending(2 + many)
+    borrow(puts, 2, 0)
+    assert not puts.sending(2 + many)
+
+
+def test_without_memory_to_share_the_array_itself_is_sent() -> None:
+    """Then the program waits until all of it has left."""
+    puts, array = started(0), numbers()
+    put(puts, 1, array, HALVES)
+    assert puts.sending(1)
+    assert np.shares_memory(puts.outbox.streams[PUT, 1, 1, 0].array, array)
+    for worker in (0, 1):
+        assert puts.sending(1)
+        list(puts.outbox.granted(b"w%d" % worker, (PUT, 1, 1, worker), WINDOW, HERE))
+    assert not puts.sending(1)
+
+
+def test_a_put_that_was_called_off_leaves_nothing() -> None:
+    """Interrupted before or after it was cut, or refused by the dispatcher: its memory is free again."""
+    puts = started()
+    put(puts, 1, numbers(), (WHOLE,))
+    puts.cancel(1)
+    puts.begin(2, puts.prepare(numbers(), "kind"))
+    puts.cancel(2)
+    assert list(puts.cut(2, places((WHOLE,)), 1)) == []
+    puts.begin(3, puts.prepare(numbers(), "kind"))
+    assert list(puts.cut(3, [], 1)) == []
+    assert (puts.waiting, puts.outbox.streams, puts.outbox.lent, dict(puts.shown)) == ({}, {}, {}, {})
+    puts.pool.trim(0.0)
+    assert puts.pool.arena is not None
+    assert puts.pool.arena.ranges.used == {}
