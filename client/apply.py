@@ -22,7 +22,7 @@ from gt.ops import OPS
 from . import autocast, autograd, session
 from . import tensor as core
 from .gradients import GRADIENTS
-from .segment import Signature
+from .segment import Signature, Value
 
 if TYPE_CHECKING:
     from gt.dtypes import DType
@@ -68,12 +68,15 @@ class Context:
 
 
 _CONTEXT: Final[ContextVar[Context]] = ContextVar("gt_context", default=Context((), "forward", None, True))  # noqa: B039 — nobody changes it
+_get_context: Final = _CONTEXT.get
 _contexts: dict[tuple[Any, ...], Context] = {}
 _signatures: dict[tuple[Any, ...], Signature] = {}
 _direct: dict[tuple[Any, ...], Signature] = {}
 """Signatures of operators written in the user's own code, by the caller's frame alone."""
 _by_line: dict[tuple[Any, ...], Signature] = {}
 """The same signatures by file and line. Python moves an instruction's place when it specialises it; the line stays."""
+_operators: Final[list[dict[tuple[Any, ...], Signature]]] = []
+"""For each operator what it has found in `_direct`."""
 _codes: dict[int, CodeType] = {}
 """The code objects whose addresses are part of keys, kept alive."""
 _internal: dict[int, tuple[dict[str, Any], bool]] = {}
@@ -267,22 +270,53 @@ def apply_float(op: str, x: Any, number: float) -> Tensor:
     return out
 
 
-def operator(op: str, general: Callable[[Any, Any], Tensor], kinds: str) -> Callable[[Any, Any], Tensor]:
+def operator(  # noqa: C901 — every call into which it would be divided costs what it is there to save
+    op: str, general: Callable[[Any, Any], Tensor], kinds: str
+) -> Callable[[Any, Any], Tensor]:
     """The method of a binary operator: `apply_two` in one step for two tensors of one dtype, of one of these `kinds`.
 
-    All else goes to `general`, which knows the promotion rules.
+    All else goes to `general`, which knows the promotion rules. This is the path of most operations of most programs, so
+    it asks for nothing twice: what is in `direct` was found to be of one dtype when it was put there.
     """
+    direct: dict[tuple[Any, ...], Signature] = {}
+    _operators.append(direct)
 
     def method(self: Any, other: Any) -> Tensor:
         first = self._value
         if type(other) is core.Tensor and self._view is None and other._view is None:
             second = other._value
-            spec, also, builder, context = first.spec, second.spec, first.owner, _CONTEXT.get()
-            if builder.thread == _get_ident() and spec.dtype is also.dtype and context.lower is None:
-                frame = _getframe(1)
-                signature = _direct.get((op, context, (), spec, also, id(frame.f_code), frame.f_lasti))
+            context, builder, frame = _get_context(), first.owner, _getframe(1)
+            if builder.thread == _get_ident():
+                key = (context, first.spec, second.spec, id(frame.f_code), frame.f_lasti)
+                signature = direct.get(key)
                 if signature is not None:
-                    result = builder.emit_two(signature, first, second)
+                    if second.owner is builder:  # `emit_two`, without the call, which took a sixteenth of all
+                        builder.busy = True
+                        try:
+                            if builder.claimed:
+                                builder.give_way()
+                            base, record = builder.base, builder.record
+                            one = first.id - base
+                            if one < 0:
+                                one = builder.inputs.get(first.id) or builder.slot(first.id)
+                            two = second.id - base
+                            if two < 0:
+                                two = builder.inputs.get(second.id) or builder.slot(second.id)
+                            result = _new(Value)
+                            result.owner = builder
+                            result.id = base + len(record)
+                            result.spec = signature.result
+                            record.append((signature, one, two))
+                            builder.values.append(result)
+                        except BaseException:
+                            builder.undo()
+                            raise
+                        finally:
+                            builder.busy = False
+                        if len(record) >= builder.length:
+                            builder.flush()
+                    else:
+                        result = builder.emit_two(signature, first, second)
                     out = _new(core.Tensor)
                     out._value = result
                     out._edge = out._view = None
@@ -294,8 +328,13 @@ def operator(op: str, general: Callable[[Any, Any], Tensor], kinds: str) -> Call
                     ):
                         out._edge = autograd.record(signature, context, (self, other), (first, second), result)
                     return out
-                if spec.dtype.kind in kinds:
-                    return apply_two(op, self, other)
+                dtype = first.spec.dtype
+                if dtype is second.spec.dtype and dtype.kind in kinds and context.lower is None:
+                    made = apply_two(op, self, other)
+                    known = _direct.get((op, context, (), *key[1:]))
+                    if known is not None:
+                        direct[key] = known
+                    return made
         elif type(other) is float and first.spec.dtype.kind == "f":
             return apply_float(op, self, other)
         return general(self, other)
@@ -345,7 +384,8 @@ def _sign(
         if results[0].dtype.kind in "fc":
             signature.differentiable = GRADIENTS.get(op)
     if len(_signatures) >= MAX_SIGNATURES:
-        for table in (_signatures, _direct, _by_line, _codes):
+        tables: list[dict[Any, Any]] = [_signatures, _direct, _by_line, _codes, *_operators]
+        for table in tables:
             table.clear()
     _signatures[key] = _by_line[whole] = signature
     if frame is not None:
