@@ -18,8 +18,9 @@ import platform
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -334,6 +335,49 @@ def bulk(rounds: int) -> Rows:
     return [*rows, *theirs[""], ("", "memcpy", speed(seconds["memcpy"]), "")]
 
 
+def loading(rounds: int) -> Rows:
+    """SGD steps of 784-256-128-10 at batch 512, each with a batch from a source that answers after 10 ms, as a disk in a network
+    may, asked one after the other, and ahead by a thread."""
+    count, answer = 12, 0.01
+    generator = np.random.default_rng(0)
+    x, y = generator.standard_normal((512, 784), dtype=np.float32), generator.integers(0, 10, 512)
+    sizes = ((784, 256), (256, 128), (128, 10))
+    first, second, third = (gt.nn.Linear(*size) for size in sizes)
+    model = gt.nn.Sequential(first, gt.nn.ReLU(), second, gt.nn.ReLU(), third)
+    optimizer, criterion = gt.optim.SGD(model.parameters(), lr=0.01), gt.nn.CrossEntropyLoss()
+
+    def batches() -> Iterator[tuple[Any, Any]]:
+        for _ in range(count):
+            time.sleep(answer)
+            yield x, y
+
+    def train(source: Iterable[tuple[Any, Any]]) -> None:
+        for inputs, targets in source:
+            loss = criterion(model(inputs), targets)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            loss.item()
+
+    one = gt.from_numpy(x), gt.from_numpy(y)
+    contenders: dict[str, Callable[[], Any]] = {
+        "GT": lambda: train((gt.from_numpy(a), gt.from_numpy(b)) for a, b in batches()),
+        "GT, gt.data.prefetch": lambda: train(gt.data.prefetch(batches())),
+        "waiting alone": lambda: list(batches()),
+        "steps alone": lambda: train(one for _ in range(count)),
+    }
+    seconds = medians(contenders, rounds)
+    plain, ahead, waiting, steps = seconds.values()
+    said = f"of GT = {ahead / plain:.2f}, of the longer part alone = {ahead / max(waiting, steps):.2f}"
+    return [
+        (
+            "step with a batch that comes after 10 ms" if name == "GT" else "", name,
+            f"{taken / count * 1e3:.2f} ms", said if name == "GT, gt.data.prefetch" else "",
+        )
+        for name, taken in seconds.items()
+    ]  # fmt: skip
+
+
 ECHO = """
 import sys, zmq
 front, back = sys.argv[1:]
@@ -357,8 +401,6 @@ while True:
 
 def round_trip(rounds: int) -> Rows:
     """Fetching one element, beside a bare ZeroMQ echo through a middleman process (four hops, as a fetch has)."""
-    import tempfile
-
     count = 300
     x = gt.from_numpy(np.ones(1, np.float32))
     with tempfile.TemporaryDirectory() as folder:
@@ -470,6 +512,7 @@ BENCHMARKS = {
     "elementwise": elementwise,
     "step": step,
     "transformer": transformer,
+    "loading": loading,
     "bulk": bulk,
     "round_trip": round_trip,
     "memory": memory,

@@ -1,7 +1,8 @@
 """Samplers, and the loader that makes batches of examples: PyTorch's names and arguments.
 
-Batches are made in the program's own thread. Arguments about worker processes and pinned memory are accepted: making a
-batch only emits instructions, so there is nothing to wait for that others could do meanwhile.
+Batches are made in the thread that asks for them. Arguments about worker processes and pinned memory are accepted: of
+tensors, making a batch only emits instructions, so there is nothing to wait for that others could do meanwhile. What reads
+files is for `prefetching.py`.
 """
 
 from __future__ import annotations

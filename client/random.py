@@ -6,6 +6,7 @@ numbered in the order in which they happen.
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import math
 import secrets
@@ -78,6 +79,20 @@ def noting(draws: Draws, *, again: bool = False) -> Iterator[None]:
     finally:
         _draws.reset(token)
         draws.again = draws.outer = None
+
+
+class Apart(Draws):
+    """Draws of a thread that runs beside the program: numbers of their own, which follow from where the program is when this
+    is made. So the program's draws are the same with it and without, and neither depends on who is faster."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        state = repr(_source.state()).encode("ascii")
+        self.source = _Source(int.from_bytes(hashlib.blake2b(state, digest_size=8).digest(), "big") >> 1)
+
+    def next(self) -> tuple[int, int]:
+        """Seed and number of the next draw."""
+        return self.source.seed, next(self.source.counter)
 
 
 HEARD: Final[ContextVar[list[tuple[Any, tuple[int, int]]] | None]] = ContextVar("gt_heard", default=None)

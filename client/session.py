@@ -18,6 +18,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Hashable
 from contextlib import AbstractContextManager
+from contextvars import ContextVar
 from typing import Any, Final, Protocol
 from weakref import WeakKeyDictionary, WeakSet
 
@@ -629,9 +630,15 @@ def _interrupt(reason: str) -> None:
         mine.held.interrupt(reason)
 
 
+MAY_START: Final[ContextVar[bool]] = ContextVar("gt_may_start", default=True)
+"""Whether a session may start by itself here: not in a thread that GT runs beside the program."""
+
+
 def current() -> Session:
     """The default session; starts local daemons when there is none."""
     if not _default:
+        if not MAY_START.get():
+            raise SessionError("the session has ended, and a thread beside the program starts no other")
         from gt.session import init  # the public face, which may reach into rooms; started only when it is needed
 
         with _start_lock:

@@ -6,5 +6,7 @@ from gt.client.datasets import *  # noqa: F403  # all of its public names
 from gt.client.datasets import __all__ as _sets
 from gt.client.loading import *  # noqa: F403
 from gt.client.loading import __all__ as _loaders
+from gt.client.prefetching import *  # noqa: F403
+from gt.client.prefetching import __all__ as _feeders
 
-__all__ = [*_sets, *_loaders]  # noqa: PLE0604  # both are lists of strings
+__all__ = [*_sets, *_loaders, *_feeders]  # noqa: PLE0604  # they are lists of strings
