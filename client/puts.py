@@ -15,12 +15,12 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from gt.bulk import PUT, Frames, Outbox
-from gt.lending import ALIGNED
 from gt.partition import Box, extent
 from gt.pool import Pool
+from gt.ranges import PAGE
 
 AHEAD: Final = 64 << 20
-"""Bytes of puts of which workers have not heard yet; whoever puts more waits for them."""
+"""Bytes of earlier puts of which workers may not have heard yet; whoever puts more waits for them."""
 MAX_KNOWN: Final = 256
 """Kinds of tensors of which it is remembered how they were cut."""
 Array = np.ndarray[Any, Any]
@@ -95,15 +95,16 @@ class Puts:
             yield from self.outbox.add(identity, (PUT, client, tensor, worker), put.parts[box], where[box])
 
     def sending(self, tensor: int) -> bool:
-        """Whether the program's array may not be changed yet, or too much is on its way."""
+        """Whether the program's array may not be changed yet, or too much is on its way besides this tensor."""
         put = self.waiting.get(tensor)
         if put is not None and put.array is not None:
             return True
-        ahead = sum(put.nbytes for put in self.waiting.values())
+        ahead = sum(put.nbytes for other, put in self.waiting.items() if other != tensor)
         for key, stream in self.outbox.streams.items():
-            if key[2] == tensor and (stream.place is None or key[3] not in self.outbox.near):
+            if key[2] != tensor:
+                ahead += stream.nbytes
+            elif stream.place is None or key[3] not in self.outbox.near:
                 return True
-            ahead += stream.nbytes
         return ahead > AHEAD
 
     def cancel(self, tensor: int) -> None:
@@ -118,7 +119,7 @@ class Puts:
 
     def _copied(self, array: Array, boxes: Sequence[Box]) -> dict[Box, Array]:
         """The parts of an array side by side in the pool, not writable; none when there is no room."""
-        sizes = [-(-prod(extent(box)) * array.itemsize // ALIGNED) * ALIGNED for box in boxes]
+        sizes = [-(-prod(extent(box)) * array.itemsize // PAGE) * PAGE for box in boxes]
         room = self.pool.room(sum(sizes))
         if room is None:
             return {}

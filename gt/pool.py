@@ -25,7 +25,7 @@ import numpy as np
 
 from .host import memory_limit
 from .memfd import BULK, Memory
-from .ranges import LARGE_PAGE, Ranges
+from .ranges import PAGE, Ranges
 
 SMALL: Final = 64 << 10
 """Bytes up to which memory is the C library's, which keeps what is small by itself."""
@@ -33,6 +33,9 @@ KEPT: Final = 1 << 30
 """Bytes that stay warm at most while nobody uses them."""
 SPARSE: Final = 4
 """So many times longer than what may be in use is the memory, so that there is always a place of the right size."""
+SHIFT: Final = 2048
+"""Bytes from the beginning of a page at which an array begins. Those of the C library begin at 16, and a copy takes three times
+as long when its target lies a little behind its source, as pages go: the processor takes it for reading what was just written."""
 _POPULATE_WRITE: Final = 23
 """Linux 5.14: bring in pages for writing, or say that there are none (else the process would be killed at their first use)."""
 Array = np.ndarray[Any, Any]
@@ -52,7 +55,7 @@ class _Lease:
         self.arena = arena
         self.offset = offset
         self.__array_interface__ = {
-            "data": (arena.address + offset, False), "shape": (nbytes,), "typestr": "|u1", "version": 3,
+            "data": (arena.address + offset + SHIFT, False), "shape": (nbytes,), "typestr": "|u1", "version": 3,
         }  # fmt: skip
 
     def __del__(self) -> None:
@@ -64,7 +67,7 @@ class _Arena:
     look at it (`frozen`), with the whole."""
 
     def __init__(self, limit: int, kept: int) -> None:
-        span = -(-SPARSE * limit // LARGE_PAGE) * LARGE_PAGE
+        span = -(-SPARSE * limit // PAGE) * PAGE
         self.memory = Memory(span, BULK)
         self.ranges = Ranges(span, limit, kept)
         self.address = int(np.frombuffer(self.memory.map, np.uint8).ctypes.data)
@@ -73,15 +76,11 @@ class _Arena:
         self.arrays: set[int] = set()
         """Ranges of arrays that this program may write to."""
         self.retired = self.frozen = False
-        try:
-            self.memory.map.madvise(mmap.MADV_HUGEPAGE)
-        except OSError:
-            pass  # a kernel without large pages
 
     def take(self, nbytes: int) -> _Lease | None:
         """A range of so many bytes that has its pages, or None when there is no room."""
         self.collect()
-        found = self.ranges.take(nbytes)
+        found = self.ranges.take(nbytes + SHIFT)
         self.give_up()
         if found is None:
             return None

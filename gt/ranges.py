@@ -9,12 +9,9 @@ from __future__ import annotations
 
 import itertools
 from bisect import bisect_left
-from collections.abc import Iterator
 from typing import Final
 
 PAGE: Final = 4096
-LARGE_PAGE: Final = 2 << 20
-"""Bytes of a page that maps a whole stretch at once; ranges from this size on begin and end at one."""
 IDLE: Final = 10.0
 """Seconds after which a range that nobody has wanted gets cold."""
 
@@ -121,20 +118,14 @@ class Ranges:
 
     def _fit(self, size: int) -> int | None:
         """The first cold place of this size, which is cold no more; None when there is none."""
-        grain = LARGE_PAGE if size >= LARGE_PAGE else PAGE
         for at, (start, stop) in enumerate(self.cold):
-            offset = -(-start // grain) * grain
-            if offset + size <= stop:
-                self.cold[at : at + 1] = _pieces((start, offset), (offset + size, stop))
-                return offset
+            if start + size <= stop:
+                self.cold[at : at + 1] = [(start + size, stop)] if start + size < stop else []
+                return start
         return None
-
-
-def _pieces(*ranges: tuple[int, int]) -> Iterator[tuple[int, int]]:
-    return ((start, stop) for start, stop in ranges if start < stop)
 
 
 def rounded(nbytes: int) -> int:
     """A size that holds so many bytes in whole pages, and at most an eighth and a page more."""
-    step = max(1 << max(0, nbytes.bit_length() - 4), LARGE_PAGE if nbytes >= LARGE_PAGE else PAGE)
+    step = max(1 << max(0, nbytes.bit_length() - 4), PAGE)
     return -(-nbytes // step) * step

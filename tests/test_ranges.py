@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from gt.ranges import IDLE, LARGE_PAGE, PAGE, Ranges, rounded
+from gt.ranges import IDLE, PAGE, Ranges, rounded
 
-LIMIT = 16 * LARGE_PAGE
+SOME = 64 * PAGE
+LIMIT = 16 * SOME
 
 
 class Using(RuleBasedStateMachine):
@@ -35,7 +36,7 @@ class Using(RuleBasedStateMachine):
         offset, warm = found
         assert all(offset + size <= start or start + taken <= offset for start, taken in self.model.items())
         assert warm == (self.pages.pop(offset, None) == size), "it is warm exactly when its pages are in place"
-        assert offset % (LARGE_PAGE if size >= LARGE_PAGE else PAGE) == 0
+        assert offset % PAGE == 0
         self.model[offset] = size
 
     @rule(which=st.integers(0, 1000))
@@ -89,15 +90,15 @@ def test_the_range_that_came_back_last_is_taken_next() -> None:
 def test_what_is_idle_gets_cold_and_what_is_in_use_does_not() -> None:
     ranges = Ranges(LIMIT, LIMIT, LIMIT)
     for _ in range(3):
-        ranges.take(LARGE_PAGE)
+        ranges.take(SOME)
     ranges.trim(100.0)
     ranges.back(0)
-    ranges.back(2 * LARGE_PAGE)
+    ranges.back(2 * SOME)
     ranges.trim(99.0 + IDLE)
-    assert ranges.take(LARGE_PAGE) == (2 * LARGE_PAGE, True)
+    assert ranges.take(SOME) == (2 * SOME, True)
     ranges.trim(100.0 + IDLE)
-    assert ranges.cooled == [(0, LARGE_PAGE)]
-    assert ranges.take(LARGE_PAGE) == (0, False)
+    assert ranges.cooled == [(0, SOME)]
+    assert ranges.take(SOME) == (0, False)
 
 
 def test_too_much_makes_room_among_what_is_warm_or_is_refused() -> None:
@@ -112,14 +113,13 @@ def test_too_much_makes_room_among_what_is_warm_or_is_refused() -> None:
     assert ranges.take(1) is None
 
 
-@pytest.mark.parametrize("nbytes", [1, PAGE, PAGE + 1, 1 << 20, LARGE_PAGE - 1, LARGE_PAGE, 3 << 20, 1 << 28])
+@pytest.mark.parametrize("nbytes", [1, PAGE, PAGE + 1, 1 << 20, 3 << 20, (1 << 28) + 1])
 def test_sizes_are_whole_pages(nbytes: int) -> None:
-    assert rounded(nbytes) % (LARGE_PAGE if nbytes >= LARGE_PAGE else PAGE) == 0
+    assert rounded(nbytes) % PAGE == 0
 
 
 @given(st.integers(1, 1 << 40))
 @settings(max_examples=cases(100))
 def test_a_range_holds_what_is_asked_for_and_little_more(nbytes: int) -> None:
-    page = LARGE_PAGE if nbytes >= LARGE_PAGE else PAGE
-    assert nbytes <= rounded(nbytes) <= nbytes * 9 / 8 + page
+    assert nbytes <= rounded(nbytes) <= nbytes * 9 / 8 + PAGE
     assert rounded(rounded(nbytes)) == rounded(nbytes)
