@@ -96,6 +96,10 @@ class SocketLink:
         """Whether a put must be waited for: the program's array is still needed, or too much is on its way."""
         return self.puts.sending(tensor)
 
+    def under_way(self) -> tuple[int, int]:
+        """(bytes moved, bytes in all) of the bulk data that is on its way, in or out."""
+        return self.streams.under_way()
+
     def cancel(self, tensor: int) -> None:
         """Send no more of a bulk put."""
         self.puts.cancel(tensor)

@@ -30,6 +30,7 @@ from gt.instruction import MAX_INSTRUCTIONS
 from gt.pool import SMALL, Pool
 from gt.spec import Spec, pack_spec, spec, unpack_spec
 
+from .progress import AFTER, Transfer
 from .segment import FLUSH_LENGTH, Builder, Definitions, Value
 
 log: Final = logging.getLogger("gt")
@@ -71,6 +72,9 @@ class Link(Protocol):
 
     def sending(self, tensor: int) -> bool:
         """Whether a bulk put must be waited for."""
+
+    def under_way(self) -> tuple[int, int]:
+        """(bytes moved, bytes in all) of the bulk data that is on its way, in or out."""
 
     def cancel(self, tensor: int) -> None:
         """Send no more of a bulk put."""
@@ -271,7 +275,7 @@ class Session:
             self.link.send(m.Put(value.id, pack_spec(known), list(path), put is not None, data))
         if put is not None:
             try:
-                self.wait_for(lambda: not self.link.sending(value.id), f"a put of {known} to reach the workers", None)
+                self.wait_for(lambda: not self._sending(value.id), f"a put of {known} to reach the workers", None)
             except BaseException:
                 self.link.cancel(value.id)  # nobody will hold the tensor
                 raise
@@ -416,21 +420,37 @@ class Session:
         start = time.monotonic()
         self.pump()
         self.heard = max(self.heard, start)
-        while not ready():
-            if self.failure is not None:
-                raise type(self.failure)(*self.failure.args)
-            now = time.monotonic()
-            if timeout is not None and now - start >= timeout:
-                raise TimeoutError(f"waited {timeout:g} s for {what}")
-            reason = self.link.alive()
-            if reason is None and now - self.heard > SILENCE:
-                reason = f"no sign of life for {SILENCE:.0f} s"
-            if reason is not None:
-                self._end(SessionError(f"the service at {self.name} is gone ({reason}) while waiting for {what}"))
-                continue
-            left = 0.5 if timeout is None else min(0.5, timeout - (now - start))
-            self.link.wait(left)
-            self.pump()
+        transfer: Transfer | None = None
+        try:
+            while not ready():
+                if self.failure is not None:
+                    raise type(self.failure)(*self.failure.args)
+                now = time.monotonic()
+                if timeout is not None and now - start >= timeout:
+                    raise TimeoutError(f"waited {timeout:g} s for {what}")
+                reason = self.link.alive()
+                if reason is None and now - self.heard > SILENCE:
+                    reason = f"no sign of life for {SILENCE:.0f} s"
+                if reason is not None:
+                    self._end(SessionError(f"the service at {self.name} is gone ({reason}) while waiting for {what}"))
+                    continue
+                left = 0.5 if timeout is None else min(0.5, timeout - (now - start))
+                self.link.wait(left)
+                self.pump()
+                if now - start >= AFTER:
+                    transfer = transfer or Transfer(what, self._under_way)
+                    transfer.look(now - start)
+        finally:
+            if transfer is not None:
+                transfer.end()
+
+    def _under_way(self) -> tuple[int, int]:
+        with self.lock:
+            return self.link.under_way()
+
+    def _sending(self, tensor: int) -> bool:
+        with self.lock:  # another thread may be acting on what it heard
+            return self.link.sending(tensor)
 
     def _handle(self, message: m.Message) -> None:
         if isinstance(message, m.Value):

@@ -371,8 +371,7 @@ class Core:
                     self._pump(client)
 
     def _options(self, client: Client, values: dict[str, Any]) -> None:
-        for name, value in check_options(values).items():
-            setattr(client, name, value)
+        client.verify = check_options(values).get("verify", client.verify)  # the others are the client's own
 
     def _define(self, client: Client, message: m.Define) -> None:
         if message.segment in client.segments:

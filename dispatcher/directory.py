@@ -59,7 +59,6 @@ class Client:
     """The share of instructions that are computed again, gathered, and compared."""
     runs: int = 0
     """How many there were since then, by which those that check are drawn."""
-    progress: bool = False
     warned: set[tuple[str, float]] = field(default_factory=set)
     """Signals with their deadlines of which the program knows that they should take longer."""
     fault: Fault | None = None

@@ -573,7 +573,7 @@ def set(values: Mapping[str, Any]) -> None:  # read as gt.config.set(...)
 
     `verify`: the share of instructions, from 0 to 1, that are computed again, gathered, and compared. What differs raises
     `gt.errors.VerificationError` at the next fetch that depends on it.
-    `progress`: whether long work shows how far it has come.
+    `progress`: whether a transfer of much data that takes long shows, on a terminal, how far it has come (true).
     """
     options.choose(values)
     from .session import send_options

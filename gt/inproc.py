@@ -122,6 +122,10 @@ class NoBulk:
         """Never."""
         return False
 
+    def under_way(self) -> tuple[int, int]:
+        """Nothing."""
+        return 0, 0
+
     def shown(self, tensor: int) -> None:
         """Workers have memory of their own."""
 

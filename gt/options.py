@@ -22,7 +22,7 @@ class Option(NamedTuple):
 
 OPTIONS: Final[dict[str, Option]] = {
     "verify": Option(0.0, "a share from 0 (off) to 1", lambda value: type(value) in (int, float) and 0 <= value <= 1),
-    "progress": Option(False, "true or false", lambda value: type(value) is bool),
+    "progress": Option(True, "true or false", lambda value: type(value) is bool),
 }
 
 chosen: Final[dict[str, Any]] = {}

@@ -205,9 +205,11 @@ def test_options_reach_the_service_and_the_sessions_to_come() -> None:
     try:
         session = gt.connect("inproc")
         (client,) = session.link.fabric.dispatcher.service.clients.values()
-        assert (gt.config.get("verify"), client.verify, client.progress) == (0.0, 0.0, False)
-        gt.config.set({"verify": 1, "progress": True})
-        assert (gt.config.get("verify"), client.verify, client.progress) == (1.0, 1.0, True)
+        assert (gt.config.get("verify"), client.verify, gt.config.get("progress")) == (0.0, 0.0, True)
+        gt.config.set({"verify": 1, "progress": False})
+        assert (gt.config.get("verify"), client.verify, gt.config.get("progress")) == (1.0, 1.0, False)
+        gt.config.set({"progress": True})
+        assert client.verify == 1.0
         session = gt.connect("inproc")
         (client,) = session.link.fabric.dispatcher.service.clients.values()
         assert client.verify == 1.0
