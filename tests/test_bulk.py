@@ -181,7 +181,7 @@ def test_an_array_arrives_in_its_box_however_it_lies(shape: list[int], kind: str
     key, starts = (GET, 1, 1, 0), [choice.randrange(3) for _ in shape]
     box = [(start, start + size) for start, size in zip(starts, data.shape, strict=True)]
     around = [stop + choice.randrange(3) for _, stop in box]
-    room = wire.pool.empty((1 << 17,), U8)
+    room = wire.pool.empty((1 << 19,), U8)
     room[...] = 0
     whole = room[: prod(around) * dtype.itemsize].view(dtype).reshape(around)
     place = wire.pool.place(whole)
