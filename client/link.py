@@ -80,16 +80,17 @@ class SocketLink:
         return self.puts.prepare(array, kind) if array.nbytes > INLINE and self.bulk is not None else None
 
     def put_bulk(self, tensor: int, put: Put) -> None:
-        """Keep a put until `cut` says where its parts go."""
-        self.puts.begin(tensor, put)
+        """Offer the parts of a put to where such go, or keep it until `cut` says where that is."""
+        for chunk in self.puts.begin(tensor, put, self.client):
+            self._send_bulk(chunk)
 
     def cut(self, message: m.Cut) -> None:
         """Offer each worker its part of a bulk put; the worker grants when it is ready."""
-        places = [
+        where = tuple(
             (worker, bytes(identity), tuple((start, stop) for start, stop in box))
             for worker, identity, box in message.parts
-        ]
-        for chunk in self.puts.cut(message.tensor, places, self.client):
+        )
+        for chunk in self.puts.cut(message.tensor, where, self.client):
             self._send_bulk(chunk)
 
     def sending(self, tensor: int) -> bool:
@@ -111,8 +112,7 @@ class SocketLink:
 
     def break_off(self) -> None:
         """Let no bulk data that is on its way go on: with one worker's parts of the tensors the others' are gone too."""
-        self.streams.outbox.clear()
-        self.puts.shown.clear()
+        self.puts.break_off()
         for key in self.arriving:
             self.streams.inbox.close(key)
         self.arriving.clear()
@@ -146,11 +146,10 @@ class SocketLink:
         """Receive a part, which is to be written to its place in `array` if that can be."""
         key = (GET, self.client, message.request, message.worker)
         self.arriving[key] = arrived
-        shape = tuple(stop - start for start, stop in message.box)
         place = self.memory.place(array) if array is not None else None
         offer = None if place is None or array is None else (*place, array.shape, message.box)
         dtype = unpack_spec(message.spec).dtype.numpy
-        self._send_bulk(self.streams.inbox.open(bytes(message.sender), key, shape, dtype, make, offer))
+        self._send_bulk(self.streams.inbox.open(bytes(message.sender), key, message.box, dtype, make, offer))
 
     def _send_bulk(self, frames: Frames) -> None:
         assert self.bulk is not None, "bulk data comes after the welcome"

@@ -1,7 +1,7 @@
 """Large puts on their way out: the program's array is copied once, to where workers on this machine can read it.
 
-Where the parts of a put go the dispatcher says (`Cut`). Another such tensor in the same signal is cut the same way before it
-says so, and made right in the rare case that it says otherwise. What lies in the pool is nobody else's, so a put need not wait
+Where the parts of a put go the dispatcher says (`Cut`). Another such tensor in the same signal goes the same way before it says
+so, and is made right in the rare case that it says otherwise. What lies in the pool is nobody else's, so a put need not wait
 until workers that can read it there have heard of it. Nothing in here knows a socket.
 """
 
@@ -19,26 +19,27 @@ from gt.partition import Box, extent
 from gt.pool import Pool
 from gt.ranges import PAGE
 
-AHEAD: Final = 64 << 20
-"""Bytes of earlier puts of which workers may not have heard yet; whoever puts more waits for them."""
 MAX_KNOWN: Final = 256
 """Kinds of tensors of which it is remembered how they were cut."""
 Array = np.ndarray[Any, Any]
+Where = tuple[tuple[int, bytes, Box], ...]
+"""Where parts go: (worker, its bulk identity, the box)."""
 
 
 class Put:
-    """An array to be put: `parts` are copies of it, or else `array` is the program's own."""
+    """An array to be put: `parts` are copies of it, or else `array` is the program's own.
 
-    __slots__ = ("array", "kind", "parts")
+    `guess`: where the parts are thought to go; `offered`: to whom they were offered.
+    """
+
+    __slots__ = ("array", "guess", "kind", "offered", "parts")
 
     def __init__(self, kind: Hashable, array: Array) -> None:
         self.kind = kind
         self.array: Array | None = array
         self.parts: dict[Box, Array] = {}
-
-    @property
-    def nbytes(self) -> int:
-        return sum(part.nbytes for part in self.parts.values())
+        self.guess: Where = ()
+        self.offered: Where = ()
 
     def whole(self) -> Array:
         """The array, put together again if it was cut."""
@@ -59,63 +60,82 @@ class Puts:
         self.outbox = outbox
         self.waiting: dict[int, Put] = {}
         """By tensor, until the dispatcher has said where its parts go."""
-        self.known: dict[Hashable, tuple[Box, ...]] = {}
-        """How tensors of a kind were cut."""
+        self.known: dict[Hashable, Where] = {}
+        """Where the last tensor of a kind went."""
         self.shown: WeakValueDictionary[int, Array] = WeakValueDictionary()
         """By tensor the whole of it, as long as a worker or somebody else reads it in the pool."""
 
     def prepare(self, array: Array, kind: Hashable) -> Put:
         """Copy an array, if it is known how tensors of this kind are cut. Needs no lock: the copy may take long."""
         put = Put(kind, array)
-        boxes = self.known.get(kind)
-        if boxes:
-            put.parts = self._copied(array, boxes)
+        guess = self.known.get(kind, ())
+        if guess:
+            put.parts = self._copied(array, _boxes(guess))
             if put.parts:
-                put.array = None
+                put.array, put.guess = None, guess
         return put
 
-    def begin(self, tensor: int, put: Put) -> None:
-        """The dispatcher is told of a put."""
+    def begin(self, tensor: int, put: Put, client: int) -> Iterator[Frames]:
+        """The dispatcher is told of a put; what leaves for workers that are thought to want a part, and look for it here."""
         self.waiting[tensor] = put
+        found = [
+            each
+            for each in put.guess
+            if each[0] in self.outbox.near and self.pool.place(put.parts[each[2]]) is not None
+        ]
+        return self._offer(tensor, put, tuple(found), client)
 
-    def cut(self, tensor: int, places: Sequence[tuple[int, bytes, Box]], client: int) -> Iterator[Frames]:
-        """Offer each worker its part: (worker, its bulk identity, the box). What may leave already."""
+    def cut(self, tensor: int, where: Where, client: int) -> Iterator[Frames]:
+        """Offer each worker its part. What may leave already."""
         put = self.waiting.pop(tensor, None)
-        if put is None or not places:
-            return  # the put was interrupted, or refused
-        boxes = tuple(dict.fromkeys(box for _, _, box in places))
+        if put is None:
+            return  # it was interrupted
+        for worker, identity, box in put.offered:
+            if (worker, identity, box) not in where:
+                self.outbox.retract((PUT, client, tensor, worker))
+        if not where:
+            return  # it was refused
+        boxes = _boxes(where)
         if boxes != tuple(put.parts):
             array = put.whole()
             put.parts = self._copied(array, boxes) or {box: np.ascontiguousarray(array[_window(box)]) for box in boxes}
-            self._remember(put.kind, boxes)
-        where = {box: self.pool.place(part) for box, part in put.parts.items()}
-        if len(boxes) == 1 and where[boxes[0]] is not None:
+        if where != put.guess:
+            self.known[put.kind] = where
+            if len(self.known) > MAX_KNOWN:
+                del self.known[next(iter(self.known))]
+        yield from self._offer(tensor, put, tuple(each for each in where if each not in put.offered), client)
+        if len(boxes) == 1 and self.pool.place(put.parts[boxes[0]]) is not None:
             self.shown[tensor] = put.parts[boxes[0]]
-        for worker, identity, box in places:
-            yield from self.outbox.add(identity, (PUT, client, tensor, worker), put.parts[box], where[box])
+
+    def _offer(self, tensor: int, put: Put, where: Where, client: int) -> Iterator[Frames]:
+        put.offered += where
+        for worker, identity, box in where:
+            part = put.parts[box]
+            yield from self.outbox.add(identity, (PUT, client, tensor, worker), part, box, self.pool.place(part))
+
+    def break_off(self) -> None:
+        """Workers are gone: nothing goes where it went, and nothing is shown."""
+        self.outbox.clear()
+        for put in self.waiting.values():
+            put.guess = put.offered = ()
+        self.known.clear()
+        self.shown.clear()
 
     def sending(self, tensor: int) -> bool:
-        """Whether the program's array may not be changed yet, or too much is on its way besides this tensor."""
+        """Whether the program's array may not be changed yet, or workers elsewhere have not got all of it."""
         put = self.waiting.get(tensor)
-        if put is not None and put.array is not None:
+        if put is not None and (put.array is not None or put.offered != put.guess):
             return True
-        ahead = sum(put.nbytes for other, put in self.waiting.items() if other != tensor)
-        for key, stream in self.outbox.streams.items():
-            if key[2] != tensor:
-                ahead += stream.nbytes
-            elif stream.place is None or key[3] not in self.outbox.near:
-                return True
-        return ahead > AHEAD
+        near = self.outbox.near
+        return any(
+            key[2] == tensor and (stream.place is None or key[3] not in near)
+            for key, stream in self.outbox.streams.items()
+        )
 
     def cancel(self, tensor: int) -> None:
         """Send no more of a put."""
         self.waiting.pop(tensor, None)
         self.outbox.cancel(tensor)
-
-    def _remember(self, kind: Hashable, boxes: tuple[Box, ...]) -> None:
-        self.known[kind] = boxes
-        if len(self.known) > MAX_KNOWN:
-            del self.known[next(iter(self.known))]
 
     def _copied(self, array: Array, boxes: Sequence[Box]) -> dict[Box, Array]:
         """The parts of an array side by side in the pool, not writable; none when there is no room."""
@@ -133,6 +153,10 @@ class Puts:
         for each in (room, *parts.values()):
             each.flags.writeable = False  # for good: nothing else lets them be written to
         return parts
+
+
+def _boxes(where: Where) -> tuple[Box, ...]:
+    return tuple(dict.fromkeys(box for _, _, box in where))
 
 
 def _window(box: Box) -> tuple[slice, ...]:

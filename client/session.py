@@ -15,7 +15,7 @@ import os
 import signal
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Hashable
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
@@ -38,6 +38,8 @@ PATIENCE: Final = 8
 """So many times longer a segment may lie idle that is one step of a pipeline."""
 IDLE_FLUSH: Final = 0.25
 """Seconds after which the keeper flushes what a thread has gathered and left."""
+AHEAD: Final = 64 << 20
+"""Bytes of earlier puts of which workers may not have heard; whoever puts more waits for them."""
 SILENCE: Final = 15.0
 """Seconds without a sign of life from the service after which a wait gives up."""
 
@@ -199,6 +201,8 @@ class Session:
         self.sent = 0
         self.credited = 0
         self.credits = 64
+        self.ahead: deque[tuple[int, int]] = deque()
+        """Large puts of which workers may not have heard: how many runs and puts were sent with it, and its bytes."""
         self.facts: dict[str, Any] = {}
         self.failure: GTError | None = None
         self.pending_error: GTError | None = None
@@ -269,18 +273,28 @@ class Session:
         with self.exclusive():
             value = mine.allocate(known)
             self.sent += 1
+            position = self.sent
             if put is not None:
+                self.ahead.append((position, array.nbytes))
                 self.link.put_bulk(value.id, put)
             data = b"" if put is not None else array.tobytes()
             self.link.send(m.Put(value.id, pack_spec(known), list(path), put is not None, data))
         if put is not None:
             try:
-                self.wait_for(lambda: not self._sending(value.id), f"a put of {known} to reach the workers", None)
+                self.wait_for(lambda: self._put(value, position), f"a put of {known} to reach the workers", None)
             except BaseException:
                 self.link.cancel(value.id)  # nobody will hold the tensor
                 raise
         self.pace()
         return value
+
+    def _put(self, value: Value, position: int) -> bool:
+        """Whether a put may return: its array is not needed any more, and not too much is ahead of the workers besides it."""
+        with self.lock:  # another thread may be acting on what it heard
+            while self.ahead and self.ahead[0][0] <= self.credited:
+                self.ahead.popleft()
+            ahead = sum(nbytes for sent, nbytes in self.ahead if sent < position)
+            return ahead <= AHEAD and not self.link.sending(value.id)
 
     def fetch(self, value: Value) -> Future:
         """The value, as a future. Flushes first."""
@@ -447,10 +461,6 @@ class Session:
     def _under_way(self) -> tuple[int, int]:
         with self.lock:
             return self.link.under_way()
-
-    def _sending(self, tensor: int) -> bool:
-        with self.lock:  # another thread may be acting on what it heard
-            return self.link.sending(tensor)
 
     def _handle(self, message: m.Message) -> None:
         if isinstance(message, m.Value):

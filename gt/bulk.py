@@ -6,9 +6,9 @@ grants more as chunks arrive. So nobody buffers more than a window, however fast
 
 On one machine no bytes travel: the client's memory (`pool.py`) is where both sides read and write. The receiver of a put says
 by its grant on which machine it can read memory. If that is the client's own, the client *lends* it the whole: it says where
-that lies, and gets it *back* when nobody reads it any more. The receiver of a fetch is the client, which *offers* a place; a
-worker that can write there does, and says that it *wrote*. Who cannot open the memory says so by a grant that names no
-machine, or sends chunks.
+that lies, and gets it *back* when nobody reads it any more; to a worker that has borrowed before it says so at once. The
+receiver of a fetch is the client, which *offers* a place; a worker that can write there does, and says that it *wrote*. Who
+cannot open the memory says so by a grant that names no machine, or sends chunks.
 """
 
 from __future__ import annotations
@@ -32,12 +32,16 @@ WINDOW: Final = 16 << 20
 """Bytes that a sender may have under way."""
 
 MAX_EARLY: Final = 1024
-"""Grants kept for streams that are not there yet."""
+"""Grants and loans kept for streams that are not there yet."""
+MAX_PLACE: Final = 4096
+"""Bytes of what says where something lies."""
 
 PUT: Final = 0
 GET: Final = 1
 Key = tuple[int, int, int, int]
 """A stream: PUT or GET, the client's number, the tensor (PUT) or the client's request (GET), the worker's number."""
+Arrived = tuple[Key, "Array | None"]
+"""A stream that is whole, and its array, if it was not written where it was offered to be, or not kept."""
 
 DATA: Final = 0
 GRANT: Final = 1
@@ -47,9 +51,10 @@ OFFER: Final = 4
 WROTE: Final = 5
 Frames = tuple[bytes, bytes, Any]
 Array = np.ndarray[Any, Any]
+Box = Sequence[Sequence[int]]
 Place = tuple[str, int]
 """By what a memory is found, and where in it something begins."""
-Offer = tuple[str, int, Sequence[int], Sequence[Sequence[int]]]
+Offer = tuple[str, int, Sequence[int], Box]
 """A place, the shape of the array that lies there, and the box of it that is to be written."""
 
 
@@ -59,13 +64,15 @@ def _header(kind: int, key: Key, number: int = 0) -> bytes:
 
 
 class _Outgoing:
-    """A stream on its way: `at` is what was sent of `array`, `end` what was granted; `place`: where it can be read."""
+    """A stream on its way: `at` is what was sent of `array`, which is this box of its tensor; `end` what was granted; `place`:
+    where it can be read."""
 
-    __slots__ = ("array", "at", "end", "nbytes", "peer", "place")
+    __slots__ = ("array", "at", "box", "end", "nbytes", "peer", "place")
 
-    def __init__(self, peer: bytes, array: Array, place: Place | None) -> None:
+    def __init__(self, peer: bytes, array: Array, box: Box, place: Place | None) -> None:
         self.peer = peer
         self.array = array
+        self.box = box
         self.nbytes = array.nbytes
         self.place = place
         self.at = self.end = 0
@@ -94,11 +101,23 @@ class Outbox:
         self.early: dict[Key, tuple[bytes, int, bytes]] = {}
         """Grants for streams that are still to be added: the bulk socket may be faster than the control socket."""
 
-    def add(self, peer: bytes, key: Key, array: Array, place: Place | None = None) -> Iterator[Frames]:
-        """Offer an array (not empty) to `peer`, which may find it at `place`; what may leave already, if anything."""
-        self.streams[key] = _Outgoing(peer, array, place)
+    def add(self, peer: bytes, key: Key, array: Array, box: Box = (), place: Place | None = None) -> Iterator[Frames]:
+        """Offer an array (not empty), a box of its tensor, to `peer`, which may find it at `place`; what may leave already."""
+        stream = self.streams[key] = _Outgoing(peer, array, box, place)
         early = self.early.pop(key, None)
+        if place is not None and key[3] in self.near:
+            return self._lend(key, stream, place)
         return iter(()) if early is None else self.granted(early[0], key, *early[1:])
+
+    def _lend(self, key: Key, stream: _Outgoing, place: Place) -> Iterator[Frames]:
+        self.lent[key] = stream
+        self.streams.pop(key, None)
+        return iter([(stream.peer, _header(LENT, key, place[1]), msgpack.packb((place[0], stream.box)))])
+
+    def retract(self, key: Key) -> None:
+        """Send no more of a stream that its receiver will never open."""
+        self.streams.pop(key, None)
+        self.lent.pop(key, None)
 
     def cancel(self, tensor: int) -> None:
         """Send no more of a tensor. What is lent of it comes back when nobody reads it."""
@@ -115,18 +134,16 @@ class Outbox:
         """Forget all streams: nobody listens any more."""
         self.streams.clear()
         self.lent.clear()
+        self.near.clear()
 
     def granted(self, peer: bytes, key: Key, end: int, machine: bytes = b"") -> Iterator[Frames]:
         """What `peer`, which can read memory on `machine`, may have now that it granted everything up to `end`.
 
         A stranger gets nothing.
         """
-        stream = self.streams.get(key)
-        if stream is None and not machine and key in self.lent and self.lent[key].peer == peer:
-            stream = self.streams[key] = self.lent.pop(key)  # it could not open the memory
-            stream.place = None
+        stream = self.streams.get(key) or self.lent.get(key)
         if stream is None:
-            if len(self.early) < MAX_EARLY and key not in self.lent:
+            if len(self.early) < MAX_EARLY:
                 self.early[key] = (peer, end, machine)
             return
         if peer != stream.peer:
@@ -134,9 +151,13 @@ class Outbox:
         stream.end = max(stream.end, end)
         if stream.place is not None and machine and machine == self.machine:
             self.near.add(key[3])
-            self.lent[key] = self.streams.pop(key)
-            yield peer, _header(LENT, key, stream.place[1]), stream.place[0].encode()
+            yield from self._lend(
+                key, stream, stream.place
+            )  # perhaps again: what came before its stream may be forgotten
             return
+        if key in self.lent:  # it could not open the memory
+            self.streams[key] = self.lent.pop(key)
+            stream.place = None
         self.near.discard(key[3])
         upto = min(stream.end, stream.nbytes)
         while stream.at < upto and self.streams.get(key) is stream:
@@ -181,15 +202,14 @@ class Outbox:
 
 
 class _Incoming:
-    """A stream on its way here: `at` of its `nbytes` have come, into `array`, which is made when the first do."""
+    """A box of a tensor on its way here: `at` of its `nbytes` have come, into `array`, which is made when the first do."""
 
-    __slots__ = ("array", "at", "dtype", "make", "nbytes", "peer", "shape", "view")
+    __slots__ = ("array", "at", "box", "dtype", "make", "nbytes", "peer", "shape", "view")
 
-    def __init__(
-        self, peer: bytes, shape: Sequence[int], dtype: np.dtype[Any], make: Callable[[], Array | None]
-    ) -> None:
+    def __init__(self, peer: bytes, box: Box, dtype: np.dtype[Any], make: Callable[[], Array | None]) -> None:
         self.peer = peer
-        self.shape = shape
+        self.box = [list(pair) for pair in box]
+        self.shape = shape = tuple(stop - start for start, stop in box)
         self.dtype = dtype
         self.make = make
         self.nbytes = prod(shape) * dtype.itemsize
@@ -214,17 +234,20 @@ class Inbox:
         self.borrower = borrower
         self.machine = borrower.machine.encode() if borrower is not None else b""
         self.streams: dict[Key, _Incoming] = {}
+        self.early: dict[Key, tuple[bytes, int, bytes]] = {}
+        """What was lent for streams that are still to be opened. When there is too much the first is forgotten; the grant for its
+        stream brings it again."""
 
     def open(
-        self, peer: bytes, key: Key, shape: Sequence[int], dtype: np.dtype[Any], make: Callable[[], Array | None],
+        self, peer: bytes, key: Key, box: Box, dtype: np.dtype[Any], make: Callable[[], Array | None],
         offer: Offer | None = None,
     ) -> Frames:  # fmt: skip
-        """Begin to receive an array (not empty); the first grant.
+        """Begin to receive a box of a tensor (not empty); the first grant.
 
         It may be found in the sender's memory; or be written where `offer` says; or come in chunks, into what `make` gives: an
         array of that shape in row-major order, or None (or `MemoryError`), when it is heard to its end and not kept.
         """
-        self.streams[key] = _Incoming(peer, shape, dtype, make)
+        self.streams[key] = _Incoming(peer, box, dtype, make)
         if offer is not None:
             return peer, _header(OFFER, key, WINDOW), msgpack.packb(offer)
         return peer, _header(GRANT, key, WINDOW), self.machine
@@ -232,6 +255,11 @@ class Inbox:
     def close(self, key: Key) -> None:
         """Receive no more of a stream."""
         self.streams.pop(key, None)
+
+    def drop_client(self, client: int) -> None:
+        """Forget what a client lent that is gone."""
+        for key in [key for key in self.early if key[1] == client]:
+            del self.early[key]
 
     def chunk(self, peer: bytes, key: Key, offset: int, payload: Any) -> tuple[bool, list[Frames]]:
         """(whether the stream is whole now, a further grant if it is due). Chunks come in order. Raises `ProtocolError`."""
@@ -254,12 +282,20 @@ class Inbox:
     def lent(self, peer: bytes, key: Key, offset: int, payload: Any) -> tuple[bool, list[Frames]]:
         """(whether the stream is whole now, what to answer) when it lies in the sender's memory. Raises `ProtocolError`."""
         stream = self.streams.get(key)
-        if stream is None or self.borrower is None:
-            return False, [(peer, _header(BACK, key), b"")]
-        if peer != stream.peer or stream.at or len(payload) > 512:
+        if stream is None:
+            if len(self.early) >= MAX_EARLY:
+                del self.early[next(iter(self.early))]
+            if len(payload) <= MAX_PLACE:
+                self.early[key] = (peer, offset, bytes(payload))
+            return False, []
+        if peer != stream.peer or stream.at:
             raise ProtocolError(f"a loan where a chunk at {stream.at} was due")
-        where = bytes(payload).decode("ascii", "replace")
+        where, box = _read_loan(payload)
+        if box != stream.box:
+            return False, []  # the sender did not know yet how its tensor would be cut; another follows
         try:
+            if self.borrower is None:
+                raise ValueError("no memory is shared")
             stream.array = self.borrower.read(key[1], where, offset, stream.shape, stream.dtype, (peer, key))
         except (OSError, ValueError):
             return False, [(peer, _header(GRANT, key, WINDOW), b"")]
@@ -285,6 +321,7 @@ class Bulk:
     def drop_client(self, client: int) -> None:
         """A client is gone, and the memory that it showed."""
         self.outbox.drop_client(client)
+        self.inbox.drop_client(client)
         if self.borrower is not None:
             self.borrower.forget(client)
 
@@ -299,9 +336,8 @@ class Bulk:
             peer, key = self.borrower.returned.popleft()
             yield peer, _header(BACK, key), b""
 
-    def heard(self, frames: list[Any]) -> tuple[tuple[Key, Array | None] | None, Iterator[Frames]]:
-        """(the stream that is whole now, if one is, and its array, if it was not written where it was offered to be, or not kept;
-        what to send) for what has arrived. Raises `ProtocolError`."""
+    def heard(self, frames: list[Any]) -> tuple[Arrived | None, Iterator[Frames]]:
+        """(the stream that is whole now, if one is; what to send) for what has arrived. Raises `ProtocolError`."""
         if len(frames) != 3:
             raise ProtocolError("a bulk message is three frames")
         peer, header, payload = frames
@@ -317,7 +353,18 @@ class Bulk:
             whole, answers = self.inbox.wrote(peer, key)
         else:
             whole, answers = (self.inbox.lent if kind == LENT else self.inbox.chunk)(peer, key, number, payload)
-        return (key, self.inbox.streams.pop(key).array) if whole else None, iter(answers)
+        return self._whole(key, whole), iter(answers)
+
+    def opened(self, key: Key) -> tuple[Arrived | None, Iterator[Frames]]:
+        """As `heard`, for what was lent before its stream was opened. Raises `ProtocolError`."""
+        early = self.inbox.early.pop(key, None)
+        if early is None:
+            return None, iter(())
+        whole, answers = self.inbox.lent(early[0], key, *early[1:])
+        return self._whole(key, whole), iter(answers)
+
+    def _whole(self, key: Key, whole: bool) -> Arrived | None:
+        return (key, self.inbox.streams.pop(key).array) if whole else None
 
 
 def read_header(frame: Any) -> tuple[int, Key, int]:
@@ -332,13 +379,23 @@ def read_header(frame: Any) -> tuple[int, Key, int]:
 
 
 def _read_offer(frame: Any) -> Offer:
-    raw = _unpacked(frame, 4096)
+    raw = _unpacked(frame, MAX_PLACE)
     if isinstance(raw, list) and len(raw) == 4:
         where, offset, shape, box = raw
-        pairs = isinstance(box, list) and all(_numbers(pair) and len(pair) == 2 and pair[0] <= pair[1] for pair in box)
-        if type(where) is str and _numbers([offset]) and _numbers(shape) and pairs and len(box) == len(shape):
+        if type(where) is str and _numbers([offset]) and _numbers(shape) and _is_box(box) and len(box) == len(shape):
             return where, offset, shape, box
     raise ProtocolError("an offer is where, offset, shape and box")
+
+
+def _read_loan(frame: Any) -> tuple[str, Box]:
+    raw = _unpacked(frame, MAX_PLACE)
+    if isinstance(raw, list) and len(raw) == 2 and type(raw[0]) is str and _is_box(raw[1]):
+        return raw[0], raw[1]
+    raise ProtocolError("a loan is where and box")
+
+
+def _is_box(raw: Any) -> bool:
+    return isinstance(raw, list) and all(_numbers(pair) and len(pair) == 2 and pair[0] <= pair[1] for pair in raw)
 
 
 def _numbers(raw: Any) -> bool:

@@ -21,6 +21,7 @@ from gt.bulk import (
     GET,
     GRANT,
     LENT,
+    MAX_EARLY,
     OFFER,
     PUT,
     WINDOW,
@@ -44,6 +45,10 @@ ROOM = 64 << 20
 
 def drawn(seed: int, size: int) -> np.ndarray[Any, Any]:
     return np.random.default_rng(seed).integers(0, 256, size, np.uint8)
+
+
+def box_of(shape: Any) -> list[tuple[int, int]]:
+    return [(0, size) for size in shape]
 
 
 def into(array: np.ndarray[Any, Any]) -> Any:
@@ -90,10 +95,12 @@ class Wire:
         room = self.pool.room(data.nbytes) if self.near else None
         array = np.empty(data.shape, data.dtype) if room is None else room.view(data.dtype).reshape(data.shape)
         array[...] = data
-        for frames in self.client.outbox.add(WORKER, key, array, self.pool.place(array) if self.near else None):
+        for frames in self.client.outbox.add(
+            WORKER, key, array, box_of(data.shape), self.pool.place(array) if self.near else None
+        ):
             self.post(frames, CLIENT)
         made = np.zeros(data.shape, data.dtype)
-        self.post(self.worker.inbox.open(CLIENT, key, data.shape, data.dtype, into(made)), WORKER)
+        self.post(self.worker.inbox.open(CLIENT, key, box_of(data.shape), data.dtype, into(made)), WORKER)
         return made
 
     def get(self, key: Key, data: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -101,8 +108,8 @@ class Wire:
         assert list(self.worker.outbox.add(CLIENT, key, data)) == []
         array = self.pool.empty(data.shape, data.dtype)
         place = self.pool.place(array) if self.near else None
-        offer = None if place is None else (*place, data.shape, [(0, size) for size in data.shape])
-        self.post(self.client.inbox.open(WORKER, key, data.shape, data.dtype, into(array), offer), CLIENT)
+        offer = None if place is None else (*place, data.shape, box_of(data.shape))
+        self.post(self.client.inbox.open(WORKER, key, box_of(data.shape), data.dtype, into(array), offer), CLIENT)
         return array
 
     def deliver(self, target: bytes) -> None:
@@ -189,7 +196,7 @@ def test_an_array_arrives_in_its_box_however_it_lies(shape: list[int], kind: str
     part = np.empty(data.shape, dtype)
     assert list(wire.worker.outbox.add(CLIENT, key, data)) == []
     offer = (*place, around, box)
-    wire.post(wire.client.inbox.open(WORKER, key, data.shape, dtype, into(part), offer if near else None), CLIENT)
+    wire.post(wire.client.inbox.open(WORKER, key, box, dtype, into(part), offer if near else None), CLIENT)
     wire.deliver_all(choice)
     window = tuple(slice(*pair) for pair in box)
     assert (wire.whole[key] is None) == near
@@ -212,8 +219,8 @@ def test_a_part_is_written_to_its_place_alone() -> None:
         key = (GET, 1, 1, worker)
         part = data[:, first:last].T.copy().T
         assert list(wire.worker.outbox.add(CLIENT, key, part)) == []
-        offer = (*place, data.shape, [(0, 256), (first, last)])
-        wire.post(wire.client.inbox.open(WORKER, key, part.shape, data.dtype, into(part), offer), CLIENT)
+        box = [(0, 256), (first, last)]
+        wire.post(wire.client.inbox.open(WORKER, key, box, data.dtype, into(part), (*place, data.shape, box)), CLIENT)
     wire.deliver_all(random.Random(0))
     assert list(wire.whole.values()) == [None, None]
     np.testing.assert_array_equal(whole[:, :250], data[:, :250])
@@ -306,15 +313,13 @@ def test_a_client_that_is_gone_is_forgotten() -> None:
 
 
 def test_a_closed_stream_hears_no_more() -> None:
-    """Chunks of a stream that was called off are dropped without a word, and without a further grant; a loan is given back."""
+    """Chunks of a stream that was called off are dropped without a word, and without a further grant."""
     inbox, key = Inbox(Borrower()), (PUT, 1, 1, 0)
-    inbox.open(CLIENT, key, (8,), U8, into(np.zeros(8, U8)))
+    inbox.open(CLIENT, key, [(0, 8)], U8, into(np.zeros(8, U8)))
     inbox.close(key)
     inbox.close(key)
     assert inbox.chunk(CLIENT, key, 0, b"12345678") == (False, [])
     assert inbox.wrote(CLIENT, key) == (False, [])
-    whole, ((peer, header, _),) = inbox.lent(CLIENT, key, 0, b"where")
-    assert (whole, peer, read_header(header)[:2]) == (False, CLIENT, (BACK, key))
 
 
 def no_memory() -> Any:
@@ -326,7 +331,7 @@ def test_a_stream_that_nobody_can_keep_is_heard_to_its_end(make: Any) -> None:
     """A receiver without memory for a stream grants and counts it all the same, so that the sender gets rid of it."""
     wire, key, size = Wire(), (PUT, 1, 1, 0), WINDOW + CHUNK + 1
     wire.client.outbox.add(WORKER, key, drawn(1, size))
-    wire.post(wire.worker.inbox.open(CLIENT, key, (size,), U8, make), WORKER)
+    wire.post(wire.worker.inbox.open(CLIENT, key, [(0, size)], U8, make), WORKER)
     wire.deliver_all(random.Random(0))
     assert wire.whole == {key: None}
     assert wire.idle()
@@ -346,7 +351,7 @@ def test_a_stream_that_nobody_can_keep_is_heard_to_its_end(make: Any) -> None:
 def test_wrong_chunks_are_refused(peer: bytes, offset: int, payload: bytes) -> None:
     """A chunk that is not the next of its own sender is refused and changes nothing: the right one still counts."""
     inbox, key, made = Inbox(), (PUT, 1, 1, 0), np.zeros(8, U8)
-    inbox.open(CLIENT, key, (8,), U8, into(made))
+    inbox.open(CLIENT, key, [(0, 8)], U8, into(made))
     with pytest.raises(ProtocolError):
         inbox.chunk(peer, key, offset, payload)
     assert not made.any()
@@ -358,7 +363,7 @@ def test_wrong_chunks_are_refused(peer: bytes, offset: int, payload: bytes) -> N
 def test_a_chunk_of_more_than_a_chunk_is_refused() -> None:
     """A sender cannot push more at once than the protocol allows, even into a buffer that would hold it."""
     inbox, key = Inbox(), (PUT, 1, 1, 0)
-    inbox.open(CLIENT, key, (2 * CHUNK,), U8, into(np.zeros(2 * CHUNK, U8)))
+    inbox.open(CLIENT, key, [(0, 2 * CHUNK)], U8, into(np.zeros(2 * CHUNK, U8)))
     with pytest.raises(ProtocolError):
         inbox.chunk(CLIENT, key, 0, bytes(CHUNK + 1))
 
@@ -403,7 +408,7 @@ def test_a_grant_that_overtakes_its_stream_is_not_lost() -> None:
     """The bulk socket may be faster than the control socket: what is granted before a stream is added leaves when it is."""
     outbox, inbox = Outbox(), Inbox()
     key, size = (PUT, 1, 2, 3), 3 * CHUNK
-    peer, header, _ = inbox.open(b"sender", key, (size,), U8, into(np.zeros(size, U8)))
+    peer, header, _ = inbox.open(b"sender", key, [(0, size)], U8, into(np.zeros(size, U8)))
     _, _, end = read_header(header)
     assert list(outbox.granted(peer, key, end)) == []
     assert len(list(outbox.add(peer, key, drawn(1, size)))) == 3
@@ -437,6 +442,77 @@ def test_a_put_is_lent_until_the_last_view_of_it_is_gone() -> None:
     assert wire.client.outbox.lent == {}
 
 
+def test_who_has_borrowed_is_lent_to_before_it_asks() -> None:
+    """The loan may come before the stream is opened, is found then, and coming again changes nothing."""
+    wire, _, data = borrowed()
+    key = (PUT, 1, 2, 0)
+    room = wire.pool.room(data.nbytes)
+    assert room is not None
+    room[...] = data
+    for frames in wire.client.outbox.add(WORKER, key, room, box_of(data.shape), wire.pool.place(room)):
+        wire.post(frames, CLIENT)
+    wire.deliver(WORKER)
+    assert list(wire.worker.inbox.early) == [key]
+    grant = wire.worker.inbox.open(CLIENT, key, box_of(data.shape), U8, no_memory)
+    whole, answers = wire.worker.opened(key)
+    assert whole is not None
+    assert (whole[0], list(answers), wire.worker.inbox.early) == (key, [], {})
+    np.testing.assert_array_equal(whole[1], data)
+    wire.post(grant, WORKER)
+    wire.deliver_all(random.Random(0))
+    assert key in wire.client.outbox.lent
+    wire.worker.drop_client(1)
+    assert wire.worker.inbox.early == {}
+
+
+def test_a_loan_that_was_forgotten_comes_again() -> None:
+    """What came too early and was too much is asked for by the stream's grant."""
+    wire, _, data = borrowed()
+    key = (PUT, 1, 2, 0)
+    wire.put(key, data)
+    wire.queues[WORKER].popleft()
+    wire.deliver_all(random.Random(0))
+    got = wire.whole[key]
+    assert got is not None
+    np.testing.assert_array_equal(got, data)
+
+
+def test_a_loan_of_another_box_is_not_taken() -> None:
+    """Whoever guesses wrongly how a tensor is cut lends in vain: the right part comes when it knows."""
+    wire, _, data = borrowed()
+    key = (PUT, 1, 2, 0)
+    room = wire.pool.room(data.nbytes)
+    assert room is not None
+    place = wire.pool.place(room)
+    room[...] = 1
+    outbox = wire.client.outbox
+    half = data.size // 2
+    for frames in outbox.add(WORKER, key, room[:half], [(half, 2 * half)], place):
+        wire.post(frames, CLIENT)
+    wire.post(wire.worker.inbox.open(CLIENT, key, [(0, half)], U8, no_memory), WORKER)
+    wire.deliver_all(random.Random(0))
+    assert key not in wire.whole
+    outbox.retract(key)
+    room[...] = 2
+    for frames in outbox.add(WORKER, key, room[:half], [(0, half)], place):
+        wire.post(frames, CLIENT)
+    wire.deliver_all(random.Random(0))
+    got = wire.whole[key]
+    assert got is not None
+    assert (got == 2).all()
+
+
+def test_loans_before_their_streams_are_bounded() -> None:
+    """Who lends what nobody asked for fills a table of bounded size, and nothing is mapped."""
+    inbox = Inbox(Borrower())
+    for tensor in range(2 * MAX_EARLY):
+        assert inbox.lent(CLIENT, (PUT, 1, tensor, 0), 0, b"x") == (False, [])
+    assert list(inbox.early) == [(PUT, 1, tensor, 0) for tensor in range(MAX_EARLY, 2 * MAX_EARLY)]
+    assert inbox.lent(CLIENT, (PUT, 1, 0, 0), 0, bytes(5000)) == (False, [])
+    assert inbox.borrower is not None
+    assert inbox.borrower.maps == {}
+
+
 def test_a_worker_that_cannot_open_the_memory_gets_the_bytes() -> None:
     """What was lent in vain goes in frames, and the next is not taken for granted."""
     wire, key, data = Wire(near=True, blind=True), (PUT, 1, 1, 0), drawn(4, 3 * CHUNK)
@@ -451,7 +527,7 @@ def test_a_worker_that_cannot_open_the_memory_gets_the_bytes() -> None:
 def test_another_machine_gets_the_bytes() -> None:
     """Memory is lent only to who says that it is on this very machine."""
     outbox, key = Outbox(machine()), (PUT, 1, 1, 0)
-    outbox.add(CLIENT, key, drawn(1, 10), ("here", 0))
+    outbox.add(CLIENT, key, drawn(1, 10), [(0, 10)], ("here", 0))
     ((_, header, payload),) = outbox.granted(CLIENT, key, WINDOW, b"elsewhere")
     assert read_header(header)[0] == DATA
     assert len(payload) == 10
@@ -475,7 +551,7 @@ def test_only_who_borrowed_gives_back_or_refuses() -> None:
         (b"other", "{where}", 0),
         (CLIENT, "{where}", ROOM * 100),
         (CLIENT, "{where}", 8),
-        (CLIENT, "x" * 600, 0),
+        (CLIENT, "x" * 5000, 0),
     ],
     ids=["from a stranger", "outside of the memory", "crooked", "endless"],
 )
@@ -486,10 +562,19 @@ def test_wrong_loans_are_refused(peer: bytes, where: str, offset: int) -> None:
     assert room is not None
     found = pool.place(room)
     assert found is not None
-    inbox.open(CLIENT, key, (100_000,), U8, no_memory)
+    inbox.open(CLIENT, key, [(0, 100_000)], U8, no_memory)
     with pytest.raises(ProtocolError):
-        inbox.lent(peer, key, offset, where.format(where=found[0]).encode())
-    assert inbox.lent(CLIENT, key, found[1], found[0].encode()) == (True, [])
+        inbox.lent(peer, key, offset, msgpack.packb([where.format(where=found[0]), [[0, 100_000]]]))
+    for nonsense in (
+        b"",
+        b"\xc1",
+        msgpack.packb([found[0]]),
+        msgpack.packb([found[0], [[1]]]),
+        msgpack.packb([7, [[0, 1]]]),
+    ):
+        with pytest.raises(ProtocolError):
+            inbox.lent(CLIENT, key, found[1], nonsense)
+    assert inbox.lent(CLIENT, key, found[1], msgpack.packb([found[0], [[0, 100_000]]])) == (True, [])
 
 
 @pytest.mark.parametrize(
@@ -504,8 +589,8 @@ def test_memory_that_is_not_what_it_is_called_is_not_used(where: str) -> None:
     head, pid, fd, name = mine.where.rsplit("/", 3)
     text = where.format(machine=head, pid=pid, fd=fd, name=name, other=peers.descriptor, peers=peers.where)
     inbox, key = Inbox(Borrower()), (PUT, 1, 1, 0)
-    inbox.open(CLIENT, key, (100_000,), U8, no_memory)
-    whole, ((_, header, payload),) = inbox.lent(CLIENT, key, 0, text.encode("latin-1"))
+    inbox.open(CLIENT, key, [(0, 100_000)], U8, no_memory)
+    whole, ((_, header, payload),) = inbox.lent(CLIENT, key, 0, msgpack.packb([text, [[0, 100_000]]]))
     assert (whole, read_header(header), payload) == (False, (GRANT, key, WINDOW), b"")
     outbox = Outbox("", Borrower())
     outbox.add(CLIENT, (GET, 1, 1, 0), drawn(1, 10))
@@ -547,7 +632,7 @@ def test_a_word_that_something_was_written_must_be_due() -> None:
     """Nobody but who was offered the place says that it was written, and not in the middle of chunks."""
     inbox, key = Inbox(), (GET, 1, 1, 0)
     inbox.open(
-        WORKER, key, (2 * CHUNK,), U8, into(np.zeros(2 * CHUNK, U8)), ("here", 0, (2 * CHUNK,), [(0, 2 * CHUNK)])
+        WORKER, key, [(0, 2 * CHUNK)], U8, into(np.zeros(2 * CHUNK, U8)), ("here", 0, (2 * CHUNK,), [(0, 2 * CHUNK)])
     )
     with pytest.raises(ProtocolError):
         inbox.wrote(b"stranger", key)

@@ -10,13 +10,14 @@ import signal
 import tempfile
 import threading
 import time
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from gt import messages as m
 from gt import transport
-from gt.bulk import INLINE, PUT, Bulk, Frames, Key
+from gt.bulk import INLINE, PUT, Arrived, Bulk, Frames, Key
 from gt.collectives import CHUNK
 from gt.errors import GTError, ProtocolError
 from gt.host import CONNECT_TIMEOUT, environment_number, host_facts
@@ -236,32 +237,46 @@ class Shell:
     def _open_puts(self) -> None:
         """Grant the senders of bulk puts that were announced; forget those that were called off."""
         known = set(self.landing.values())
+        here: list[Arrived] = []
         for (client, tensor), (sender, spec, part) in self.core.expecting.items():
             if (client, tensor) not in known:
                 key = (PUT, client, tensor, self.core.number)
                 make = partial(self.pool.empty, extent(part), spec.dtype.numpy)
                 self.landing[key] = client, tensor
-                self._send_bulk(self.streams.inbox.open(sender, key, extent(part), spec.dtype.numpy, make))
+                grant = self.streams.inbox.open(sender, key, part, spec.dtype.numpy, make)
+                whole = self._answer(self.streams.opened, key)
+                if whole is None:
+                    self._send_bulk(grant)
+                else:
+                    here.append(whole)
         for key, (client, tensor) in list(self.landing.items()):
             if (client, tensor) not in self.core.expecting:
                 del self.landing[key]
                 self.streams.inbox.close(key)
+        while here:
+            key, array = here.pop(0)
+            self._handle(BulkIn(*self.landing.pop(key), array))
 
     def _hear_bulk(self, socket: transport.Socket) -> None:
         for _ in range(64):
             frames = transport.receive(socket)
             if frames is None:
                 return
-            try:
-                whole, answers = self.streams.heard(frames)
-                for answer in answers:
-                    transport.send(socket, list(answer))
-                if whole is not None:
-                    key, array = whole
-                    self._handle(BulkIn(*self.landing.pop(key), array))
-                    del whole, array  # the tensor may have been freed already
-            except (ProtocolError, ValueError) as error:
-                self._refuse(error)
+            whole = self._answer(self.streams.heard, frames)
+            if whole is not None:
+                self._handle(BulkIn(*self.landing.pop(whole[0]), whole[1]))
+            del whole  # the tensor may have been freed already
+
+    def _answer(self, hear: Callable[[Any], tuple[Arrived | None, Iterator[Frames]]], what: Any) -> Arrived | None:
+        """Answer what has come in bulk; the put that is here now, if one is."""
+        try:
+            whole, answers = hear(what)
+            for answer in answers:
+                self._send_bulk(answer)
+        except (ProtocolError, ValueError) as error:
+            self._refuse(error)
+            return None
+        return whole
 
     def _hear_peers(self) -> None:
         while (frames := transport.receive(self.peers_in)) is not None:

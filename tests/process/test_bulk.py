@@ -107,6 +107,39 @@ def test_a_view_of_what_was_put_is_the_workers_memory(machine: Machine) -> None:
     np.testing.assert_array_equal(seen, numbers(1 << 18))
 
 
+def test_a_put_waits_for_no_worker_unless_too_much_is_ahead_of_it(machine: Machine) -> None:
+    """Workers that have borrowed before need not have heard of a put when it returns; of the one before they must."""
+    address, _, (worker,) = machine.service(1)
+    program = machine.program(
+        """
+        gt.connect(sys.argv[1])
+        array = np.arange(10 << 20) * 1.0
+        x = gt.from_numpy(array)
+        assert x.sum().item() == array.sum()
+        say("ready")
+        hear()
+        y = gt.from_numpy(array)
+        array[...] = 0
+        say("one is put")
+        z = gt.from_numpy(array)
+        array[...] = 1
+        say("two are put")
+        assert (y - x).abs().sum().item() == z.abs().sum().item() == 0
+        say("right")
+        """,
+        address,
+    )
+    program.expect("ready")
+    worker.signal(signal.SIGSTOP)
+    program.say()
+    program.expect("one is put")
+    with pytest.raises(AssertionError, match="did not say"):
+        program.expect("two are put", 0.5)
+    worker.signal(signal.SIGCONT)
+    program.expect("right")
+    assert program.wait() == 0
+
+
 # nothing grows
 
 GROWTH = """
