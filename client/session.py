@@ -20,7 +20,7 @@ from collections.abc import Callable, Hashable
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from typing import Any, Final, Protocol
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakSet
 
 import numpy as np
 
@@ -30,14 +30,11 @@ from gt.instruction import MAX_INSTRUCTIONS
 from gt.pool import SMALL, Pool
 from gt.spec import Spec, pack_spec, spec, unpack_spec
 
+from .keeper import keep
 from .progress import AFTER, Transfer
 from .segment import FLUSH_LENGTH, Builder, Definitions, Value
 
 log: Final = logging.getLogger("gt")
-PATIENCE: Final = 8
-"""So many times longer a segment may lie idle that is one step of a pipeline."""
-IDLE_FLUSH: Final = 0.25
-"""Seconds after which the keeper flushes what a thread has gathered and left."""
 AHEAD: Final = 64 << 20
 """Bytes of earlier puts of which workers may not have heard; whoever puts more waits for them."""
 SILENCE: Final = 15.0
@@ -220,7 +217,7 @@ class Session:
         self._stop = threading.Event()
         self._keeper: threading.Thread | None = None
         if keeper:
-            self._keeper = threading.Thread(target=_keep, args=(self, self._stop), name="gt-keeper", daemon=True)
+            self._keeper = threading.Thread(target=keep, args=(self, self._stop), name="gt-keeper", daemon=True)
 
     def open(self, facts: dict[str, Any], timeout: float) -> None:
         """Say hello and wait for the answer. Raises `SessionError` when none comes."""
@@ -395,6 +392,16 @@ class Session:
                 while not each.flush_from_outside():
                     pass  # its thread is in the middle of one instruction
 
+    def free_orphans(self) -> None:
+        """Free tensors whose builders are gone themselves."""
+        if self.orphans:
+            self.orphans, orphans = [], self.orphans
+            self.link.send(m.Free(orphans))
+
+    def say_alive(self) -> None:
+        """Give a sign of life."""
+        self.link.send(m.Ping())
+
     def stats(self) -> dict[str, Any]:
         """Counters of this session's caches and of the service."""
         answer = self.ask("statistics")
@@ -434,6 +441,7 @@ class Session:
         start = time.monotonic()
         self.pump()
         self.heard = max(self.heard, start)
+        looked = False
         transfer: Transfer | None = None
         try:
             while not ready():
@@ -442,7 +450,9 @@ class Session:
                 now = time.monotonic()
                 if timeout is not None and now - start >= timeout:
                     raise TimeoutError(f"waited {timeout:g} s for {what}")
-                reason = self.link.alive()
+                # an answer that comes at once need not wait for a look at processes
+                reason = self.link.alive() if looked else None
+                looked = True
                 if reason is None and now - self.heard > SILENCE:
                     reason = f"no sign of life for {SILENCE:.0f} s"
                 if reason is not None:
@@ -543,40 +553,6 @@ class Session:
                 self.link.close()
             if self._close is not None:
                 self._close()
-
-
-def _keep(session: Session, stop: threading.Event) -> None:
-    """The keeper: flush what has lain idle for a round, hear what has arrived, give a sign of life.
-
-    A segment that may not be cut at its length is not cut by a pause of the program either, unless that is a long one.
-    """
-    seen: WeakKeyDictionary[Builder, tuple[int, int]] = WeakKeyDictionary()
-    rounds = 0
-    while not stop.wait(IDLE_FLUSH) and session.failure is None:
-        rounds += 1
-        for each in list(session.builders):
-            state = (each.base, len(each.record) + len(each.dead))
-            patient = each.length > FLUSH_LENGTH and rounds % PATIENCE
-            if (
-                state[1]
-                and seen.get(each) == state
-                and not patient
-                and each.held is None
-                and each.lock.acquire(blocking=False)
-            ):
-                try:
-                    each.flush_from_outside()
-                finally:
-                    each.lock.release()
-            if not patient:
-                seen[each] = state
-        with session.exclusive():
-            if session.orphans:
-                session.orphans, orphans = [], session.orphans
-                session.link.send(m.Free(orphans))
-            session.link.send(m.Ping())
-            session.pump()
-        session.link.memory.trim(time.monotonic())
 
 
 _signals: Final[Any] = importlib.import_module("_signal")

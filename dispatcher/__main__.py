@@ -66,13 +66,15 @@ class Shell:
         relay.start()
         poller = transport.poller()
         poller.register(self.control, transport.READABLE)
-        for source in (self.published, self.wake_read, self.ends.fileno()):
+        for source in (self.wake_read, self.ends.fileno()):
             poller.register(source, transport.READABLE)
         if self.watch is not None:
             poller.register(self.watch, transport.READABLE)
         due = time.monotonic() + TICK
         log.info("listening at %s", self.address)
         while not self.stopping:
+            if self.fanout.asked and self.published not in poller:  # a socket more costs every turn
+                poller.register(self.published, transport.READABLE)
             idle = 0 if self.core.busy else int(max(0.0, due - time.monotonic()) * 1000) + 1
             ready = dict(poller.poll(idle))
             if self.watch is not None and self.watch in ready:

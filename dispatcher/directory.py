@@ -112,6 +112,8 @@ class Collection:
     waiting: set[int]
     boxes: dict[int, list[list[int]]]
     """What each worker that sends data holds; the others only say that they are sound."""
+    silent: int
+    """How many of these have yet to say so."""
     failed: bool = False
 
 

@@ -42,8 +42,9 @@ class Fetches:
         mesh = record.mesh
         holders, silent, boxes = self._sources(record, entry)
         number = next(self.numbers)
+        parts = len(boxes) + bool(silent)  # those who only say that they are sound are one part together
         self.collections[number] = Collection(
-            client.number, message.request, entry.spec, len(mesh.members), set(mesh.members), boxes
+            client.number, message.request, entry.spec, parts, set(mesh.members), boxes, len(silent)
         )
         for group, quiet in ((holders, False), (silent, True)):
             if group:
@@ -86,9 +87,14 @@ class Fetches:
         if part.fault and not collection.failed:
             collection.failed = True
             self.service.send(client.identity, m.Failed(collection.request, part.fault[0], part.fault[-1]))
+        holds = worker.number in collection.boxes
+        if not holds:
+            collection.silent -= 1
+            if collection.silent:
+                return
         if collection.failed and not part.bulk:
             return  # a bulk part is passed on all the same: the client hears it out, so that the worker can let it go
-        part_box: list[Any] = collection.boxes.get(worker.number, [["silent"]])
+        part_box: list[Any] = collection.boxes[worker.number] if holds else [["silent"]]
         self.service.send(
             client.identity,
             m.Value(

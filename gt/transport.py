@@ -22,6 +22,11 @@ MAX_FRAME: Final = (1 << 31) + (1 << 20)
 LOOP_BACK_MS: Final = 4000
 
 
+_NOW: Final = int(zmq.DONTWAIT)
+_MORE: Final = int(zmq.SNDMORE | zmq.DONTWAIT)
+_READABLE: Final = int(zmq.POLLIN)
+"""As plain integers: to combine members of an enumeration takes as long as a socket needs to give its next frame."""
+
 _contexts: dict[int, zmq.Context[Any]] = {}
 
 
@@ -153,7 +158,7 @@ def hears(publisher: zmq.Socket[bytes], topic: bytes, wanted: bool = True) -> No
 def publish(publisher: zmq.Socket[bytes], topic: bytes, frames: list[Any]) -> None:
     """Send a message to all who hear a topic, which is put before its first frame. Never waits."""
     if len(frames) == 1:
-        publisher.send(topic + frames[0], zmq.DONTWAIT)
+        publisher.send(topic + frames[0], _NOW)
     else:
         send(publisher, [topic + frames[0], *frames[1:]])
 
@@ -201,9 +206,9 @@ def send(socket: zmq.Socket[bytes], frames: list[Any]) -> bool:
     """Send without waiting; False when the peer is gone. Large frames are not copied."""
     try:
         for frame in frames[:-1]:
-            socket.send(frame, zmq.SNDMORE | zmq.DONTWAIT)
+            socket.send(frame, _MORE)
         last = frames[-1]
-        socket.send(last, zmq.DONTWAIT, copy=len(last) < 65536)
+        socket.send(last, _NOW, copy=len(last) < 65536)
     except zmq.ZMQError as error:
         if error.errno in (zmq.EHOSTUNREACH, zmq.EAGAIN):
             return False
@@ -213,12 +218,14 @@ def send(socket: zmq.Socket[bytes], frames: list[Any]) -> bool:
 
 def receive(socket: zmq.Socket[bytes]) -> list[Any] | None:
     """The frames of one message (large ones as memory of ZeroMQ, uncopied), or None when there is none."""
-    if not int(socket.get(zmq.EVENTS)) & zmq.POLLIN:  # cheaper than asking and being told no by an exception
+    if not socket.get(zmq.EVENTS) & _READABLE:  # type: ignore[operator]  # cheaper than being told by an exception
         return None
-    frames: list[Any] = [socket.recv()]
-    while socket.get(zmq.RCVMORE):
-        frame = socket.recv(copy=False)
+    frames: list[Any] = []
+    more = True
+    while more:
+        frame = socket.recv(_NOW, copy=False)
         frames.append(frame.bytes if len(frame) < 65536 else frame.buffer)
+        more = frame.more
     return frames
 
 

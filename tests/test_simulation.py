@@ -30,6 +30,7 @@ from gt.spec import pack_spec, spec, unpack_spec
 from gt.worker.backend import backend
 from gt.worker.core import Core as Worker
 from gt.worker.events import BulkIn, BulkOut, Forgotten, ToDispatcher, ToPeer
+from gt.worker.reports import Reports
 
 DISPATCHER = "dispatcher"
 PUBLISHER = "publisher"
@@ -161,7 +162,7 @@ class Network:
             self.deliver("", DISPATCHER, Work())
             return True
         if not filled:
-            return False
+            return any(worker.report() for worker in list(self.workers.values()))
         pair = self.random.choice(filled)
         self.deliver(*pair, self.queues[pair].popleft())
         return True
@@ -247,7 +248,7 @@ class WorkerPeer:
 
     def __init__(self, network: Network, name: str) -> None:
         self.network, self.name = network, name
-        self.core = Worker(backend("cpu"))
+        self.core = Worker(backend("cpu"), reports=Reports(network.random.randint(1, 8)))
         self.granted: set[tuple[int, int]] = set()
         self.offered: dict[tuple[int, int], Array] = {}
         self.switched = False
@@ -284,6 +285,13 @@ class WorkerPeer:
             if key not in self.granted:
                 self.granted.add(key)
                 self.network.send(self.name, sender.decode(), ("wanted", key, known, part))
+
+    def report(self) -> bool:
+        """Say what was finished, if it has not been said."""
+        said = self.core.reports.take()
+        for done in said:
+            self.network.say(self.name, done)
+        return bool(said)
 
     def part(self, send: BulkOut) -> None:
         if send.array.size and self.network.random.random() < 0.5:

@@ -33,6 +33,7 @@ from .events import BulkIn, BulkOut, ToDispatcher, ToPeer, Unreachable
 from .heap import keep_freed_memory
 from .links import Links
 from .packing import packer
+from .reports import PLANS, Reports
 from .shared import Shared
 
 log = logging.getLogger("gt.worker")
@@ -61,7 +62,13 @@ class Shell:
         timeout = environment_number("GT_PEER_TIMEOUT", PEER_TIMEOUT)
         self.patience = environment_number("GT_SILENCE", SILENCE)
         self.core = Core(
-            backend(device, threads()), self.memory, turn=CHUNK, peer_timeout=timeout, links=Links(), packer=packer()
+            backend(device, threads()),
+            self.memory,
+            turn=CHUNK,
+            peer_timeout=timeout,
+            links=Links(),
+            packer=packer(),
+            reports=Reports(PLANS),
         )
         self.own_folder = None if folder or listen else tempfile.mkdtemp(prefix="gt-worker-")
         path = Path(folder or self.own_folder or "") / f"worker-{os.getpid()}"
@@ -126,6 +133,7 @@ class Shell:
                 self._handle(None)
                 self.pool.trim(now)
             self._give_back()
+            self._report(idle=True)
         if self.reason:
             log.info("%s", self.reason)
         else:
@@ -136,7 +144,8 @@ class Shell:
         """Milliseconds to wait for events. Whoever has more to send than readers have caught up with waits a moment for
         them, so that few slots are used, over and over, and stay in caches; no longer, because they may be far behind."""
         if not self.core.busy:
-            return int(TICK * 1000)
+            wait = self.core.reports.wait(time.monotonic())
+            return int(TICK * 1000) if wait is None else int(wait * 1000) + 1
         return PAUSE_MS if self.memory.lent >= CROWDED else 0
 
     def stop(self, *_: Any) -> None:
@@ -176,6 +185,7 @@ class Shell:
                     if isinstance(message, m.Welcome):
                         opened.append(self._welcomed(message))
                     self._handle(message)
+                    self._report(idle=False)
         return opened
 
     def _welcomed(self, welcome: m.Welcome) -> transport.Socket:
@@ -209,6 +219,12 @@ class Shell:
                 self.streams.drop_client(send.client)
         if self.core.expecting or self.landing:  # whatever the event was: the core may have caught up with its queue
             self._open_puts()
+
+    def _report(self, *, idle: bool) -> None:
+        """Say what was finished, when it is time to."""
+        if self.core.reports.count:
+            for done in self.core.reports.due(time.monotonic(), idle=idle):
+                self._say(done)
 
     def _to_peer(self, address: str, message: m.Piece | m.Read | m.Probe | m.Echo) -> None:
         socket = self.peers_out.get(address)

@@ -35,6 +35,7 @@ from .links import Links
 from .packing import Packer
 from .peers import Memory, Peers
 from .program import Program, Step, compile_plan, describe
+from .reports import Reports
 
 PEER_TIMEOUT: Final = 300.0
 """Seconds without a piece that a plan waits for before it goes on without, saying whom it waited for."""
@@ -88,7 +89,8 @@ class Core:
     """One worker on one device.
 
     `turn` is how many bytes of a move are sent before what has arrived is looked at again; None is all of them. With
-    `links` those to workers that cannot read its memory are measured; with a `packer` pieces for them may be packed.
+    `links` those to workers that cannot read its memory are measured; with a `packer` pieces for them may be packed. What
+    has been finished is said at once, or by the shell when `reports` say so.
     """
 
     def __init__(
@@ -100,8 +102,10 @@ class Core:
         peer_timeout: float = PEER_TIMEOUT,
         links: Links | None = None,
         packer: Packer | None = None,
+        reports: Reports | None = None,
     ) -> None:
         self.backend = backend
+        self.reports = reports or Reports()
         self.peers = Peers(memory, links, packer)
         self.turn = turn
         self.peer_timeout = peer_timeout
@@ -173,7 +177,7 @@ class Core:
         if isinstance(message, m.Execute):
             self._execute(message, now)
         elif isinstance(message, m.Store):
-            self._store(message)
+            self._store(message, now)
         elif isinstance(message, m.Release):
             self._free(message.client, message.tensors)
         elif isinstance(message, m.Collect):
@@ -207,7 +211,7 @@ class Core:
 
     # tensors in and out
 
-    def _store(self, message: m.Store) -> None:
+    def _store(self, message: m.Store, now: float) -> None:
         info = self.meshes[message.mesh]
         spec = unpack_spec(message.spec)
         part = box(spec.shape, parse_layout(message.layout), info.mesh, info.rank)
@@ -226,7 +230,7 @@ class Core:
                 store[message.tensor] = self.backend.from_host(array)
             except Exception as error:  # noqa: BLE001 — whatever it raises becomes a fault of what it was to make
                 store[message.tensor] = Poison(_put_fault(spec, error))
-        self._done(message.order)
+        self._done(message.order, info, now)
 
     def _landed(self, event: BulkIn) -> None:
         key = event.client, event.tensor
@@ -334,7 +338,7 @@ class Core:
                         at += 1
                     self._run_poisoned(running, at)  # of a chain, step by step: so the one that fails is found
             if running.block == len(program.moves):
-                self._finish(running)
+                self._finish(running, now)
                 return
             self._start(running, program.moves[running.block], now)
             if not self._advance(running, now):
@@ -366,7 +370,7 @@ class Core:
             for dead in step.dead:
                 slots[dead] = None
 
-    def _finish(self, running: Running) -> None:
+    def _finish(self, running: Running, now: float) -> None:
         program, slots = running.program, running.slots
         store = self.stores.setdefault(running.client, {})
         for offset, slot in program.survivors:
@@ -380,7 +384,7 @@ class Core:
         for key in [key for key in self.arrived if key[0] <= running.order]:
             for piece in self.arrived.pop(key):
                 self.peers.was_read(piece.block)
-        self._done(running.order)
+        self._done(running.order, running.info, now)
 
     def _kept(self, value: Any) -> Any:
         """A value as it is stored: an array, and no small view that keeps a much larger one alive."""
@@ -395,8 +399,8 @@ class Core:
             return value.copy()
         return value
 
-    def _done(self, order: int) -> None:
-        self.out.append(ToDispatcher(m.Done(order)))
+    def _done(self, order: int, info: MeshInfo, now: float) -> None:
+        self.out += map(ToDispatcher, self.reports.finished(order, info.mesh.number, len(info.mesh.members), now))
 
     # moves
 

@@ -159,7 +159,11 @@ class Narrow:
                 near, _ = self.listener.accept()
             except OSError:
                 return
-            far = socket.create_connection(("127.0.0.1", self.target))
+            try:
+                far = socket.create_connection(("127.0.0.1", self.target))
+            except ConnectionRefusedError:  # a worker tries its own address before it listens; others try again
+                near.close()
+                continue
             threading.Thread(target=self._carry, args=(near, far, True), daemon=True).start()
             threading.Thread(target=self._carry, args=(far, near, False), daemon=True).start()
 
@@ -172,6 +176,7 @@ class Narrow:
             target.shutdown(socket.SHUT_WR)
         except OSError:
             pass
+        source.close()
 
     def close(self) -> None:
         self.over.set()

@@ -1,0 +1,77 @@
+"""Idleness: when what a program has gathered and left is flushed, by the keeper's looks alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gt.client.keeper import IDLE_FLUSH, MOMENT, PATIENCE, Idleness
+from gt.client.segment import FLUSH_LENGTH
+
+
+class Gathering:
+    """What a look sees of a builder."""
+
+    def __init__(self, length: int = FLUSH_LENGTH) -> None:
+        self.base = 0
+        self.record: list[None] = []
+        self.dead: list[int] = []
+        self.length = length
+        self.held: Any = None
+
+    def emit(self, count: int = 1) -> None:
+        self.record += [None] * count
+
+
+def flushed(idleness: Idleness, builder: Any, seconds: float, *, standing: bool) -> float | None:
+    """After how long a program that does nothing more is flushed, if within `seconds`."""
+    now = 0.0
+    while now <= seconds:
+        if idleness.due(builder, now, standing=standing):
+            return now
+        now += idleness.pause()
+    return None
+
+
+def test_workers_that_stand_still_are_given_work_after_a_moment() -> None:
+    builder = Gathering()
+    builder.emit(3)
+    assert flushed(Idleness(), builder, 1.0, standing=True) == MOMENT
+
+
+def test_while_workers_are_busy_more_is_gathered() -> None:
+    builder = Gathering()
+    builder.emit(3)
+    waited = flushed(Idleness(), builder, 1.0, standing=False)
+    assert waited is not None
+    assert IDLE_FLUSH <= waited <= IDLE_FLUSH + MOMENT
+
+
+def test_a_program_that_goes_on_is_not_cut() -> None:
+    """Whatever was gathered since the last look puts the flush off, so hot loops are cut where they repeat alone."""
+    idleness, builder = Idleness(), Gathering()
+    for look in range(100):
+        builder.emit()
+        assert not idleness.due(builder, look * MOMENT, standing=True)
+
+
+def test_steps_of_pipelines_and_traced_calls_are_left_whole() -> None:
+    """A segment that may not be cut at its length waits for a long pause; what is held is not flushed at all."""
+    builder = Gathering(length=8 * FLUSH_LENGTH)
+    builder.emit()
+    waited = flushed(Idleness(), builder, 9.0, standing=True)
+    assert waited is not None
+    assert waited >= IDLE_FLUSH * PATIENCE
+    builder = Gathering()
+    builder.emit()
+    builder.held = object()
+    assert flushed(Idleness(), builder, 9.0, standing=True) is None
+
+
+def test_nothing_is_flushed_twice_and_a_program_that_waits_is_looked_at_less() -> None:
+    idleness, builder = Idleness(), Gathering()
+    assert flushed(idleness, builder, 5.0, standing=True) is None
+    assert idleness.pause() == IDLE_FLUSH
+    builder.dead.append(1)
+    assert not idleness.due(builder, 6.0, standing=True)
+    assert idleness.pause() == MOMENT
+    assert idleness.due(builder, 6.0 + MOMENT, standing=True), "deaths are news too"
