@@ -16,6 +16,8 @@ from .events import Send
 if TYPE_CHECKING:
     from gt.config import Config
 
+CREDIT_LUMP: Final = 8
+"""Credits that a client with more under way is given at once: each wakes both ends."""
 MESH_CREDITS: Final = 32
 """Plans and puts of one mesh that its workers may have and not have finished."""
 
@@ -87,12 +89,12 @@ class Service:
         return order
 
     def credit(self, client: Client) -> None:
-        """Tell a client how far the workers have come with what it sent."""
+        """Tell a client how far the workers have come with what it sent: `CREDIT_LUMP` runs and puts at a time, or all."""
         inflight = client.inflight
         while inflight and inflight[0][1] not in self.issued:
             inflight.popleft()
         done = inflight[0][0] - 1 if inflight else client.arrived
-        if done > client.credited:
+        if done - client.credited >= (CREDIT_LUMP if inflight else 1):
             client.credited = done
             self.send(client.identity, m.Credit(done))
 
