@@ -11,12 +11,13 @@ import numpy as np
 
 from gt import messages as m
 from gt import transport
-from gt.bulk import GET, INLINE, Bulk, Frames, Key
+from gt.bulk import INLINE, Bulk, Frames
 from gt.host import environment_number
 from gt.memfd import machine
 from gt.pool import Pool, half_of_memory
-from gt.spec import unpack_spec
+from gt.spec import Spec
 
+from .fetches import Fetches
 from .puts import Put, Puts
 
 
@@ -34,14 +35,14 @@ class SocketLink:
         self.memory = Pool(limit)
         self.streams = Bulk(machine() if limit else "")
         self.puts = Puts(self.memory, self.streams.outbox)
-        self.arriving: dict[Key, Callable[[np.ndarray[Any, Any] | None], None]] = {}
+        self.fetches = Fetches(self.memory, self.streams.inbox)
         self.gone = False
         self.pollers = threading.local()
         """A poll object serves one thread at a time, so each that waits has its own."""
 
     def joined(self, facts: dict[str, Any]) -> None:
         """Connect the bulk socket that the dispatcher named in its welcome."""
-        self.client = int(facts["number"])
+        self.client = self.fetches.client = int(facts["number"])
         self.bulk = transport.dealer(str(facts["bulk_address"]), self.bulk_identity)
         transport.loop_back(self.bulk, self.bulk_identity)
         self.pollers = threading.local()
@@ -113,43 +114,29 @@ class SocketLink:
     def break_off(self) -> None:
         """Let no bulk data that is on its way go on: with one worker's parts of the tensors the others' are gone too."""
         self.puts.break_off()
-        for key in self.arriving:
-            self.streams.inbox.close(key)
-        self.arriving.clear()
+        self.fetches.break_off()
         self.memory.renew()  # a worker that is not as dead as it seems may still read and write there
+
+    def ahead(self, request: int, known: Spec) -> np.ndarray[Any, Any] | None:
+        """The array for a fetch that is asked for now, offered already to whom is thought to have the tensor; None: nobody is."""
+        array, frames = self.fetches.ahead(request, known)
+        for each in frames:
+            self._send_bulk(each)
+        return array
 
     def ignore(self, message: m.Value) -> None:
         """Hear a part that nobody waits for to its end, so that its worker need not keep it."""
-        self._open(message, lambda: None, lambda _: None, None)
+        for each in self.fetches.ignore(message):
+            self._send_bulk(each)
 
     def fetch_bulk(self, message: m.Value, array: np.ndarray[Any, Any], done: Callable[[], None]) -> None:
         """Receive a part of `array` into its place; `done` when it is there."""
-        window = array[tuple(slice(start, stop) for start, stop in message.box)]
+        for each in self.fetches.part(message, array, done):
+            self._send_bulk(each)
 
-        def make() -> np.ndarray[Any, Any]:
-            return window if window.flags.c_contiguous else self.memory.empty(window.shape, window.dtype)
-
-        def arrived(part: np.ndarray[Any, Any] | None) -> None:
-            if part is not None and part is not window:
-                window[...] = part
-            done()
-
-        self._open(message, make, arrived, array)
-
-    def _open(
-        self,
-        message: m.Value,
-        make: Callable[[], np.ndarray[Any, Any] | None],
-        arrived: Callable[[np.ndarray[Any, Any] | None], None],
-        array: np.ndarray[Any, Any] | None,
-    ) -> None:
-        """Receive a part, which is to be written to its place in `array` if that can be."""
-        key = (GET, self.client, message.request, message.worker)
-        self.arriving[key] = arrived
-        place = self.memory.place(array) if array is not None else None
-        offer = None if place is None or array is None else (*place, array.shape, message.box)
-        dtype = unpack_spec(message.spec).dtype.numpy
-        self._send_bulk(self.streams.inbox.open(bytes(message.sender), key, message.box, dtype, make, offer))
+    def settle(self, request: int) -> None:
+        """A fetch is over, well or not."""
+        self.fetches.settle(request)
 
     def _send_bulk(self, frames: Frames) -> None:
         assert self.bulk is not None, "bulk data comes after the welcome"
@@ -163,8 +150,7 @@ class SocketLink:
         for answer in answers:
             self._send_bulk(answer)
         if whole is not None:
-            key, array = whole
-            self.arriving.pop(key)(array)
+            self.fetches.arrived(*whole)
 
     def alive(self) -> str | None:
         """None, or why the service cannot answer any more."""

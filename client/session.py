@@ -84,6 +84,12 @@ class Link(Protocol):
     def break_off(self) -> None:
         """Let no bulk data that is on its way go on, in or out."""
 
+    def ahead(self, request: int, known: Spec) -> np.ndarray[Any, Any] | None:
+        """The array for a fetch that is asked for now, if its worker may write there at once."""
+
+    def settle(self, request: int) -> None:
+        """A fetch is over, well or not."""
+
     def ignore(self, message: m.Value) -> None:
         """Hear a part that nobody waits for to its end, so that its worker need not keep it."""
 
@@ -145,7 +151,8 @@ class Future:
         if self._missing is None:
             self._spec = unpack_spec(message.spec)
             self._missing = message.parts
-            self._array = link.memory.empty(self._spec.shape, self._spec.dtype.numpy)
+            if self._array is None:
+                self._array = link.memory.empty(self._spec.shape, self._spec.dtype.numpy)
         assert self._spec is not None
         if message.box == [["silent"]]:
             self._arrived()
@@ -312,6 +319,7 @@ class Session:
             number = next(self.request_numbers)
             self.requests[number] = future
             self.link.send(m.Fetch(number, value.id))
+            future._array = self.link.ahead(number, value.spec)
         return future
 
     def view(self, value: Value) -> np.ndarray[Any, Any]:
@@ -511,6 +519,7 @@ class Session:
                 self.link.ignore(message)
         if future._ready():
             self.requests.pop(message.request, None)
+            self.link.settle(message.request)
         elif message.bulk:
             future.add_done_callback(lambda _: self.requests.pop(message.request, None))
 
@@ -526,6 +535,7 @@ class Session:
         future = self.requests.pop(message.request, None) if message.request else None
         if future is not None:
             future._fail(error)
+            self.link.settle(message.request)
         else:
             self.pending_error = error
 

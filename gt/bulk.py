@@ -100,13 +100,20 @@ class Outbox:
         """Workers that have borrowed."""
         self.early: dict[Key, tuple[bytes, int, bytes]] = {}
         """Grants for streams that are still to be added: the bulk socket may be faster than the control socket."""
+        self.offers: dict[Key, tuple[bytes, int, bytes]] = {}
+        """Places for streams that may never be added. When there are too many the first is forgotten; it comes again."""
 
     def add(self, peer: bytes, key: Key, array: Array, box: Box = (), place: Place | None = None) -> Iterator[Frames]:
         """Offer an array (not empty), a box of its tensor, to `peer`, which may find it at `place`; what may leave already."""
         stream = self.streams[key] = _Outgoing(peer, array, box, place)
-        early = self.early.pop(key, None)
+        early, offer = self.early.pop(key, None), self.offers.pop(key, None)
         if place is not None and key[3] in self.near:
             return self._lend(key, stream, place)
+        if offer is not None:
+            try:
+                return iter(list(self.offered(offer[0], key, *offer[1:])))
+            except ProtocolError:
+                return iter(())  # it offers nonsense, and waits for nothing
         return iter(()) if early is None else self.granted(early[0], key, *early[1:])
 
     def _lend(self, key: Key, stream: _Outgoing, place: Place) -> Iterator[Frames]:
@@ -126,7 +133,7 @@ class Outbox:
 
     def drop_client(self, client: int) -> None:
         """Forget all streams of a client, which is gone."""
-        for table in (self.streams, self.early):
+        for table in (self.streams, self.early, self.offers):
             for key in [key for key in table if key[1] == client]:
                 del table[key]
 
@@ -176,29 +183,30 @@ class Outbox:
     def offered(self, peer: bytes, key: Key, end: int, payload: Any) -> Iterator[Frames]:
         """`peer` has a place for a stream: write there and say so, or else send chunks up to `end`. Raises `ProtocolError`."""
         stream = self.streams.get(key)
-        if stream is None or peer != stream.peer:
+        if stream is None:
+            if len(self.offers) >= MAX_EARLY:
+                del self.offers[next(iter(self.offers))]
+            if len(payload) <= MAX_PLACE:
+                self.offers[key] = peer, end, bytes(payload)
             return
-        if (
-            self.borrower is None
-            or stream.at
-            or not self._write(self.borrower, key, stream.array, _read_offer(payload))
-        ):
+        if peer != stream.peer:
+            return
+        where, offset, shape, box = _read_offer(payload)
+        extents = tuple(stop - start for start, stop in box)
+        if extents != stream.array.shape or any(stop > size for (_, stop), size in zip(box, shape, strict=True)):
+            return  # the receiver thought that it was another: it will offer the right place
+        target = None
+        if self.borrower is not None and not stream.at:
+            try:
+                target = self.borrower.write(key[1], where, offset, shape, stream.array.dtype)
+            except (OSError, ValueError):
+                pass  # it cannot be opened
+        if target is None:
             yield from self.granted(peer, key, end)
             return
+        target[tuple(slice(start, stop) for start, stop in box)] = stream.array
         del self.streams[key]
         yield peer, _header(WROTE, key), b""
-
-    def _write(self, borrower: Borrower, key: Key, array: Array, offer: Offer) -> bool:
-        where, offset, shape, box = offer
-        extents = tuple(stop - start for start, stop in box)
-        if extents != array.shape or any(stop > size for (_, stop), size in zip(box, shape, strict=True)):
-            raise ProtocolError(f"a place of {extents} in {tuple(shape)} for an array of {array.shape}")
-        try:
-            target = borrower.write(key[1], where, offset, shape, array.dtype)
-        except (OSError, ValueError):
-            return False
-        target[tuple(slice(start, stop) for start, stop in box)] = array
-        return True
 
 
 class _Incoming:

@@ -14,6 +14,7 @@ import numpy as np
 
 from . import messages as m
 from .pool import Pool, half_of_memory
+from .spec import Spec
 
 if TYPE_CHECKING:
     from .config import Config
@@ -134,6 +135,12 @@ class NoBulk:
 
     def break_off(self) -> None:
         """Nothing is under way."""
+
+    def ahead(self, request: int, known: Spec) -> None:
+        """Every array comes with its message."""
+
+    def settle(self, request: int) -> None:
+        """Nothing was offered."""
 
     def ignore(self, message: m.Value) -> None:
         """Never comes."""

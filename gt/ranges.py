@@ -126,6 +126,6 @@ class Ranges:
 
 
 def rounded(nbytes: int) -> int:
-    """A size that holds so many bytes in whole pages, and at most an eighth and a page more."""
-    step = max(1 << max(0, nbytes.bit_length() - 4), PAGE)
+    """A size that holds so many bytes in whole pages, and at most a 64th and a page more."""
+    step = max(1 << max(0, nbytes.bit_length() - 7), PAGE)
     return -(-nbytes // step) * step

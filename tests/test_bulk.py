@@ -601,21 +601,14 @@ def test_memory_that_is_not_what_it_is_called_is_not_used(where: str) -> None:
 
 @pytest.mark.parametrize(
     "offer",
-    [7, [], ["x", 0, [10]], ["x", -1, [10], [[0, 10]]], [b"x", 0, [10], [[0, 10]]], ["x", 0, [10], [[0, 9]]], ["x", 0, [10], []],
-     ["x", 0, [9], [[0, 10]]], ["x", 0, [10], [[10, 0]]], ["x", 0, [1, 10], [[0, 1], [0, 10]]], ["x", 0, [20], [[1, 10]]],
-     ["x", 0, [True], [[0, 10]]], ["x", 0, 10, [[0, 10]]], ["x" * 5000, 0, [10], [[0, 10]]],
-     ["{where}", 1 << 60, [10], [[0, 10]]], ["{where}", 8, [10], [[0, 10]]], ["{where}", 0, [1 << 62], [[0, 10]]], "no msgpack"],
+    [7, [], ["x", 0, [10]], ["x", -1, [10], [[0, 10]]], [b"x", 0, [10], [[0, 10]]], ["x", 0, [10], []], ["x", 0, [10], [[10, 0]]],
+     ["x", 0, [True], [[0, 10]]], ["x", 0, 10, [[0, 10]]], ["x" * 5000, 0, [10], [[0, 10]]], "no msgpack",
+     ["{where}", 1 << 60, [10], [[0, 10]]], ["{where}", 8, [10], [[0, 10]]], ["{where}", 0, [1 << 62], [[0, 10]]]],
     ids=repr,
 )  # fmt: skip
 def test_wrong_offers_are_refused(offer: Any) -> None:
-    """A place that does not fit, or is not there, is refused, and nothing is written; the stream waits for a right one."""
-    pool, outbox, key, data = Pool(ROOM), Outbox("", Borrower()), (GET, 1, 1, 0), drawn(1, 10)
-    array = pool.empty((100_000,), U8)
-    array[...] = 9
-    place = pool.place(array)
-    assert place is not None
-    where, offset = place
-    outbox.add(CLIENT, key, data)
+    """A place that is not there is refused, and nothing is written; the stream waits for a right one."""
+    outbox, key, array, (where, offset) = offering()
     if isinstance(offer, list) and offer and offer[0] == "{where}":
         offer = [where, *offer[1:]]
     with pytest.raises(ProtocolError):
@@ -623,9 +616,59 @@ def test_wrong_offers_are_refused(offer: Any) -> None:
     assert (array == 9).all()
     ((_, header, _),) = outbox.offered(CLIENT, key, WINDOW, msgpack.packb([where, offset, [20], [[5, 15]]]))
     assert read_header(header)[:2] == (WROTE, key)
-    np.testing.assert_array_equal(array[5:15], data)
+    np.testing.assert_array_equal(array[5:15], drawn(1, 10))
     assert (array[:5] == 9).all()
     assert (array[15:] == 9).all()
+
+
+@pytest.mark.parametrize(
+    ("shape", "box"),
+    [([10], [[0, 9]]), ([9], [[0, 10]]), ([1, 10], [[0, 1], [0, 10]]), ([20], [[1, 10]]), ([2, 5], [[0, 2], [0, 5]])],
+)
+@pytest.mark.parametrize("early", [True, False])
+def test_a_place_that_does_not_fit_is_not_taken(shape: list[int], box: list[list[int]], early: bool) -> None:
+    """Whoever thought that a worker has more than it has, or less, will say so again; before the stream is there or after."""
+    outbox, key, array, (where, offset) = offering(add=not early)
+    assert list(outbox.offered(CLIENT, key, WINDOW, msgpack.packb([where, offset, shape, box]))) == []
+    if early:
+        assert list(outbox.add(CLIENT, key, drawn(1, 10))) == []
+    assert (array == 9).all()
+    assert list(outbox.streams) == [key]
+    ((_, header, _),) = outbox.offered(CLIENT, key, WINDOW, msgpack.packb([where, offset, [10], [[0, 10]]]))
+    assert read_header(header)[0] == WROTE
+
+
+def test_a_place_that_is_offered_early_is_written_when_there_is_something() -> None:
+    """By who may: what a stranger offers is not taken, nor nonsense; tables are bounded, and a client's go with it."""
+    outbox, key, array, (where, offset) = offering(add=False)
+    right = msgpack.packb([where, offset, [10], [[0, 10]]])
+    assert list(outbox.offered(CLIENT, key, WINDOW, right)) == []
+    ((_, header, _),) = outbox.add(CLIENT, key, drawn(1, 10))
+    assert read_header(header)[:2] == (WROTE, key)
+    np.testing.assert_array_equal(array[:10], drawn(1, 10))
+    for number, (peer, payload) in enumerate([(b"stranger", right), (CLIENT, b"\xc1"), (CLIENT, bytes(5000))]):
+        key = (GET, 1, 2 + number, 0)
+        assert list(outbox.offered(peer, key, WINDOW, payload)) == []
+        assert list(outbox.add(CLIENT, key, drawn(2, 10))) == []
+        assert key in outbox.streams
+    np.testing.assert_array_equal(array[:10], drawn(1, 10))
+    for request in range(100, 100 + 2 * MAX_EARLY):
+        list(outbox.offered(CLIENT, (GET, 1, request, 0), WINDOW, right))
+    assert len(outbox.offers) == MAX_EARLY
+    outbox.drop_client(1)
+    assert outbox.offers == outbox.streams == {}
+
+
+def offering(*, add: bool = True) -> tuple[Outbox, Key, np.ndarray[Any, Any], tuple[str, int]]:
+    """An outbox with ten bytes for a client, the key, and an array of nines where the client has room."""
+    pool, outbox, key = Pool(ROOM), Outbox("", Borrower()), (GET, 1, 1, 0)
+    array = pool.empty((100_000,), U8)
+    array[...] = 9
+    place = pool.place(array)
+    assert place is not None
+    if add:
+        outbox.add(CLIENT, key, drawn(1, 10))
+    return outbox, key, array, place
 
 
 def test_a_word_that_something_was_written_must_be_due() -> None:
