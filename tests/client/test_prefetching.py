@@ -20,6 +20,7 @@ from gt import data
 from gt.client import prefetching
 from gt.client import session as sessions
 from gt.messages import Put
+from gt.placement import format_layout
 
 try:
     import torch
@@ -173,6 +174,15 @@ def test_batches_are_put_under_the_signal_and_computed_under_it(monkeypatch: pyt
             yield gt.ones(2) * number
 
     assert [batch.tolist() for batch in data.prefetch(computed(), signal="batch")] == [[0, 0], [1, 1], [2, 2]]
+
+
+def test_batches_lie_where_the_rule_of_the_signal_says() -> None:
+    config = {"sharding_config": {"batch": {"strategy": "data_parallel"}}}
+    opened = gt.connect("inproc", workers=2, config=config)
+    (client,) = opened.link.fabric.dispatcher.service.clients.values()
+    for batch in data.prefetch(batches(3), signal="batch"):
+        assert format_layout(client.table[batch._value.id].home.layout) == "S0"
+        assert batch.shape == (4, 2)
 
 
 def test_a_program_draws_the_same_random_numbers_with_and_without() -> None:
