@@ -21,7 +21,7 @@ ALLOWED: Final[dict[str, str]] = {
 }
 """The hints there are, and what each may be."""
 MAX_DEADLINES: Final = 64
-"""Deadlines around one instruction."""
+"""Deadlines around one instruction; of more the outermost are forgotten."""
 
 
 class Hints(NamedTuple):
@@ -44,7 +44,7 @@ def within(outer: Hints, path: tuple[str, ...], given: Mapping[str, Any]) -> Hin
         return outer
     deadlines = outer.deadlines
     if "deadline" in given:
-        deadlines = (*deadlines, ("/".join(path), float(given["deadline"])))
+        deadlines = (*deadlines, ("/".join(path), float(given["deadline"])))[-MAX_DEADLINES:]
     return Hints(given.get("hot", outer.hot), given.get("comm", outer.comm), deadlines)
 
 
