@@ -5,7 +5,7 @@
 Each work runs in two sessions, in turns. In the first, real processes: what each of them takes, and the parts of the client. In
 the second, all three cores in one thread, whose messages go through their bytes: what the cores take, and the worker's kernels.
 What a process takes beyond its core is messages, sockets and waking up. Processor time of all threads, medians of rounds; BLAS
-has one thread unless OPENBLAS_NUM_THREADS says otherwise, for several wait for one another, and waiting counts. Timers
+has one thread, and so has the worker unless GT_THREADS says otherwise: several wait for one another, and waiting counts. Timers
 around the parts cost about a microsecond each, and each part is without those inside it.
 """
 
@@ -260,7 +260,7 @@ def main() -> None:
     parser.add_argument("--json", help="also write the figures here")
     options = parser.parse_args()
     if "OPENBLAS_NUM_THREADS" not in os.environ:  # it is read when NumPy is imported, here and in the worker
-        os.environ |= {"OPENBLAS_NUM_THREADS": "1", "GT_OPENBLAS_NUM_THREADS": "1"}
+        os.environ |= {"OPENBLAS_NUM_THREADS": "1", "GT_THREADS": os.environ.get("GT_THREADS", "1")}
         os.execv(sys.executable, [sys.executable, *sys.argv])
     found = {name: measure(name, options.rounds) for name in options.only or WORKS}
     print("processor time a step, of all threads of a process")

@@ -128,6 +128,11 @@ def worker(
 ) -> None:
     """Run one worker of the dispatcher at ADDRESS, until Ctrl-C, SIGTERM or the dispatcher's end."""
     with told():
+        import os
+
+        from .launch import ONE_THREAD
+
+        os.environ |= ONE_THREAD  # before this imports NumPy
         from .worker.__main__ import serve
 
         status = serve(address, device=device, log_level=log_level.value, listen=listen, announce=announce)

@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 from weakref import WeakSet
 
 from .errors import SessionError
@@ -33,16 +33,24 @@ def default_workers(config: Config | None) -> int:
     return max(count_devices(), config.workers_needed() if config is not None else 1)
 
 
+ONE_THREAD: Final = dict.fromkeys(
+    ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS", "NUMEXPR_NUM_THREADS"), "1"
+)
+"""What must be in the environment before NumPy is imported."""
+
+
 def cores() -> int:
     """Processor cores that this process may use."""
     return len(os.sched_getaffinity(0))
 
 
 def worker_environment(workers: int) -> dict[str, str]:
-    """The environment of a worker that shares this machine's cores with `workers` − 1 others: threads = cores / workers."""
+    """The environment of a worker that shares this machine's cores with `workers` − 1 others: threads = cores / workers.
+
+    They are the worker's own (`worker/crew.py`): BLAS has one.
+    """
     threads = str(max(1, cores() // max(1, workers)))
-    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
-    return {**os.environ, **{name: os.environ.get(f"GT_{name}", threads) for name in names}}
+    return {**os.environ, **ONE_THREAD, "GT_THREADS": os.environ.get("GT_THREADS", threads)}
 
 
 class Local:

@@ -41,9 +41,9 @@ def measure(backend: Backend) -> dict[str, Any]:
 
 
 def threads() -> int:
-    """How many threads BLAS may use here: what the environment says, else all cores."""
+    """In how many threads the worker may compute: what the environment says (GT_THREADS), else as many as it has cores."""
     cores = len(os.sched_getaffinity(0))
-    said = os.environ.get("OPENBLAS_NUM_THREADS", "")
+    said = os.environ.get("GT_THREADS", "")
     return max(1, min(int(said), cores)) if said.isdecimal() else cores
 
 

@@ -10,6 +10,8 @@ from gt.infer import Attributes, Operand
 from gt.partition import Box
 from gt.spec import Spec
 
+from .crew import Crew
+
 
 class Part(NamedTuple):
     """Which part of an operand of global `shape` this worker holds."""
@@ -37,6 +39,8 @@ class Call:
     box: Box
     parts: tuple[Part | None, ...] = ()
     blocks: int = 0
+    crew: Crew | None = None
+    """Who may share what is large; nobody in a deterministic session."""
 
     def tensor(self, position: int) -> Spec:
         """The local spec of an operand that is a tensor."""

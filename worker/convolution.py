@@ -15,6 +15,7 @@ from gt.infer import conv_extent
 
 from .call import Call, Kernel
 from .elementwise import wide
+from .products import product
 
 BUDGET: Final = 8 << 20
 """Bytes of windows that are copied at once: about what caches hold."""
@@ -85,6 +86,7 @@ def conv(call: Call) -> Kernel:
     inner, outer = channels * math.prod(sizes), math.prod(counts)
     step = max(1, BUDGET // (groups * inner * outer * wide(result.dtype).itemsize))
     together = outer < FEW and step > 1
+    matmul = product(call, min(step, examples) * groups * made * inner * outer)
 
     def kernel(x: Any, w: Any) -> Any:
         x, w = x.astype(work, copy=False), w.astype(work, copy=False)
@@ -95,10 +97,10 @@ def conv(call: Call) -> Kernel:
             count = part.shape[0]
             if together:  # one wide product for all examples
                 turned = part.transpose((*range(1, 3 + len(sizes)), 0, *range(3 + len(sizes), part.ndim)))
-                product = xp.matmul(left, turned.reshape(groups, inner, count * outer))
-                out[start : start + count] = product.reshape(groups, made, count, outer).transpose(2, 0, 1, 3)
+                joined = matmul(left, turned.reshape(groups, inner, count * outer))
+                out[start : start + count] = joined.reshape(groups, made, count, outer).transpose(2, 0, 1, 3)
             else:
-                xp.matmul(left, part.reshape(count, groups, inner, outer), out[start : start + count])
+                matmul(left, part.reshape(count, groups, inner, outer), out[start : start + count])
         return out.reshape(result.shape).astype(dtype, copy=False)
 
     return kernel

@@ -40,6 +40,7 @@ from .fourier import fourier
 from .indexing import gather, scatter, scatter_add, segment_sum, slice_, take, update_slice
 from .linalg import linalg, permutation, solve
 from .philox import normal, uniform
+from .products import product
 from .reductions import arg, reduction, softmax
 from .scans import cumulate, cumulated
 from .sorting import argsort, flatnonzero, lexsort, searchsorted
@@ -97,18 +98,19 @@ def _matmul(call: Call) -> Kernel:
     xp, result = call.xp, call.result
     if result.size == 0 or call.tensor(0).size == 0:
         return lambda _a, _b: xp.zeros(result.shape, result.dtype.numpy)
+    matmul = product(call, result.size * call.tensor(0).shape[-1])
     if result.dtype in HALVES and (xp is np or result.dtype is bfloat16):
         # cuBLAS accumulates in float32 by itself; NumPy has no BLAS for half precision, CuPy none for bfloat16
         widen, narrow = methodcaller("astype", wide(result.dtype).numpy), methodcaller("astype", result.dtype.numpy)
-        return lambda a, b: narrow(xp.matmul(widen(a), widen(b)))
+        return lambda a, b: narrow(matmul(widen(a), widen(b)))
     if call.tensor(0).ndim > 2 and call.tensor(1).ndim == 2:
-        return _folded(call)
-    return xp.matmul  # type: ignore[no-any-return]  # xp is Any
+        return _folded(call, matmul)
+    return matmul
 
 
-def _folded(call: Call) -> Kernel:
-    """A stack of matrices by one matrix as one product: BLAS packs that matrix once, and cuts a larger one to its threads."""
-    matmul, shape = call.xp.matmul, call.result.shape
+def _folded(call: Call, matmul: Kernel) -> Kernel:
+    """A stack of matrices by one matrix as one product: BLAS packs that matrix once."""
+    shape = call.result.shape
     rows = (-1, call.tensor(0).shape[-1])
 
     def kernel(a: Any, b: Any) -> Any:

@@ -23,6 +23,7 @@ from .call import Call, Part
 from .exchange import Move, compile_move, local, reducer
 from .kernels import IN_PLACE, KERNELS
 from .own import taken
+from .products import Wide
 from .verify import comparison
 
 Slots = list[Any]
@@ -193,6 +194,7 @@ class _Compiler:
             part,
             tuple(self.held(r, rank) for r in instruction.inputs),
             plan.blocks,
+            None if plan.blocks else self.backend.crew,
         )
         kernel: Callable[..., Any]
         known: Call | None = call
@@ -200,7 +202,7 @@ class _Compiler:
             kernel = (BLOCKED if plan.blocks else KERNELS)[instruction.op](call)
         except Exception as error:  # noqa: BLE001 — it fails where it would run, and the plan still takes part in its moves
             kernel, known = _failing(error), None
-        if kernel is self.backend.xp.matmul and instruction.outputs[0] in self.turned:
+        if (kernel is self.backend.xp.matmul or isinstance(kernel, Wide)) and instruction.outputs[0] in self.turned:
             kernel = _transposed(kernel)
         into = IN_PLACE[instruction.op](call) if known and instruction.op in IN_PLACE else None
         reads = tuple(self.slot(r, time) for r in instruction.inputs)

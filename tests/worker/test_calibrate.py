@@ -27,7 +27,7 @@ def test_its_threads_count_and_other_processes_do_not(monkeypatch: pytest.Monkey
     try:
         speeds = {}
         for count in (1, cores()):
-            monkeypatch.setenv("OPENBLAS_NUM_THREADS", str(count))
+            monkeypatch.setenv("GT_THREADS", str(count))
             speeds[count] = max(measure(backend("cpu"))["speed"][0] for _ in range(3))
         assert cores() * speeds[1] / 3 < speeds[cores()] < cores() * speeds[1] * 3
         assert speeds[1] > 1e9

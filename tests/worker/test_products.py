@@ -1,0 +1,92 @@
+"""Large products by all lanes: what comes out, and that neither lanes nor time have a say in its bits."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gt.dtypes import float32
+from gt.spec import spec
+from gt.worker.call import Call
+from gt.worker.crew import Crew
+from gt.worker.products import LEAST, PIECES, WIDE, Wide, product
+
+SIZES = st.sampled_from([1, 3, LEAST, 2 * LEAST + 1, PIECES * LEAST + 5])
+STACKS = st.sampled_from([(), (1,), (3,), (PIECES + 1,), (2, 3)])
+
+
+@given(SIZES, st.sampled_from([1, 2, 40]), SIZES, STACKS, STACKS, st.booleans(), st.booleans(), st.booleans())
+def test_it_is_the_product(
+    rows: int, inner: int, columns: int, first: tuple[int, ...], second: tuple[int, ...],
+    turned: bool, other: bool, given_out: bool,
+) -> None:  # fmt: skip
+    """Of matrices and stacks that are broadcast, however they lie in memory: exactly NumPy's, for small integers."""
+    try:
+        stack = np.broadcast_shapes(first, second)
+    except ValueError:
+        second = first
+        stack = first
+    random = np.random.default_rng(0)
+
+    def drawn(stack: tuple[int, ...], m: int, n: int, turn: bool) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
+        made = random.integers(-4, 5, (*stack, n, m) if turn else (*stack, m, n)).astype(np.float32)
+        return made.swapaxes(-1, -2) if turn else made
+
+    a, b = drawn(first, rows, inner, turned), drawn(second, inner, columns, other)
+    out = np.full((*stack, rows, columns), np.nan, np.float32) if given_out else None
+    found = Wide(Crew(2))(a, b, out)
+    assert found is out or not given_out
+    np.testing.assert_array_equal(found, np.matmul(a, b))
+
+
+@pytest.mark.parametrize("shape", [(1000, 300, 64), (64, 300, 1000), (700, 33, 700)])
+def test_the_bits_do_not_depend_on_how_many_lanes_there_are(shape: tuple[int, int, int]) -> None:
+    rows, inner, columns = shape
+    random = np.random.default_rng(1)
+    a, b = random.standard_normal((rows, inner)), random.standard_normal((inner, columns))
+    crews = [Crew(lanes) for lanes in (1, 2, 3, 5)]
+    for _ in range(5):
+        assert len({Wide(crew)(a, b).tobytes() for crew in crews}) == 1
+
+
+def test_every_lane_that_comes_takes_part_and_every_piece_is_computed_once() -> None:
+    """Two lanes that are both there share the pieces; together they make each of them, and no other."""
+    crew = Crew(2)
+    meet = threading.Barrier(2)
+    seen: list[int] = []
+
+    run = crew.run
+
+    def both(part: Callable[[int], None]) -> None:
+        def waited(lane: int) -> None:
+            meet.wait(30)
+            seen.append(lane)
+            part(lane)
+
+        run(waited)
+
+    crew.run = both  # type: ignore[method-assign]
+    a = np.ones((PIECES * LEAST, 4))
+    np.testing.assert_array_equal(Wide(crew)(a, np.ones((4, 2))), np.full((PIECES * LEAST, 2), 4.0))
+    assert sorted(seen) == [0, 1]
+
+
+def call(rows: int, inner: int, columns: int, lanes: int | None) -> Call:
+    result = spec(float32, (rows, columns))
+    operands = (spec(float32, (rows, inner)), spec(float32, (inner, columns)))
+    crew = None if lanes is None else Crew(lanes)
+    return Call(np, "matmul", {}, operands, result, result.shape, ((0, rows), (0, columns)), (), 0, crew)
+
+
+@pytest.mark.parametrize(("lanes", "size", "shared"), [(2, 2, True), (2, 0.5, False), (1, 2, False), (None, 2, False)])
+def test_what_is_small_or_has_no_lanes_is_left_to_blas(lanes: int | None, size: float, shared: bool) -> None:
+    side = math.ceil((WIDE * size) ** (1 / 3))
+    found = product(call(side, side, side, lanes), side**3)
+    assert isinstance(found, Wide) == shared
+    assert shared or found is np.matmul

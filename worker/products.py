@@ -1,0 +1,74 @@
+"""Large matrix products on a CPU, by all lanes: BLAS itself has one thread in a worker.
+
+BLAS's own threads wait by spinning. Beside a client and a dispatcher that want the same cores, or anybody else's work, they
+took ten times as long as one thread takes (docs/performance.md). So what is small is computed by one thread, and what is large
+is cut into pieces that lanes take one after the other: a lane whose core is busy takes fewer. The pieces follow from the shapes
+alone, so bits depend neither on time nor on how many lanes there are.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any, Final
+
+import numpy as np
+
+from .call import Call, Kernel
+from .crew import Crew
+
+WIDE: Final = 100_000_000
+"""Multiplications from which a product is shared: milliseconds of one core, where waking another takes tens of microseconds."""
+PIECES: Final = 8
+LEAST: Final = 64
+"""Rows or columns of a piece, at least: BLAS packs the other matrix once for each."""
+
+
+def product(call: Call, multiplications: int) -> Kernel:
+    """What multiplies matrices in `call`, which takes so many multiplications: `matmul(a, b, out=None)`."""
+    crew = call.crew
+    if crew is None or crew.lanes == 1 or multiplications < WIDE:
+        return call.xp.matmul  # type: ignore[no-any-return]  # xp is Any
+    return Wide(crew)
+
+
+class Wide:
+    """`np.matmul` of two matrices or stacks of them, by the lanes of a crew."""
+
+    def __init__(self, crew: Crew) -> None:
+        self.crew = crew
+
+    def __call__(self, a: Any, b: Any, out: Any = None) -> Any:
+        if a.ndim < 2 or b.ndim < 2:
+            return np.matmul(a, b, out=out)
+        stack = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+        rows, columns = a.shape[-2], b.shape[-1]
+        if out is None:
+            out = np.empty((*stack, rows, columns), np.result_type(a, b))
+        if stack and stack[0] >= PIECES:  # whole matrices to each
+            axis, size, least = 0, stack[0], 1
+        else:
+            axis, size, least = (-2, rows, LEAST) if rows >= columns else (-1, columns, LEAST)
+        pieces = min(PIECES, size // least)
+        if pieces < 2:
+            return np.matmul(a, b, out=out)
+        bounds = [size * piece // pieces for piece in range(pieces + 1)]
+        left = [a] * pieces if axis == -1 else _cut(a, axis, len(stack) + 2, bounds)
+        right = [b] * pieces if axis == -2 else _cut(b, axis, len(stack) + 2, bounds)
+        places = _cut(out, axis, out.ndim, bounds)
+        turn = itertools.count()  # which is one step of the interpreter: no two lanes take the same
+
+        def part(_: int) -> None:
+            while (piece := next(turn)) < pieces:
+                np.matmul(left[piece], right[piece], out=places[piece])
+
+        self.crew.run(part)
+        return out
+
+
+def _cut(array: Any, axis: int, ndim: int, bounds: list[int]) -> list[Any]:
+    """An array in pieces along an axis; axis 0 is that of a stack of `ndim` dimensions, which it may lack or repeat."""
+    if axis == 0 and (array.ndim < ndim or array.shape[0] == 1):
+        return [array] * (len(bounds) - 1)
+    rest = (slice(None),) * (-1 - axis) if axis < 0 else ()
+    head = (...,) if axis < 0 else ()
+    return [array[(*head, slice(start, stop), *rest)] for start, stop in itertools.pairwise(bounds)]
