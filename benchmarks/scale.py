@@ -233,6 +233,9 @@ def programs(address: str, count: int) -> list[list[float]]:
 def clients(rounds: int) -> Rows:
     """One service and more and more programs."""
     rows: Rows = []
+    gt.connect("inproc")  # everything that a client imports is there before the first is forked
+    (gt.ones(2) + 1).sum().item()
+    gt.disconnect()
     local = Local(2)
     dispatcher = local.children[0][1].pid
     try:

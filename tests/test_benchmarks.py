@@ -55,6 +55,20 @@ def test_the_price_of_being_deterministic_is_measured_in_turns_and_of_checks_too
     assert min(checked.values()) > 0
 
 
+@pytest.mark.process
+def test_a_group_that_is_told_by_one_message_has_it_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The stand-ins of the benchmark subscribe as workers do, and acknowledge every message, either way."""
+    scale = runpy.run_path(str(BENCHMARKS / "scale.py"), run_name="scale")
+    monkeypatch.setitem(scale["fanout"].__globals__, "GROUPS", (2, 9))
+    rows = scale["fanout"](1)
+    assert [row[:2] for row in rows] == [
+        ("a message to 2 workers", "one by one"),
+        ("a message to 9 workers", "one by one"),
+        ("", "published"),
+    ]
+    assert all(float(row[2].split()[0]) > 0 for row in rows)
+
+
 def test_fusing_is_measured_on_the_programs_that_run() -> None:
     """A hot program has fewer actions than steps, and both take time."""
     program = runpy.run_path(str(BENCHMARKS / "program.py"), run_name="program")
