@@ -69,13 +69,15 @@ def keep(session: Session, stop: Event) -> None:
                     each.flush_from_outside()
                 finally:
                     each.lock.release()
-        if standing and now - heard < IDLE_FLUSH:
+        lately = now - heard < IDLE_FLUSH
+        if lately and standing:
             continue
-        heard = now
         with session.exclusive():
             session.free_orphans()
             if now - alive >= LIFE:
                 alive = now
                 session.say_alive()
-            session.pump()
-        session.link.memory.trim(now)
+            session.pump()  # while workers are busy it is looked for their word that they are not, too
+        if not lately:
+            heard = now
+            session.link.memory.trim(now)
