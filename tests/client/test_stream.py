@@ -271,6 +271,41 @@ def test_views_and_graphs_are_freed_without_a_garbage_collector(session: Any) ->
         gc.enable()
 
 
+def test_a_large_put_frees_what_died_and_sends_nothing_else(session: Any) -> None:
+    """Its memory may serve again; what an instruction still reads, and the instruction, wait for their flush."""
+    x, z = gt.ones(3), gt.ones(4)
+    gt.flush()
+    (client,) = session.link.fabric.dispatcher.service.clients.values()
+    builder = sessions.builder()
+    y = x + 1
+    read, dead = x._value.id, z._value.id
+    del x, z
+    put = gt.from_numpy(np.zeros(100_000))
+    assert len(builder.record) == 1
+    assert read in client.table
+    assert dead not in client.table
+    assert y.tolist() == [2, 2, 2]
+    assert read not in client.table
+    assert put.sum().item() == 0
+
+
+def test_a_fetch_that_has_no_room_is_an_error_of_that_fetch(session: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says so, nothing is waited for, and the session goes on."""
+    x = gt.ones(3)
+
+    def none(*_: Any) -> Any:
+        raise MemoryError("none left")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(session.link.memory, "empty", none)
+        with pytest.raises(
+            gt.OutOfMemory, match=r"the value of a tensor of f32\[3\] has no room in this process: none left"
+        ):
+            x.numpy()
+    assert session.requests == {}
+    assert x.tolist() == [1, 1, 1]
+
+
 def test_each_thread_gathers_for_itself_and_all_see_each_others_tensors(session: Any) -> None:
     x = gt.arange(5)
     results: list[Any] = []
