@@ -85,9 +85,15 @@ INEXACT: dict[str, Plant] = {
 """Mistakes that change no value but its last bits."""
 
 
-def first_found(drawn: Callable[[int], tuple[Any, list[Place]]] = case) -> tuple[int, BaseException] | None:
-    """The first seed of which some case fails."""
-    for seed in range(SEEDS):
+FIRST: dict[str, int] = {"a block cut by two axes": 27, "a replicated value beside a partial sum": 24}
+"""Where to look first for what takes long to find from the start; if it is elsewhere now, it is found there."""
+
+
+def first_found(
+    drawn: Callable[[int], tuple[Any, list[Place]]] = case, first: int = 0
+) -> tuple[int, BaseException] | None:
+    """The first seed, from `first` on and around, of which some case fails."""
+    for seed in (*range(first, SEEDS), *range(first)):
         program, places = drawn(seed)
         for place in places:
             error = failure(program, place)
@@ -100,13 +106,13 @@ def first_found(drawn: Callable[[int], tuple[Any, list[Place]]] = case) -> tuple
 def test_a_planted_mistake_is_found(mistake: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Wrong values, or a failure on a worker: no planted mistake goes unseen."""
     MISTAKES[mistake](monkeypatch)
-    assert first_found() is not None, f"{mistake} was not found in {SEEDS} programs"
+    assert first_found(first=FIRST.get(mistake, 0)) is not None, f"{mistake} was not found in {SEEDS} programs"
 
 
 @pytest.mark.parametrize("mistake", INEXACT)
 def test_a_planted_mistake_in_the_last_bit_is_found(mistake: str, monkeypatch: pytest.MonkeyPatch) -> None:
     INEXACT[mistake](monkeypatch)
-    assert first_found(exact_case) is not None, f"{mistake} was not found in {SEEDS} programs"
+    assert first_found(exact_case, FIRST.get(mistake, 0)) is not None, f"{mistake} was not found in {SEEDS} programs"
 
 
 def test_what_is_found_is_made_small(monkeypatch: pytest.MonkeyPatch) -> None:
