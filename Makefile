@@ -37,7 +37,7 @@ test: $(VENV)/.installed ## every test that needs no GPU
 	@$(PYTEST) -m "not gpu"
 
 prove: $(VENV)/.installed ## the law at length: EFFORT times as many drawn programs, plans, services and shapes (default 20)
-	@GT_EFFORT=$(EFFORT) $(PYTEST) -m "not process and not gpu"
+	@GT_EFFORT=$(EFFORT) $(PYTEST) -m "not gpu"
 
 check: lint types ## format, lint and strict types: a minute, before every commit
 
