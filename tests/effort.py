@@ -26,10 +26,10 @@ def cases(count: int) -> int:
 
 
 def thinned(samples: Sequence[T], count: int, workers: int | None = None) -> list[T]:
-    """`cases(count)` of the samples, evenly spread and the same every time; all of them when there are no more.
+    """`count` of the samples, more when more is tried, evenly spread and the same every time; all when there are no more.
 
     With `workers` those for one worker and those for several take turns, unless there is but one.
     """
-    kept = min(len(samples), cases(count))
+    kept = min(len(samples), max(count, cases(count)))
     chosen = [samples[at * len(samples) // kept + (len(samples) // kept) // 2] for at in range(kept)]
     return chosen if workers is None or EFFORT > 1 else chosen[workers != 1 :: 2] or chosen

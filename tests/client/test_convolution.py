@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from beside_torch import samples_of
 from effort import PROVED, thinned
 
 import gt
@@ -57,7 +58,7 @@ def close(found: Any, expected: Any) -> None:
 def test_samples_that_nobody_here_chose(op: Any, workers: int) -> None:
     """PyTorch's own samples of its functions: values and gradients agree."""
     function = getattr(F, op.name.split(".")[-1])
-    for sample in thinned(list(op.sample_inputs("cpu", torch.float64, requires_grad=True)), 8, workers):
+    for sample in thinned(samples_of(op, torch.float64, requires_grad=True), 8, workers):
         leaves: list[tuple[Any, Any]] = []
         with gt.signal.context("net"):
             found = function(

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from beside_torch import samples_of
 from effort import PROVED, thinned
 
 import gt
@@ -112,7 +113,7 @@ def test_samples_that_nobody_here_chose(op: Any, workers: int) -> None:
     pick = UNIQUE.get(op.name, lambda out: tuple(out) if isinstance(out, (tuple, list)) else (out,))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the generators use what PyTorch deprecates
-        samples = list(op.sample_inputs("cpu", dtype, requires_grad=op.supports_autograd))
+        samples = samples_of(op, dtype, requires_grad=op.supports_autograd)
     for sample in thinned(samples, 6, workers):
         leaves: list[tuple[Any, Any]] = []
         if op.name == "linalg.pinv" and op.variant_test_name == "hermitian":

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from beside_torch import samples_of
 from effort import EFFORT, PROVED, thinned
 
 import gt
@@ -90,7 +91,7 @@ ATTRIBUTES = {"H", "T", "mH", "mT"}
 """What is written without parentheses."""
 
 
-ROUNDED = {"special.hermite_polynomial_he": 1e-4}
+ROUNDED = {"special.hermite_polynomial_he": 1e-4, "matrix_exp": 1e-3}
 """Where terms cancel, in whatever order they are added: how far values may be apart."""
 
 
@@ -204,7 +205,7 @@ def drawn(op: Any, dtype: Any, requires_grad: bool) -> list[Any]:
     torch.manual_seed(0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return thinned(list(op.sample_inputs("cpu", dtype, requires_grad=requires_grad)), SAMPLES)
+        return thinned(samples_of(op, dtype, requires_grad=requires_grad), SAMPLES)
 
 
 def refused(name: str, error: Exception) -> bool:
@@ -223,6 +224,7 @@ def check(name: str, op: Any, sample: Any, requires_grad: bool) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         theirs = op.op(*args, **named)
+    drawn_anew = op.name in RANDOM or (op.name == "nn.functional.rrelu" and named.get("training", False))
     my_args, my_named = ours(args), ours(named)
     function = ADAPTED.get(op.name) or resolve(op.name)
     assert function is not None
@@ -231,12 +233,12 @@ def check(name: str, op: Any, sample: Any, requires_grad: bool) -> None:
             mine = function(*my_args, **my_named)
             if op.name in EQUALS and isinstance(mine, tuple):
                 mine, theirs = mine[0], theirs[0]
-            compare(mine, theirs, values=op.name not in RANDOM | UNSET, tolerance=ROUNDED.get(op.name, 1e-5))
+            compare(mine, theirs, values=not drawn_anew and op.name not in UNSET, tolerance=ROUNDED.get(op.name, 1e-5))
         except (gt.GTError, TypeError, ValueError) as error:
             if not refused(name, error):
                 raise
             return
-        if requires_grad and op.name not in RANDOM:
+        if requires_grad and not drawn_anew:
             inputs = leaves((my_args, my_named), gt.Tensor), leaves((args, named), torch.Tensor)
             compare_gradients(mine, theirs, *inputs, tolerance=COARSE.get(op.name, 2e-4))
     PROVED["samples of PyTorch's operators, each beside PyTorch"] += 1
@@ -249,8 +251,7 @@ def test_it_agrees_with_pytorch(name: str, workers: int) -> None:
     for dtype in (torch.float32 if torch.float32 in known else torch.complex64, torch.int64):
         if dtype in known and not (dtype is torch.int64 and op.name in FLOATING):
             differentiable = dtype is not torch.int64 and op.supports_autograd
-            samples = drawn(op, dtype, differentiable)
-            for sample in samples[workers // 3 :: 2] or samples:
+            for sample in drawn(op, dtype, differentiable)[workers // 3 :: 2]:
                 check(name, op, sample, differentiable)
 
 
