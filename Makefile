@@ -17,7 +17,7 @@ PEERS ?= jax distributed ray
 # By how much more `make prove` tries than `make test`.
 EFFORT ?= 20
 
-ROOMS := client dispatcher worker
+ROOMS := client dispatcher monitor worker
 empty :=
 space := $(empty) $(empty)
 SOURCES := gt $(ROOMS) tests $(wildcard benchmarks examples)

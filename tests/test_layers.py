@@ -11,7 +11,7 @@ from typing import NamedTuple
 import pytest
 
 REPOSITORY = Path(__file__).parent.parent
-ROOMS = ("client", "dispatcher", "worker")
+ROOMS = ("client", "dispatcher", "monitor", "worker")
 FOLDERS = {"gt": "gt", **{room: f"gt.{room}" for room in ROOMS}}
 
 CORES = (
