@@ -14,6 +14,9 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from gt import cli
+from gt.commands import daemons as daemon_commands
+from gt.commands.ops import ops_page
+from gt.commands.shared import ADDRESS
 from gt.config import Config
 from gt.errors import ConnectionFailed, SessionError
 from gt.ops import OPS
@@ -55,7 +58,7 @@ def daemons(monkeypatch: pytest.MonkeyPatch) -> type[Daemons]:
     """`gt up` starts these in place of processes, and leaves this process' signal handlers alone."""
     kind = type("Started", (Daemons,), {"started": [], "closed": 0})
     monkeypatch.setattr("gt.launch.Local", kind)
-    monkeypatch.setattr("gt.cli._joined", lambda local, count: True)
+    monkeypatch.setattr("gt.commands.daemons._joined", lambda local, count: True)
     monkeypatch.setattr("signal.signal", lambda number, handler: None)
     return kind
 
@@ -78,7 +81,7 @@ def test_ops_prints_a_line_for_every_op() -> None:
 
 
 def test_ops_prints_markdown() -> None:
-    assert gt("ops", "--markdown").stdout == cli.ops_page()
+    assert gt("ops", "--markdown").stdout == ops_page()
 
 
 @pytest.mark.parametrize(
@@ -159,7 +162,7 @@ def test_without_a_number_there_are_as_many_workers_as_the_config_needs(
 
 
 def test_a_signal_ends_up_in_order(daemons: type[Daemons], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(daemons, "wait", lambda self: cli._stop(), raising=True)
+    monkeypatch.setattr(daemons, "wait", lambda self: daemon_commands._stop(), raising=True)
     result = gt("up", "--workers", "1", "--address", f"ipc://{tmp_path}/s")
     assert (result.exit_code, result.stderr, daemons.closed) == (0, "", 1)
 
@@ -178,7 +181,7 @@ def test_a_worker_is_served_as_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("GT_LOG_LEVEL", raising=False)
     assert gt("worker", "--device", "cpu", "--listen", "tcp://127.0.0.1:7101").exit_code == 0
     where = {"listen": "tcp://127.0.0.1:7101", "announce": None}
-    assert calls == [((cli.ADDRESS,), {"device": "cpu", "log_level": "info", **where})]
+    assert calls == [((ADDRESS,), {"device": "cpu", "log_level": "info", **where})]
 
 
 def test_a_log_level_that_does_not_exist_is_refused() -> None:

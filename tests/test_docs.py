@@ -9,7 +9,7 @@ import pytest
 from builders import Lines
 
 from gt import messages
-from gt.cli import ops_page, ops_rows
+from gt.commands.ops import ops_page, ops_rows
 from gt.config import load, parse
 from gt.dispatcher.plan import Planner
 from gt.dispatcher.policy import resolve

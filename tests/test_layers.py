@@ -29,8 +29,9 @@ OWNERS = {
     "yaml": "gt/document.py",
     "zmq": "gt/transport.py",
 }
-# The public face and the command line may reach into rooms; these two when they are asked to, never on import.
-LAZY = ("gt/__init__.py", "gt/cli.py", "gt/cuda.py")
+# The public face and the command line may reach into rooms; these when they are asked to, never on import.
+COMMANDS = tuple(sorted(str(path.relative_to(REPOSITORY)) for path in REPOSITORY.glob("gt/commands/*.py")))
+LAZY = ("gt/__init__.py", "gt/cli.py", "gt/cuda.py", *COMMANDS)
 ALIASES = (
     "gt/array_api/__init__.py",
     "gt/array_api/fft.py",

@@ -1,0 +1,157 @@
+"""`gt up`, `gt dispatcher`, `gt worker`: the processes of a service, until Ctrl-C or SIGTERM."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+from .shared import ADDRESS, Address, ConfigFile, Level, LogLevel, told
+
+if TYPE_CHECKING:
+    from gt.launch import Local
+
+JOIN_TIMEOUT = 30.0
+"""Seconds after which `gt up` stops looking for the last worker; the daemons' logs say more."""
+
+
+def up(
+    workers: Annotated[
+        int | None,
+        typer.Option(min=1, help="How many; default one for each GPU, or as many as the config needs, at least one."),
+    ] = None,
+    config: ConfigFile = None,
+    address: Address = ADDRESS,
+) -> None:
+    """Run a dispatcher and workers on this machine until Ctrl-C or SIGTERM. When one of them ends, all end."""
+    with told():
+        from gt.launch import Local, default_workers
+        from gt.transport import check_bind
+
+        check_bind(address)
+        _check_free(address)
+        read = _read(config)
+        count = workers or default_workers(read)
+        if read is not None:
+            read.mesh_for(count)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, _stop)
+        local = Local(count, address=address, config=None if config is None else str(config), quiet=False)
+        try:
+            if _joined(local, count):
+                typer.echo(f"{count} {'worker' if count == 1 else 'workers'} at {address}; Ctrl-C stops them")
+            local.wait()
+        finally:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(number, signal.SIG_IGN)  # once is enough: the rest of this is the orderly end
+            local.close()
+
+
+def dispatcher(
+    address: Address = ADDRESS,
+    config: ConfigFile = None,
+    workers: Annotated[int, typer.Option(min=1, help="How many must join before the first tensor is placed.")] = 1,
+    bulk: Annotated[
+        str | None, typer.Option(help="Where large data goes, tcp://127.0.0.1:PORT; default beside ADDRESS, any port.")
+    ] = None,
+    log_level: Level = LogLevel.info,
+) -> None:
+    """Run a dispatcher until Ctrl-C or SIGTERM."""
+    with told():
+        from gt.dispatcher.__main__ import serve
+
+        path = None if config is None else str(config)
+        status = serve(address, config=path, workers=workers, log_level=log_level.value, bulk=bulk)
+    raise typer.Exit(status)
+
+
+def worker(
+    address: Address = ADDRESS,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda:0, …; default the first GPU, or the CPU.")] = None,
+    listen: Annotated[
+        str | None,
+        typer.Option(help="Where other workers reach this one, tcp://127.0.0.1:PORT; default a Unix socket."),
+    ] = None,
+    announce: Annotated[
+        str | None, typer.Option(help="The address by which they do, where it is another: that of a tunnel.")
+    ] = None,
+    log_level: Level = LogLevel.info,
+) -> None:
+    """Run one worker of the dispatcher at ADDRESS, until Ctrl-C, SIGTERM or the dispatcher's end."""
+    with told():
+        import os
+
+        from gt.launch import ONE_THREAD
+
+        os.environ |= ONE_THREAD  # before this imports NumPy
+        from gt.worker.__main__ import serve
+
+        status = serve(address, device=device, log_level=log_level.value, listen=listen, announce=announce)
+    raise typer.Exit(status)
+
+
+def _read(config: Path | None) -> Any:
+    """The config, checked in this process: a wrong one is refused before anything is started."""
+    if config is None:
+        return None
+    from gt.config import load
+
+    return load(config)
+
+
+def _check_free(address: str) -> None:
+    """Raise `AddressInUse` when somebody listens at `address`: sooner, and in fewer words, than a daemon that ends."""
+    import socket
+
+    from gt.transport import AddressInUse
+
+    with contextlib.ExitStack() as stack:
+        try:
+            if address.startswith("ipc://"):
+                probe = stack.enter_context(socket.socket(socket.AF_UNIX))
+                taken = probe.connect_ex(address.removeprefix("ipc://")) == 0
+            else:
+                host, _, port = address.removeprefix("tcp://").rpartition(":")
+                family = socket.AF_INET6 if ":" in host else socket.AF_INET
+                probe = stack.enter_context(socket.socket(family))
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind((host.strip("[]"), int(port)))
+                taken = False
+        except ValueError:
+            return  # no port number: whoever binds it says what an address is
+        except OSError as error:
+            taken = error.errno == errno.EADDRINUSE
+    if taken:
+        raise AddressInUse(f"{address} is in use by another process; choose another --address")
+
+
+def _stop(*_: Any) -> NoReturn:
+    raise typer.Exit(0)
+
+
+def _joined(local: Local, count: int) -> bool:
+    """Wait until all workers have joined; False when a daemon ends first or it takes too long."""
+    import time
+
+    from gt.client.link import SocketLink
+    from gt.client.session import Session
+    from gt.errors import GTError
+    from gt.host import host_facts
+
+    session = Session(SocketLink(local.address, local), local.address, keeper=False)
+    deadline = time.monotonic() + JOIN_TIMEOUT
+    try:
+        session.open({**host_facts(), "bulk": b""}, JOIN_TIMEOUT)
+        while session.ask("statistics")["workers"] < count:
+            if time.monotonic() > deadline or any(process.poll() is not None for _, process in local.children):
+                return False
+            time.sleep(0.05)
+    except (GTError, TimeoutError):
+        return False  # a daemon ended or hangs: `wait` says which
+    finally:
+        session.close()
+    return True

@@ -1,0 +1,96 @@
+"""`gt explain`: how a program would be sharded, before any cluster runs it. What it finds out is `gt/explaining.py`'s."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from .shared import told
+
+
+def explain(
+    program: Annotated[Path, typer.Argument(help="A Python program that uses gt.", metavar="PROGRAM.py")],
+    arguments: Annotated[
+        list[str] | None, typer.Argument(help="Its arguments; what follows -- is always its own.")
+    ] = None,
+    config: Annotated[Path | None, typer.Option(help="The sharding config (YAML); default: the program's own.")] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="How many there would be; default as many as config or program ask for.")
+    ] = None,
+    steps: Annotated[int, typer.Option(min=1, help="Stop after this many updates, and explain the last.")] = 2,
+    values: Annotated[bool, typer.Option(help="Compute the program's numbers, on one worker in this process.")] = True,
+    compare: Annotated[list[Path] | None, typer.Option(help="Another config, shown side by side.")] = None,
+    search: Annotated[
+        bool, typer.Option("--search", help="Propose a config: YAML that says why, rule by rule.")
+    ] = False,
+    memory: Annotated[
+        str, typer.Option(help="What a worker may hold, as in 16GB; a plan that needs more is refused.")
+    ] = "",
+    typical: Annotated[
+        bool, typer.Option("--typical", help="Typical workers instead of this machine's, measured.")
+    ] = False,
+    full: Annotated[bool, typer.Option("--full", help="Show every collective and every instruction.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print everything as JSON; bytes and seconds.")] = False,
+) -> None:
+    """Show how a program would be sharded, what moves, what it costs, before any cluster runs it."""
+    from gt.errors import GTError
+    from gt.explaining import ProgramError, explain_program
+
+    with told():
+        if not program.is_file():
+            raise GTError(f"there is no program {program}")
+        try:
+            explainer, found = explain_program(
+                program, arguments or (), config=config, workers=workers, compare=compare or (), steps=steps,
+                values=values, speeds="typical" if typical else "measured", memory=0 if search else _bytes(memory),
+            )  # fmt: skip
+        except ProgramError as error:
+            typer.echo(str(error).rstrip("\n"), err=True)
+            raise typer.Exit(1) from None
+        if search:
+            from gt.search import propose
+
+            typer.echo(propose(str(program), explainer, found[0], _bytes(memory)).yaml, nl=False)
+            return
+    if json:
+        import json as notation
+
+        plain = [each.to_plain() for each in found]
+        typer.echo(notation.dumps(plain if compare else plain[0], indent=1, ensure_ascii=False))
+    else:
+        _show(found, full)
+
+
+def _bytes(text: str) -> int:
+    """'16GB', '512MiB' or '1e9' as bytes; nothing is 0."""
+    import re
+
+    units = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
+    if not text:
+        return 0
+    match = re.fullmatch(r"([0-9.]+(?:e[0-9]+)?) *([kmgt]?i?)b?", text.strip().lower())
+    if match is None or match[2] not in units:
+        raise typer.BadParameter(f"{text!r} is no size; say 16GB, 512MiB or a number of bytes", param_hint="--memory")
+    return int(float(match[1]) * units[match[2]])
+
+
+def _show(found: Any, full: bool) -> None:
+    """On a terminal in colour, through a pager where it is long; elsewhere plain."""
+    import os
+    import shutil
+
+    from rich.console import Console
+
+    from gt.rendering import show, text
+
+    console = Console()
+    if not console.is_terminal:
+        typer.echo(text(found, full=full), nl=False)
+    elif shutil.which("less"):
+        os.environ.setdefault("LESS", "-RFX")
+        with console.pager(styles=True):
+            show(console, found, full=full)
+    else:
+        show(console, found, full=full)

@@ -1,0 +1,83 @@
+"""`gt ops`: the table of ops with each room's facet of it, in columns or as docs/ops.md."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+
+def ops(markdown: Annotated[bool, typer.Option("--markdown", help="Print docs/ops.md.")] = False) -> None:
+    """Print every op with each room's facet of it: gradient, sharding rule, kernel."""
+    typer.echo(ops_page() if markdown else ops_text(), nl=False)
+
+
+COLUMNS = ("op", "family", "operands", "attributes", "gradient", "sharding", "kernel", "what it computes")
+
+
+def ops_rows() -> list[tuple[str, ...]]:
+    """The joined table, one row an op, in the order of `gt/ops.py`; a facet that a room lacks is 'missing'."""
+    from gt.client.gradients import GRADIENTS, NO_GRADIENT
+    from gt.dispatcher.rules import RULES
+    from gt.ops import OPS
+    from gt.worker.kernels import KERNELS
+
+    rows: list[tuple[str, ...]] = []
+    for name, op in OPS.items():
+        rule, kernel = RULES.get(op.family), KERNELS.get(name)
+        rows.append(
+            (
+                name,
+                op.family,
+                _operands(op.arity, op.scalars),
+                ", ".join(op.attributes),
+                "yes" if name in GRADIENTS else "none" if name in NO_GRADIENT else "missing",
+                rule.__name__.strip("_") if rule else "missing",
+                _name_of(kernel) if kernel else "missing",
+                op.doc,
+            )
+        )
+    return rows
+
+
+def _operands(arity: int | None, scalars: str) -> str:
+    """'2, scalars any': how many operands, and where Python scalars may stand."""
+    count = "1 or more" if arity is None else str(arity)
+    return count if scalars == "none" else f"{count}, scalars {scalars}"
+
+
+def _name_of(kernel: Any) -> str:
+    """'elementwise.ufunc': the worker's module and the function in it that makes the kernel."""
+    module = kernel.__module__.rpartition(".")[2]
+    return f"{module}.{kernel.__qualname__.partition('.')[0].strip('_')}"
+
+
+def ops_text() -> str:
+    """The joined table in aligned columns."""
+    table = [COLUMNS, *ops_rows()]
+    widths = [max(len(row[column]) for row in table) for column in range(len(COLUMNS))]
+    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in table)
+    return "".join(f"{line.rstrip()}\n" for line in lines)
+
+
+def ops_page() -> str:
+    """docs/ops.md: the joined table, and how to read it."""
+
+    def line(cells: tuple[str, ...]) -> str:
+        return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |\n"
+
+    return "".join(
+        (
+            "# Ops\n\n",
+            "Every instruction's op, declared once in `gt/ops.py`, with each room's facet of it. Written by\n",
+            "`gt ops --markdown`; a test fails while this page differs from that.\n\n",
+            "* **operands**: how many; *scalars* says where Python scalars may stand in place of tensors: *any* place,\n",
+            "  only the *tail* (all but the first, for an update all but the first two), or *only* scalars.\n",
+            "* **gradient**: whether `client/gradients.py` has a rule; *none*: nothing flows back, by decision.\n",
+            "* **sharding**: the rule in `dispatcher/rules.py` from which all legal rows of placements follow.\n",
+            "* **kernel**: the module in `worker/` and the function that makes the kernel.\n\n",
+            line(COLUMNS),
+            line(("---",) * len(COLUMNS)),
+            *map(line, ((f"`{row[0]}`", *row[1:]) for row in ops_rows())),
+        )
+    )

@@ -1,0 +1,40 @@
+"""What several commands have in common: where a service is, how errors are told, how much is logged."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+ADDRESS = "tcp://127.0.0.1:7000"
+"""Where a service listens when nobody says."""
+
+
+class LogLevel(StrEnum):
+    """What a daemon writes to stderr: this and everything graver."""
+
+    debug = "debug"
+    info = "info"
+    warning = "warning"
+    error = "error"
+
+
+Address = Annotated[str, typer.Option(help="tcp://127.0.0.1:PORT or ipc:///PATH; only loopback is bound.")]
+ConfigFile = Annotated[Path | None, typer.Option(help="The sharding config (YAML) of sessions that bring none.")]
+Level = Annotated[LogLevel, typer.Option(help="What to log to stderr.", envvar="GT_LOG_LEVEL")]
+
+
+@contextlib.contextmanager
+def told() -> Iterator[None]:
+    """Errors that are the user's or the machine's become one line each on stderr, and exit status 1."""
+    from gt.errors import GTError
+
+    try:
+        yield
+    except (GTError, OSError) as error:
+        typer.echo(f"gt: {error}", err=True)
+        raise typer.Exit(1) from None
