@@ -16,10 +16,10 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from gt.instruction import INPUT, MOVE, OUTPUT, Instruction, Pipeline, Plan, Segment, ref
-from gt.placement import REPLICATE, Mesh
+from gt.instruction import INPUT, MOVE, OUTPUT, Instruction, Pipeline, Plan, Segment
+from gt.placement import REPLICATE, Layout, Mesh
 from gt.schedule import hindrance, turns
 from gt.spec import Spec
 
@@ -34,6 +34,8 @@ MAX_SEARCHED: Final = 1 << 11
 """Instructions of the longest segment that is planned as a whole."""
 
 
+NUMBERS: Final = [range(n, n + 1) for n in range(MAX_SEARCHED)]
+"""The outputs of an instruction that has one, made once."""
 LAYOUT_BITS: Final = 20
 named = tuple.__new__
 """A named tuple out of its fields, in half the time."""
@@ -132,19 +134,46 @@ class Pass(Walk):
         self.ends = ends
         """The homes that survivors must have in the end; where their plan leaves them, if nothing is said."""
         self.values: list[Spec] = []
-        self.placed: list[int] = []
+        self.placed: list[Layout] = []
         self.instructions: list[Instruction] = []
-        self.references: dict[int, int] = {}
-        """The plan's references to copies, by `copy_of` value and layout."""
+        self.copies: dict[int, int] = {}
+        """The plan's references to copies elsewhere, by `copy_of` value and layout."""
         super().__init__(policy, tables, segment, homes, piped)
-
-    def begin(self, r: int, layout: int) -> None:
-        self.references[copy_of(r, layout)] = r
+        self.here: dict[int, int] = {r: r for r in self.states}
+        """By the segment's reference the plan's reference to a value where it is at home, and to a scalar."""
 
     def run(self) -> Planned:
-        """The whole plan."""
+        """The whole plan. What is known and has one result, which stays where it is computed, is one look-up."""
+        states, here, plain, wish_keys = self.states, self.here, self.tables.plain, self.wish_keys
+        instructions, values, placed, unclaimed = self.instructions, self.values, self.placed, self.unclaimed
+        often = self.segment.read_often
+        careful = self.stages is not None or self.forgets
+        key: tuple[Any, ...]
         for index, instruction in enumerate(self.segment.instructions):
-            self.take(instruction, self.decisions(index, instruction)[0])
+            op, outputs, inputs, attributes, tag = instruction
+            if pair := len(inputs) == 2 and not attributes:  # the usual case, without a loop
+                one, other = inputs
+                key = (op, wish_keys[tag], states[one], states[other])
+            else:
+                key = (op, *attributes.values(), wish_keys[tag], *[states[r] for r in inputs])
+            found = None if careful or unclaimed else plain.get(key)
+            if found is None:
+                self.take(instruction, self.decisions(index, instruction)[0])
+                careful = self.stages is not None or (self.forgets and not self.backward)
+                continue
+            spec, layout, state, shared, moved = found
+            if moved:
+                read = self.read(inputs, moved, tag)
+            else:
+                read = (here[one], here[other]) if pair else tuple([here[r] for r in inputs])
+            at = len(values)
+            number = NUMBERS[at] if at < MAX_SEARCHED else range(at, at + 1)
+            instructions.append(named(Instruction, (op, number, read, attributes, tag)))
+            values.append(spec)
+            placed.append(layout)
+            r = outputs.start << 2 | OUTPUT
+            here[r] = at << 2 | OUTPUT
+            states[r] = shared if r in often else state
         return self.finish()
 
     def turns(self) -> Generator[None, None, Planned]:
@@ -161,84 +190,85 @@ class Pass(Walk):
 
     def take(self, instruction: Instruction, decision: Decision) -> None:
         """Put an instruction into the plan, with the moves that it needs."""
-        references, values, segment = self.references, self.values, self.segment.values
+        values, segment, layouts = self.values, self.segment.values, self.tables.layouts
         op, outputs, inputs, attributes, tag = instruction
-        operands, results, _, states, seconds, _, plain = decision
-        read = []
-        for at, r in enumerate(inputs):
-            layout = operands[at]
-            if layout != NOWHERE:
-                found = references.get(r << LAYOUT_BITS | layout)
-                read.append(self.move(r, layout, tag) if found is None else found)
-            else:
-                read.append(r)
+        read = self.read(inputs, decision.operands, tag)
         at = len(values)
-        self.instructions.append(named(Instruction, (op, range(at, at + len(outputs)), tuple(read), attributes, tag)))
-        if plain:
-            number, layout = outputs.start, results[0]
-            r = number << 2 | OUTPUT
+        self.instructions.append(Instruction(op, range(at, at + len(outputs)), read, attributes, tag))
+        for number, layout in zip(outputs, decision.results, strict=True):
+            self.here[number << 2 | OUTPUT] = at << 2 | OUTPUT
             values.append(segment[number])
-            self.placed.append(layout)
-            references[r << LAYOUT_BITS | layout] = at << 2 | OUTPUT
-            self.states[r] = states[0]
-            self.seconds += seconds
-            return
-        for number, layout in zip(outputs, results, strict=True):
-            references[copy_of(number << 2 | OUTPUT, layout)] = at << 2 | OUTPUT
-            values.append(segment[number])
-            self.placed.append(layout)
+            self.placed.append(layouts[layout])
             at += 1
         self.give(instruction, decision)
 
+    def read(self, inputs: tuple[int, ...], operands: tuple[int, ...], tag: int) -> tuple[int, ...]:
+        """The plan's references to operands in their layouts, moved there if need be."""
+        home, states, read = self.tables.at, self.states, []
+        for r, layout in zip(inputs, operands, strict=True):
+            if layout == NOWHERE or layout == home[states[r]]:
+                read.append(self.here[r])
+            else:
+                found = self.copies.get(r << LAYOUT_BITS | layout)
+                read.append(self.move(r, layout, tag) if found is None else found)
+        return tuple(read)
+
     def move(self, r: int, layout: int, tag: int) -> int:
         """The plan's reference to a value in a layout in which there is no copy of it yet."""
+        tables, values = self.tables, self.values
+        state = self.states[r]
+        spec = tables.states[state].spec
         source, *steps = self.go(r, layout)
-        at = self.references[copy_of(r, source)]
-        spec = self.tables.states[self.states[r]].spec
+        at = self.here[r] if source == tables.at[state] else self.copies[copy_of(r, source)]
         for step in steps:
-            number = len(self.values)
-            self.instructions.append(Instruction(MOVE, range(number, number + 1), (at,), {}, tag))
-            at = self.references[copy_of(r, step)] = ref(OUTPUT, number)
-            self.values.append(spec)
-            self.placed.append(step)
-        return self.references[copy_of(r, layout)]
+            number = len(values)
+            self.instructions.append(named(Instruction, (MOVE, range(number, number + 1), (at,), {}, tag)))
+            at = self.copies[r << LAYOUT_BITS | step] = number << 2 | OUTPUT
+            values.append(spec)
+            self.placed.append(tables.layouts[step])
+        return at
+
+    def settle(self, r: int, layout: int, tag: int) -> None:
+        before = self.tables.at[self.states[r]]
+        if before != layout:
+            super().settle(r, layout, tag)
+            self.copies[copy_of(r, before)] = self.here[r]
+            self.here[r] = self.copies.pop(copy_of(r, layout))
 
     def stays(self, r: int) -> None:
-        at = self.tables.layout(self.tables.states[self.states[r]].at)
         for layout in range(len(self.tables.layouts)):
-            if layout != at:
-                self.references.pop(copy_of(r, layout), None)
+            self.copies.pop(copy_of(r, layout), None)
 
     def finish(self) -> Planned:
-        tables, segment = self.tables, self.segment
+        tables, segment, states, here = self.tables, self.segment, self.states, self.here
         survivors, homes = [], []
-        made = {number: instruction.tag for instruction in segment.instructions for number in instruction.outputs}
+        time: Layout = (REPLICATE,) if tables.timed else ()
         for position, number in enumerate(segment.survivors):
-            r = ref(OUTPUT, number)
-            if self.ends is None:
-                layout = tables.rest(self.states[r])
-            else:
-                end = self.ends[position].layout
-                layout = tables.layout((*end, REPLICATE) if tables.timed else end)
-            self.settle(r, layout, made[number])
-            survivors.append((number, self.references[copy_of(r, layout)] >> 2))
-            homes.append(tables.home(self.states[r]))
+            r = number << 2 | OUTPUT
+            layout, home = tables.rest(states[r])
+            if home is None or self.ends is not None:
+                if self.ends is not None:
+                    layout = tables.layout((*self.ends[position].layout, *time))
+                self.settle(r, layout, segment.made_under[number])
+                home = tables.home(states[r])
+            survivors.append((number, here[r] >> 2))
+            homes.append(home)
         inputs, rehomed = [], []
-        for index, home in enumerate(self.homes):
-            r = ref(INPUT, index)
-            state = self.states[r]
-            inputs.append(tables.home(state, home.param))
-            if inputs[-1].layout != home.layout:
-                rehomed.append((index, self.references[copy_of(r, tables.layout(tables.states[state].at))] >> 2))
+        for index, before in enumerate(self.homes):
+            r = index << 2 | INPUT
+            home = tables.home(states[r], before.param)
+            inputs.append(home)
+            if home.layout != before.layout:
+                rehomed.append((index, here[r] >> 2))
         plan = Plan(
             tables.mesh.number,
             segment.inputs,
-            tuple([(*home.layout, REPLICATE) if tables.timed else home.layout for home in self.homes]),
+            tuple([(*home.layout, *time) for home in self.homes] if time else [home.layout for home in self.homes]),
             segment.kinds,
             segment.tags,
             tuple(self.instructions),
             tuple(self.values),
-            tuple([tables.layouts[number] for number in self.placed]),
+            tuple(self.placed),
             tuple(survivors),
             tuple(rehomed),
             blocks=tables.blocks,

@@ -41,8 +41,19 @@ class Decision(NamedTuple):
     seconds: float
     """Of computing."""
     faithful: bool
-    plain: bool
-    """Whether there is one result, which stays where it is computed."""
+
+
+class Plain(NamedTuple):
+    """The best decision where it leaves its one result where it is computed."""
+
+    spec: Spec
+    layout: Layout
+    state: int
+    """Of the result if it is read once,"""
+    shared: int
+    """and if it is read more often, which for contributions is another."""
+    moved: tuple[int, ...]
+    """The layouts of the operands; empty when all are at home."""
 
 
 class Way(NamedTuple):
@@ -72,12 +83,17 @@ class Tables:
         self.contributed: set[int] = set()
         """The layouts in which something is partial."""
         self.states: list[State] = []
+        self.at: list[int] = []
+        """For each state the number of the layout in which it is at home."""
         self.state_numbers: dict[State, int] = {}
         self.keys: dict[Any, int] = {}
-        self.decisions: dict[tuple[int, ...], tuple[Decision, ...]] = {}
+        self.decisions: dict[tuple[Any, ...], tuple[Decision, ...]] = {}
+        """By op, attributes, the wishes' number and the operands' states, which say the rest: dtypes and shapes."""
+        self.plain: dict[tuple[Any, ...], Plain] = {}
+        """Of these, those that need nothing else."""
         self.copies: dict[tuple[int, int], Way] = {}
-        self.starts: dict[tuple[Spec, Home], tuple[int, int]] = {}
-        self.rests: dict[int, int] = {}
+        self.starts: dict[tuple[Spec, Home], int] = {}
+        self.rests: dict[int, tuple[int, Home | None]] = {}
         self.homes: dict[tuple[int, bool | None], Home] = {}
 
     def layout(self, layout: Layout) -> int:
@@ -96,6 +112,7 @@ class Tables:
         if found is None:
             found = self.state_numbers[state] = len(self.states)
             self.states.append(state)
+            self.at.append(self.layout(state.at))
         return found
 
     def key(self, key: Any) -> int:
@@ -105,23 +122,25 @@ class Tables:
             found = self.keys[key] = len(self.keys)
         return found
 
-    def start(self, spec: Spec, home: Home) -> tuple[int, int]:
-        """The state and the layout of an input at its home."""
+    def start(self, spec: Spec, home: Home) -> int:
+        """The state of an input at its home."""
         found = self.starts.get((spec, home))
         if found is None:
             layout = (*home.layout, REPLICATE) if self.timed else home.layout
             owner = Owner(spec, layout, home.claimed) if home.param else None
             origin = PARAMETER if home.param else home.origin
-            state = self.state(State(spec, layout, (layout,), origin, owner, batch_dimension(spec, origin)))
-            found = self.starts[spec, home] = (state, self.layout(layout))
+            state = State(spec, layout, (layout,), origin, owner, batch_dimension(spec, origin))
+            found = self.starts[spec, home] = self.state(state)
         return found
 
-    def rest(self, state: int) -> int:
-        """The layout in which a value in a state stays between plans: whole, and joined in time."""
+    def rest(self, state: int) -> tuple[int, Home | None]:
+        """The layout in which a value in a state stays between plans, whole and joined in time, and its home if it is there."""
         found = self.rests.get(state)
         if found is None:
-            layout = whole(self.states[state].at)
-            found = self.rests[state] = self.layout((*layout[:-1], REPLICATE) if self.timed else layout)
+            at = self.states[state].at
+            layout = whole(at)
+            number = self.layout((*layout[:-1], REPLICATE) if self.timed else layout)
+            found = self.rests[state] = number, self.home(state) if self.layouts[number] == at else None
         return found
 
     def home(self, state: int, param: bool | None = None) -> Home:
@@ -167,27 +186,35 @@ class Tables:
             total += move_bytes(old, new, spec.nbytes, self.mesh.sizes[axis])
         return total
 
-    def decide(self, question: Question) -> tuple[Decision, ...]:
-        """The choices for a question, by number."""
-        return tuple(
+    def decide(self, key: tuple[Any, ...], question: Question) -> tuple[Decision, ...]:
+        """The choices for a question, by number, the best first; they are remembered by `key`."""
+        found = self.decisions[key] = tuple(
             self._numbered(choice, question)
             for choice in choices(question, self.mesh, self.speeds, self.stages, self.blocks)
         )
+        best = found[0]
+        if len(best.results) == 1 and best.asked == best.results and question.op != "tag":
+            (result,), (state,) = best.results, best.states
+            homes = [NOWHERE if isinstance(each, str) else self.layout(each.at) for each in question.operands]
+            moved = () if homes == list(best.operands) else best.operands
+            shared = self.shared(state, result)
+            self.plain[key] = Plain(question.results[0], self.layouts[result], state, shared, moved)
+        return found
+
+    def shared(self, state: int, layout: int) -> int:
+        """The state of what several instructions read: contributions are then added up for the first of them."""
+        return self.state(self.states[state]._replace(shared=True)) if layout in self.contributed else state
 
     def _numbered(self, choice: Choice, question: Question) -> Decision:
         states = (
             self.state(State(spec, layout, (layout,), choice.origin, choice.owner, choice.batch))
             for spec, layout in zip(question.results, choice.results, strict=True)
         )
-        results = tuple(map(self.layout, choice.results))
-        asked = tuple(map(self.layout, choice.asked))
-        plain = len(results) == 1 and asked == results and results[0] not in self.contributed and question.op != "tag"
         return Decision(
             tuple(NOWHERE if layout is None else self.layout(layout) for layout in choice.operands),
-            results,
-            asked,
+            tuple(map(self.layout, choice.results)),
+            tuple(map(self.layout, choice.asked)),
             tuple(states),
             choice.seconds,
             choice.faithful,
-            plain,
         )

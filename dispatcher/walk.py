@@ -6,7 +6,7 @@ That is all a search needs (`search.py`); `plan.py` writes the plan beside it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from gt.instruction import INPUT, OUTPUT, SCALAR, Instruction, Segment, ref
 from gt.placement import REPLICATE, Layout, Placement, Shard
@@ -40,20 +40,15 @@ class Walk:
         self.backward = False
         for index, (spec, home) in enumerate(zip(segment.inputs, homes, strict=True)):
             r = ref(INPUT, index)
-            self.states[r], layout = tables.start(spec, home)
-            self.begin(r, layout)
+            self.states[r] = tables.start(spec, home)
             if home.param and not home.claimed:
                 self.unclaimed.add(r)
         self.wishes = [self.wished(tag.signal, tag.phase == "backward") for tag in segment.tags]
         self.wish_keys = [
             tables.key((wishes, tag.phase == "backward")) for wishes, tag in zip(self.wishes, segment.tags, strict=True)
         ]
-        self.forms = [tables.key(form) for form in segment.forms]
         self.forgets = any(wish is not None and wish.strategy == "fully_sharded" for w in self.wishes for wish in w)
         self.stages = self.staged() if piped else None
-
-    def begin(self, r: int, layout: int) -> None:
-        """An input is there, in this layout."""
 
     def copy(self) -> Walk:
         """A walk that goes on from here by itself."""
@@ -88,20 +83,12 @@ class Walk:
             self.forget()
         if self.unclaimed:
             self.claim(index, instruction)
-        inputs = instruction.inputs
-        key: tuple[int, ...]
-        if len(inputs) == 2:  # the usual case, without a loop
-            key = (self.forms[index], self.wish_keys[tag], states[inputs[0]], states[inputs[1]])
-        else:
-            key = (self.forms[index], self.wish_keys[tag], *[states[r] for r in inputs])
+        op, _, inputs, attributes, _ = instruction
+        key: tuple[Any, ...] = (op, *attributes.values(), self.wish_keys[tag], *[states[r] for r in inputs])
         if self.stages is not None:
             stage = self.stages[index]
             key = (-1 if stage is None else stage, *key)
-        known = self.tables.decisions
-        found = known.get(key)
-        if found is None:
-            found = known[key] = self.tables.decide(self.question(index, instruction))
-        return found
+        return self.tables.decisions.get(key) or self.tables.decide(key, self.question(index, instruction))
 
     def take(self, instruction: Instruction, decision: Decision) -> None:
         """Carry out one decision."""
@@ -118,9 +105,7 @@ class Walk:
             instruction.outputs, decision.results, decision.states, decision.asked, strict=True
         ):
             r = number << 2 | OUTPUT
-            if result in tables.contributed and r in self.segment.read_often:
-                state = tables.state(tables.states[state]._replace(shared=True))
-            states[r] = state
+            states[r] = tables.shared(state, result) if r in self.segment.read_often else state
             if asked != result:
                 self.settle(r, asked, instruction.tag)
         if instruction.op == "tag" and instruction.attributes["param"]:

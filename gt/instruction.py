@@ -81,14 +81,9 @@ class Segment:
         return self.values[index] if kind == OUTPUT else self.inputs[index] if kind == INPUT else self.kinds[index]
 
     @cached_property
-    def forms(self) -> list[tuple[Any, ...]]:
-        """For each instruction everything about it but its operands."""
-        values = self.values
-        return [
-            (i.op, *[values[n] for n in i.outputs], *i.attributes.values()) if i.attributes else
-            (i.op, *[values[n] for n in i.outputs])
-            for i in self.instructions
-        ]  # fmt: skip
+    def made_under(self) -> list[int]:
+        """For each output the tag of the instruction that makes it."""
+        return [instruction.tag for instruction in self.instructions for _ in instruction.outputs]
 
     @cached_property
     def scalar_types(self) -> list[type]:
