@@ -34,8 +34,8 @@ Fault = tuple[str, str]
 
 
 class Hello(NamedTuple):
-    """The first message on every connection: `role` is 'client', 'worker', or 'pulse' (the sign of life of a worker that
-    is deep in a kernel); `facts` says who (host, pid, device, …)."""
+    """The first message on every connection: `role` is 'client', 'worker', 'pulse' (the sign of life of a worker that is deep
+    in a kernel) or 'watcher' (who sees the service at work); `facts` says who (host, pid, device, …)."""
 
     version: int
     role: str
@@ -379,24 +379,52 @@ class Echo(NamedTuple):
     unpacks: bool
 
 
+# the event stream (gt/telemetry.py)
+
+
+class Watch(NamedTuple):
+    """Tell the watcher this much from now on (`telemetry.OFF`, `SUMMARY`, `TRACE`); `seen` is the number of the last batch
+    of events that it has read: more than a few that it has not are not sent."""
+
+    level: int
+    seen: int
+
+
+class Record(NamedTuple):
+    """Record events at this level, or (`telemetry.OFF`) none; `rate` of them a second by themselves, others added up."""
+
+    level: int
+    rate: int
+
+
+class Events(NamedTuple):
+    """A batch of events (`telemetry.encode_event`), sent at `sent` nanoseconds on its sender's monotonic clock; `dropped`
+    events before it were lost."""
+
+    sent: int
+    dropped: int
+    events: list[Any]
+
+
 Message = (
     Hello | Welcome | Ping | Goodbye | Configure | Define | Drop | Run | Put | Free | Fetch | Ask | Credit | Cut | Value
     | Failed | Answer | DefineMesh | DropMesh | DefinePlan | DropPlan | Execute | Store | Release | Forget | Collect
     | PeerLost | Done | Poisoned | Landed | Part | Piece | Read | Options | Notice | Meet | Linked | Probe | Echo
-    | Subscribe | Unsubscribe | Switch
+    | Subscribe | Unsubscribe | Switch | Watch | Record | Events
 )  # fmt: skip
 
 CODES: Final[tuple[type[Any], ...]] = (
     Hello, Welcome, Ping, Goodbye, Configure, Define, Drop, Run, Put, Free, Fetch, Ask, Credit, Cut, Value,
     Failed, Answer, DefineMesh, DropMesh, DefinePlan, DropPlan, Execute, Store, Release, Forget, Collect,
     PeerLost, Done, Poisoned, Landed, Part, Piece, Read, Options, Notice, Meet, Linked, Probe, Echo,
-    Subscribe, Unsubscribe, Switch,
+    Subscribe, Unsubscribe, Switch, Watch, Record, Events,
 )  # fmt: skip
 """A message's code is its place here: append only."""
 
 #: Who may say what; anything else is refused as a confused peer.
 FROM_CLIENT: Final = (Hello, Ping, Goodbye, Configure, Define, Drop, Run, Put, Free, Fetch, Ask, Options)
-FROM_WORKER: Final = (Hello, Ping, Goodbye, Done, Poisoned, Landed, Part, Linked)
+FROM_WORKER: Final = (Hello, Ping, Goodbye, Done, Poisoned, Landed, Part, Linked, Events)
+FROM_WATCHER: Final = (Hello, Ping, Goodbye, Watch)
 
 _CODE_OF: Final = {kind: code for code, kind in enumerate(CODES)}
 _BITS: Final = 1 << 63

@@ -56,6 +56,9 @@ SAMPLES: tuple[Any, ...] = (
     m.Subscribe("tcp://127.0.0.1:7003", b"0123456789abcdef"),
     m.Unsubscribe(b"0123456789abcdef"),
     m.Switch(),
+    m.Watch(2, 7),
+    m.Record(1, 200),
+    m.Events(1 << 60, 3, [[15, 5, -1, 1, 2, 3, 4]]),
 )
 BY_KIND = {type(sample): sample for sample in SAMPLES}
 

@@ -1,0 +1,459 @@
+"""What a service tells of itself: the event stream's vocabulary, one named tuple of plain values for each kind of event.
+
+Whatever shows a service at work (`monitor/`) reads these and nothing else; docs/events.md is the page for readers. Nothing
+of this is needed to compute, and nothing of it is recorded while nobody watches.
+
+Times are integers in nanoseconds, sizes bytes. `time` is when what is described began; for watchers it is the dispatcher's
+monotonic clock. `worker` says who tells: a worker's number, or `DISPATCHER`. Other numbers are those of messages
+(`gt/messages.py`): `client`, `plan`, and `order`, the place in the one global order. What does not apply is -1 or "".
+
+An event with `times` may stand for several that are alike, when there were more than the stream takes: then `times` says
+how many, the fields in `SUMMED` are sums over them, and all others are the first one's. A *counter* only grows, from the
+moment at which its worker began to record, so its differences are what happened in between; nothing is lost from it. A
+*sample* says how it is now; only the last one matters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+from .errors import ProtocolError
+
+VERSION: Final = 1
+"""Of this vocabulary. Kinds and fields are only appended within one version; readers ignore kinds that they do not know."""
+
+OFF: Final = 0
+SUMMARY: Final = 1
+"""What a monitor needs: the same events, fewer by themselves and more as aggregates."""
+TRACE: Final = 2
+"""What a trace needs: as many by themselves as the stream takes."""
+
+DISPATCHER: Final = -1
+"""As `worker`: the dispatcher itself."""
+
+MAX_TEXT: Final = 2000
+"""Characters of a text in an event; what is longer is cut."""
+MAX_ITEMS: Final = 4096
+"""Items of a list in an event."""
+
+
+# on a worker's track
+
+
+class PlanSlice(NamedTuple):
+    """A worker ran `plan` as `order` of the global order, from `time` for `duration`. Of that, `compute` was in kernels,
+    `communication` in sending pieces and adding up what came, `waiting` for pieces of others; the rest is run time of GT."""
+
+    time: int
+    worker: int
+    duration: int
+    times: int
+    plan: int
+    client: int
+    order: int
+    compute: int
+    communication: int
+    waiting: int
+
+
+class OpSlice(NamedTuple):
+    """One instruction of a run, or several fused ones (`op` joins their names by +): of a sample of all runs.
+
+    `position` is where it stands in the program of its worker; `elements` and `nbytes` are those of its result there.
+    """
+
+    time: int
+    worker: int
+    duration: int
+    times: int
+    plan: int
+    client: int
+    order: int
+    position: int
+    op: str
+    signal: str
+    site: str
+    elements: int
+    nbytes: int
+
+
+class Collective(NamedTuple):
+    """A worker took part in one move of a plan: `kind` as the field names it ('all-reduce', 'all-gather', …), with
+    `peers` (workers' numbers), `sent` and `received` bytes; of `duration`, `waiting` was for pieces of others."""
+
+    time: int
+    worker: int
+    duration: int
+    times: int
+    plan: int
+    client: int
+    order: int
+    kind: str
+    peers: list[int]
+    sent: int
+    received: int
+    waiting: int
+    signal: str
+    site: str
+
+
+class Transfer(NamedTuple):
+    """A worker took in its part of a put, or gave its part of a fetch (`kind` 'put' or 'fetch') of `nbytes`.
+
+    A large put lasts from its announcement until it has landed.
+    """
+
+    time: int
+    worker: int
+    duration: int
+    times: int
+    kind: str
+    client: int
+    tensor: int
+    nbytes: int
+
+
+class Utilisation(NamedTuple):
+    """Counters of a worker: where its thread's time went. `waiting` is for pieces of others while a plan is under way, `idle`
+    with nothing to do, `runtime` all the rest; the five add up to the time since it began to record.
+
+    `plans` and `instructions` are what it finished, `compiled` the plans that it compiled.
+    """
+
+    time: int
+    worker: int
+    compute: int
+    communication: int
+    runtime: int
+    waiting: int
+    idle: int
+    plans: int
+    instructions: int
+    compiled: int
+
+
+class Gauges(NamedTuple):
+    """A sample of a worker: `queue` messages that wait for their turn, `unreported` plans and puts that are done and not yet
+    said to be; `held` bytes of `tensors` stored tensors (memory that several share counts for each), bytes of `process`
+    memory, what the device or machine has in all (`limit`; 0: not known) and what is `lent` to others in shared memory."""
+
+    time: int
+    worker: int
+    queue: int
+    unreported: int
+    tensors: int
+    held: int
+    process: int
+    limit: int
+    lent: int
+
+
+class Traffic(NamedTuple):
+    """Counters of a worker: to each of `peers` (workers' numbers) it has sent so many bytes of pieces."""
+
+    time: int
+    worker: int
+    peers: list[int]
+    nbytes: list[int]
+
+
+class Waiting(NamedTuple):
+    """Why something does not go on now, and since when (`since`, on the clock of `time`).
+
+    From a worker: `what` is 'pieces', which of the collective `kind` in `plan` are `missing` from `peers`, `nbytes` of them.
+    From the dispatcher, of the first thing in a client's queue: 'workers' (to join), 'credit' (of its mesh: `peers` are the
+    members that have not finished the oldest order), 'put' (to land at `peers`), 'plan' (being worked out); or of a worker:
+    'busy', it is in `order` of `plan` and has told nothing since. `peers` [w] is then that worker.
+    """
+
+    time: int
+    worker: int
+    since: int
+    what: str
+    client: int
+    plan: int
+    order: int
+    kind: str
+    peers: list[int]
+    missing: int
+    nbytes: int
+    signal: str
+    site: str
+
+
+# on the dispatcher's track, and the clients'
+
+
+class Service(NamedTuple):
+    """A sample of the dispatcher and its counters since it started (at `started`, on the clock of `time`). `wall` is the wall
+    clock at `time`, in nanoseconds since 1970: the one pair by which monotonic times become dates."""
+
+    time: int
+    worker: int
+    wall: int
+    started: int
+    address: str
+    version: str
+    workers: int
+    clients: int
+    watchers: int
+    runs: int
+    instructions: int
+    plans: int
+    plan_hits: int
+    plans_improved: int
+    refused: int
+    poisoned: int
+    fetches: int
+    puts: int
+
+
+class ClientJoined(NamedTuple):
+    """A client is there, since `time`: its host and process, and the program that it runs, when it says so."""
+
+    time: int
+    worker: int
+    client: int
+    host: str
+    pid: int
+    program: str
+
+
+class ClientLeft(NamedTuple):
+    """A client is gone."""
+
+    time: int
+    worker: int
+    client: int
+    text: str
+
+
+class ClientState(NamedTuple):
+    """A sample of a client: live tensors and their bytes over all workers (`nbytes`; memory that several share counts once),
+    messages that wait (`queued`) and runs and puts under way (`inflight`); counters of its runs and plans; the signal and
+    line of what it sent last."""
+
+    time: int
+    worker: int
+    client: int
+    tensors: int
+    nbytes: int
+    queued: int
+    inflight: int
+    runs: int
+    plans_made: int
+    plan_hits: int
+    plans_improved: int
+    signal: str
+    site: str
+
+
+class WorkerJoined(NamedTuple):
+    """Worker `number` is there, since `time`, on a device of a kind ('cpu', 'cuda')."""
+
+    time: int
+    worker: int
+    number: int
+    host: str
+    pid: int
+    device: str
+    kind: str
+    cores: int
+
+
+class WorkerLost(NamedTuple):
+    """Worker `number` is gone, and what it held."""
+
+    time: int
+    worker: int
+    number: int
+    text: str
+
+
+class PlanDescribed(NamedTuple):
+    """From now on slices may name `plan`: of `client`'s `segment`, on the workers `members`. `reason`: 'new' segment,
+    'placements' (its inputs lay elsewhere), 'improved', 'check', 'carry' or 'known' (it was there when the watcher came).
+
+    `signals` and `sites` are those of its instructions, each once; `ops` [[op, count], …], most frequent first; `moves`
+    [[collective, bytes of the whole value, signal, site], …].
+    """
+
+    time: int
+    worker: int
+    plan: int
+    client: int
+    segment: int
+    members: list[int]
+    reason: str
+    instructions: int
+    signals: list[str]
+    sites: list[str]
+    ops: list[Any]
+    moves: list[Any]
+
+
+class RunIssued(NamedTuple):
+    """A client's run became `order`, an execution of `plan`."""
+
+    time: int
+    worker: int
+    times: int
+    plan: int
+    client: int
+    order: int
+
+
+class Fetched(NamedTuple):
+    """A client asked for a tensor at `time`, and had its whole answer on the way after `duration`; `plan` is what it had run
+    last, from whose site the line of the fetch is near."""
+
+    time: int
+    worker: int
+    duration: int
+    times: int
+    client: int
+    plan: int
+    request: int
+    nbytes: int
+
+
+class CacheMiss(NamedTuple):
+    """Something was made that a loop should find: `cache` 'plan' (reason 'new' or 'placements'), or 'definition': a segment
+    was sent whole (why, its client alone knows: `gt.stats()`)."""
+
+    time: int
+    worker: int
+    times: int
+    client: int
+    cache: str
+    reason: str
+    plan: int
+    site: str
+
+
+class Failure(NamedTuple):
+    """An error: its class (`kind`), its text and the user's line. `client` -1: a peer that is refused."""
+
+    time: int
+    worker: int
+    times: int
+    client: int
+    order: int
+    kind: str
+    text: str
+    site: str
+
+
+class Decision(NamedTuple):
+    """What the dispatcher decided, and why (`text`): `what` is 'searched', 'improved', 'auto', 'pipeline', 'reload',
+    'refused' or 'log'; `level` as in logging ('info', 'warning', 'error')."""
+
+    time: int
+    worker: int
+    times: int
+    client: int
+    what: str
+    level: str
+    text: str
+
+
+class Tensors(NamedTuple):
+    """A sample: the largest live tensors of a client, [[tensor, spec, layout, bytes over all workers, signal, site, age], …].
+
+    The age is in nanoseconds, -1 when the tensor is older than the recording; signal and site are then not known either.
+    """
+
+    time: int
+    worker: int
+    client: int
+    largest: list[Any]
+
+
+Event = (
+    PlanSlice | OpSlice | Collective | Transfer | Utilisation | Gauges | Traffic | Waiting | Service | ClientJoined
+    | ClientLeft | ClientState | WorkerJoined | WorkerLost | PlanDescribed | RunIssued | Fetched | CacheMiss | Failure
+    | Decision | Tensors
+)  # fmt: skip
+
+KINDS: Final[tuple[type[Any], ...]] = (
+    PlanSlice, OpSlice, Collective, Transfer, Utilisation, Gauges, Traffic, Waiting, Service, ClientJoined,
+    ClientLeft, ClientState, WorkerJoined, WorkerLost, PlanDescribed, RunIssued, Fetched, CacheMiss, Failure,
+    Decision, Tensors,
+)  # fmt: skip
+"""An event's code is its place here: append only."""
+
+FROM_WORKER: Final = (PlanSlice, OpSlice, Collective, Transfer, Utilisation, Gauges, Traffic, Waiting)
+"""What workers may tell."""
+SUMMED: Final = frozenset(
+    {"duration", "times", "compute", "communication", "waiting", "elements", "nbytes", "sent", "received"}
+)
+"""Fields that are added up when several events become one."""
+ALIKE: Final[dict[type[Any], tuple[str, ...]]] = {
+    PlanSlice: ("plan", "client"),
+    OpSlice: ("plan", "client", "position", "op", "signal", "site"),
+    Collective: ("plan", "client", "kind", "signal", "site"),
+    Transfer: ("kind", "client"),
+    RunIssued: ("plan", "client"),
+    Fetched: ("client", "plan"),
+    CacheMiss: ("client", "cache", "reason", "site"),
+    Failure: ("client", "kind", "site"),
+    Decision: ("client", "what", "level"),
+}
+"""Which fields must be the same, beside kind and worker, for several events to become one."""
+SAMPLES: Final[dict[type[Any], tuple[str, ...]]] = {
+    Utilisation: (), Gauges: (), Traffic: (), Service: (), ClientState: ("client",), Tensors: ("client",),
+}  # fmt: skip
+"""Samples and counters: of those with the same fields, beside kind and worker, a later one stands for the earlier ones."""
+
+CODE_OF: Final = {kind: code for code, kind in enumerate(KINDS)}
+
+
+def _is_int(value: object) -> bool:
+    return type(value) is int and -(1 << 63) <= value < 1 << 63
+
+
+def _is_plain(value: object) -> bool:
+    return _is_int(value) or (type(value) is str and len(value) <= MAX_TEXT)
+
+
+def _is_list(value: object, inside: Callable[[object], bool]) -> bool:
+    return type(value) is list and len(value) <= MAX_ITEMS and all(map(inside, value))
+
+
+_FORMS: Final[dict[str, tuple[str, Callable[[object], bool]]]] = {
+    "int": ("an integer", _is_int),
+    "str": ("a text of bounded length", lambda value: type(value) is str and len(value) <= MAX_TEXT),
+    "list[int]": ("a list of integers", lambda value: _is_list(value, _is_int)),
+    "list[str]": ("a list of texts", lambda value: _is_list(value, lambda item: type(item) is str and _is_plain(item))),
+    "list[Any]": (
+        "a list of lists of integers and texts",
+        lambda value: _is_list(value, lambda item: _is_list(item, _is_plain)),
+    ),
+}
+_CHECKS: Final = tuple(
+    tuple((name, *_FORMS[str(getattr(form, "__forward_arg__", form))]) for name, form in kind.__annotations__.items())
+    for kind in KINDS
+)
+
+
+def encode_event(event: Event) -> list[Any]:
+    """An event as plain values: its code and its fields; texts are cut."""
+    return [
+        CODE_OF[type(event)],
+        *[value[:MAX_TEXT] if type(value) is str and len(value) > MAX_TEXT else value for value in event],
+    ]
+
+
+def decode_event(raw: object) -> Event:
+    """An event from plain values, checked. Raises `ProtocolError` for anything that is not exactly one event."""
+    if type(raw) is not list or not raw or type(raw[0]) is not int or not 0 <= raw[0] < len(KINDS):
+        raise ProtocolError("an event is [code, fields …]")
+    kind, checks = KINDS[raw[0]], _CHECKS[raw[0]]
+    if len(raw) != len(checks) + 1:
+        raise ProtocolError(f"{kind.__name__} has {len(checks)} fields, not {len(raw) - 1}")
+    for value, (name, form, holds) in zip(raw[1:], checks, strict=True):
+        if not holds(value):
+            raise ProtocolError(f"{kind.__name__}.{name} is {form}")
+    event: Event = kind._make(raw[1:])
+    return event
