@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from dataclasses import dataclass
+from functools import partial
 from operator import length_hint
 from typing import Any, Final, NamedTuple
 
@@ -27,6 +28,7 @@ from gt.partition import box
 from gt.placement import Mesh, parse_layout
 from gt.spec import unpack_spec
 
+from .aside import settle
 from .backend import Backend
 from .events import BulkIn, BulkOut, Forgotten, Send, ToDispatcher
 from .exchange import Exchange, Move, Ready
@@ -330,11 +332,12 @@ class Core:
                     for action in actions:
                         action(slots)
                 except Exception as error:  # noqa: BLE001 — whatever a kernel raises becomes the fault of its result
+                    settle(slots, partial(self._fail, running))
                     failed = len(program.actions[running.block]) - length_hint(actions) - 1
                     at = program.starts[running.block][failed]
-                    step = program.blocks[running.block][at]
-                    if step.action is program.actions[running.block][failed]:
-                        self._fail(running, step, error)
+                    steps = program.blocks[running.block]
+                    if at < len(steps) and steps[at].action is program.actions[running.block][failed]:
+                        self._fail(running, steps[at], error)
                         at += 1
                     self._run_poisoned(running, at)  # of a chain, step by step: so the one that fails is found
             if running.block == len(program.moves):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable
 from queue import SimpleQueue
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 
@@ -23,6 +23,13 @@ def aligned(nbytes: int) -> int:
     return -(-nbytes // ALIGNED) * ALIGNED
 
 
+class Work(Protocol):
+    """What may be done on any lane."""
+
+    def join(self, lane: int) -> None:
+        """Do it, or a part of it, unless others have done it all."""
+
+
 class Crew:
     """`lanes` that compute at the same time, of which the caller is the first."""
 
@@ -30,7 +37,7 @@ class Crew:
         self.lanes = lanes
         self._memory: dict[int, np.ndarray[Any, Any]] = {}
         self._zeros = np.zeros(0, np.uint8)
-        self._work: SimpleQueue[_Job] = SimpleQueue()
+        self._work: SimpleQueue[Work] = SimpleQueue()
         self._started = 1
 
     def lay(
@@ -61,11 +68,7 @@ class Crew:
 
         Who comes later finds nothing to do: a lane whose core is busy with something else holds nobody up.
         """
-        while self._started < self.lanes:
-            threading.Thread(
-                target=self._serve, args=(self._started,), name=f"gt-lane-{self._started}", daemon=True
-            ).start()
-            self._started += 1
+        self._start()
         job = _Job(part)
         for _ in range(1, self.lanes):
             self._work.put(job)
@@ -76,6 +79,18 @@ class Crew:
         for error in errors:
             if error is not None:
                 raise error
+
+    def leave(self, work: Work) -> None:
+        """Leave work to whichever other lane is free first. Whoever needs its result joins it, should none have been."""
+        self._start()
+        self._work.put(work)
+
+    def _start(self) -> None:
+        while self._started < self.lanes:
+            threading.Thread(
+                target=self._serve, args=(self._started,), name=f"gt-lane-{self._started}", daemon=True
+            ).start()
+            self._started += 1
 
     def _serve(self, lane: int) -> None:
         with np.errstate(all="ignore"):

@@ -1,16 +1,18 @@
-"""What a program becomes when it is hot: its chains are one action each.
+"""What a program becomes when it is hot: its chains are one action each, and products that are read late run beside the rest.
 
-Fusing changes the time and the memory that a program takes, and no bit of what it makes; so it may happen at any run, and
+That changes the time and the memory that a program takes, and no bit of what it makes; so it may happen at any run, and
 where something fails or is poison the steps are there as before, in an order in which they can run one by one.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
 from . import lowering, strips
+from .aside import Group, set_aside
 from .crew import Crew
 from .fusion import Chain, fuse
 from .program import Action, Program, Slots, Step, action_of
@@ -40,8 +42,15 @@ def fused(program: Program, crew: Crew) -> Program:
 def _fused_block(steps: list[Step], wanted: set[int], crew: Crew) -> tuple[list[Step], list[Action], list[int]]:
     """The steps of a block in the order in which they run as chains, the actions, and where in the steps each begins."""
     order = fuse(steps, wanted, lowering.able, lambda chain: strips.worth(chain, crew))
+    groups = set_aside(_grouped(steps, order, crew), wanted, crew)
+    starts = list(itertools.accumulate((len(group.steps) for group in groups), initial=0))[:-1]
+    return [step for group in groups for step in group.steps], [group.action for group in groups], starts
+
+
+def _grouped(steps: list[Step], order: Sequence[Chain | int], crew: Crew) -> list[Group]:
+    """Steps in the order in which they run, those of a chain together."""
     if not any(isinstance(each, Chain) for each in order):
-        return steps, [step.action for step in steps], list(range(len(steps)))
+        return [Group(step.action, [step]) for step in steps]
     flat = [steps[at] for each in order for at in (each.steps if isinstance(each, Chain) else (each,))]
     dying = {slot for step in steps for slot in step.dead}
     dead: list[tuple[int, ...]] = []
@@ -54,8 +63,7 @@ def _fused_block(steps: list[Step], wanted: set[int], crew: Crew) -> tuple[list[
         replace(step, action=action_of(step.kernel, step.reads, step.writes, dies, step.into), dead=dies)
         for step, dies in zip(flat, reversed(dead), strict=True)
     ]
-    actions: list[Action] = []
-    starts: list[int] = []
+    groups: list[Group] = []
     at = 0
     for each in order:
         members = flat[at : at + (len(each.steps) if isinstance(each, Chain) else 1)]
@@ -63,14 +71,9 @@ def _fused_block(steps: list[Step], wanted: set[int], crew: Crew) -> tuple[list[
         if isinstance(each, Chain):
             dies = tuple(dict.fromkeys(slot for step in members for slot in step.dead))
             compiled = strips.compile_chain(each, crew, dies, _one_by_one(members, dies))
-        if compiled is not None:
-            actions.append(compiled)
-            starts.append(at)
-        else:
-            actions += [step.action for step in members]
-            starts += range(at, at + len(members))
+        groups += [Group(step.action, [step]) for step in members] if compiled is None else [Group(compiled, members)]
         at += len(members)
-    return flat, actions, starts
+    return groups
 
 
 def _one_by_one(steps: list[Step], dead: tuple[int, ...]) -> Action:
