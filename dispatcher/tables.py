@@ -93,6 +93,8 @@ class Tables:
         """Of these, those that need nothing else."""
         self.copies: dict[tuple[int, int], Way] = {}
         self.starts: dict[tuple[Spec, Home], int] = {}
+        self.shares: dict[int, int] = {}
+        self.stays: dict[tuple[int, int], int] = {}
         self.rests: dict[int, tuple[int, Home | None]] = {}
         self.homes: dict[tuple[int, bool | None], Home] = {}
 
@@ -203,7 +205,20 @@ class Tables:
 
     def shared(self, state: int, layout: int) -> int:
         """The state of what several instructions read: contributions are then added up for the first of them."""
-        return self.state(self.states[state]._replace(shared=True)) if layout in self.contributed else state
+        if layout not in self.contributed:
+            return state
+        found = self.shares.get(state)
+        if found is None:
+            found = self.shares[state] = self.state(self.states[state]._replace(shared=True))
+        return found
+
+    def settled(self, state: int, layout: int) -> int:
+        """The state of a value that stays from now on in a layout in which it has a copy."""
+        found = self.stays.get((state, layout))
+        if found is None:
+            found = self.state(self.states[state]._replace(at=self.layouts[layout]))
+            self.stays[state, layout] = found
+        return found
 
     def _numbered(self, choice: Choice, question: Question) -> Decision:
         states = (

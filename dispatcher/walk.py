@@ -140,13 +140,11 @@ class Walk:
 
     def settle(self, r: int, layout: int, tag: int) -> None:
         """Take a value to where it is to stay."""
-        tables = self.tables
-        state = tables.states[self.states[r]]
-        if tables.layouts[layout] not in state.copies:
-            self.move(r, layout, tag)
-            state = tables.states[self.states[r]]
-        if state.at is not tables.layouts[layout]:
-            self.states[r] = tables.state(state._replace(at=tables.layouts[layout]))
+        tables, states = self.tables, self.states
+        if tables.at[states[r]] != layout:
+            if tables.layouts[layout] not in tables.states[states[r]].copies:
+                self.move(r, layout, tag)
+            states[r] = tables.settled(states[r], layout)
 
     def stays(self, r: int) -> None:
         """Of the copies of a value only the one where it is at home is kept."""
