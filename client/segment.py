@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from gt.dtypes import Scalar
 from gt.errors import SessionError
 from gt.infer import Attributes
-from gt.instruction import INPUT, OUTPUT, SCALAR, Instruction, Segment, Tag, pack_segment, ref
+from gt.instruction import ID_BITS, INPUT, OUTPUT, SCALAR, Instruction, Segment, Tag, pack_segment, ref
 from gt.messages import Define, Drop, Free, Run
 from gt.spec import Spec
 
@@ -33,11 +33,9 @@ MAX_SEEN: Final = 1 << 14
 """Hashes kept to say why a segment was not known."""
 MAX_FREED: Final = 1 << 14
 """Deaths that one message tells of."""
-ID_BITS: Final = 40
 _new: Final = object.__new__
 PUTS: Final = 1 << ID_BITS - 1
 """Of a builder's ids this many, the first, are for puts: what is not in the segment under way has an id before its base."""
-"""Each builder hands out ids from a range of its own, 2**40 long."""
 
 
 class Value:

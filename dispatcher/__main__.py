@@ -15,7 +15,9 @@ from typing import Any, Final
 from gt import messages as m
 from gt import transport
 from gt.errors import GTError, ProtocolError
-from gt.host import host_facts
+from gt.host import environment_number, host_facts
+from gt.instruction_file import SIZE, InstructionFile
+from gt.instruction_log import LOGGED, Ended
 
 from .core import Core
 from .events import Event, Lost, Malformed, Received, Reload, Tick, Work
@@ -33,7 +35,7 @@ class Shell:
 
     def __init__(
         self, address: str, *, config: str | None = None, workers: int = 1, watch: int | None = None,
-        bulk: str | None = None,
+        bulk: str | None = None, instruction_log: InstructionFile | None = None,
     ) -> None:  # fmt: skip
         read = _load(config)  # before anything is bound: it may be refused
         self.control = transport.router(address)
@@ -50,6 +52,9 @@ class Shell:
             log=lambda level, text: getattr(log, level)(text),
         )
         self.watch = watch
+        self.instruction_log = instruction_log
+        self.logged: dict[bytes, int] = {}
+        """Clients, with their numbers in the instruction log."""
         self.processes: dict[int, bytes] = {}
         """By a descriptor that becomes readable when the process ends: the peer that it is."""
         self.ends = select.epoll()
@@ -139,6 +144,24 @@ class Shell:
             if isinstance(message, m.Hello):
                 message.facts["watched"] = self._watch_process(peer, message)
             self._handle(Received(peer, number, message))
+            if self.instruction_log is not None:
+                self._log(self.instruction_log, peer, message)
+
+    def _log(self, file: InstructionFile, peer: bytes, message: m.Message) -> None:
+        """Log what a client said."""
+        session = self.logged.get(peer)
+        if isinstance(message, m.Put) and session is not None:
+            data = message.data if file.keeps and not message.bulk else None
+            file.add(session, message._replace(data=b""), data)
+        elif isinstance(message, LOGGED) and session is not None:
+            file.add(session, message)
+        elif isinstance(message, m.Hello) and peer in self.core.service.clients:
+            where = f"client {self.core.service.clients[peer].number} of {self.address}"
+            config = self.core.service.config
+            plain = config.to_wire() if config is not None else None
+            self.logged[peer] = file.session(where, len(self.core.service.workers), plain)
+        for gone in [each for each in self.logged if each not in self.core.service.clients]:
+            file.add(self.logged.pop(gone), Ended())
 
     def _handle(self, event: Event) -> None:
         broken: dict[bytes, None] = {}
@@ -222,6 +245,8 @@ class Shell:
         for peer in (*self.core.service.clients, *self.core.service.workers):
             transport.send(self.control, [peer, *m.encode(m.Goodbye("", "the dispatcher was stopped"))])
         log.info("stopped")
+        if self.instruction_log is not None:
+            self.instruction_log.drain()
         for socket in (self.control, self.bulk, self.published):
             transport.unlink(socket)
         self.control.close(linger=200)
@@ -263,25 +288,29 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--config")
     parser.add_argument("--workers", type=int, default=1, help="how many must join before the first tensor is placed")
     parser.add_argument("--log-level", default="info")
+    parser.add_argument("--instruction-log", help="log what all clients do to this file")
+    parser.add_argument("--with-data", action="store_true", help="and keep the values of small puts beside it")
     parser.add_argument("--watch", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--folder", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     return serve(
         options.address, config=options.config, workers=options.workers, log_level=options.log_level,
-        watch=options.watch, folder=options.folder,
+        watch=options.watch, folder=options.folder, instruction_log=options.instruction_log, with_data=options.with_data,
     )  # fmt: skip
 
 
 def serve(
     address: str, *, config: str | None = None, workers: int = 1, log_level: str = "info", watch: int | None = None,
-    folder: str | None = None, bulk: str | None = None,
+    folder: str | None = None, bulk: str | None = None, instruction_log: str | None = None, with_data: bool = False,
 ) -> int:  # fmt: skip
     """Run a dispatcher at `address`, large data at `bulk`; the exit status. `watch` is a descriptor whose end of file
-    means: stop."""
+    means: stop. What clients do is logged to `instruction_log`."""
     logging.basicConfig(level=log_level.upper(), format="%(asctime)s gt dispatcher %(levelname)s: %(message)s")
     try:
-        shell = Shell(address, config=config, workers=workers, watch=watch, bulk=bulk)
-    except GTError as error:
+        size = environment_number("GT_INSTRUCTION_LOG_SIZE", SIZE)
+        file = InstructionFile(instruction_log, data=with_data, size=size) if instruction_log else None
+        shell = Shell(address, config=config, workers=workers, watch=watch, bulk=bulk, instruction_log=file)
+    except (GTError, OSError) as error:
         log.error("%s", error)
         return 1
     signal.signal(signal.SIGTERM, shell.stop)

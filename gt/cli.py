@@ -13,6 +13,7 @@ import typer
 from .commands.daemons import dispatcher, up, worker
 from .commands.explain import explain
 from .commands.ops import ops
+from .commands.replay import replay
 
 app = typer.Typer(
     name="gt",
@@ -58,6 +59,7 @@ app.command()(up)
 app.command()(dispatcher)
 app.command()(worker)
 app.command(context_settings={"ignore_unknown_options": True})(explain)
+app.command()(replay)
 app.command()(ops)
 app.command()(version)
 

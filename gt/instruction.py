@@ -29,6 +29,8 @@ INPUT: Final = 1
 SCALAR: Final = 2
 
 MAX_INSTRUCTIONS: Final = 1 << 15
+ID_BITS: Final = 40
+"""Each thread of a client hands out ids from a range of its own, 2**40 long, the first half of it to puts."""
 MOVE: Final = "move"
 """An op that only plans have: the same value in another layout."""
 VERIFY: Final = "verify"

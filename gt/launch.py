@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from weakref import WeakSet
@@ -54,11 +55,12 @@ def worker_environment(workers: int) -> dict[str, str]:
 
 
 class Local:
-    """A dispatcher and workers on this machine. `devices[i]` is worker i's, None: its own choice."""
+    """A dispatcher and workers on this machine. `devices[i]` is worker i's, None: its own choice; `options` are further ones
+    of the dispatcher."""
 
     def __init__(
         self, workers: int, *, address: str | None = None, config: str | None = None, devices: list[str] | None = None,
-        quiet: bool = True,
+        quiet: bool = True, options: Sequence[str] = (),
     ) -> None:  # fmt: skip
         self.pid = os.getpid()
         self.folder = Path(tempfile.mkdtemp(prefix="gt-"))
@@ -76,7 +78,7 @@ class Local:
             self._start(
                 "the dispatcher",
                 ["gt.dispatcher", "--address", self.address, "--workers", str(workers),
-                 *(["--config", config] if config else []), *common, *level],
+                 *(["--config", config] if config else []), *options, *common, *level],
                 dict(os.environ), read,
             )  # fmt: skip
             environment = worker_environment(workers)

@@ -73,7 +73,8 @@ def connect(address: str, *, workers: int | None = None, config: Any = None) -> 
         count = workers or (read.workers_needed() if read is not None else 1)
         if read is not None:
             read.mesh_for(count)
-        session = sessions.Session(InprocLink(Fabric(count, None)), "inproc", keeper=False)
+        link = _logged(InprocLink(Fabric(count, None)))
+        session = sessions.Session(link, "inproc", keeper=False)
         session.open({**host_facts(), "bulk": b""}, CONNECT_TIMEOUT)
         return _begin(session, read)
     if workers is not None:
@@ -88,7 +89,7 @@ def _join(address: str, config: Config | None, timeout: float, local: Any) -> Se
     from .client.link import SocketLink
 
     link = SocketLink(address, local)
-    session = sessions.Session(link, address, keeper=True, close=local.close if local else None)
+    session = sessions.Session(_logged(link), address, keeper=True, close=local.close if local else None)
     try:
         session.open({**host_facts(), "bulk": link.bulk_identity}, timeout)
     except TimeoutError:
@@ -100,10 +101,22 @@ def _join(address: str, config: Config | None, timeout: float, local: Any) -> Se
     return _begin(session, config)
 
 
+def _logged(link: Any) -> Any:
+    """The link, and whatever goes through it into the instruction log, if there is to be one."""
+    if not os.environ.get("GT_INSTRUCTION_LOG"):
+        return link
+    from .client.logged import logged
+
+    return logged(link)
+
+
 def _begin(session: Session, config: Config | None) -> Session:
     """Make a session that has just opened the default one, with its config and options."""
     from .client import session as sessions
 
+    begin = getattr(session.link, "begin", None)
+    if begin is not None:
+        begin(session)
     sessions.adopt(session)
     try:
         if config is not None:

@@ -144,7 +144,7 @@ def test_no_workers_are_too_few() -> None:
 def test_up_starts_what_it_was_told_says_so_and_ends_all_when_one_ends(tmp_path: Path, daemons: type[Daemons]) -> None:
     address, config = f"ipc://{tmp_path}/s", str(CONFIGS / "digits.yaml")
     result = gt("up", "--workers", "5", "--address", address, "--config", config)
-    assert daemons.started == [{"workers": 5, "address": address, "config": config, "quiet": False}]
+    assert daemons.started == [{"workers": 5, "address": address, "config": config, "quiet": False, "options": []}]
     assert result.stdout == f"5 workers at {address}; Ctrl-C stops them\n"
     assert result.stderr == "gt: worker 1 ended with status -9\n"
     assert (result.exit_code, daemons.closed) == (1, 1)
@@ -171,8 +171,11 @@ def test_the_dispatcher_is_served_as_told(monkeypatch: pytest.MonkeyPatch) -> No
     calls: list[object] = []
     monkeypatch.setattr("gt.dispatcher.__main__.serve", lambda *args, **options: calls.append((args, options)) or 3)
     arguments = ["--address", "ipc:///x", "--config", "c.yaml", "--workers", "2", "--log-level", "debug"]
+    arguments += ["--instruction-log", "run.log", "--with-data"]
     assert gt("dispatcher", *arguments).exit_code == 3
-    assert calls == [(("ipc:///x",), {"config": "c.yaml", "workers": 2, "log_level": "debug", "bulk": None})]
+    where = {"config": "c.yaml", "workers": 2, "bulk": None}
+    logging = {"log_level": "debug", "instruction_log": "run.log", "with_data": True}
+    assert calls == [(("ipc:///x",), where | logging)]
 
 
 def test_a_worker_is_served_as_told(monkeypatch: pytest.MonkeyPatch) -> None:

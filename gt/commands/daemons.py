@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from .shared import ADDRESS, Address, ConfigFile, Level, LogLevel, told
+from .shared import ADDRESS, Address, ConfigFile, InstructionLog, Level, LogLevel, WithData, told
 
 if TYPE_CHECKING:
     from gt.launch import Local
@@ -26,6 +26,8 @@ def up(
     ] = None,
     config: ConfigFile = None,
     address: Address = ADDRESS,
+    instruction_log: InstructionLog = None,
+    with_data: WithData = False,
 ) -> None:
     """Run a dispatcher and workers on this machine until Ctrl-C or SIGTERM. When one of them ends, all end."""
     with told():
@@ -40,7 +42,10 @@ def up(
             read.mesh_for(count)
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, _stop)
-        local = Local(count, address=address, config=None if config is None else str(config), quiet=False)
+        logging = [] if instruction_log is None else ["--instruction-log", str(instruction_log)]
+        logging += ["--with-data"] if with_data else []
+        path = None if config is None else str(config)
+        local = Local(count, address=address, config=path, quiet=False, options=logging)
         try:
             if _joined(local, count):
                 typer.echo(f"{count} {'worker' if count == 1 else 'workers'} at {address}; Ctrl-C stops them")
@@ -59,13 +64,19 @@ def dispatcher(
         str | None, typer.Option(help="Where large data goes, tcp://127.0.0.1:PORT; default beside ADDRESS, any port.")
     ] = None,
     log_level: Level = LogLevel.info,
+    instruction_log: InstructionLog = None,
+    with_data: WithData = False,
 ) -> None:
     """Run a dispatcher until Ctrl-C or SIGTERM."""
     with told():
         from gt.dispatcher.__main__ import serve
 
         path = None if config is None else str(config)
-        status = serve(address, config=path, workers=workers, log_level=log_level.value, bulk=bulk)
+        log = None if instruction_log is None else str(instruction_log)
+        status = serve(
+            address, config=path, workers=workers, log_level=log_level.value, bulk=bulk, instruction_log=log,
+            with_data=with_data,
+        )  # fmt: skip
     raise typer.Exit(status)
 
 

@@ -25,6 +25,8 @@ class LogLevel(StrEnum):
 
 Address = Annotated[str, typer.Option(help="tcp://127.0.0.1:PORT or ipc:///PATH; only loopback is bound.")]
 ConfigFile = Annotated[Path | None, typer.Option(help="The sharding config (YAML) of sessions that bring none.")]
+InstructionLog = Annotated[Path | None, typer.Option(help="Log what all clients do to this file, for gt replay.")]
+WithData = Annotated[bool, typer.Option("--with-data", help="Keep the values that come with messages beside that log.")]
 Level = Annotated[LogLevel, typer.Option(help="What to log to stderr.", envvar="GT_LOG_LEVEL")]
 
 
