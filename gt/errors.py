@@ -35,6 +35,10 @@ class ConfigError(GTError, ValueError):
     """A sharding config that cannot be followed; names file, line, key and what is allowed."""
 
 
+class TraceError(GTError, ValueError):
+    """A file that is no trace which `gt trace` or `gt.profile` wrote; names the file."""
+
+
 class ProtocolError(GTError):
     """A message that does not follow the protocol; its sender alone is affected."""
 

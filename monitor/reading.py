@@ -1,0 +1,111 @@
+"""Events out of a trace: what `monitor/trace.py` wrote, made again line by line, and checked as if it came over the wire.
+
+A trace whose writer was killed ends early; what is there is read. No file is opened here but the one that is read.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, cast
+
+from gt import telemetry as t
+from gt.errors import ProtocolError, TraceError
+
+from .trace import HEAD, SAMPLE
+
+MAX_LINE: Final = 1 << 24
+"""Characters of a line."""
+_BY_NAME: Final = {kind.__name__: code for code, kind in enumerate(t.KINDS)}
+
+
+@dataclass(slots=True)
+class Recorded:
+    """What a trace says of itself: the `facts` of its metadata, known when it has been read to its end."""
+
+    facts: dict[str, Any] = field(default_factory=dict)
+    begun: bool = False
+    """It has a trace's first line."""
+    cut: bool = True
+    """It has no end: the writer was killed."""
+
+
+def read(path: Path, recorded: Recorded) -> Iterator[t.Event]:
+    """The events of a trace file, compressed or not, in the order in which they came.
+
+    Fills `recorded`. Raises `TraceError` for a file that is no trace of GT's, `OSError` for one that cannot be read.
+    """
+    with path.open("rb") as probe:
+        packed = probe.read(2) == b"\x1f\x8b"
+    try:
+        with gzip.open(path, "rt", encoding="utf-8") if packed else path.open(encoding="utf-8") as lines:
+            yield from parse(_lines(lines), recorded)
+    except TraceError as error:
+        raise TraceError(f"{path} is no trace that `gt trace` or `gt.profile` wrote: {error}") from None
+    except EOFError:  # it was packed by a writer that was killed
+        if not recorded.begun:
+            raise TraceError(f"{path} is no trace that `gt trace` or `gt.profile` wrote: it has no beginning") from None
+    except (UnicodeDecodeError, gzip.BadGzipFile, zlib.error):
+        raise TraceError(f"{path} is no trace that `gt trace` or `gt.profile` wrote: it is no text") from None
+
+
+def _lines(file: Any) -> Iterator[str]:
+    while line := file.readline(MAX_LINE):
+        yield line
+
+
+def parse(lines: Iterable[str], recorded: Recorded) -> Iterator[t.Event]:
+    """The same from lines. Raises `TraceError` that names no file."""
+    number = 0
+    for line in lines:
+        number += 1
+        if number == 1:
+            if not line.startswith(HEAD):
+                raise TraceError("it begins otherwise")
+            recorded.begun = True
+        elif line.startswith('],"otherData":') and line.endswith("\n"):
+            recorded.facts = _facts(line)
+            recorded.cut = False
+            return
+        elif line.endswith("\n"):  # if not, the writer ended here
+            event = _event(line, number)
+            if event is not None:
+                yield event
+    if not number:
+        raise TraceError("it is empty")
+
+
+def _facts(line: str) -> dict[str, Any]:
+    try:
+        found = json.loads("{" + line.removeprefix("],"))["otherData"]
+    except (ValueError, KeyError, TypeError):
+        raise TraceError("its metadata is broken") from None
+    if type(found) is not dict:
+        raise TraceError("its metadata is broken")
+    return cast("dict[str, Any]", found)
+
+
+def _event(line: str, number: int) -> t.Event | None:
+    """The event of a line, or None: an arrow, a counter, a name."""
+    if line.startswith(('{"ph":"C"', '{"ph":"s"', '{"ph":"f"')):
+        return None
+    try:
+        raw = json.loads(line.rstrip().removesuffix(","))
+        args = raw["args"]
+        if raw["ph"] == "M":
+            return t.decode_event(args["event"]) if str(raw["name"]).startswith(SAMPLE) else None
+        code = _BY_NAME[raw["cat"]]
+        start = round(raw["ts"] * 1000)
+        if raw["ph"] == "X":
+            duration = round(raw["dur"] * 1000)
+            if raw["cat"] == "Waiting":
+                args = {"since": start, "time": start + duration, **args}
+            args = {"duration": duration, **args}
+        fields = {"time": start, **args}
+        return t.decode_event([code, *[fields[name] for name in t.KINDS[code]._fields]])
+    except (ValueError, KeyError, TypeError, RecursionError, OverflowError, ProtocolError):
+        raise TraceError(f"line {number} is not one of its events") from None
