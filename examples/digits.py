@@ -23,7 +23,10 @@ HELD_OUT = 360
 
 
 class Classifier(gt.nn.Module):
-    """64-128-64-10. The names of the signals are all that this program knows about sharding."""
+    """64-128-64-10. The names of the signals are all that this program knows about sharding.
+
+    tanh is smooth: where a relu turns, one rounding decides whether a gradient passes, and curves part for no other reason.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -33,9 +36,9 @@ class Classifier(gt.nn.Module):
 
     def forward(self, x: gt.Tensor) -> gt.Tensor:
         with gt.signal.context("hidden"):
-            x = self.hidden(x).relu()
+            x = self.hidden(x).tanh()
         with gt.signal.context("hidden2"):
-            x = self.hidden2(x).relu()
+            x = self.hidden2(x).tanh()
         return self.out(x)
 
 

@@ -14,7 +14,8 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from gt.host import memory_limit
+from gt.errors import SessionError
+from gt.host import environment_number, memory_limit
 
 from .backend import Backend
 
@@ -41,10 +42,17 @@ def measure(backend: Backend) -> dict[str, Any]:
 
 
 def threads() -> int:
-    """In how many threads the worker may compute: what the environment says (GT_THREADS), else as many as it has cores."""
+    """In how many threads the worker may compute: what the environment says (GT_THREADS), but no more than it has cores.
+
+    Raises `SessionError` where it says anything but a whole number from 1.
+    """
     cores = len(os.sched_getaffinity(0))
-    said = os.environ.get("GT_THREADS", "")
-    return max(1, min(int(said), cores)) if said.isdecimal() else cores
+    said = environment_number("GT_THREADS", cores)
+    if said < 1 or said != int(said):
+        raise SessionError(
+            f"GT_THREADS={said:g} is no number of threads: unset it, or say for example GT_THREADS={cores}"
+        )
+    return min(int(said), cores)
 
 
 def best(run: Callable[[], Any], synchronize: Callable[[], None], clock: Callable[[], float]) -> float:

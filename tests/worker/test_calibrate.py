@@ -5,9 +5,10 @@ import os
 
 import pytest
 
+from gt.errors import SessionError
 from gt.launch import cores
 from gt.worker.backend import backend
-from gt.worker.calibrate import best, measure
+from gt.worker.calibrate import best, measure, threads
 
 
 def test_a_cpu_says_how_fast_it_is() -> None:
@@ -34,6 +35,21 @@ def test_its_threads_count_and_other_processes_do_not(monkeypatch: pytest.Monkey
     finally:
         for process in busy:
             process.kill()
+
+
+@pytest.mark.parametrize("said", ["abc", "0", "-1", "1.5", "nan", "inf"])
+def test_a_number_of_threads_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch, said: str) -> None:
+    monkeypatch.setenv("GT_THREADS", said)
+    with pytest.raises(SessionError, match=f"^GT_THREADS={said} is no number.* say for example GT_THREADS={cores()}$"):
+        threads()
+
+
+def test_there_are_as_many_threads_as_said_and_no_more_than_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GT_THREADS", raising=False)
+    assert threads() == cores()
+    for said, found in (("", cores()), ("1", 1), ("100000", cores())):
+        monkeypatch.setenv("GT_THREADS", said)
+        assert threads() == found
 
 
 def spin() -> None:
