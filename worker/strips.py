@@ -9,9 +9,12 @@ would lay results, and so add them up, in that order too; such a chain runs step
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -20,7 +23,7 @@ from gt.spec import Spec
 
 from .crew import LANE, Crew
 from .fusion import Chain
-from .lowering import KEEPS, UNARY, Draft, Registers, Step, draft_of
+from .lowering import GENERAL, KEEPS, UNARY, Draft, Registers, Step, draft_of
 from .own import taken
 
 STRIP: Final = 1 << 20
@@ -31,6 +34,8 @@ SMALL: Final = 16 << 10
 """Elements up to which calls take about as long as computing."""
 MANY: Final = 4
 """Steps from which a chain of small values saves more than it takes."""
+RUN: Final = 8
+"""Calls of one function, one after the other, from which they are one."""
 
 Slots = list[Any]
 
@@ -282,7 +287,7 @@ def _whole(
     """A chain that is one strip: nothing is cut, so nothing is merged."""
     ndim = len(chain.shape)
     draft = draft_of(chain, chain.joined, whole=True)
-    steps = [(step.function, step.first, step.second, step.out) for step in draft.steps]
+    steps = _in_runs(draft.steps, {register.number for register, _ in draft.outputs})
     column = chain.shape[: ndim - chain.joined] + (1,) * chain.joined
     rest: Registers = [None] * draft.count
     scratch = [(each, column if each.column else chain.shape) for each in draft.scratch]
@@ -323,6 +328,32 @@ def _whole(
             slots[slot] = None
 
     return action
+
+
+def _in_runs(steps: Sequence[Step], made: set[int]) -> list[tuple[Callable[..., Any], int, int, int]]:
+    """The calls, those of one function on two operands that follow on each other as one, whose loop is C's.
+
+    `made`: registers that hold no memory before their call, which can be in none.
+    """
+    found: list[tuple[Callable[..., Any], int, int, int]] = []
+    for (function, binary), group in itertools.groupby(
+        steps, lambda step: (step.function, step.second >= 0 and step.out not in made)
+    ):
+        members = list(group)
+        if binary and len(members) >= RUN:
+            found.append((_run_of(function, members), 0, GENERAL, 0))
+        else:
+            found += [(step.function, step.first, step.second, step.out) for step in members]
+    return found
+
+
+def _run_of(function: Callable[..., Any], steps: Sequence[Step]) -> Callable[[Registers], None]:
+    first, second, out = (itemgetter(*numbers) for numbers in list(zip(*steps, strict=True))[1:])
+
+    def run(registers: Registers) -> None:
+        deque(map(function, first(registers), second(registers), out(registers)), 0)
+
+    return run
 
 
 def _rowwise(chain: Chain) -> Callable[[Slots], bool] | None:
