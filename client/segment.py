@@ -93,7 +93,7 @@ class Signature:
 class Definition:
     """A segment that the dispatcher knows by a number."""
 
-    __slots__ = ("follower", "key", "length", "number")
+    __slots__ = ("follower", "key", "length", "number", "record")
 
     def __init__(self, number: int, key: Any, length: int) -> None:
         self.number = number
@@ -101,6 +101,8 @@ class Definition:
         self.length = length
         self.follower = 0
         """The number of what came after it the last time."""
+        self.record: list[tuple[Any, ...]] = []
+        """What was gathered, for whoever asks later how a tensor came to be."""
 
 
 class Definitions:
@@ -487,6 +489,7 @@ class Builder:
         known = definitions.find(key)
         if known is None:
             known, dropped = definitions.add(key, len(record))
+            definitions.recent[known].record = record
             messages += map(Drop, dropped)
             messages.append(Define(known, pack_segment(segment_of(record, alive, inputs))))
         return known

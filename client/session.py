@@ -35,6 +35,8 @@ from .progress import AFTER, Transfer
 from .segment import FLUSH_LENGTH, Builder, Definitions, Value
 
 log: Final = logging.getLogger("gt")
+HISTORY: Final = 512
+"""Runs and puts that are remembered, for `gt.why`."""
 AHEAD: Final = 64 << 20
 """Bytes of earlier puts of which workers may not have heard; whoever puts more waits for them."""
 SILENCE: Final = 15.0
@@ -207,6 +209,8 @@ class Session:
         self.credits = 64
         self.ahead: deque[tuple[int, int]] = deque()
         """Large puts of which workers may not have heard: how many runs and puts were sent with it, and its bytes."""
+        self.history: deque[tuple[int, m.Run | m.Put]] = deque(maxlen=HISTORY)
+        """The last runs and puts (without values), each with its place among all that were sent."""
         self.facts: dict[str, Any] = {}
         self.failure: GTError | None = None
         self.pending_error: GTError | None = None
@@ -251,6 +255,7 @@ class Session:
         for message in messages:
             if type(message) is m.Run:
                 self.sent += 1
+                self.history.append((self.sent, message))
             self.link.send(message)
 
     def pace(self) -> None:
@@ -283,6 +288,7 @@ class Session:
                 self.link.put_bulk(value.id, put)
             data = b"" if put is not None else array.tobytes()
             self.link.send(m.Put(value.id, pack_spec(known), list(path), put is not None, data))
+            self.history.append((position, m.Put(value.id, [], list(path), put is not None, b"")))
         if put is not None:
             try:
                 self.wait_for(lambda: self._put(value, position), f"a put of {known} to reach the workers", None)
@@ -339,12 +345,18 @@ class Session:
         self.usable()
         _interrupt("it asks the service")
         self.flush()
+        return self.inquire(topic, None)
+
+    def inquire(self, topic: str, timeout: float | None) -> dict[str, Any]:
+        """`ask` about how things are at this moment: nothing is flushed before. Raises `TimeoutError`."""
+        self.usable()
+        _interrupt("it asks the service")
         future = Future(self, f"the service's {topic}")
         with self.exclusive():
             number = next(self.request_numbers)
             self.requests[number] = future
             self.link.send(m.Ask(number, topic))
-        answer: dict[str, Any] = future.result()
+        answer: dict[str, Any] = future.result(timeout)
         return answer
 
     def configure(self, config: dict[str, Any]) -> None:

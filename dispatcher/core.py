@@ -38,6 +38,7 @@ from .preparing import Preparing
 from .running import MAX_ID, MAX_TENSORS, Runs, dead
 from .service import MESH_CREDITS, Service
 from .tables import Home
+from .waiting import why
 
 if TYPE_CHECKING:
     from gt.config import Config
@@ -293,6 +294,8 @@ class Core:
             self._lost(client.identity, "it said goodbye")
         elif not isinstance(message, m.FROM_CLIENT):
             self._refuse(client.identity, f"{type(message).__name__} from a client")
+        elif isinstance(message, m.Ask) and message.topic.startswith("why "):
+            self._why(client, message)  # what holds up the queue may be the question
         elif len(client.queue) >= MAX_QUEUE:
             self._refuse(client.identity, f"more than {MAX_QUEUE} messages waiting: credits were ignored")
         elif client.queue and isinstance(message, m.Put) and _waiting(client) + len(message.data) > MAX_WAITING:
@@ -301,6 +304,13 @@ class Core:
             client.queue.append(message)
             if len(client.queue) == 1:
                 self._pump(client)
+
+    def _why(self, client: Client, ask: m.Ask) -> None:
+        try:
+            answer: m.Message = m.Answer(ask.request, why(self.service, self.prepared, client, ask.topic))
+        except ProtocolError as error:
+            answer = m.Failed(ask.request, *fault_of(error))
+        self.service.send(client.identity, answer)
 
     def _pump(self, client: Client) -> None:
         """Act on what the client sent, in order, as far as it goes."""

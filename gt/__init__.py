@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from .client.scaling import *  # noqa: F403
     from .client.spectra import *  # noqa: F403
     from .client.tensor import Tensor as Tensor
+    from .client.why import why as why
     from .config import Config as Config
     from .config import SignalConfig as SignalConfig
     from .dtypes import DType as DType
@@ -122,6 +123,9 @@ _HOMES: Final[dict[str, tuple[str, ...]]] = {
     ),
     ".client.tensor": (
         "Tensor",
+    ),
+    ".client.why": (
+        "why",
     ),
     ".client.checkpoint": (
         "checkpointed",

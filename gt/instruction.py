@@ -7,7 +7,7 @@ packing, unpacking and printing may be added here.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, NamedTuple
@@ -189,8 +189,11 @@ class Plan:
 # printing
 
 
-def _operand(reference: int, layout: Layout | None) -> str:
-    name = "%$#"[reference & 3] + str(reference >> 2)
+def _relative(reference: int) -> str:
+    return "%$#"[reference & 3] + str(reference >> 2)
+
+
+def _operand(name: str, layout: Layout | None) -> str:
     return name if layout is None else f"{name} {format_layout(layout)}"
 
 
@@ -202,13 +205,18 @@ def _attributes(attributes: Attributes) -> str:
     return f" {{{', '.join(shown)}}}" if shown else ""
 
 
-def print_instruction(instruction: Instruction, values: tuple[Spec, ...], layout: Any = None) -> str:
-    """`%7 f32[64,10] S0 = matmul %3 S0, %5 R`; `$i` is an input and `#i` a run-time scalar. `layout` maps references."""
+def print_instruction(
+    instruction: Instruction, values: tuple[Spec, ...], layout: Any = None, name: Callable[[int], str] = _relative
+) -> str:
+    """`%7 f32[64,10] S0 = matmul %3 S0, %5 R`; `$i` is an input and `#i` a run-time scalar. `layout` maps references, as `name`
+    does where they have other names."""
     results = ", ".join(
-        f"%{n} {values[n]}" + (f" {format_layout(layout(ref(OUTPUT, n)))}" if layout else "")
+        f"{name(ref(OUTPUT, n))} {values[n]}" + (f" {format_layout(layout(ref(OUTPUT, n)))}" if layout else "")
         for n in instruction.outputs
     )
-    operands = ", ".join(_operand(r, layout(r) if layout and r & 3 != SCALAR else None) for r in instruction.inputs)
+    operands = ", ".join(
+        _operand(name(r), layout(r) if layout and r & 3 != SCALAR else None) for r in instruction.inputs
+    )
     return f"{results} = {instruction.op} {operands}{_attributes(instruction.attributes)}"
 
 

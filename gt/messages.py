@@ -124,7 +124,8 @@ class Fetch(NamedTuple):
 
 
 class Ask(NamedTuple):
-    """A question about the service ('statistics'); answered by `Answer`."""
+    """A question about the service: 'statistics', in its turn; or at once 'why TENSOR POSITION', where a tensor is that the
+    `POSITION`th run or put of the client made. Answered by `Answer`."""
 
     request: int
     topic: str
