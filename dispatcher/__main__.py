@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib.metadata
 import logging
 import os
 import select
@@ -15,12 +16,13 @@ from typing import Any, Final
 from gt import messages as m
 from gt import transport
 from gt.errors import GTError, ProtocolError
-from gt.host import environment_number, host_facts
+from gt.host import boot, environment_number, host_facts
 from gt.instruction_file import SIZE, InstructionFile
 from gt.instruction_log import LOGGED, Ended
+from gt.registry import register, unregister
 
 from .core import Core
-from .events import Event, Lost, Malformed, Received, Reload, Tick, Work
+from .events import Event, Lost, Malformed, Publish, Received, Reload, Tick, Work
 from .fanout import Accept, Broken, Fanout, Withdraw
 
 log = logging.getLogger("gt.dispatcher")
@@ -50,7 +52,10 @@ class Shell:
             workers_expected=workers,
             facts={"bulk_address": transport.endpoint(self.bulk)},
             log=lambda level, text: getattr(log, level)(text),
+            boot=boot(),
         )
+        self.core.service.address, self.core.service.version = self.address, _version()
+        self.due = self.publish_at = 0.0
         self.watch = watch
         self.instruction_log = instruction_log
         self.logged: dict[bytes, int] = {}
@@ -75,12 +80,14 @@ class Shell:
             poller.register(source, transport.READABLE)
         if self.watch is not None:
             poller.register(self.watch, transport.READABLE)
-        due = time.monotonic() + TICK
+        self.due = time.monotonic() + TICK
+        register(self.address)
         log.info("listening at %s", self.address)
         while not self.stopping:
             if self.fanout.asked and self.published not in poller:  # a socket more costs every turn
                 poller.register(self.published, transport.READABLE)
-            idle = 0 if self.core.busy else int(max(0.0, due - time.monotonic()) * 1000) + 1
+            until = min(self.due, self.publish_at) if self.core.watching.period else self.due
+            idle = 0 if self.core.busy else int(max(0.0, until - time.monotonic()) * 1000) + 1
             ready = dict(poller.poll(idle))
             if self.watch is not None and self.watch in ready:
                 break  # the process that started this one is gone
@@ -96,15 +103,22 @@ class Shell:
             if self.ends.fileno() in ready:
                 for descriptor, _ in self.ends.poll(0):
                     self._gone(descriptor)
-            if time.monotonic() >= due:
-                due = time.monotonic() + TICK
-                self._handle(Tick())
-                self._pulse()
-                self._tidy()
+            self._on_time()
             until = time.monotonic() + SLICE
             while self.core.busy and time.monotonic() < until:
                 self._handle(Work())
         self._farewell()
+
+    def _on_time(self) -> None:
+        """Do what is due."""
+        if time.monotonic() >= self.due:
+            self.due = time.monotonic() + TICK
+            self._handle(Tick())
+            self._pulse()
+            self._tidy()
+        if self.core.watching.period and time.monotonic() >= self.publish_at:
+            self.publish_at = time.monotonic() + self.core.watching.period
+            self._handle(Publish(time.time_ns()))
 
     def stop(self, *_: Any) -> None:
         """Stop at the next turn; safe in a signal handler."""
@@ -204,7 +218,7 @@ class Shell:
     def _pulse(self) -> None:
         """A sign of life to everybody."""
         ping = m.encode(m.Ping())
-        for peer in (*self.core.service.clients, *self.core.service.workers):
+        for peer in list(self.core.peers):
             transport.send(self.control, [peer, *ping])
 
     def _tidy(self) -> None:
@@ -217,7 +231,13 @@ class Shell:
         """Notice at once when a process on this machine ends; whether that is possible."""
         pid = hello.facts.get("pid")
         same = all(hello.facts.get(key) == self.here[key] for key in ("host", "namespace"))
-        if hello.role in ("client", "worker") and same and type(pid) is int and pid > 0 and len(self.processes) < 4096:
+        if (
+            hello.role in ("client", "worker", "watcher")
+            and same
+            and type(pid) is int
+            and pid > 0
+            and len(self.processes) < 4096
+        ):
             try:
                 descriptor = os.pidfd_open(pid)
             except (OSError, OverflowError):
@@ -229,7 +249,7 @@ class Shell:
         return False
 
     def _known(self, peer: bytes) -> bool:
-        return peer in self.core.service.clients or peer in self.core.service.workers
+        return self.core.knows(peer)
 
     def _gone(self, descriptor: int) -> None:
         self._handle(Lost(self._unwatch(descriptor), "its process ended"))
@@ -242,7 +262,8 @@ class Shell:
 
     def _farewell(self) -> None:
         """Tell everybody, and close."""
-        for peer in (*self.core.service.clients, *self.core.service.workers):
+        unregister()
+        for peer in list(self.core.peers):
             transport.send(self.control, [peer, *m.encode(m.Goodbye("", "the dispatcher was stopped"))])
         log.info("stopped")
         if self.instruction_log is not None:
@@ -259,6 +280,14 @@ def _load(path: str | None) -> Any:
     from gt.config import load
 
     return load(path)
+
+
+def _version() -> str:
+    """The installed version; empty where it runs from its sources alone."""
+    try:
+        return importlib.metadata.version("gt-tensor")
+    except importlib.metadata.PackageNotFoundError:
+        return ""
 
 
 def _beside(address: str, name: str) -> str:

@@ -15,11 +15,12 @@ What holds, always:
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from gt import messages as m
+from gt import telemetry as t
 from gt.errors import DTypeError, GTError, ProtocolError, ShapeError
 from gt.instruction import unpack_segment
 from gt.messages import Fault, fault_of
@@ -31,7 +32,7 @@ from gt.spec import Spec, unpack_spec
 from .caching import Entry
 from .cost import Link, rounded
 from .directory import Client, Worker
-from .events import Event, Lost, Malformed, Received, Reload, Send, Work
+from .events import Event, Lost, Malformed, Publish, Received, Reload, Send, Work
 from .fetching import Fetches
 from .meshes import Meshes
 from .preparing import Preparing
@@ -39,6 +40,7 @@ from .running import MAX_ID, MAX_TENSORS, Runs, dead
 from .service import MESH_CREDITS, Service
 from .tables import Home
 from .waiting import why
+from .watching import Watcher, Watching
 
 if TYPE_CHECKING:
     from gt.config import Config
@@ -53,6 +55,8 @@ MAX_SEGMENTS: Final = 1 << 14
 """Definitions of one session; a client drops its own long before."""
 MAX_WAITING: Final = 1 << 28
 """Bytes of one client's puts that may wait here, besides one that may be as large as a frame."""
+CAPABILITIES: Final[tuple[str, ...]] = ()
+"""What peers may ask of this service beyond what every service does."""
 WORKER_TIMEOUT: Final = 10.0
 """Seconds without a sign of life after which a worker counts as lost."""
 CLIENT_TIMEOUT: Final = 60.0
@@ -62,14 +66,16 @@ JOIN_TIMEOUT: Final = 30.0
 
 
 class Core:
-    """One dispatcher. `workers_expected`: how many must have joined before the first tensor is placed."""
+    """One dispatcher. `workers_expected`: how many must have joined before the first tensor is placed. `boot` says which
+    workers have its clock."""
 
     def __init__(
         self, *, config: Config | None = None, workers_expected: int = 1, facts: dict[str, Any] | None = None,
-        log: Callable[[str, str], None] = lambda level, text: None,
+        log: Callable[[str, str], None] = lambda level, text: None, boot: str = "",
     ) -> None:  # fmt: skip
-        self.facts = facts or {}
+        self.facts = {**(facts or {}), "capabilities": list(CAPABILITIES)}
         self.service = Service(config, workers_expected, log)
+        self.watching = Watching(self.service, boot)
         self.prepared = Preparing(self.service)
         self.meshes = Meshes(self.service, self.prepared)
         self.runs = Runs(self.service, self.meshes, self.prepared)
@@ -83,8 +89,10 @@ class Core:
 
     def handle(self, event: Event, now: float) -> list[Send]:
         """Act on one event; the messages to send, in order."""
+        self.service.now = now
         if self.started is None:
             self.started = now
+            self.watching.started = int(now * 1e9)
         if isinstance(event, Received):
             self._received(event, now)
         elif isinstance(event, Malformed):
@@ -93,6 +101,8 @@ class Core:
             self._lost(event.peer, event.reason)
         elif isinstance(event, Reload):
             self._reload(event)
+        elif isinstance(event, Publish):
+            self.watching.publish(event.wall)
         elif isinstance(event, Work):
             client = self.prepared.work()
             if client is not None:
@@ -107,8 +117,18 @@ class Core:
         """Whether there is something to do when nothing has come: an event `Work` does a little of it."""
         return bool(self.prepared.jobs)
 
+    @property
+    def peers(self) -> Iterator[bytes]:
+        """All who are told that this dispatcher lives."""
+        return itertools.chain(self.service.clients, self.service.workers, self.watching.watchers)
+
+    def knows(self, peer: bytes) -> bool:
+        """Whether a peer is one of them."""
+        return peer in self.service.clients or peer in self.service.workers or peer in self.watching.watchers
+
     def check(self) -> None:
         """The invariants between events."""
+        self.watching.check()
         for client in self.service.clients.values():
             assert self.service.by_number[client.number] is client
             assert client.credited + len(client.inflight) <= client.arrived
@@ -134,8 +154,10 @@ class Core:
                 self.confused.clear()
             self.confused.add(peer)
             self.service.log("warning", f"refused a message: {reason}")
+            if self.service.recording is not None:
+                self.service.recording.failed(t.DISPATCHER, -1, -1, "ProtocolError", reason)
         self.service.send(peer, m.Goodbye("ProtocolError", f"{reason}; start afresh with Hello"))
-        if peer in self.service.clients or peer in self.service.workers:
+        if self.knows(peer):
             self._lost(peer, f"it broke the protocol: {reason}")
 
     def _received(self, event: Received, now: float) -> None:
@@ -144,7 +166,8 @@ class Core:
             self._hello(peer, message, now)
             return
         client, worker = self.service.clients.get(peer), self.service.workers.get(peer)
-        known = client or worker
+        watcher = None if client or worker else self.watching.watchers.get(peer)
+        known = client or worker or watcher
         if known is None and peer in self.pulses:
             self.pulses[peer].heard = now
             return
@@ -161,13 +184,27 @@ class Core:
         elif client is not None:
             client.heard = now
             self._from_client(client, message, now)
+        elif watcher is not None:
+            watcher.heard = now
+            self._from_watcher(watcher, message)
+
+    def _from_watcher(self, watcher: Watcher, message: Any) -> None:
+        if isinstance(message, m.Watch):
+            try:
+                self.watching.hear(watcher, message)
+            except ProtocolError as error:
+                self._refuse(watcher.identity, str(error))
+        elif isinstance(message, m.Goodbye):
+            self.watching.leave(watcher.identity)
+        elif not isinstance(message, m.FROM_WATCHER):
+            self._refuse(watcher.identity, f"{type(message).__name__} from a watcher")
 
     def _hello(self, peer: bytes, hello: m.Hello, now: float) -> None:
         if hello.version != m.VERSION:
             self.service.send(
                 peer, m.Goodbye("ProtocolError", f"this dispatcher speaks protocol {m.VERSION}, not {hello.version}")
             )
-        elif peer in self.service.clients or peer in self.service.workers:
+        elif self.knows(peer):
             self._refuse(peer, "a second Hello")
         elif hello.role == "client" and len(self.service.clients) >= MAX_CLIENTS:
             text = f"this service has {MAX_CLIENTS} sessions, and no room for another; try again when one has ended"
@@ -183,8 +220,17 @@ class Core:
             facts = {**self.facts, "workers": len(self.service.workers), "credits": CLIENT_CREDITS}
             self.service.send(peer, m.Welcome(number, facts))
             self.service.log("info", f"client {number} joined")
+            if self.service.recording is not None:
+                self.service.recording.client_joined(client)
         elif hello.role == "worker":
             self._worker_joins(peer, hello, now)
+        elif hello.role == "watcher":
+            try:
+                self.watching.join(peer, hello.facts, now)
+            except ProtocolError as error:
+                self.service.send(peer, m.Goodbye("SessionError", str(error)))
+            else:
+                self.service.send(peer, m.Welcome(0, self.facts))
         elif hello.role == "pulse":
             address = str(hello.facts.get("address"))
             found = next((worker for worker in self.service.workers.values() if worker.address == address), None)
@@ -206,8 +252,11 @@ class Core:
         hosts = {str(worker.facts.get("host")): worker for worker in self.service.workers.values()}
         hosts.pop(str(hello.facts.get("host")), None)
         far = list(hosts.values())  # one for each other host: their links are alike
-        self.service.workers[peer] = Worker(peer, number, hello.facts, address, bulk, heard=now)
+        worker = self.service.workers[peer] = Worker(peer, number, hello.facts, address, bulk, heard=now)
         self.service.send(peer, m.Welcome(number, self.facts))
+        if self.service.recording is not None:
+            self.service.recording.worker_joined(worker)
+            self.watching.tell(worker)
         if far:
             self.service.send(peer, m.Meet([worker.number for worker in far], [worker.address for worker in far]))
             self.service.out.append(Send(tuple(worker.identity for worker in far), m.Meet([number], [address])))
@@ -217,18 +266,26 @@ class Core:
         self._pump_all(now)
 
     def _lost(self, peer: bytes, reason: str) -> None:
+        self.watching.leave(peer)
         client = self.service.clients.pop(peer, None)
         if client is not None:
             self._forget(client)
+            if self.service.recording is not None:
+                self.service.recording.client_left(client, reason)
             self.service.log("info", f"client {client.number} left: {reason}")
         worker = self.service.workers.pop(peer, None)
         if worker is not None:
             self.pulses = {pulse: other for pulse, other in self.pulses.items() if other is not worker}
             self.service.log("warning", f"worker {worker.number} was lost: {reason}")
+            self.watching.forget(worker)
+            if self.service.recording is not None:
+                self.service.recording.worker_lost(worker, reason)
             self._worker_lost(worker, reason)
 
     def _forget(self, client: Client) -> None:
         del self.service.by_number[client.number]
+        self.service.counters.plan_hits += client.hits
+        self.service.counters.plans_improved += client.improved
         self.fetches.forget(client)
         self._leave(client)
 
@@ -265,6 +322,8 @@ class Core:
             self._pump(client)
 
     def _tick(self, now: float) -> None:
+        for peer in self.watching.late(now):
+            self.watching.leave(peer)
         for worker in list(self.service.workers.values()):
             if now - worker.heard > WORKER_TIMEOUT:
                 self._lost(worker.identity, f"no sign of life for {WORKER_TIMEOUT:.0f} s")
@@ -351,6 +410,8 @@ class Core:
 
     def _fail(self, client: Client, message: Any, fault: Fault) -> None:
         """Say that a message could not be acted on; what it would have made inherits the fault."""
+        if self.service.recording is not None:
+            self.service.recording.failed(t.DISPATCHER, client.number, -1, *fault)
         if isinstance(message, m.Run):
             segment = client.segments.get(message.segment)
             client.arrived += 1
@@ -369,7 +430,12 @@ class Core:
         elif isinstance(message, (m.Fetch, m.Ask, m.Configure)):
             self.service.send(client.identity, m.Failed(message.request, *fault))
         elif isinstance(message, Reload):
-            self.service.log("warning", f"client {client.number} stays with the config that it had: {fault[1]}")
+            self.service.log(
+                "warning",
+                f"client {client.number} stays with the config that it had: {fault[1]}",
+                "reload",
+                client.number,
+            )
         else:
             self.service.send(client.identity, m.Failed(0, *fault))
 
@@ -390,6 +456,8 @@ class Core:
             raise ProtocolError(f"more than {MAX_SEGMENTS} definitions in one session")
         try:
             client.segments[message.segment] = unpack_segment(message.body)
+            if self.service.recording is not None:
+                self.service.recording.defined(client)
         except (ProtocolError, ShapeError, DTypeError) as error:
             self.service.counters.refused += 1
             client.segments[message.segment] = fault_of(error)
@@ -436,6 +504,8 @@ class Core:
             self.service.send(client.identity, m.Cut(message.tensor, parts))
         client.table[message.tensor] = Entry(spec, mesh.number, home, landing=frozenset(landing))
         self.service.counters.puts += 1
+        if self.service.recording is not None:
+            self.service.recording.put(client, message)
         return True
 
     def _check_put(self, client: Client, message: m.Put, spec: Spec) -> None:
@@ -466,9 +536,17 @@ class Core:
                 self._pump(client)
         elif isinstance(message, m.Poisoned):
             self.service.counters.poisoned += 1
+            if self.service.recording is not None:
+                fault = message.kind, message.text
+                self.service.recording.failed(worker.number, message.client, message.order, *fault)
             self.service.log(
                 "error", f"worker {worker.number}, client {message.client}: {message.kind}: {message.text}"
             )
+        elif isinstance(message, m.Events):
+            try:
+                self.watching.events(worker, message)
+            except ProtocolError as error:
+                self._refuse(worker.identity, str(error))
         elif isinstance(message, m.Goodbye):
             self._lost(worker.identity, message.text or "it said goodbye")
         elif not isinstance(message, m.FROM_WORKER):

@@ -47,10 +47,16 @@ class Work(NamedTuple):
     """Nothing else is to be done: time for a little of what is being worked out."""
 
 
+class Publish(NamedTuple):
+    """It is time to tell the watchers what has happened; `wall` is the wall clock in nanoseconds since 1970."""
+
+    wall: int
+
+
 class Reload(NamedTuple):
     """The service has another config from now on; it holds for all sessions, under what they brought themselves."""
 
     config: Config
 
 
-Event = Received | Malformed | Lost | Tick | Reload | Work
+Event = Received | Malformed | Lost | Tick | Publish | Reload | Work

@@ -51,6 +51,8 @@ class Fetches:
                 collect = m.Collect(number, message.request, client.number, message.tensor, quiet, client.bulk)
                 self.service.out.append(Send(group, collect))
         self.service.counters.fetches += 1
+        if self.service.recording is not None:
+            self.service.recording.fetch_asked(number, client)
         return True
 
     def _sources(self, record: MeshRecord, entry: Entry) -> tuple[tuple[bytes, ...], tuple[bytes, ...], dict[int, Any]]:
@@ -83,6 +85,8 @@ class Fetches:
         collection.waiting.discard(worker.number)
         if not collection.waiting:
             del self.collections[part.request]
+            if self.service.recording is not None:
+                self.service.recording.fetch_answered(part.request, collection)
         client = self.service.by_number[collection.client]
         if part.fault and not collection.failed:
             collection.failed = True

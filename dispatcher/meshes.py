@@ -108,7 +108,7 @@ class Meshes:
             if self.service.workers:
                 config.mesh_for(len(self.service.workers))
         except ConfigError as error:
-            self.service.log("error", f"the config stays as it was: {error}")
+            self.service.log("error", f"the config stays as it was: {error}", "reload")
             return False
         self.service.config = config
         return True

@@ -71,8 +71,9 @@ class Preparing:
             raise ProtocolError(f"segment {number} has no plan: {type(error).__name__}: {error}") from None
         self.ensure_room(client, planner, planned.plan, run)
         self._warn(client, planner, planned.plan)
-        client.misses["placements" if client.plans.has(number) else "new"] += 1
-        return self._remember(client, key, Cached(homes, planned, segment.scalar_types))
+        reason = "placements" if client.plans.has(number) else "new"
+        client.misses[reason] += 1
+        return self._remember(client, key, Cached(homes, planned, segment.scalar_types), reason)
 
     def verified(self, client: Client, planner: Planner, number: int, cached: Cached) -> Cached:
         """The plan of a segment, or as often as the session wants a variant of it that checks some instructions."""
@@ -88,14 +89,14 @@ class Preparing:
         if plan is cached.planned.plan:
             return cached
         return self._remember(
-            client, key, Cached(cached.homes, cached.planned._replace(plan=plan), cached.scalar_types)
+            client, key, Cached(cached.homes, cached.planned._replace(plan=plan), cached.scalar_types), "check"
         )
 
-    def _remember(self, client: Client, key: Any, cached: Cached) -> Cached:
+    def _remember(self, client: Client, key: Any, cached: Cached, reason: str) -> Cached:
         """Keep a plan in the session's cache, and tell the workers."""
         for old in client.plans.remember(key, cached):
             self._drop(client, old)
-        self._define(client, cached)
+        self._define(client, cached, key[0], reason)
         return cached
 
     def _warn(self, client: Client, planner: Planner, plan: Plan) -> None:
@@ -120,7 +121,7 @@ class Preparing:
         held, lot = beside(client, run)
         return shortage(plan, planner.mesh, planner.known_speeds, held, lot, planner.policy.rule_of)
 
-    def _define(self, client: Client, cached: Cached) -> None:
+    def _define(self, client: Client, cached: Cached, segment: int, reason: str) -> None:
         """Give a plan a number that the workers know."""
         assert client.mesh is not None
         cached.number = next(self.service.plan_numbers)
@@ -128,6 +129,8 @@ class Preparing:
         self.service.counters.plans += 1
         self.service.meshes[client.mesh.number].plans.add(cached.number)
         self.service.multicast(client.mesh, m.DefinePlan(cached.number, pack_plan(cached.planned.plan)))
+        if self.service.recording is not None:
+            self.service.recording.described(client, segment, cached, client.mesh.members, reason)
 
     def _ripens(
         self, client: Client, planner: Planner, key: tuple[int, tuple[Home, ...]], cached: Cached, run: m.Run
@@ -143,6 +146,9 @@ class Preparing:
 
                 def found(better: Planned | None) -> None:
                     cached.better, cached.searched = better, True
+                    if self.service.recording is not None:
+                        text = f"plan {cached.number}: {'a better one takes over' if better else 'no better one was found'}"
+                        self.service.recording.decided(client.number, "searched", "info", text)
 
                 turns = planner.search(segment, key[1], cached.planned)
                 self.jobs.append(Job(client.number, "a better plan", turns, found))
@@ -153,8 +159,11 @@ class Preparing:
             if not self._shortage(client, planner, better.plan, run):
                 self._drop(client, cached)
                 cached.take(better)
-                self._define(client, cached)
+                self._define(client, cached, key[0], "improved")
                 client.improved += 1
+                if self.service.recording is not None:
+                    text = f"plan {cached.number} took over for segment {key[0]}"
+                    self.service.recording.decided(client.number, "improved", "info", text)
         return True
 
     def _to_decide(self, client: Client, planner: Planner, segment: Segment, homes: tuple[Home, ...]) -> bool:
@@ -167,7 +176,8 @@ class Preparing:
             def chosen(_: object) -> None:
                 for name in names:
                     planner.policy.settle_rest(name)
-                    self.service.log("info", f"client {client.number}: {name}: auto is {planner.policy.spelled(name)}")
+                    text = f"client {client.number}: {name}: auto is {planner.policy.spelled(name)}"
+                    self.service.log("info", text, "auto", client.number)
 
             turns = decide(planner, segment, homes, names)
             self.jobs.append(Job(client.number, "strategies", turns, chosen))

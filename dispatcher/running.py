@@ -124,6 +124,8 @@ class Runs:
             planner.mesh,
             m.Execute(order, cached.number, client.number, run.base, run.inputs, run.scalars, run.dying, run.freed),
         )
+        if self.service.recording is not None:
+            self.service.recording.issued(client, run, cached, order)
         table = client.table
         for position, home in cached.rehomed:
             table[run.inputs[position]] = replace(entries[position], home=home, root=None)
@@ -135,6 +137,8 @@ class Runs:
         hindered = cached.planned.hindered
         if hindered and (hindered in client.gpipe or len(client.gpipe) < MAX_REASONS):
             client.gpipe[hindered] += 1
+            if self.service.recording is not None:
+                self.service.recording.decided(client.number, "pipeline", "info", f"gpipe: {hindered}")
         self.service.counters.runs += 1
         self.service.counters.instructions += cached.length
 

@@ -16,6 +16,8 @@ from .events import Send
 if TYPE_CHECKING:
     from gt.config import Config
 
+    from .recording import Recording
+
 CREDIT_LUMP: Final = 8
 """Credits that a client with more under way is given at once: each wakes both ends."""
 MESH_CREDITS: Final = 32
@@ -33,6 +35,9 @@ class Counters:
     poisoned: int = 0
     fetches: int = 0
     puts: int = 0
+    plan_hits: int = 0
+    """Of sessions that have ended, as the next."""
+    plans_improved: int = 0
 
 
 class Service:
@@ -43,7 +48,13 @@ class Service:
         self.config = config
         self.workers_expected = workers_expected
         """How many must have joined before the first tensor is placed."""
-        self.log = log
+        self._log = log
+        self.recording: Recording | None = None
+        """What watchers are told, while there are any."""
+        self.now = 0.0
+        """Seconds on the shell's clock: the time of the event that is acted on."""
+        self.address = ""
+        self.version = ""
         self.clients: dict[bytes, Client] = {}
         self.workers: dict[bytes, Worker] = {}
         self.by_number: dict[int, Client] = {}
@@ -59,6 +70,12 @@ class Service:
     def ready(self) -> bool:
         """Whether all workers that are waited for have joined."""
         return len(self.workers) >= self.workers_expected
+
+    def log(self, level: str, text: str, what: str = "log", client: int = -1) -> None:
+        """Write down what was decided or has happened (`telemetry.Decision`)."""
+        self._log(level, text)
+        if self.recording is not None:
+            self.recording.decided(client, what, level, text)
 
     def send(self, to: bytes, message: m.Message) -> None:
         """Tell one peer."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,7 +21,34 @@ def host_facts() -> dict[str, Any]:
         namespace = str(Path("/proc/self/ns/pid").readlink())
     except OSError:
         pass  # without /proc the dispatcher goes by heartbeats alone
-    return {"pid": os.getpid(), "host": socket.gethostname(), "namespace": namespace}
+    return {
+        "pid": os.getpid(),
+        "host": socket.gethostname(),
+        "namespace": namespace,
+        "boot": boot(),
+        "program": program(),
+    }
+
+
+def boot() -> str:
+    """Which start of which machine this is: processes that agree on it have one monotonic clock. Empty when it is not known."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+    except OSError:
+        return ""
+
+
+def program() -> str:
+    """The name of the program that this process runs."""
+    return Path(sys.argv[0]).name if sys.argv and sys.argv[0] else ""
+
+
+def resident_memory() -> int:
+    """Bytes of this process' memory that are in place; 0 where /proc does not say."""
+    try:
+        return int(Path("/proc/self/statm").read_text("ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 0
 
 
 def memory_limit() -> int:

@@ -34,14 +34,34 @@ _UNNAMED: Final[dict[str, Any]] = {
 """What stands in an aggregate of events that have nothing in common but their kind."""
 
 
-class Recorder:
-    """The events of one source. `rate` of them a second go by themselves, at most a second's worth at once.
+class Bucket:
+    """Tokens that come at `rate` a second, at most a second's worth. `clock` gives nanoseconds."""
 
-    `clock` gives nanoseconds.
-    """
+    __slots__ = ("clock", "filled", "rate", "tokens")
 
     def __init__(self, clock: Callable[[], int], rate: int) -> None:
         self.clock = clock
+        self.rate = rate
+        self.tokens = float(rate)
+        self.filled = clock()
+
+    def take(self, wanted: int = 1) -> bool:
+        """Take so many, if they are there; more than the bucket holds are taken when it is full."""
+        if self.tokens < wanted:
+            now = self.clock()
+            self.tokens = min(float(self.rate), self.tokens + (now - self.filled) * self.rate / 1e9)
+            self.filled = now
+            if not self.rate or self.tokens < min(wanted, self.rate):
+                return False
+        self.tokens -= wanted
+        return True
+
+
+class Recorder:
+    """The events of one source, `rate` of them a second by themselves. `clock` gives nanoseconds."""
+
+    def __init__(self, clock: Callable[[], int], rate: int) -> None:
+        self.bucket = Bucket(clock, rate)
         self.events: list[Event] = []
         """Those that go by themselves."""
         self.aggregates: dict[tuple[type[Any], Hashable], list[Any]] = {}
@@ -49,29 +69,6 @@ class Recorder:
         self.others = 0
         self.dropped = 0
         """Since the last batch: what could be neither kept nor added up."""
-        self.rate = rate
-        self.tokens = float(self.burst)
-        self.filled = clock()
-
-    @property
-    def burst(self) -> int:
-        """Tokens that gather while little happens."""
-        return max(1, self.rate)
-
-    def slow(self, rate: int) -> None:
-        """Let so many a second go by themselves from now on."""
-        self._fill()
-        self.rate = rate
-        self.tokens = min(self.tokens, float(self.burst))
-
-    def room(self) -> bool:
-        """Whether an event would go by itself now; takes the token."""
-        if self.tokens < 1.0:
-            self._fill()
-            if self.tokens < 1.0:
-                return False
-        self.tokens -= 1.0
-        return True
 
     def add(self, event: Event) -> None:
         """Take in an event."""
@@ -84,10 +81,14 @@ class Recorder:
                 return
             self.others += 1
             self.events.append(event)
-        elif self.room():
+        elif self.bucket.take():
             self.events.append(event)
         else:
             self._aggregate(kind, event)
+
+    def keep(self, event: Event) -> None:
+        """Take in an event that its source bounds itself; it goes by itself."""
+        self.events.append(event)
 
     def _aggregate(self, kind: type[Any], event: Any) -> None:
         key = (kind, _KEYS[kind](event))
@@ -112,8 +113,3 @@ class Recorder:
         self.events, self.aggregates, self.samples = [], {}, {}
         self.others = self.dropped = 0
         return out, dropped
-
-    def _fill(self) -> None:
-        now = self.clock()
-        self.tokens = min(float(self.burst), self.tokens + (now - self.filled) * self.rate / 1e9)
-        self.filled = now

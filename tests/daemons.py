@@ -146,6 +146,10 @@ class Machine:
         self.temp = Path(self._folder.name)
         self.processes: list[Process] = []
         self.environment = {**os.environ, "TMPDIR": str(self.temp), "GT_LOG_LEVEL": "warning", "PYTHONUNBUFFERED": "1"}
+        self._runtime = tempfile.TemporaryDirectory(
+            prefix="gt-test-"
+        )  # who is killed leaves a line there, which is no harm
+        self.environment["XDG_RUNTIME_DIR"] = self._runtime.name
         self.environment.pop("GT_CONFIG", None)
         self._shared = self._shared_memory()
 
@@ -192,6 +196,7 @@ class Machine:
 
     def remove(self) -> None:
         self._folder.cleanup()
+        self._runtime.cleanup()
 
 
 def left_by_kill(machine: Machine, worker: Process) -> None:

@@ -170,7 +170,6 @@ def test_no_more_than_its_rate_goes_by_itself() -> None:
 def test_memory_is_bounded_whatever_comes() -> None:
     """Aggregates without end are added up by kind; what cannot be added up is dropped beyond a bound, and counted."""
     recorder = Recorder(Clock(), 0)
-    recorder.tokens = 0.0
     for plan in range(3 * MAX_AGGREGATES):
         recorder.add(t.RunIssued(0, -1, 1, plan, 1, plan))
         recorder.add(t.ClientLeft(0, -1, plan, ""))

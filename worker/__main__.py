@@ -20,7 +20,7 @@ from gt import transport
 from gt.bulk import INLINE, PUT, Arrived, Bulk, Frames, Key
 from gt.collectives import CHUNK
 from gt.errors import GTError, ProtocolError
-from gt.host import CONNECT_TIMEOUT, environment_number, host_facts
+from gt.host import CONNECT_TIMEOUT, environment_number, host_facts, memory_limit, resident_memory
 from gt.lending import Borrower
 from gt.memfd import SHARED_MEMORY
 from gt.partition import extent
@@ -33,6 +33,7 @@ from .events import BulkIn, BulkOut, ToDispatcher, ToPeer, Unreachable
 from .heap import keep_freed_memory
 from .links import Links
 from .packing import packer
+from .recording import Instruments
 from .reports import PLANS, Reports
 from .shared import Shared
 
@@ -60,6 +61,7 @@ class Shell:
         limit = environment_number("GT_SHARED_MEMORY", SHARED_MEMORY)
         self.memory = Shared(limit)
         timeout = environment_number("GT_PEER_TIMEOUT", PEER_TIMEOUT)
+        self.limit = memory_limit()
         self.patience = environment_number("GT_SILENCE", SILENCE)
         self.core = Core(
             backend(device, threads()),
@@ -69,6 +71,7 @@ class Shell:
             links=Links(),
             packer=packer(),
             reports=Reports(PLANS),
+            instruments=Instruments(time.monotonic_ns, self._memory, lambda: self.memory.lent * CHUNK),
         )
         self.own_folder = None if folder or listen else tempfile.mkdtemp(prefix="gt-worker-")
         path = Path(folder or self.own_folder or "") / f"worker-{os.getpid()}"
@@ -108,7 +111,7 @@ class Shell:
             poller.register(self.watch, transport.READABLE)
         heard = started = time.monotonic()
         while not self.stopping:
-            ready = dict(poller.poll(self._patience()))
+            ready = self._ready(poller)
             now = time.monotonic()
             if self.watch is not None and self.watch in ready:
                 self.orphaned = True
@@ -134,18 +137,47 @@ class Shell:
                 self.pool.trim(now)
             self._give_back()
             self._report(idle=True)
+            self._tell()
         if self.reason:
             log.info("%s", self.reason)
         else:
             self._say(m.Goodbye("", "it was stopped"))
         return 0
 
+    def _ready(self, poller: Any) -> dict[Any, int]:
+        """Wait until something has come, or it is time for something; what has come."""
+        recording = self.core.recording
+        if recording is None:
+            return dict(poller.poll(self._patience()))
+        recording.rest(waits=self.core.running is not None)
+        found = dict(poller.poll(self._patience()))
+        recording.wake()
+        return found
+
+    def _tell(self) -> None:
+        """Tell who watches, when it is time to, what was recorded."""
+        recording = self.core.recording
+        if recording is not None and recording.clock() >= recording.due:
+            events, dropped = recording.take(self.core)
+            self._say(m.Events(recording.clock(), dropped, events))
+
+    def _memory(self) -> tuple[int, int]:
+        """Bytes of this process, or of what is in use on its GPU, and of the machine or GPU in all."""
+        if self.core.backend.kind == "cuda":
+            free, total = self.core.backend.xp.cuda.runtime.memGetInfo()
+            return int(total - free), int(total)
+        return resident_memory(), self.limit
+
     def _patience(self) -> int:
         """Milliseconds to wait for events. Whoever has more to send than readers have caught up with waits a moment for
         them, so that few slots are used, over and over, and stay in caches; no longer, because they may be far behind."""
         if not self.core.busy:
             wait = self.core.reports.wait(time.monotonic())
-            return int(TICK * 1000) if wait is None else int(wait * 1000) + 1
+            recording = self.core.recording
+            longest = TICK if recording is None else max(0.0, (recording.due - recording.clock()) / 1e9)
+            return int(min(longest, TICK if wait is None else wait) * 1000) + (
+                wait is not None or recording is not None
+            )
         return PAUSE_MS if self.memory.lent >= CROWDED else 0
 
     def stop(self, *_: Any) -> None:
@@ -186,6 +218,7 @@ class Shell:
                         opened.append(self._welcomed(message))
                     self._handle(message)
                     self._report(idle=False)
+                    self._tell()
         return opened
 
     def _welcomed(self, welcome: m.Welcome) -> transport.Socket:

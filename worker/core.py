@@ -37,6 +37,7 @@ from .links import Links
 from .packing import Packer
 from .peers import Memory, Peers
 from .program import Program, Step, compile_plan, describe
+from .recording import COMMUNICATION, COMPUTE, RUNTIME, Instruments, Recording
 from .reports import Reports
 
 PEER_TIMEOUT: Final = 300.0
@@ -73,6 +74,7 @@ class Running:
     """An execution under way: where it is (`block`), the move it stands in, and since when nothing came."""
 
     order: int
+    plan: int
     client: int
     base: int
     inputs: list[int]
@@ -92,7 +94,7 @@ class Core:
 
     `turn` is how many bytes of a move are sent before what has arrived is looked at again; None is all of them. With
     `links` those to workers that cannot read its memory are measured; with a `packer` pieces for them may be packed. What
-    has been finished is said at once, or by the shell when `reports` say so.
+    has been finished is said at once, or by the shell when `reports` say so. With `instruments` it can be watched.
     """
 
     def __init__(
@@ -105,8 +107,12 @@ class Core:
         links: Links | None = None,
         packer: Packer | None = None,
         reports: Reports | None = None,
+        instruments: Instruments | None = None,
     ) -> None:
         self.backend = backend
+        self.instruments = instruments
+        self.recording: Recording | None = None
+        """What is told to watchers, while there are any."""
         self.reports = reports or Reports()
         self.peers = Peers(memory, links, packer)
         self.turn = turn
@@ -184,7 +190,18 @@ class Core:
             self._free(message.client, message.tensors)
         elif isinstance(message, m.Collect):
             self._collect(message)
-        elif isinstance(message, m.DefinePlan):
+        elif isinstance(message, m.Forget):
+            self.stores.pop(message.client, None)
+            for key in [key for key in self.expecting if key[0] == message.client]:
+                del self.expecting[key]
+                self.unwanted.discard(key)
+            self.out.append(Forgotten(message.client))
+        else:
+            self._learn(message, now)
+
+    def _learn(self, message: Any, now: float) -> None:
+        """Keep in mind what the dispatcher says for later."""
+        if isinstance(message, m.DefinePlan):
             self.plans[message.plan] = bytes(message.body)
         elif isinstance(message, m.DropPlan):
             self.plans.pop(message.plan, None)
@@ -193,14 +210,12 @@ class Core:
             self._define_mesh(message, now)
         elif isinstance(message, m.DropMesh):
             self.meshes.pop(message.mesh, None)
-        elif isinstance(message, m.Forget):
-            self.stores.pop(message.client, None)
-            for key in [key for key in self.expecting if key[0] == message.client]:
-                del self.expecting[key]
-                self.unwanted.discard(key)
-            self.out.append(Forgotten(message.client))
         elif isinstance(message, m.Welcome):
             self.number = self.peers.number = message.number
+        elif isinstance(message, m.Record):
+            self.recording = None
+            if message.level and self.instruments is not None:
+                self.recording = Recording(self.instruments, self.number, message.level, message.rate)
         elif not isinstance(message, m.Ping):
             raise ProtocolError(f"{type(message).__name__} is nothing that a dispatcher says to a worker")
 
@@ -220,9 +235,13 @@ class Core:
         assert part is not None, "a put is cut or whole"
         store = self.stores.setdefault(message.client, {})
         shape = tuple(stop - start for start, stop in part)
+        recording = self.recording
         if message.sender and all(shape):
             self.expecting[message.client, message.tensor] = (bytes(message.sender), spec, part)
+            if recording is not None:
+                recording.put_announced(message.client, message.tensor)
         else:
+            began = recording.clock() if recording is not None else 0
             try:
                 if message.sender:
                     array = np.empty(shape, spec.dtype.numpy)
@@ -232,6 +251,9 @@ class Core:
                 store[message.tensor] = self.backend.from_host(array)
             except Exception as error:  # noqa: BLE001 — whatever it raises becomes a fault of what it was to make
                 store[message.tensor] = Poison(_put_fault(spec, error))
+            if recording is not None:
+                nbytes = math.prod(shape) * spec.dtype.itemsize
+                recording.transferred("put", began, message.client, message.tensor, nbytes)
         self._done(message.order, info, now)
 
     def _landed(self, event: BulkIn) -> None:
@@ -251,6 +273,8 @@ class Core:
         except Exception as error:  # noqa: BLE001 — whatever it raises becomes a fault of what it was to make
             value = Poison(_put_fault(spec, error))
         self.stores.setdefault(event.client, {})[event.tensor] = value
+        if self.recording is not None:
+            self.recording.put_landed(event.client, event.tensor, 0 if event.array is None else event.array.nbytes)
         self.out.append(ToDispatcher(m.Landed(event.client, event.tensor)))
 
     def _free(self, client: int, tensors: list[int]) -> None:
@@ -261,6 +285,8 @@ class Core:
                 self.unwanted.add((client, tensor))
 
     def _collect(self, message: m.Collect) -> None:
+        recording = self.recording
+        began = recording.clock() if recording is not None else 0
         value = self.stores.get(message.client, {}).get(message.tensor)
         if value is None:
             value = self._missing(message.tensor)
@@ -280,6 +306,8 @@ class Core:
         else:
             key = (GET, message.client, message.reply, self.number)
             self.out.append(BulkOut(m.Part(message.request, [], False, b""), key, bytes(message.receiver), array))
+            if recording is not None:
+                recording.transferred("fetch", began, message.client, message.tensor, array.nbytes)
 
     def _missing(self, tensor: int) -> Poison:
         """What stands for a tensor that should be here and is not: its reader fails, and nobody else."""
@@ -289,6 +317,8 @@ class Core:
 
     def _execute(self, message: m.Execute, now: float) -> None:
         program = self.programs.get(message.plan)
+        if program is None and self.recording is not None:
+            self.recording.compiled += 1
         if program is None:
             plan = unpack_plan(self.plans[message.plan])
             info = self.meshes[plan.mesh]
@@ -316,19 +346,28 @@ class Core:
             store.pop(message.inputs[position], None)
         if message.freed:
             self._free(message.client, message.freed)
-        running = Running(message.order, message.client, message.base, message.inputs, program, info, slots)
+        running = Running(
+            message.order, message.plan, message.client, message.base, message.inputs, program, info, slots
+        )
         running.poisoned = poisoned
+        if self.recording is not None:
+            self.recording.begin(program)
         self._run(running, now)
 
     def _run(self, running: Running, now: float) -> None:
         """Run blocks and moves until the plan ends or a move has to wait."""
         program, slots = running.program, running.slots
+        recording = self.recording
         while True:
+            if recording is not None:
+                recording.switch(COMPUTE)
             if running.poisoned:
                 self._run_poisoned(running, 0)
             else:
                 actions = iter(program.actions[running.block])
                 try:
+                    if recording is not None and recording.sampling:
+                        recording.timed(actions, slots)
                     for action in actions:
                         action(slots)
                 except Exception as error:  # noqa: BLE001 — whatever a kernel raises becomes the fault of its result
@@ -340,12 +379,18 @@ class Core:
                         self._fail(running, steps[at], error)
                         at += 1
                     self._run_poisoned(running, at)  # of a chain, step by step: so the one that fails is found
+            if recording is not None and recording.sampling:
+                recording.block_ends(running)
             if running.block == len(program.moves):
                 self._finish(running, now)
                 return
+            if recording is not None:
+                recording.move_begins()
             self._start(running, program.moves[running.block], now)
             if not self._advance(running, now):
                 self.running = running
+                if recording is not None:
+                    recording.switch(RUNTIME)
                 return
             self._complete(running)
 
@@ -384,6 +429,8 @@ class Core:
         self.running = None
         self.finished = running.order
         self.executed += 1
+        if self.recording is not None:
+            self.recording.finish(running)
         for key in [key for key in self.arrived if key[0] <= running.order]:
             for piece in self.arrived.pop(key):
                 self.peers.was_read(piece.block)
@@ -443,6 +490,8 @@ class Core:
         try:
             array = NOTHING if fault is not None or not workers else self.backend.to_host(ready.array)
             self.peers.send(head, array, workers)
+            if self.recording is not None:
+                self.recording.piece_sent(workers, array.nbytes)
         except Exception as error:  # noqa: BLE001 — out of memory: the others learn why they do not get their part
             exchange.send_no_more(self._broken(running, move, error))
             return 0
@@ -479,6 +528,8 @@ class Core:
             data = self.peers.bytes_of(piece, math.prod(shape) * dtype.itemsize)
             array = np.frombuffer(data, dtype.numpy).reshape(shape)
             exchange.arrive(source, piece.part, self.backend.from_host(array), piece.block)
+            if self.recording is not None:
+                self.recording.piece_received(array.nbytes)
         except Exception as error:  # noqa: BLE001 — a piece of the wrong size, or memory that is not there
             self.peers.was_read(piece.block)
             exchange.fail(source, self._broken(running, exchange.move, error))
@@ -513,10 +564,14 @@ class Core:
         )
 
     def _resume(self, running: Running, now: float) -> None:
+        if self.recording is not None:
+            self.recording.switch(COMMUNICATION)
         if self._advance(running, now):
             self.running = None
             self._complete(running)
             self._run(running, now)
+        elif self.recording is not None:
+            self.recording.switch(RUNTIME)
 
     def _complete(self, running: Running) -> None:
         """Leave a move with what it brought; step on to the next block."""
@@ -537,6 +592,8 @@ class Core:
             slots[dead] = None
         running.exchange = None
         running.block += 1
+        if self.recording is not None:
+            self.recording.move_ends(running, move)
 
     def _broken(self, running: Running, move: Move, error: BaseException) -> Fault:
         """An error in a move, as it is reported and passed on."""

@@ -416,7 +416,7 @@ def test_the_client_is_told_its_credits() -> None:
     each = service(2)
     each.hello("c", "client", bulk=b"x")
     (welcome,) = each.hears("c", m.Welcome)
-    assert welcome.facts == {"bulk_address": "here", "workers": 2, "credits": CLIENT_CREDITS}
+    assert welcome.facts == {"bulk_address": "here", "workers": 2, "credits": CLIENT_CREDITS, "capabilities": []}
 
 
 # plans

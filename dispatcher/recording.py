@@ -1,0 +1,376 @@
+"""What the dispatcher tells while somebody watches: who is there, what was issued, planned, fetched and refused, and why a
+client's work does not go on.
+
+The core and its parts call a method where something happens, and nothing while nobody watches. What is said of whole tables
+(tensors, clients) is said at a slow rate, slower for larger ones. The time is the core's; no socket, clock or thread in here.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+
+from gt import messages as m
+from gt import telemetry as t
+from gt.instruction import MOVE, Plan
+from gt.partition import box, extent
+from gt.placement import Layout, Mesh, collective_name, format_layout
+from gt.recorder import Recorder
+from gt.spec import Spec
+
+from .caching import Cached, Entry
+from .directory import Client, Collection, MeshRecord, Worker
+
+if TYPE_CHECKING:
+    from .service import Service
+
+RATES: Final = {t.SUMMARY: 250, t.TRACE: 2000}
+"""Events a second that go by themselves, of the dispatcher and of each worker, by level; and of all workers together:"""
+TOTALS: Final = {t.SUMMARY: 1000, t.TRACE: 4000}
+SECOND: Final = 1_000_000_000
+SLOW: Final = SECOND
+"""Nanoseconds between two looks at all of a client's tensors, at least."""
+ENTRY_COST: Final = 30_000
+"""And for each of them: a hundred times what looking at it takes."""
+STUCK: Final = SECOND // 20
+"""Nanoseconds after which it is said what a client's work waits for."""
+BUSY: Final = SECOND // 2
+"""Nanoseconds without a word from a worker, with plans before it, after which it is said to be busy."""
+LARGEST: Final = 30
+"""Tensors of one client that are told of."""
+MAX_BIRTHS: Final = 20_000
+MAX_ORDERS: Final = 4096
+MAX_MOVES: Final = 100
+_SITE: Final = re.compile(r" at (\S+:\d+)")
+
+
+class Recording:
+    """The recording of one dispatcher, while somebody watches."""
+
+    def __init__(self, service: Service, level: int) -> None:
+        self.service = service
+        self.level = level
+        self.recorder = Recorder(self.now, RATES[level])
+        self.orders: dict[int, tuple[int, int]] = {}
+        """By order: plan and client, of what was issued lately."""
+        self.last: dict[int, tuple[int, str, str]] = {}
+        """By client: the plan that it ran last, its signal and site."""
+        self.runs: Counter[int] = Counter()
+        self.asked: dict[int, tuple[int, int]] = {}
+        """By collection: when it was asked for, and after which plan."""
+        self.births: dict[int, dict[int, tuple[int, Plan | None, str]]] = {}
+        """By client and first id: when tensors were made, by which plan, or put in which signal."""
+        self.stuck: dict[int, tuple[int, int]] = {}
+        """By client: the first message that waits, and since when."""
+        self.look_at: dict[int, int] = {}
+        """By client: when all its tensors are looked at again."""
+        self.held: dict[int, int] = {}
+
+    def now(self) -> int:
+        """Nanoseconds on the core's clock."""
+        return int(self.service.now * SECOND)
+
+    # who is there
+
+    def client_joined(self, client: Client) -> None:
+        """A client is there."""
+        self.recorder.add(joined_client(self.now(), client))
+
+    def client_left(self, client: Client, reason: str) -> None:
+        """It is gone."""
+        for table in (self.last, self.runs, self.births, self.stuck, self.look_at, self.held):
+            table.pop(client.number, None)
+        self.recorder.add(t.ClientLeft(self.now(), t.DISPATCHER, client.number, reason))
+
+    def worker_joined(self, worker: Worker) -> None:
+        """A worker is there."""
+        self.recorder.add(joined_worker(self.now(), worker))
+
+    def worker_lost(self, worker: Worker, reason: str) -> None:
+        """It is gone."""
+        self.recorder.add(t.WorkerLost(self.now(), t.DISPATCHER, worker.number, reason))
+
+    # plans and runs
+
+    def described(self, client: Client, segment: int, cached: Cached, members: tuple[int, ...], reason: str) -> None:
+        """A plan was made, and the workers were told."""
+        event = described(self.now(), client.number, segment, cached, members, reason)
+        self.recorder.add(event)
+        if reason in ("new", "placements"):
+            site = event.sites[0] if event.sites else ""
+            self.recorder.add(
+                t.CacheMiss(self.now(), t.DISPATCHER, 1, client.number, "plan", reason, cached.number, site)
+            )
+
+    def defined(self, client: Client) -> None:
+        """A segment came whole."""
+        self.recorder.add(t.CacheMiss(self.now(), t.DISPATCHER, 1, client.number, "definition", "", -1, ""))
+
+    def issued(self, client: Client, run: m.Run, cached: Cached, order: int) -> None:
+        """A run became an execution of a plan."""
+        number, plan, now = client.number, cached.planned.plan, self.now()
+        self.orders[order] = (cached.number, number)
+        if len(self.orders) > MAX_ORDERS:
+            for old in list(self.orders)[: MAX_ORDERS // 2]:
+                del self.orders[old]
+        self.last[number] = (cached.number, *_place(plan))
+        self.runs[number] += 1
+        if cached.made:
+            self._born(client, run.base, (now, plan, ""))
+        self.recorder.add(t.RunIssued(now, t.DISPATCHER, 1, cached.number, number, order))
+
+    def put(self, client: Client, message: m.Put) -> None:
+        """A put was placed."""
+        self._born(client, message.tensor, (self.now(), None, "/".join(message.signal)))
+
+    def _born(self, client: Client, tensor: int, birth: tuple[int, Plan | None, str]) -> None:
+        births = self.births.setdefault(client.number, {})
+        births[tensor] = birth
+        if len(births) > MAX_BIRTHS:  # keep those of which something lives, or the younger half
+            bases = sorted(births)
+            alive = {bases[at - 1] for number in client.table if (at := bisect_right(bases, number))}
+            kept = [base for base in births if base in alive][-MAX_BIRTHS // 2 :]
+            self.births[client.number] = {base: births[base] for base in kept}
+
+    def decided(self, client: int, what: str, level: str, text: str) -> None:
+        """Something was decided, or written to the log."""
+        self.recorder.add(t.Decision(self.now(), t.DISPATCHER, 1, client, what, level, text))
+
+    def failed(self, worker: int, client: int, order: int, kind: str, text: str) -> None:
+        """Something went wrong."""
+        site = _SITE.search(text)
+        self.recorder.add(t.Failure(self.now(), worker, 1, client, order, kind, text, site[1] if site else ""))
+
+    # fetches
+
+    def fetch_asked(self, number: int, client: Client) -> None:
+        """A client wants a tensor."""
+        if len(self.asked) < MAX_ORDERS:
+            self.asked[number] = (self.now(), self.last.get(client.number, (-1, "", ""))[0])
+
+    def fetch_answered(self, number: int, collection: Collection) -> None:
+        """All workers have answered."""
+        known = self.asked.pop(number, None)
+        if known is not None:
+            began, plan = known
+            self.recorder.add(
+                t.Fetched(began, t.DISPATCHER, self.now() - began, 1, collection.client, plan, collection.request,
+                          collection.spec.nbytes)
+            )  # fmt: skip
+
+    # batches
+
+    def take(self, wall: int, heard: dict[int, int], watchers: int, started: int) -> tuple[list[t.Event], int]:
+        """All that was recorded, with samples of how it is now, and how many events were dropped. `heard`: when each worker
+        told something last."""
+        now = self.now()
+        for client in self.service.clients.values():
+            self._look(client, now)
+        events, dropped = self.recorder.take()
+        events.append(self._service(now, wall, watchers, started))
+        events += self._stuck(now)
+        events += self._busy(now, heard)
+        return events, dropped
+
+    def _service(self, now: int, wall: int, watchers: int, started: int) -> t.Service:
+        service, counters = self.service, self.service.counters
+        clients = service.clients.values()
+        return t.Service(
+            now, t.DISPATCHER, wall, started, service.address, service.version, len(service.workers), len(clients), watchers,
+            counters.runs, counters.instructions, counters.plans,
+            counters.plan_hits + sum(client.hits for client in clients),
+            counters.plans_improved + sum(client.improved for client in clients),
+            counters.refused, counters.poisoned, counters.fetches, counters.puts,
+        )  # fmt: skip
+
+    def _look(self, client: Client, now: int) -> None:
+        """A client's state; of its tensors, when it is time."""
+        number = client.number
+        if now >= self.look_at.get(number, 0):
+            self.look_at[number] = now + SLOW + ENTRY_COST * len(client.table)
+            entries = Counter(client.table.values())
+            self.held[number] = _held(entries, self.service.meshes)
+            self.recorder.add(t.Tensors(now, t.DISPATCHER, number, self._largest(client, entries, now)))
+        _, signal, site = self.last.get(number, (-1, "", ""))
+        self.recorder.add(
+            t.ClientState(
+                now, t.DISPATCHER, number, len(client.table), self.held[number], len(client.queue), len(client.inflight),
+                self.runs[number], client.made, client.hits, client.improved, signal, site,
+            )
+        )  # fmt: skip
+
+    def _largest(self, client: Client, entries: Counter[Entry], now: int) -> list[Any]:
+        """The largest tensors of a client, as `Tensors` says them."""
+        sizes = {entry: _bytes(entry, self.service.meshes) for entry in entries}
+        chosen: set[Entry] = set()
+        count = 0
+        for entry in sorted(sizes, key=lambda entry: -sizes[entry]):
+            if count >= LARGEST:
+                break
+            chosen.add(entry)
+            count += entries[entry]
+        births = self.births.get(client.number, {})
+        bases = sorted(births)
+        found = [(sizes[entry], number, entry) for number, entry in client.table.items() if entry in chosen]
+        rows: list[Any] = []
+        for nbytes, number, entry in sorted(found, key=lambda each: (-each[0], -each[1]))[:LARGEST]:
+            signal, site, age = _birth(births, bases, number, now)
+            rows.append([number, str(entry.spec), format_layout(entry.home.layout), nbytes, signal, site, age])
+        return rows
+
+    def _stuck(self, now: int) -> Iterator[t.Waiting]:
+        """What keeps the first message of a client's queue waiting."""
+        for client in self.service.clients.values():
+            if not client.queue:
+                self.stuck.pop(client.number, None)
+                continue
+            head = client.queue[0]
+            before, since = self.stuck.get(client.number, (0, now))
+            if before != id(head):
+                since = now
+                self.stuck[client.number] = (id(head), now)
+            if now - since >= STUCK:
+                what, peers = self._reason(client, head)
+                plan, signal, site = self.last.get(client.number, (-1, "", ""))
+                yield t.Waiting(
+                    now, t.DISPATCHER, since, what, client.number, plan, -1, "", peers, len(peers), 0, signal, site
+                )
+
+    def _reason(self, client: Client, head: Any) -> tuple[str, list[int]]:
+        if not self.service.ready():
+            return "workers", []
+        read = head.inputs if isinstance(head, m.Run) else [head.tensor] if isinstance(head, m.Fetch) else []
+        landing = {worker for tensor in read if tensor in client.table for worker in client.table[tensor].landing}
+        if landing:
+            return "put", sorted(landing)
+        record = self.service.meshes.get(client.mesh.number) if client.mesh is not None else None
+        if record is not None and not self.service.has_credit(record.mesh):
+            return "credit", [worker for worker, last in record.done.items() if last < record.pending[0]]
+        return "plan", []
+
+    def _busy(self, now: int, heard: dict[int, int]) -> Iterator[t.Waiting]:
+        """Workers that have plans before them and have told nothing for a while."""
+        for worker in self.service.workers.values():
+            since = heard.get(worker.number)
+            if since is None or now - since < BUSY:
+                continue
+            order = min(
+                (first for record in self.service.meshes.values() if (first := _before(record, worker.number))),
+                default=-1,
+            )
+            if order >= 0:
+                plan, client = self.orders.get(order, (-1, -1))
+                yield t.Waiting(
+                    now, t.DISPATCHER, since, "busy", client, plan, order, "", [worker.number], 0, 0, "", ""
+                )
+
+
+def _before(record: MeshRecord, worker: int) -> int | None:
+    """The first order that a worker has not finished on a mesh."""
+    last = record.done.get(worker)
+    return None if last is None else next((order for order in record.pending if order > last), None)
+
+
+def joined_client(now: int, client: Client) -> t.ClientJoined:
+    """What is said of a client that is there."""
+    facts = client.facts
+    return t.ClientJoined(
+        now, t.DISPATCHER, client.number, _text(facts, "host"), _number(facts, "pid"), _text(facts, "program")
+    )
+
+
+def joined_worker(now: int, worker: Worker) -> t.WorkerJoined:
+    """What is said of a worker that is there."""
+    facts = worker.facts
+    return t.WorkerJoined(
+        now, t.DISPATCHER, worker.number, _text(facts, "host"), _number(facts, "pid"), _text(facts, "device"),
+        _text(facts, "kind"), _number(facts, "cores"),
+    )  # fmt: skip
+
+
+def described(
+    now: int, client: int, segment: int, cached: Cached, members: tuple[int, ...], reason: str
+) -> t.PlanDescribed:
+    """What is said of a plan."""
+    plan = cached.planned.plan
+    ops = Counter(instruction.op for instruction in plan.instructions)
+    tags = dict.fromkeys(plan.tags[instruction.tag] for instruction in plan.instructions)
+    moves = [instruction for instruction in plan.instructions if instruction.op == MOVE][:MAX_MOVES]
+    return t.PlanDescribed(
+        now, t.DISPATCHER, cached.number, client, segment, list(members[: t.MAX_ITEMS]), reason, len(plan.instructions),
+        [*dict.fromkeys("/".join(tag.signal)[: t.MAX_TEXT] for tag in tags)],
+        [*dict.fromkeys(tag.site[: t.MAX_TEXT] for tag in tags)],
+        [[op, count] for op, count in ops.most_common()],
+        [_moved(plan, move) for move in moves],
+    )  # fmt: skip
+
+
+def _moved(plan: Plan, move: Any) -> list[Any]:
+    (source,), (output,) = move.inputs, move.outputs
+    tag = plan.tags[move.tag]
+    kind = collective_name(plan.layout(source), plan.layouts[output])
+    return [kind, plan.values[output].nbytes, "/".join(tag.signal)[: t.MAX_TEXT], tag.site[: t.MAX_TEXT]]
+
+
+def _place(plan: Plan) -> tuple[str, str]:
+    """The signal and site of a plan's last instruction."""
+    if not plan.instructions:
+        return "", ""
+    tag = plan.tags[plan.instructions[-1].tag]
+    return "/".join(tag.signal), tag.site
+
+
+def _birth(
+    births: dict[int, tuple[int, Plan | None, str]], bases: list[int], number: int, now: int
+) -> tuple[str, str, int]:
+    """(signal, site, age) of a tensor, as far as that is known."""
+    at = bisect_right(bases, number) - 1
+    if at < 0:
+        return "", "", -1
+    made, plan, signal = births[bases[at]]
+    if plan is None:
+        return (signal, "", now - made) if number == bases[at] else ("", "", -1)
+    index = dict(plan.survivors).get(number - bases[at])
+    if index is None:
+        return "", "", -1
+    tag = plan.tags[plan.makers[index].tag]
+    return "/".join(tag.signal)[: t.MAX_TEXT], tag.site[: t.MAX_TEXT], now - made
+
+
+def _bytes(entry: Entry, meshes: dict[int, MeshRecord]) -> int:
+    """Bytes of a tensor over all workers; 0 when it has none."""
+    record = meshes.get(entry.mesh)
+    return 0 if record is None or entry.fault is not None else _everywhere(entry.spec, entry.home.layout, record.mesh)
+
+
+def _held(entries: Counter[Entry], meshes: dict[int, MeshRecord]) -> int:
+    """Bytes of tensors over all workers; memory that several look at counts once."""
+    held, roots = 0, set()
+    for entry, count in entries.items():
+        if entry.root is None:
+            held += count * _bytes(entry, meshes)
+        elif entry.root not in roots and (record := meshes.get(entry.mesh)) is not None:
+            roots.add(entry.root)
+            held += _everywhere(entry.root.spec, entry.root.layout, record.mesh)
+    return held
+
+
+@lru_cache(maxsize=4096)
+def _everywhere(spec: Spec, layout: Layout, mesh: Mesh) -> int:
+    parts = (box(spec.shape, layout, mesh, rank) for rank in range(len(mesh.members)))
+    return sum(math.prod(extent(part)) for part in parts if part is not None) * spec.dtype.itemsize
+
+
+def _text(facts: dict[str, Any], name: str) -> str:
+    value = facts.get(name)
+    return value[: t.MAX_TEXT] if isinstance(value, str) else ""
+
+
+def _number(facts: dict[str, Any], name: str) -> int:
+    value = facts.get(name)
+    return value if type(value) is int and 0 <= value < 1 << 31 else -1

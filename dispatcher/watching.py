@@ -1,0 +1,207 @@
+"""Who watches a service, and what each watcher is sent: batches of events, as fast as it reads them and no faster.
+
+A watcher says how far it has read. Beyond a few batches that it has not, events wait in bounded memory, the oldest are lost
+and counted. While nobody watches nothing is recorded anywhere. No socket, clock or thread in here: the shell says when it is
+time for a batch.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from gt import messages as m
+from gt import telemetry as t
+from gt.errors import ProtocolError
+
+from .directory import Worker
+from .recording import RATES, TOTALS, Recording, described, joined_client, joined_worker
+from .service import Service
+
+PERIODS: Final = {t.OFF: 0.0, t.SUMMARY: 0.2, t.TRACE: 0.1}
+"""Seconds between two batches, by level."""
+WINDOW: Final = 16
+"""Batches that a watcher may have and not have read."""
+BATCH: Final = 8192
+"""Events of one batch."""
+PENDING: Final = 20_000
+"""Events that wait for a watcher."""
+MAX_WATCHERS: Final = 64
+LATEST: Final = 1 << 61
+"""Beyond every time that a clock shows: so no sum of times is too large to send."""
+TIMEOUT: Final = 10.0
+"""Seconds without a sign of life after which a watcher is forgotten."""
+
+
+@dataclass(slots=True)
+class Watcher:
+    """One watcher. `sent` and `seen` count batches."""
+
+    identity: bytes
+    facts: dict[str, Any]
+    heard: float
+    expected: int = 1
+    level: int = t.OFF
+    sent: int = 0
+    seen: int = 0
+    pending: deque[list[Any]] = field(default_factory=deque)
+    lost: int = 0
+
+    def add(self, event: list[Any]) -> None:
+        """Have an event wait for it; the oldest goes when there are too many."""
+        if len(self.pending) >= PENDING:
+            self.pending.popleft()
+            self.lost += 1
+        self.pending.append(event)
+
+
+class Watching:
+    """All watchers of one service. `started`: nanoseconds on the core's clock, `boot` as workers say theirs."""
+
+    def __init__(self, service: Service, boot: str) -> None:
+        self.service = service
+        self.boot = boot
+        self.watchers: dict[bytes, Watcher] = {}
+        self.level = t.OFF
+        self.offsets: dict[int, int] = {}
+        """By worker: what is to be added to its times."""
+        self.heard: dict[int, int] = {}
+        """By worker: when it told something last."""
+        self.started = 0
+
+    @property
+    def period(self) -> float:
+        """Seconds between two batches; 0 while nobody watches."""
+        return PERIODS[self.level]
+
+    # watchers
+
+    def join(self, peer: bytes, facts: dict[str, Any], now: float) -> None:
+        """Somebody wants to watch. Raises `ProtocolError` when too many do."""
+        if len(self.watchers) >= MAX_WATCHERS:
+            raise ProtocolError(f"this service has {MAX_WATCHERS} watchers, and no room for another")
+        self.watchers[peer] = Watcher(peer, facts, now)
+
+    def hear(self, watcher: Watcher, message: m.Watch) -> None:
+        """How much a watcher wants, and how far it has read. Raises `ProtocolError` for what cannot be."""
+        if message.level not in PERIODS or not watcher.seen <= message.seen <= watcher.sent:
+            raise ProtocolError(f"there is no level {message.level}, or not so many batches as {message.seen}")
+        watcher.seen = message.seen
+        if message.level == watcher.level:
+            return
+        began = watcher.level == t.OFF
+        watcher.level = message.level
+        if watcher.level == t.OFF:
+            watcher.pending.clear()
+        self._settle()
+        if began and self.service.recording is not None:
+            for event in self._known(self.service.recording.now()):
+                watcher.add(t.encode_event(event))
+
+    def leave(self, peer: bytes) -> None:
+        """A watcher is gone."""
+        if self.watchers.pop(peer, None) is not None:
+            self._settle()
+
+    def late(self, now: float) -> list[bytes]:
+        """Those of whom nothing has been heard for too long."""
+        return [watcher.identity for watcher in self.watchers.values() if now - watcher.heard > TIMEOUT]
+
+    def _settle(self) -> None:
+        """Record as much as the one who wants most wants."""
+        level = max((watcher.level for watcher in self.watchers.values()), default=t.OFF)
+        if level == self.level:
+            return
+        self.level = level
+        self.service.recording = Recording(self.service, level) if level else None
+        self.heard.clear()
+        for worker in self.service.workers.values():
+            self.tell(worker)
+
+    def tell(self, worker: Worker) -> None:
+        """Tell a worker how much to record."""
+        if self.level == t.OFF:
+            self.service.send(worker.identity, m.Record(t.OFF, 0))
+            return
+        share = TOTALS[self.level] // max(1, len(self.service.workers))
+        self.service.send(worker.identity, m.Record(self.level, max(20, min(RATES[self.level], share))))
+
+    def _known(self, now: int) -> Iterator[t.Event]:
+        """How everything is, for one who has just begun to watch."""
+        for worker in self.service.workers.values():
+            yield joined_worker(now, worker)
+        for client in self.service.clients.values():
+            yield joined_client(now, client)
+            if client.mesh is not None:
+                for key, cached in client.plans.by_homes.items():
+                    yield described(now, client.number, key[0], cached, client.mesh.members, "known")
+
+    # events
+
+    def forget(self, worker: Worker) -> None:
+        """A worker is gone."""
+        self.offsets.pop(worker.number, None)
+        self.heard.pop(worker.number, None)
+
+    def events(self, worker: Worker, message: m.Events) -> None:
+        """A worker's batch, for all who watch. Raises `ProtocolError` for what is none."""
+        recording = self.service.recording
+        if len(message.events) > 2 * BATCH:
+            raise ProtocolError(f"a batch has at most {2 * BATCH} events")
+        checked = [t.decode_event(raw) for raw in message.events]
+        if not 0 <= message.sent < LATEST or not all(0 <= event.time < LATEST for event in checked):
+            raise ProtocolError("times are nanoseconds since a machine started")
+        if not all(isinstance(event, t.FROM_WORKER) for event in checked):
+            raise ProtocolError("workers tell of what they do, and of nothing else")
+        if recording is None:
+            return
+        now = recording.now()
+        offset = self._offset(worker, now - message.sent)
+        self.heard[worker.number] = now
+        watchers = [watcher for watcher in self.watchers.values() if watcher.level]
+        for raw, event in zip(message.events, checked, strict=True):
+            raw[1] += offset
+            raw[2] = worker.number
+            if isinstance(event, t.Waiting):
+                raw[3] = min(max(0, raw[3]), LATEST) + offset
+            for watcher in watchers:
+                watcher.add(raw)
+        for watcher in watchers:
+            watcher.lost += min(max(0, message.dropped), 1 << 32)
+
+    def _offset(self, worker: Worker, difference: int) -> int:
+        """What makes a worker's time the dispatcher's."""
+        if self.boot and worker.facts.get("boot") == self.boot:
+            return 0
+        found = self.offsets[worker.number] = min(difference, self.offsets.get(worker.number, difference))
+        return found
+
+    def publish(self, wall: int) -> None:
+        """It is time for a batch. `wall`: nanoseconds since 1970."""
+        recording = self.service.recording
+        if recording is None:
+            return
+        events, dropped = recording.take(wall, self.heard, len(self.watchers), self.started)
+        packed = [t.encode_event(event) for event in events]
+        for watcher in self.watchers.values():
+            if not watcher.level:
+                continue
+            watcher.lost += dropped
+            for event in packed:
+                watcher.add(event)
+            if watcher.sent - watcher.seen < WINDOW:
+                pending = watcher.pending
+                batch = [pending.popleft() for _ in range(min(BATCH, len(pending)))]
+                watcher.sent += 1
+                self.service.send(watcher.identity, m.Events(recording.now(), watcher.lost, batch))
+                watcher.lost = 0
+
+    def check(self) -> None:
+        """The invariants between events."""
+        assert self.level == max((watcher.level for watcher in self.watchers.values()), default=t.OFF)
+        assert (self.service.recording is None) == (self.level == t.OFF), "recorded is what is watched"
+        for watcher in self.watchers.values():
+            assert 0 <= watcher.seen <= watcher.sent <= watcher.seen + WINDOW
+            assert len(watcher.pending) <= PENDING

@@ -1,0 +1,84 @@
+"""Which services run on this machine for this user: one small file for each dispatcher, in the user's runtime folder.
+
+So a monitor finds a service without being told an address. A file whose process is gone says nothing, and whoever meets it
+removes it. Nothing that computes needs this: where the folder cannot be had, a service runs all the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import tempfile
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+
+class Found(NamedTuple):
+    """A service: its address, the dispatcher's process, and when that started (seconds since 1970)."""
+
+    address: str
+    pid: int
+    since: float
+
+
+def folder() -> Path:
+    """Where the files are: XDG_RUNTIME_DIR/gt, or a folder of this user's among the temporary ones."""
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    return Path(runtime) / "gt" if runtime else Path(tempfile.gettempdir()) / f"gt-services-{os.getuid()}"
+
+
+def register(address: str) -> None:
+    """This process serves at `address` from now on."""
+    place = folder()
+    said = json.dumps({"address": address, "pid": os.getpid(), "born": _born(os.getpid()), "since": time.time()})
+    with contextlib.suppress(OSError):
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if place.stat().st_uid == os.getuid():
+            draft = place / f".{os.getpid()}"
+            draft.write_text(said, "utf-8")
+            draft.replace(_file(os.getpid()))
+
+
+def unregister() -> None:
+    """It serves no longer."""
+    with contextlib.suppress(OSError):
+        _file(os.getpid()).unlink()
+        folder().rmdir()  # when it was the last
+
+
+def services() -> list[Found]:
+    """The services that run now, the youngest first."""
+    found = []
+    place = folder()
+    try:
+        files = list(place.glob("*.json")) if place.stat().st_uid == os.getuid() else []
+    except OSError:
+        return []
+    for file in files:
+        try:
+            said = json.loads(file.read_text("utf-8"))
+            each = Found(str(said["address"]), int(said["pid"]), float(said["since"]))
+            runs = bool(said["born"]) and _born(each.pid) == said["born"]
+        except (OSError, ValueError, TypeError, KeyError):
+            continue  # being written, or nobody's
+        if runs:
+            found.append(each)
+        else:
+            file.unlink(missing_ok=True)
+    return sorted(found, key=lambda each: -each.since)
+
+
+def _file(pid: int) -> Path:
+    return folder() / f"{pid}.json"
+
+
+def _born(pid: int) -> str:
+    """When a process started, in ticks since the machine did: with its number that says which process it is. Empty: none runs."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text("ascii", "replace")
+    except OSError:
+        return ""
+    fields = stat.rpartition(")")[2].split()
+    return "" if fields[0] == "Z" else fields[19]

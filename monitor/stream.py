@@ -1,0 +1,193 @@
+"""The reading side of the event stream: connects to a service, yields its events, and comes back when the service does.
+
+Every wait has an end. What is lost on the way (the service stopped, or was silent) is a state, not an error: `status` says
+'reconnecting' and how old the last word is. Only where nothing was ever heard is it an error, one line that says what to
+do. No thread in here: whoever reads calls `read` and decides how long it may take.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any, Final
+
+from gt import messages as m
+from gt import telemetry as t
+from gt import transport
+from gt.errors import ConnectionFailed, ProtocolError
+from gt.host import CONNECT_TIMEOUT, host_facts
+from gt.registry import services
+
+from .snapshot import CLOSED, CONNECTING, LIVE, RECONNECTING, Status
+
+SILENCE: Final = 3.0
+"""Seconds without a word after which the connection is made anew; the service gives a sign of life every second."""
+RETRY: Final = 1.0
+"""Seconds between two attempts."""
+ALIVE: Final = 2.0
+"""Seconds after which this side gives a sign of life."""
+
+
+def discover() -> str:
+    """The address of the service that was started last on this machine by this user. Raises `ConnectionFailed`."""
+    found = services()
+    if not found:
+        raise ConnectionFailed("no service runs on this host: start one with `gt up`, or say its address")
+    return found[0].address
+
+
+class Stream:
+    """One watcher. `address` None is found by `discover`. Raises `ConnectionFailed` when nothing answers within `timeout`
+    seconds, `ProtocolError` when something else than this version of GT does."""
+
+    def __init__(self, address: str | None = None, *, level: int = t.SUMMARY, timeout: float = CONNECT_TIMEOUT) -> None:
+        self.asked = address
+        self.address = address or discover()
+        self.level = level
+        self.dropped = 0
+        self.capabilities: tuple[str, ...] = ()
+        self._state = CONNECTING
+        self._text = ""
+        self._heard: float | None = None
+        self._said = self._tried = 0.0
+        self._events: list[t.Event] = []
+        self._poller = transport.poller()
+        self._socket: transport.Socket | None = None
+        self._connect()
+        deadline = time.monotonic() + timeout
+        try:
+            while self._state == CONNECTING:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise ConnectionFailed(
+                        f"no dispatcher answered at {self.address} within {timeout:g} s; "
+                        f"start one with `gt up --address {self.address}`"
+                    )
+                self._hear(left)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def status(self) -> Status:
+        """How the stream is now."""
+        age = None if self._heard is None else time.monotonic() - self._heard
+        return Status(self._state, self.address, age, self.dropped, self._text, self.capabilities)
+
+    def read(self, timeout: float) -> list[t.Event]:
+        """The events that have come, as soon as there are some, or [] after `timeout` seconds. Connects anew when it must."""
+        deadline = time.monotonic() + timeout
+        while not self._events and self._state != CLOSED:
+            left = deadline - time.monotonic()
+            self._hear(max(0.0, left))
+            if left <= 0:
+                break
+        events, self._events = self._events, []
+        return events
+
+    def set_level(self, level: int) -> None:
+        """Want more or less from now on."""
+        self.level = level
+        if self._state == LIVE:
+            self._say(m.Watch(level, self._seen))
+
+    def close(self) -> None:
+        """Watch no longer."""
+        if self._socket is not None:
+            if self._state == LIVE:
+                self._say(m.Goodbye("", "it has seen enough"))
+            self._drop(linger=200)
+        self._state = CLOSED
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # the connection
+
+    def _connect(self) -> None:
+        self._socket = transport.dealer(self.address, transport.new_identity())
+        self._poller.register(self._socket, transport.READABLE)
+        self._number = self._seen = 0
+        self._tried = time.monotonic()
+        self._say(m.Hello(m.VERSION, "watcher", host_facts()))
+
+    def _drop(self, linger: int = 0) -> None:
+        socket, self._socket = self._socket, None
+        if socket is not None:
+            self._poller.unregister(socket)
+            socket.close(linger=linger)
+
+    def _say(self, message: m.Message) -> None:
+        assert self._socket is not None, "it is connected"
+        self._number += 1
+        self._said = time.monotonic()
+        transport.send(self._socket, m.encode(message, self._number))
+
+    def _lose(self, why: str) -> None:
+        """The connection is no use any more."""
+        if self._state == CONNECTING:
+            raise ProtocolError(f"the service at {self.address} refused: {why}")
+        self._state, self._text = RECONNECTING, why
+        self._drop()
+
+    def _again(self) -> None:
+        """Try anew, where the service was, or where another is by now."""
+        self._drop()
+        if self.asked is None:
+            found = [each.address for each in services()]
+            if found and self.address not in found:
+                self.address = found[0]
+        self._connect()
+
+    def _hear(self, timeout: float) -> None:
+        """Take in what comes within `timeout` seconds, and do what is due."""
+        now = time.monotonic()
+        if self._state == RECONNECTING and now - self._tried >= RETRY:
+            self._again()
+        if self._socket is None:
+            time.sleep(min(timeout, max(0.0, self._tried + RETRY - now)))
+            return
+        self._poller.poll(int(min(timeout, 0.5) * 1000))
+        for frames in self._frames():
+            try:
+                _, message = m.decode(frames)
+                self._take(message)
+            except ProtocolError as error:
+                if self._state == CONNECTING:
+                    raise
+                self._lose(str(error))
+        now = time.monotonic()
+        if self._state == LIVE and self._heard is not None and now - self._heard > SILENCE:
+            self._lose(f"nothing was heard for {SILENCE:g} s")
+        elif self._state == LIVE and now - self._said > ALIVE:
+            self._say(m.Ping())
+
+    def _frames(self) -> Iterator[list[Any]]:
+        """What has come, until there is no more or the connection is given up."""
+        while self._socket is not None:
+            frames = transport.receive(self._socket)
+            if frames is None:
+                return
+            yield frames
+
+    def _take(self, message: Any) -> None:
+        if isinstance(message, m.Goodbye):
+            self._lose(message.text or message.kind)
+            return
+        self._heard = time.monotonic()
+        if isinstance(message, m.Welcome):
+            given = message.facts.get("capabilities")
+            self.capabilities = tuple(map(str, given)) if isinstance(given, list) else ()
+            self._state, self._text = LIVE, ""
+            self._say(m.Watch(self.level, 0))
+        elif isinstance(message, m.Events):
+            self._seen += 1
+            self.dropped += message.dropped
+            for raw in message.events:
+                if type(raw) is list and raw and type(raw[0]) is int and raw[0] >= len(t.KINDS):
+                    continue  # of a younger service
+                self._events.append(t.decode_event(raw))
+            self._say(m.Watch(self.level, self._seen))

@@ -1,0 +1,295 @@
+"""What a worker tells while somebody watches: where its time goes, what it ran, moved and took in, and what it waits for.
+
+The core calls a method where something begins or ends, and nothing while nobody watches. Time is kept by a stopwatch that
+is always in one of five states, so the states' sums are all the time there is, and the slices' sums are those of the
+counters. The clock is an instrument from outside; no socket or thread in here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from gt import telemetry as t
+from gt.recorder import Bucket, Recorder
+
+from .program import Action, Slots
+
+if TYPE_CHECKING:
+    from .core import Core, Running
+    from .exchange import Move
+    from .program import Program, Step
+
+COMPUTE: Final = 0
+COMMUNICATION: Final = 1
+RUNTIME: Final = 2
+WAITING: Final = 3
+IDLE: Final = 4
+PERIODS: Final = {t.SUMMARY: 200_000_000, t.TRACE: 100_000_000}
+"""Nanoseconds between two batches, by level."""
+BUDGETS: Final = {t.SUMMARY: 0.002, t.TRACE: 0.005}
+"""The share of time that timing instructions one by one may take."""
+EVENT_COST: Final = 8_000
+"""Nanoseconds that an op slice takes to make, pack and pass on, for that budget."""
+LONG: Final = 20_000_000
+"""Nanoseconds after which it is said what is waited for."""
+COUNTING: Final = 200
+"""Times as long as counting held bytes takes passes until they are counted again."""
+MAX_KNOWN: Final = 256
+"""Programs whose steps' names are remembered."""
+
+
+class Instruments(NamedTuple):
+    """What a worker is measured by: nanoseconds, (bytes of this process, of the machine or device in all), bytes lent."""
+
+    clock: Callable[[], int]
+    memory: Callable[[], tuple[int, int]]
+    lent: Callable[[], int]
+
+
+class Named(NamedTuple):
+    """What an op slice says of an action."""
+
+    position: int
+    op: str
+    signal: str
+    site: str
+    elements: int
+    nbytes: int
+
+
+class Recording:
+    """The recording of one worker, at one level, until nobody watches."""
+
+    def __init__(self, instruments: Instruments, worker: int, level: int, rate: int) -> None:
+        self.instruments = instruments
+        self.clock = clock = instruments.clock
+        self.worker = worker
+        self.level = level
+        self.period = PERIODS[level]
+        self.recorder = Recorder(clock, rate // 2)
+        self.bucket = Bucket(clock, rate - rate // 2)
+        """For op slices, so that they leave room for others."""
+        now = clock()
+        self.totals = [0, 0, 0, 0, 0]
+        self.state = RUNTIME
+        self.since = now
+        self.due = now + self.period
+        self.plans = self.instructions = self.compiled = 0
+        self.sent: dict[int, int] = {}
+        self.outward = self.inward = 0
+        """Bytes sent and received in all."""
+        self.began = 0
+        self.before = (0, 0, 0)
+        self.sampling = False
+        self.sample_at = now
+        self.marks: list[int] = []
+        """When the actions of the block under way ended, in a run that is timed."""
+        self.moving = (0, 0, 0, 0)
+        """Of the move under way: when it began, and until then waited, sent and received."""
+        self.landing: dict[tuple[int, int], int] = {}
+        """When bulk puts were announced."""
+        self.named: dict[int, tuple[Program, list[list[Named]]]] = {}
+        self.moves: dict[int, tuple[Move, list[int]]] = {}
+        self.counted = (0, 0)
+        self.count_at = now
+
+    # time
+
+    def switch(self, state: int) -> int:
+        """From now on time goes to `state`; the time."""
+        now = self.clock()
+        self.totals[self.state] += now - self.since
+        self.since = now
+        self.state = state
+        return now
+
+    def rest(self, *, waits: bool) -> None:
+        """There is nothing to do until something comes."""
+        self.switch(WAITING if waits else IDLE)
+
+    def wake(self) -> None:
+        """Something may have come."""
+        self.switch(RUNTIME)
+
+    # runs
+
+    def begin(self, program: Program) -> None:
+        """A run begins."""
+        self.began = self.switch(RUNTIME)
+        compute, communication, _, waiting, _ = self.totals
+        self.before = (compute, communication, waiting)
+        self.sampling = self.began >= self.sample_at and self.bucket.take(sum(map(len, program.actions)))
+        if self.sampling:
+            self.sample_at = self.began
+
+    def finish(self, running: Running) -> None:
+        """It has ended."""
+        now = self.switch(RUNTIME)
+        compute, communication, _, waiting, _ = self.totals
+        a, b, c = self.before
+        self.plans += 1
+        self.instructions += len(running.program.plan.instructions)
+        self.recorder.add(
+            t.PlanSlice(
+                self.began, self.worker, now - self.began, 1, running.plan, running.client, running.order,
+                compute - a, communication - b, waiting - c,
+            )
+        )  # fmt: skip
+
+    def timed(self, actions: Iterator[Action], slots: Slots) -> None:
+        """Do the actions of a block, looking at the clock after each. Raises what they raise."""
+        clock = self.clock
+        self.marks = marks = [clock()]
+        for action in actions:
+            action(slots)
+            marks.append(clock())
+
+    def block_ends(self, running: Running) -> None:
+        """The actions of a block were done, in a run that is timed, up to one that failed: say how long each took."""
+        marks, self.marks = self.marks, []
+        names = self._names(running.program)[running.block]
+        for began, ended, name in zip(marks, marks[1:], names, strict=False):
+            self.recorder.keep(
+                t.OpSlice(began, self.worker, ended - began, 1, running.plan, running.client, running.order, *name)
+            )
+        self.sample_at += int(EVENT_COST * len(marks) / BUDGETS[self.level])
+
+    def _names(self, program: Program) -> list[list[Named]]:
+        """What is said of the actions of each block, found out once for a program."""
+        known = self.named.get(id(program))
+        if known is None or known[0] is not program:
+            if len(self.named) >= MAX_KNOWN:
+                self.named.clear()
+            known = self.named[id(program)] = (program, list(_named(program)))
+        return known[1]
+
+    # moves
+
+    def move_begins(self) -> None:
+        """A run enters a move."""
+        now = self.switch(COMMUNICATION)
+        self.moving = (now, self.totals[WAITING], self.outward, self.inward)
+
+    def move_ends(self, running: Running, move: Move) -> None:
+        """It leaves it."""
+        now = self.switch(RUNTIME)
+        began, waiting, outward, inward = self.moving
+        tag = running.program.plan.tags[move.instruction.tag]
+        self.recorder.add(
+            t.Collective(
+                began, self.worker, now - began, 1, running.plan, running.client, running.order, move.collective,
+                self._peers(running, move), self.outward - outward, self.inward - inward,
+                self.totals[WAITING] - waiting, "/".join(tag.signal), tag.site,
+            )
+        )  # fmt: skip
+
+    def _peers(self, running: Running, move: Move) -> list[int]:
+        known = self.moves.get(id(move))
+        if known is None or known[0] is not move:
+            if len(self.moves) >= MAX_KNOWN:
+                self.moves.clear()
+            members = running.info.mesh.members
+            ranks = sorted({*move.targets, *(source for source, _ in move.awaited)})
+            known = self.moves[id(move)] = (move, [members[rank] for rank in ranks])
+        return known[1]
+
+    def piece_sent(self, workers: list[int], nbytes: int) -> None:
+        """One piece has gone to each of these."""
+        self.outward += nbytes * len(workers)
+        for worker in workers:
+            self.sent[worker] = self.sent.get(worker, 0) + nbytes
+
+    def piece_received(self, nbytes: int) -> None:
+        """A piece was taken."""
+        self.inward += nbytes
+
+    # tensors in and out
+
+    def put_announced(self, client: int, tensor: int) -> None:
+        """A bulk put will come."""
+        if len(self.landing) < t.MAX_ITEMS:
+            self.landing[client, tensor] = self.clock()
+
+    def put_landed(self, client: int, tensor: int, nbytes: int) -> None:
+        """A bulk put is here."""
+        began = self.landing.pop((client, tensor), None)
+        if began is not None:
+            self.transferred("put", began, client, tensor, nbytes)
+
+    def transferred(self, kind: str, began: int, client: int, tensor: int, nbytes: int) -> None:
+        """Something was taken in or given out."""
+        self.recorder.add(t.Transfer(began, self.worker, self.clock() - began, 1, kind, client, tensor, nbytes))
+
+    # batches
+
+    def take(self, core: Core) -> tuple[list[list[Any]], int]:
+        """The next batch as it travels, and how many events were dropped before it."""
+        now = self.switch(self.state)
+        self.due = now + self.period
+        events, dropped = self.recorder.take()
+        compute, communication, runtime, waiting, idle = self.totals
+        events.append(
+            t.Utilisation(
+                now, self.worker, compute, communication, runtime, waiting, idle,
+                self.plans, self.instructions, self.compiled,
+            )
+        )  # fmt: skip
+        events.append(self._gauges(core, now))
+        if self.sent:
+            peers = sorted(self.sent)
+            events.append(t.Traffic(now, self.worker, peers, [self.sent[peer] for peer in peers]))
+        stands = _waiting(core, self.worker, now, self.moving[0])
+        if stands is not None:
+            events.append(stands)
+        return [t.encode_event(event) for event in events], dropped
+
+    def _gauges(self, core: Core, now: int) -> t.Gauges:
+        if now >= self.count_at:
+            self.counted = (sum(map(len, core.stores.values())), core.held_bytes)
+            self.count_at = now + COUNTING * (self.clock() - now)
+        process, limit = self.instruments.memory()
+        return t.Gauges(
+            now,
+            self.worker,
+            len(core.queue),
+            core.reports.count,
+            *self.counted,
+            process,
+            limit,
+            self.instruments.lent(),
+        )
+
+
+def _waiting(core: Core, worker: int, now: int, began: int) -> t.Waiting | None:
+    """The move that a run stands in, when pieces have been missing for long."""
+    running = core.running
+    if running is None or running.exchange is None or not running.exchange.waiting or now - began < LONG:
+        return None
+    exchange = running.exchange
+    move, members = exchange.move, running.info.mesh.members
+    missing = sorted({source for source, _ in exchange.waiting})
+    tag = running.program.plan.tags[move.instruction.tag]
+    return t.Waiting(
+        now, worker, began, "pieces", running.client, running.plan, running.order, move.collective,
+        [members[rank] for rank in missing], len(exchange.waiting), move.expected(exchange.waiting),
+        "/".join(tag.signal), tag.site,
+    )  # fmt: skip
+
+
+def _named(program: Program) -> Iterator[list[Named]]:
+    """For each block what is said of its actions, which are one step each, or a chain of some."""
+    position = 0
+    for block, starts in zip(program.blocks, program.starts, strict=True):
+        ends = [*starts[1:], len(block)]
+        yield [_name(program, position + at, block[at:end]) for at, end in zip(starts, ends, strict=False)]
+        position += len(block)
+
+
+def _name(program: Program, position: int, steps: list[Step]) -> Named:
+    last = steps[-1].instruction
+    tag = program.plan.tags[steps[0].instruction.tag]
+    local = steps[-1].call.result if steps[-1].call is not None else program.plan.values[last.outputs[0]]
+    op = "+".join(step.instruction.op for step in steps)[: t.MAX_TEXT]
+    return Named(position, op, "/".join(tag.signal), tag.site, math.prod(local.shape), local.nbytes)
