@@ -10,153 +10,21 @@ from typing import Any
 import numpy as np
 import pytest
 from builders import Array, Lines, evaluate, one
+from one_mesh import CLIENT, CUT, SLOT, WHOLE, Ranks
 
 from gt import messages as m
-from gt.arena import Arena
 from gt.bulk import GET
 from gt.config import Config
 from gt.dispatcher.plan import Planner
-from gt.dispatcher.policy import Policy, resolve
+from gt.dispatcher.policy import resolve
 from gt.dispatcher.tables import Home
 from gt.dtypes import as_dtype, float32, int64
-from gt.errors import ProtocolError, WorkerError
-from gt.instruction import MOVE, Plan, Segment, pack_plan
-from gt.placement import REPLICATE, Layout, Shard, format_layout, uniform_mesh
-from gt.spec import pack_spec, spec
-from gt.worker.backend import backend
-from gt.worker.core import PEER_TIMEOUT, Core, Poison
-from gt.worker.events import BulkIn, BulkOut, Forgotten, ToDispatcher, ToPeer, Unreachable
-from gt.worker.links import Links
+from gt.errors import ProtocolError
+from gt.instruction import MOVE, Segment, pack_plan
+from gt.spec import spec
+from gt.worker.core import PEER_TIMEOUT, Poison
+from gt.worker.events import BulkIn, BulkOut, Forgotten
 from gt.worker.packing import Packer
-
-CLIENT = 5
-SLOT = 256
-CUT: Layout = (Shard(0),)
-WHOLE: Layout = (REPLICATE,)
-
-
-class Heap:
-    """Shared memory without the sharing: what all workers of a test lend. A slot that is free again is overwritten."""
-
-    everything: dict[int, Array]
-
-    def __init__(self, worker: int, everything: dict[int, Array], slots: int) -> None:
-        self.everything = everything
-        self.arena = Arena(slots)
-        self.gone: set[int] = set()
-        self.own = everything[worker] = np.zeros(slots * SLOT, np.uint8)
-
-    def know(self, worker: int, address: str) -> None:
-        assert address == str(worker)
-
-    def forget(self, worker: int) -> None:
-        self.gone.add(worker)
-        self.arena.lost(worker)
-
-    def reaches(self, worker: int) -> bool:
-        return worker not in self.gone
-
-    def lend(self, nbytes: int, readers: list[int]) -> tuple[int, int, Array] | None:
-        lent = self.arena.lend(readers) if nbytes <= SLOT else None
-        return lent and (lent[0], lent[1] * SLOT, self.own[lent[1] * SLOT :][:nbytes])
-
-    def back(self, reader: int, loans: list[int]) -> None:
-        self.arena.back(reader, loans)
-        for slot in self.arena.free:
-            self.own[slot * SLOT :][:SLOT] = 77
-
-    def view(self, worker: int, offset: int, nbytes: int) -> Array:
-        if offset + nbytes > self.everything[worker].size:
-            raise WorkerError("beyond")
-        return self.everything[worker][offset:][:nbytes]
-
-
-class Ranks:
-    """The workers of one mesh. Pieces that they send wait in `pieces`, as (target, piece), until a test delivers them.
-
-    With `slots` each worker lends so many slots of shared memory. `turn` is that of the cores. With a `packer` their
-    links are measured, by the test's clock.
-    """
-
-    def __init__(self, size: int, slots: int = 0, turn: int | None = None, packer: Packer | None = None) -> None:
-        memory: dict[int, Array] = {}
-        self.heaps = [Heap(rank, memory, slots) for rank in range(size)] if slots else []
-        self.mesh = uniform_mesh(1, {"workers": size}, tuple(range(size)))
-        self.planner = Planner(self.mesh, Policy(self.mesh, {}))
-        self.cores = [
-            Core(backend("cpu"), heap, turn=turn, links=Links() if packer else None, packer=packer)
-            for heap in self.heaps or [None] * size
-        ]
-        self.said: list[list[Any]] = [[] for _ in range(size)]
-        self.pieces: list[tuple[int, Any]] = []
-        self.unreachable: list[tuple[int, int]] = []
-        self.orders = itertools.count(1)
-        self.plans = itertools.count(1)
-        self.now = 0.0
-        body = [["workers"], [size], list(range(size)), [[1] * size]]
-        for rank in range(size):
-            self.tell(rank, m.Welcome(rank, {}))
-            self.tell(rank, m.DefineMesh(1, body, [str(n) for n in range(size)]))
-        self.everything = range(size)
-
-    def tell(self, rank: int, event: Any) -> list[Any]:
-        """One event for one worker; what it says to the dispatcher."""
-        said: list[Any] = []
-        for send in self.cores[rank].handle(event, self.now):
-            if isinstance(send, ToPeer):
-                self.pieces.append((int(send.address), m.decode(m.encode(send.message))[1]))
-            elif isinstance(send, Unreachable):
-                self.unreachable.append((rank, int(send.address)))
-            elif isinstance(send, (BulkOut, Forgotten)):
-                said.append(send)
-            else:
-                assert isinstance(send, ToDispatcher)
-                said.append(send.message)
-        self.cores[rank].check()
-        self.said[rank] += said
-        return said
-
-    def all(self, event: Any) -> None:
-        for rank in self.everything:
-            self.tell(rank, event)
-
-    def deliver(self, index: int = 0) -> None:
-        target, piece = self.pieces.pop(index)
-        self.tell(target, piece)
-
-    def settle(self) -> None:
-        while self.pieces or any(core.busy for core in self.cores):
-            if self.pieces:
-                self.deliver()
-            for rank, core in enumerate(self.cores):
-                if core.busy:
-                    self.tell(rank, None)
-
-    def define(self, segment: Segment, layouts: list[Layout], policy: Policy | None = None) -> tuple[int, Plan]:
-        """Plan a segment from where its inputs are; tell every worker."""
-        planner = Planner(self.mesh, policy) if policy else self.planner
-        plan = planner.plan(segment, tuple(Home(layout) for layout in layouts)).plan
-        number = next(self.plans)
-        self.all(m.DefinePlan(number, pack_plan(plan)))
-        return number, plan
-
-    def execute(self, plan: int, inputs: list[int], base: int = 100, **more: Any) -> m.Execute:
-        fields: dict[str, Any] = {"scalars": [], "dying": [], "freed": [], **more}
-        return m.Execute(next(self.orders), plan, CLIENT, base, inputs, **fields)
-
-    def store(self, tensor: int, array: Array, layout: Layout = WHOLE) -> None:
-        known = spec(as_dtype(array.dtype), array.shape)
-        form = format_layout(layout)
-        data = array.tobytes()
-        self.all(m.Store(next(self.orders), CLIENT, tensor, pack_spec(known), 1, form, b"", data))
-
-    def stored(self, tensor: int, rank: int = 0) -> Any:
-        return self.cores[rank].stores[CLIENT][tensor]
-
-    def faults(self, rank: int = 0) -> list[str]:
-        """The errors that a worker has reported, by their first lines."""
-        return [said.text.splitlines()[0] for said in self.said[rank] if isinstance(said, m.Poisoned)]
-
 
 made: list[Ranks] = []
 

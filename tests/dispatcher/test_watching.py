@@ -1,0 +1,240 @@
+"""Watchers of the dispatcher's core: who is told what, what it costs when nobody is, and what a bad watcher can do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from one_dispatcher import Service
+
+from gt import messages as m
+from gt import telemetry as t
+from gt.dispatcher.events import Publish, Tick
+from gt.dispatcher.watching import MAX_WATCHERS, PENDING, TIMEOUT, WINDOW
+
+
+def service(workers: int = 2) -> Service:
+    each = Service(workers)
+    each.told.clear()
+    return each
+
+
+def watch(each: Service, name: str = "t", level: int = t.TRACE) -> None:
+    each.hello(name, "watcher")
+    each.hears(name)
+    each.say(name, m.Watch(level, 0))
+
+
+def batch(each: Service, name: str = "t") -> list[Any]:
+    """What the next batch says."""
+    each.event(Publish(5))
+    (events,) = each.hears(name, m.Events)
+    return [t.decode_event(raw) for raw in events.events]
+
+
+def kinds(events: list[Any], kind: type[Any]) -> list[Any]:
+    return [event for event in events if isinstance(event, kind)]
+
+
+def loop(each: Service, runs: int = 5) -> None:
+    each.put(1)
+    each.define(1)
+    for number in range(runs):
+        each.run(1, 10 + number, [1])
+        each.done()
+
+
+def test_recording_is_on_while_somebody_watches() -> None:
+    """The first watcher switches it on at all workers, late joiners are told too, the last one switches it off."""
+    each = service()
+    assert each.core.service.recording is None
+    watch(each, "a", t.SUMMARY)
+    for name in ("w0", "w1"):
+        assert [message.level for message in each.hears(name, m.Record)] == [t.SUMMARY]
+    watch(each, "b", t.TRACE)
+    assert [message.level for message in each.hears("w0", m.Record)] == [t.TRACE]
+    each.join("w2")
+    assert [message.level for message in each.hears("w2", m.Record)] == [t.TRACE]
+    each.say("b", m.Goodbye("", ""))
+    assert [message.level for message in each.hears("w2", m.Record)] == [t.SUMMARY]
+    each.say("a", m.Watch(t.OFF, 0))
+    assert [message.level for message in each.hears("w2", m.Record)] == [t.OFF]
+    assert each.core.service.recording is None
+    each.event(Publish(5))
+    assert each.hears("a") == []
+
+
+def test_a_watcher_is_told_first_how_everything_is() -> None:
+    """Workers, clients and plans that were there before it came are told of, to the second watcher too."""
+    each = service()
+    number = each.client(host="here", pid=7, program="train.py")
+    loop(each)
+    for name in ("a", "b"):
+        watch(each, name)
+        events = batch(each, name)
+        assert {event.number for event in kinds(events, t.WorkerJoined)} == {0, 1}
+        (joined,) = kinds(events, t.ClientJoined)
+        assert (joined.client, joined.host, joined.pid, joined.program) == (number, "here", 7, "train.py")
+        (plan,) = kinds(events, t.PlanDescribed)
+        assert (plan.client, plan.ops, plan.reason) == (number, [["neg", 1]], "known")
+
+
+def test_what_a_client_does_is_told() -> None:
+    """Runs, plans, misses, fetches and tensors of a loop, and its end; counters agree with the dispatcher's own."""
+    each = service(1)
+    watch(each)
+    number = each.client()
+    each.now = 2.0
+    loop(each)
+    each.say("c", m.Fetch(1, 10))
+    (collect,) = each.hears("w0", m.Collect)
+    each.now = 3.0
+    each.say("w0", m.Part(collect.request, [], False, bytes(16)))
+    events = batch(each)
+    (plan,) = kinds(events, t.PlanDescribed)
+    issued = kinds(events, t.RunIssued)
+    assert sum(event.times for event in issued) == 5
+    assert {(event.plan, event.client) for event in issued} == {(plan.plan, number)}
+    assert {(miss.cache, miss.reason) for miss in kinds(events, t.CacheMiss)} == {("definition", ""), ("plan", "new")}
+    (fetched,) = kinds(events, t.Fetched)
+    assert (fetched.time, fetched.duration, fetched.nbytes, fetched.plan) == (2 * 10**9, 10**9, 16, plan.plan)
+    (told,) = kinds(events, t.Service)
+    counters = each.core.service.counters
+    assert (told.runs, told.fetches, told.puts, told.wall) == (counters.runs, counters.fetches, counters.puts, 5)
+    (state,) = kinds(events, t.ClientState)
+    assert (state.tensors, state.nbytes, state.runs) == (6, 6 * 16, 5)
+    (tensors,) = kinds(events, t.Tensors)
+    assert {row[0] for row in tensors.largest} == set(each.table())
+    assert all(row[6] == 10**9 for row in tensors.largest), "ages are told"
+    each.say("c", m.Goodbye("", ""))
+    assert [event.client for event in kinds(batch(each), t.ClientLeft)] == [number]
+
+
+def test_a_worker_s_events_come_through_on_the_dispatcher_s_clock() -> None:
+    """Times of another host are moved by the smallest difference that any batch had; those of the same boot stay."""
+    each = service(1)
+    each.core.watching.boot = "this"
+    each.hello("w1", "worker", address="ipc:///w1", bulk=b"b", device="cpu", boot="this")
+    watch(each)
+    batch(each)
+    told = t.PlanSlice(1000, 99, 5, 1, 1, 1, 1, 5, 0, 0)
+    each.now = 1.0
+    each.say("w0", m.Events(400, 0, [t.encode_event(told)]))
+    each.say("w1", m.Events(400, 0, [t.encode_event(told)]))
+    far, near = kinds(batch(each), t.PlanSlice)
+    assert (far.worker, far.time) == (0, 1000 + 10**9 - 400)
+    assert (near.worker, near.time) == (1, 1000)
+    each.now = 2.0
+    each.say("w0", m.Events(10**9 + 300, 0, [t.encode_event(told)]))  # a shorter way
+    assert kinds(batch(each), t.PlanSlice)[0].time == 1000 + 10**9 - 400
+    each.say("w0", m.Events(2 * 10**9, 0, [t.encode_event(told)]))
+    assert kinds(batch(each), t.PlanSlice)[0].time == 1000
+
+
+def test_a_slow_watcher_loses_events_and_nobody_else_does() -> None:
+    """Beyond a few unread batches nothing is sent; memory is bounded, and what was lost is counted and told."""
+    each = service(1)
+    watch(each, "slow")
+    watch(each, "quick")
+    seen = 0
+    for _ in range(WINDOW + 5):
+        each.event(Publish(5))
+        seen += len(each.hears("quick", m.Events))
+        each.say("quick", m.Watch(t.TRACE, seen))
+    assert seen == WINDOW + 5
+    assert len(each.hears("slow", m.Events)) == WINDOW
+    slow = each.core.watching.watchers[b"slow"]
+    event = t.encode_event(t.Gauges(1, 0, 1, 1, 1, 1, 1, 1, 1))
+    for _ in range(5):
+        each.say("w0", m.Events(1, 7, [[*event] for _ in range(5000)]))
+    assert len(slow.pending) == PENDING
+    lost = slow.lost
+    assert lost >= 5 * 5000 - PENDING + 5 * 7
+    each.say("slow", m.Watch(t.TRACE, WINDOW))
+    each.event(Publish(5))
+    (events,) = each.hears("slow", m.Events)
+    assert events.dropped >= lost
+    assert slow.lost == 0
+
+
+def test_a_dead_watcher_is_forgotten() -> None:
+    """After ten seconds without a word it is gone, and recording with it."""
+    each = service(1)
+    watch(each)
+    each.now = TIMEOUT + 1
+    each.event(Tick())
+    assert each.core.watching.watchers == {}
+    assert [message.level for message in each.hears("w0", m.Record)] == [t.TRACE, t.OFF]
+
+
+@pytest.mark.parametrize("wrong", [m.Watch(3, 0), m.Watch(1, 5), m.Watch(-1, 0), m.Fetch(1, 1), m.Events(0, 0, [])])
+def test_a_hostile_watcher_harms_itself_alone(wrong: Any) -> None:
+    """Whatever a watcher says that it may not ends its own connection; clients and other watchers go on."""
+    each = service(1)
+    watch(each, "good")
+    watch(each, "bad")
+    each.client()
+    each.say("bad", wrong)
+    assert [message.kind for message in each.hears("bad", m.Goodbye)] == ["ProtocolError"]
+    loop(each)
+    assert sum(event.times for event in kinds(batch(each, "good"), t.RunIssued)) == 5
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        m.Events(0, 0, [[99]]),
+        m.Events(0, 0, [1]),
+        m.Events(-1, 0, []),
+        m.Events(0, 0, [t.encode_event(t.Gauges(1 << 62, 0, 1, 1, 1, 1, 1, 1, 1))]),
+        m.Events(0, 0, [t.encode_event(t.ClientLeft(1, -1, 1, "a lie"))]),
+    ],
+)
+def test_a_hostile_worker_tells_watchers_nothing(wrong: Any) -> None:
+    """Events that are none, or not a worker's to tell, cost the worker its place, and no watcher sees them."""
+    each = service(2)
+    watch(each)
+    batch(each)
+    each.say("w0", wrong)
+    assert each.hears("w0", m.Goodbye)
+    events = batch(each)
+    assert [event.number for event in kinds(events, t.WorkerLost)] == [0]
+    assert not kinds(events, t.ClientLeft)
+
+
+def test_there_is_room_for_so_many_watchers() -> None:
+    """One too many is told so, kindly."""
+    each = service(1)
+    for number in range(MAX_WATCHERS + 1):
+        each.hello(f"t{number}", "watcher")
+    assert [message.kind for message in each.hears(f"t{MAX_WATCHERS}", m.Goodbye)] == ["SessionError"]
+    assert each.hears("t0", m.Welcome)
+
+
+def test_what_a_client_waits_for_is_told_and_since_when() -> None:
+    """A mesh without credit names the workers that are behind; a worker with plans that says nothing is busy."""
+    each = service(1)
+    watch(each)
+    number = each.client()
+    each.put(1)
+    each.define(1)
+    each.say("w0", m.Events(0, 0, []))
+    for run in range(40):
+        each.run(1, 10 + run, [1])
+    batch(each)
+    each.now = 1.0
+    waiting = {event.what: event for event in kinds(batch(each), t.Waiting)}
+    assert (waiting["credit"].client, waiting["credit"].peers, waiting["credit"].since) == (number, [0], 0)
+    assert (waiting["busy"].client, waiting["busy"].order, waiting["busy"].peers) == (-1, 1, [0])
+
+
+def test_errors_and_decisions_are_told() -> None:
+    """A poisoned plan and a line of the log reach the watcher with their client and line."""
+    each = service(1)
+    watch(each)
+    number = each.client()
+    each.say("w0", m.Poisoned(1, number, "WorkerError", "boom\n  in add of f32[4] at train.py:7 in signal net"))
+    events = batch(each)
+    (failure,) = kinds(events, t.Failure)
+    assert (failure.worker, failure.client, failure.kind, failure.site) == (0, number, "WorkerError", "train.py:7")
+    assert any(event.what == "log" and "boom" in event.text for event in kinds(events, t.Decision))

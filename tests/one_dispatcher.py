@@ -1,0 +1,95 @@
+"""A dispatcher's core alone, and peers that speak to it by name: for tests of what it says to whom."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from builders import one
+
+from gt import messages as m
+from gt.config import Config
+from gt.dispatcher.core import Core
+from gt.dispatcher.events import Received, Work
+from gt.dtypes import float32
+from gt.instruction import Segment, pack_segment
+from gt.spec import pack_spec, spec
+
+VECTOR = spec(float32, (4,))
+NEG = one("neg", VECTOR)
+
+
+class Service:
+    """A core, and peers that speak to it by name. What a peer was told waits in `told[name]`."""
+
+    def __init__(self, workers: int = 1, *, config: Any = None, expected: int | None = None) -> None:
+        read = None if config is None else Config.from_plain(config)
+        self.log: list[str] = []
+        self.core = Core(
+            config=read,
+            workers_expected=workers if expected is None else expected,
+            facts={"bulk_address": "here"},
+            log=lambda level, text: self.log.append(f"{level}: {text}"),
+        )
+        self.now = 0.0
+        self.idle = True
+        """Whether there is time for what is done when nothing else is to be done."""
+        self.numbers: dict[str, int] = {}
+        self.told: dict[str, list[Any]] = {}
+        for n in range(workers):
+            self.join(f"w{n}")
+
+    def event(self, event: Any) -> None:
+        for send in self.core.handle(event, self.now):
+            for peer in send.to:
+                self.told.setdefault(peer.decode(), []).append(m.decode(m.encode(send.message))[1])
+        self.core.check()
+        if self.core.busy and self.idle:
+            self.event(Work())
+
+    def say(self, peer: str, *messages: Any, number: int | None = None) -> None:
+        for message in messages:
+            self.numbers[peer] = number or self.numbers.get(peer, 0) + 1
+            number, decoded = m.decode(m.encode(message, self.numbers[peer]))
+            self.event(Received(peer.encode(), number, decoded))
+            number = None
+
+    def hello(self, peer: str, role: str, **facts: Any) -> None:
+        self.numbers[peer] = 0
+        self.say(peer, m.Hello(m.VERSION, role, facts))
+
+    def join(self, name: str) -> None:
+        """A worker joins."""
+        self.hello(name, "worker", address=f"ipc:///{name}", bulk=b"bulk-" + name.encode(), device="cpu")
+
+    def client(self, name: str = "c", **facts: Any) -> int:
+        """A client joins; its number."""
+        self.hello(name, "client", **{"bulk": b"bulk-" + name.encode(), **facts})
+        (welcome,) = self.hears(name, m.Welcome)
+        return int(welcome.number)
+
+    def hears(self, peer: str, *kinds: type[Any]) -> list[Any]:
+        """What a peer was told since the last time, of these kinds (or all); the rest is dropped."""
+        told = self.told.pop(peer, [])
+        return [each for each in told if not kinds or isinstance(each, kinds)]
+
+    def done(self, *workers: str) -> None:
+        """These workers finish everything that they have."""
+        for name in workers or [worker.identity.decode() for worker in self.core.service.workers.values()]:
+            number = self.core.service.workers[name.encode()].number
+            for order, record in list(self.core.service.issued.items()):
+                if record.done.get(number, order) < order:
+                    self.say(name, m.Done(order))
+
+    def put(self, tensor: int, client: str = "c", *, bulk: bool = False, signal: tuple[str, ...] = ()) -> None:
+        data = b"" if bulk else bytes(VECTOR.nbytes)
+        self.say(client, m.Put(tensor, pack_spec(VECTOR), list(signal), bulk, data))
+
+    def define(self, number: int, segment: Segment = NEG, client: str = "c") -> None:
+        self.say(client, m.Define(number, pack_segment(segment)))
+
+    def run(self, segment: int, base: int, inputs: list[int], client: str = "c", **more: Any) -> None:
+        fields: dict[str, Any] = {"scalars": [], "dying": [], "freed": [], **more}
+        self.say(client, m.Run(segment, base, inputs, **fields))
+
+    def table(self, client: str = "c") -> dict[int, Any]:
+        return self.core.service.clients[client.encode()].table

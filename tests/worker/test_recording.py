@@ -1,0 +1,137 @@
+"""What a worker records: slices add up to counters, and nothing is recorded while nobody watches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from builders import Lines
+from one_mesh import CLIENT, WHOLE, Ranks
+
+from gt import messages as m
+from gt import telemetry as t
+from gt.placement import Shard
+from gt.worker.recording import Instruments
+
+
+class Clock:
+    """Every look at it takes a while."""
+
+    def __init__(self) -> None:
+        self.now = 0
+
+    def __call__(self) -> int:
+        self.now += 1000
+        return self.now
+
+
+CLOCK = Clock()
+
+
+@pytest.fixture
+def ranks() -> Ranks:
+    """Two workers that are watched."""
+    CLOCK.now = 0
+    made = Ranks(2)
+    for core in made.cores:
+        core.instruments = Instruments(CLOCK, lambda: (7, 70), lambda: 0)
+    return made
+
+
+def taken(ranks: Ranks, rank: int) -> list[Any]:
+    recording = ranks.cores[rank].recording
+    assert recording is not None
+    events, dropped = recording.take(ranks.cores[rank])
+    assert dropped == 0
+    return [t.decode_event(raw) for raw in events]
+
+
+def kinds(events: list[Any], kind: type[Any]) -> list[Any]:
+    return [event for event in events if isinstance(event, kind)]
+
+
+def loop(ranks: Ranks, runs: int) -> None:
+    """A row-wise product whose sum all ranks need: kernels and an all-reduce."""
+    lines = Lines()
+    x = lines.input(4, 8)
+    total = lines.op("sum", lines.op("relu", x, signal=("net",)), axes=(0, 1), keepdims=False)
+    plan, _ = ranks.define(lines.segment(total), [(Shard(0),)])
+    ranks.store(1, np.ones((4, 8), np.float32), (Shard(0),))
+    for number in range(runs):
+        ranks.all(ranks.execute(plan, [1], 100 + number))
+        ranks.settle()
+
+
+def test_nothing_is_recorded_while_nobody_watches(ranks: Ranks) -> None:
+    """Without a word of the dispatcher there is no recording, and after `OFF` there is none again."""
+    loop(ranks, 3)
+    assert all(core.recording is None for core in ranks.cores)
+    ranks.all(m.Record(t.TRACE, 100))
+    assert all(core.recording is not None for core in ranks.cores)
+    ranks.all(m.Record(t.OFF, 0))
+    assert all(core.recording is None for core in ranks.cores)
+
+
+@pytest.mark.parametrize("rate", [0, 6, 10_000])
+def test_slices_add_up_to_the_counters_at_any_rate(ranks: Ranks, rate: int) -> None:
+    """Compute, communication and waiting of all slices are those of the counters, and the states are all the time there is."""
+    ranks.all(m.Record(t.TRACE, rate))
+    began = [core.recording.since for core in ranks.cores if core.recording is not None]
+    loop(ranks, 12)
+    for rank in range(2):
+        events = taken(ranks, rank)
+        (counters,) = kinds(events, t.Utilisation)
+        slices = kinds(events, t.PlanSlice)
+        assert sum(each.times for each in slices) == counters.plans == 12
+        for state in ("compute", "communication", "waiting"):
+            assert sum(getattr(each, state) for each in slices) == getattr(counters, state), state
+        moves = kinds(events, t.Collective)
+        assert sum(each.times for each in moves) == 12
+        assert {each.kind for each in moves} == {"all-reduce"}
+        assert {tuple(each.peers) for each in moves} == {(1 - rank,)}
+        (traffic,) = kinds(events, t.Traffic)
+        assert traffic.peers == [1 - rank]
+        assert traffic.nbytes == [sum(each.sent for each in moves)] == [12 * 4]
+        assert sum(each.received for each in moves) == 12 * 4
+        states = (counters.compute, counters.communication, counters.runtime, counters.waiting, counters.idle)
+        assert sum(states) == counters.time - (0 if rank else began[0]) - (began[1] if rank else 0)
+        if rate == 10_000:
+            ops = kinds(events, t.OpSlice)
+            assert {each.op for each in ops} >= {"relu", "sum"}
+            assert {each.signal for each in ops if each.op == "relu"} == {"net"}
+            assert all(each.elements in (16, 1) for each in ops)
+
+
+def test_values_are_what_they_are_without_a_watcher(ranks: Ranks) -> None:
+    """Runs that are timed instruction by instruction, plain and fused, compute what others do."""
+    ranks.all(m.Record(t.TRACE, 10_000))
+    loop(ranks, 4)
+    for core in ranks.cores:
+        assert core.stores[CLIENT][103] == 32
+
+
+def test_what_a_worker_waits_for_is_told(ranks: Ranks) -> None:
+    """A move whose pieces do not come is named, with its collective, peers and bytes, and since when."""
+    ranks.all(m.Record(t.SUMMARY, 100))
+    lines = Lines()
+    x = lines.input(4, 8)
+    plan, _ = ranks.define(lines.segment(lines.op("sum", x, axes=(0, 1), keepdims=False)), [(Shard(0),)])
+    ranks.store(1, np.ones((4, 8), np.float32), (Shard(0),))
+    ranks.tell(0, ranks.execute(plan, [1]))
+    CLOCK.now += 10**9
+    (waiting,) = kinds(taken(ranks, 0), t.Waiting)
+    assert (waiting.what, waiting.kind, waiting.peers, waiting.nbytes) == ("pieces", "all-reduce", [1], 4)
+    assert waiting.time - waiting.since >= 10**9
+
+
+def test_puts_and_fetches_are_told(ranks: Ranks) -> None:
+    """What is stored and what is collected are transfers with their bytes; gauges count what is held."""
+    ranks.all(m.Record(t.TRACE, 1000))
+    ranks.store(5, np.ones(10, np.float32), WHOLE)
+    ranks.tell(0, m.Collect(1, 1, CLIENT, 5, True, b"c"))
+    ranks.tell(0, m.Collect(1, 1, CLIENT, 5, False, b"c"))
+    events = taken(ranks, 0)
+    assert [(each.kind, each.nbytes) for each in kinds(events, t.Transfer)] == [("put", 40), ("fetch", 40)]
+    (gauges,) = kinds(events, t.Gauges)
+    assert (gauges.tensors, gauges.held, gauges.process, gauges.limit) == (1, 40, 7, 70)
