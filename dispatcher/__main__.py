@@ -157,6 +157,7 @@ class Shell:
                 continue
             if isinstance(message, m.Hello):
                 message.facts["watched"] = self._watch_process(peer, message)
+                self.core.facts["wall"] = time.time()  # so that who joins can tell how far their clocks are apart
             self._handle(Received(peer, number, message))
             if self.instruction_log is not None:
                 self._log(self.instruction_log, peer, message)

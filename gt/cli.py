@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from .commands.daemons import dispatcher, up, worker
+from .commands.doctor import doctor
 from .commands.explain import explain
 from .commands.ops import ops
 from .commands.replay import replay
@@ -60,6 +61,7 @@ app.command()(dispatcher)
 app.command()(worker)
 app.command(context_settings={"ignore_unknown_options": True})(explain)
 app.command()(replay)
+app.command()(doctor)
 app.command()(ops)
 app.command()(version)
 

@@ -38,6 +38,11 @@ class Refused(GTError, ValueError):
     """An address that GT does not bind or does not understand."""
 
 
+def facts() -> dict[str, Any]:
+    """Which ZeroMQ this is, and whether it can encrypt."""
+    return {"libzmq": zmq.zmq_version(), "pyzmq": zmq.pyzmq_version(), "curve": bool(zmq.has("curve"))}
+
+
 def context() -> zmq.Context[Any]:
     """The process' ZeroMQ context; a forked child gets its own."""
     pid = os.getpid()

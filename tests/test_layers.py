@@ -64,6 +64,7 @@ FACE = (
     *STARTERS,
     *EXPLAINERS,
     "gt/__main__.py",
+    "gt/doctor.py",
     "gt/replaying.py",
     "gt/optim/lr_scheduler.py",
     "gt/signal.py",

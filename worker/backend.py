@@ -74,6 +74,35 @@ def count_devices() -> int:
     return 0 if _why_no_gpu() else int(_cupy().cuda.runtime.getDeviceCount())
 
 
+def diagnose() -> dict[str, Any]:
+    """What is known of CuPy, the driver and the GPUs, for `gt doctor`; `reason`: why no GPU can be used, or nothing."""
+    found: dict[str, Any] = {"reason": _why_no_gpu()}
+    try:
+        cupy = _cupy()
+    except ImportError:
+        return found
+    found["CuPy"] = cupy.__version__
+    asked: dict[str, Callable[[], Any]] = {
+        "CUDA driver": lambda: _version(cupy.cuda.runtime.driverGetVersion()),
+        "CUDA runtime": lambda: _version(cupy.cuda.runtime.runtimeGetVersion()),
+        "NCCL": lambda: importlib.import_module("cupy.cuda.nccl").get_version(),
+        "GPUs": lambda: [
+            cupy.cuda.runtime.getDeviceProperties(index)["name"].decode() for index in range(count_devices())
+        ],
+    }
+    for key, ask in asked.items():
+        try:
+            found[key] = ask()
+        except (RuntimeError, ImportError, AttributeError) as error:
+            found[key] = f"not known ({_first_line(error)})"
+    return found
+
+
+def _version(number: int) -> str:
+    """'12.4' for 12040."""
+    return f"{number // 1000}.{number % 1000 // 10}"
+
+
 def special(xp: Any) -> Any:
     """The special functions over arrays of `xp`, as `scipy.special` names them."""
     return importlib.import_module("cupyx.scipy.special" if xp.__name__ == "cupy" else "scipy.special")
