@@ -1,0 +1,142 @@
+"""Watching real services: what a watcher sees agrees with the service's own counters, and it comes back when the service does."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+from daemons import TIMEOUT, Machine, left_by_kill
+
+import gt
+from gt import telemetry as t
+from gt.errors import ConnectionFailed
+from gt.monitor.reducer import Reducer
+from gt.monitor.snapshot import LIVE, RECONNECTING, Snapshot
+from gt.monitor.stream import Stream
+
+pytestmark = pytest.mark.process
+
+
+@pytest.fixture(autouse=True)
+def _no_session() -> Iterator[None]:
+    yield
+    gt.disconnect()
+
+
+def until(stream: Stream, reducer: Reducer, holds: Callable[[Snapshot], bool], events: list[t.Event]) -> Snapshot:
+    """Read until a snapshot is as it should be."""
+    deadline = time.monotonic() + TIMEOUT
+    while time.monotonic() < deadline:
+        read = stream.read(0.2)
+        events += read
+        reducer.feed(read)
+        snapshot = reducer.snapshot(stream.status)
+        if holds(snapshot):
+            return snapshot
+    raise AssertionError(f"it never was so: {reducer.snapshot(stream.status)}")
+
+
+def work(steps: int) -> None:
+    """A small training loop on two workers, with a fetch in each step."""
+    images, labels = gt.from_numpy(np.ones((64, 64), np.float32)), gt.from_numpy(np.zeros(64, np.int64))
+    with gt.signal.context("net"):
+        model = gt.nn.Sequential(gt.nn.Linear(64, 32), gt.nn.ReLU(), gt.nn.Linear(32, 10))
+    optimizer = gt.optim.AdamW(model.parameters(), lr=1e-3)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        with gt.signal.context("net"):
+            loss = gt.nn.functional.cross_entropy(model(images), labels)
+        loss.backward()
+        optimizer.step()
+        loss.item()
+
+
+@pytest.mark.parametrize("level", [t.SUMMARY, t.TRACE])
+def test_what_a_watcher_sees_is_what_the_service_counts(machine: Machine, level: int) -> None:
+    """Runs, fetches and puts are those of `gt.stats()`; the slices of each worker add up to its counters, whatever collapsed."""
+    address, _, _ = machine.service(2)
+    with Stream(address, level=level) as stream:
+        reducer, events = Reducer(), list[t.Event]()
+        until(stream, reducer, lambda seen: len([w for w in seen.workers if w.counters]) == 2, events)
+        gt.connect(address, config={"sharding_config": {"net": {"strategy": "data_parallel"}}})
+        work(60)
+        gt.synchronize()
+        stats = gt.stats()["service"]
+
+        def settled(seen: Snapshot) -> bool:
+            return seen.service is not None and seen.service.runs == stats["runs"] and all(
+                worker.counters is not None and worker.counters.plans == stats["runs"] for worker in seen.workers
+            )  # fmt: skip
+
+        seen = until(stream, reducer, settled, events)
+        assert seen.status.dropped == 0
+        assert seen.service is not None
+        assert (seen.service.fetches, seen.service.puts) == (stats["fetches"], stats["puts"])
+        assert seen.service.instructions == stats["instructions"]
+        assert seen.service.plan_hits == stats["session"]["plan_hits"]
+        assert sum(event.times for event in events if isinstance(event, t.RunIssued)) == stats["runs"]
+        assert sum(event.times for event in events if isinstance(event, t.Fetched)) == stats["fetches"]
+        for worker in seen.workers:
+            slices = [event for event in events if isinstance(event, t.PlanSlice) and event.worker == worker.number]
+            counters = worker.counters
+            assert counters is not None
+            assert counters.instructions == stats["instructions"]
+            assert sum(event.times for event in slices) == counters.plans
+            for state in ("compute", "communication", "waiting"):
+                assert sum(getattr(event, state) for event in slices) <= getattr(counters, state)
+            moves = [event for event in events if isinstance(event, t.Collective) and event.worker == worker.number]
+            assert sum(event.sent for event in moves) == sum(seen.matrix.total[worker.number])
+        assert {hot.name for hot in seen.hot_signals} >= {"net"}
+        (client,) = seen.clients
+        assert client.state is not None
+        assert client.state.tensors > 0
+
+
+def test_a_watcher_comes_back_with_its_service(machine: Machine) -> None:
+    """While the dispatcher is gone the stream says 'reconnecting' and how old its last word is; a new one is seen at once."""
+    dispatcher = machine.command("dispatcher", "--address", "tcp://127.0.0.1:*", "--log-level", "info")
+    address = dispatcher.expect("listening at").split()[-1]
+    with Stream(address) as stream:
+        reducer, events = Reducer(), list[t.Event]()
+        first = until(stream, reducer, lambda seen: seen.service is not None, events)
+        assert first.service is not None
+        dispatcher.signal(signal.SIGKILL)
+        gone = until(stream, reducer, lambda seen: seen.status.state == RECONNECTING, events)
+        assert gone.status.age is not None
+        machine.command("dispatcher", "--address", address, "--log-level", "info").expect("listening at")
+        started = first.service.started
+        again = until(stream, reducer, lambda seen: seen.service is not None and seen.service.started > started, events)
+        assert again.status.state == LIVE
+
+
+def test_a_lost_worker_and_a_stopped_watcher(machine: Machine) -> None:
+    """A killed worker is told of; when the last watcher has gone the workers record nothing, and work goes on."""
+    address, _, workers = machine.service(2)
+    with Stream(address) as stream:
+        reducer, events = Reducer(), list[t.Event]()
+        until(stream, reducer, lambda seen: len([w for w in seen.workers if w.counters]) == 2, events)
+        workers[1].signal(signal.SIGKILL)
+        until(stream, reducer, lambda seen: [w.state for w in seen.workers][1:] == ["lost"], events)
+        workers[1].wait()
+        left_by_kill(machine, workers[1])
+    gt.connect(address)
+    assert gt.ones(3).sum().item() == 3
+
+
+def test_nobody_to_watch(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An address that does not answer, and a host without a service, are one line each; a service here is found."""
+    with pytest.raises(ConnectionFailed, match="no dispatcher answered at tcp://127.0.0.1:9 within 0.5 s"):
+        Stream("tcp://127.0.0.1:9", timeout=0.5)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", machine.environment["XDG_RUNTIME_DIR"])
+    with pytest.raises(ConnectionFailed, match="no service runs on this host"):
+        Stream()
+    address, dispatcher, _ = machine.service(1)
+    with Stream() as stream:
+        assert stream.address == address
+    dispatcher.signal(signal.SIGKILL)
+    dispatcher.wait()
+    with pytest.raises(ConnectionFailed, match="no service runs on this host"):
+        Stream()
