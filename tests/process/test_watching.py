@@ -64,7 +64,8 @@ def test_what_a_watcher_sees_is_what_the_service_counts(machine: Machine, level:
         gt.connect(address, config={"sharding_config": {"net": {"strategy": "data_parallel"}}})
         work(60)
         gt.synchronize()
-        stats = gt.stats()["service"]
+        said = gt.stats()
+        stats = said["service"]
 
         def settled(seen: Snapshot) -> bool:
             return seen.service is not None and seen.service.runs == stats["runs"] and all(
@@ -76,7 +77,7 @@ def test_what_a_watcher_sees_is_what_the_service_counts(machine: Machine, level:
         assert seen.service is not None
         assert (seen.service.fetches, seen.service.puts) == (stats["fetches"], stats["puts"])
         assert seen.service.instructions == stats["instructions"]
-        assert seen.service.plan_hits == stats["session"]["plan_hits"]
+        assert seen.service.plan_hits == said["plan_hits"]
         assert sum(event.times for event in events if isinstance(event, t.RunIssued)) == stats["runs"]
         assert sum(event.times for event in events if isinstance(event, t.Fetched)) == stats["fetches"]
         for worker in seen.workers:
@@ -86,13 +87,13 @@ def test_what_a_watcher_sees_is_what_the_service_counts(machine: Machine, level:
             assert counters.instructions == stats["instructions"]
             assert sum(event.times for event in slices) == counters.plans
             for state in ("compute", "communication", "waiting"):
-                assert sum(getattr(event, state) for event in slices) <= getattr(counters, state)
+                assert sum(getattr(event, state) for event in slices) == getattr(counters, state)
             moves = [event for event in events if isinstance(event, t.Collective) and event.worker == worker.number]
             assert sum(event.sent for event in moves) == sum(seen.matrix.total[worker.number])
         assert {hot.name for hot in seen.hot_signals} >= {"net"}
         (client,) = seen.clients
         assert client.state is not None
-        assert client.state.tensors > 0
+        assert client.state.runs == stats["runs"]
 
 
 def test_a_watcher_comes_back_with_its_service(machine: Machine) -> None:
@@ -128,7 +129,7 @@ def test_a_lost_worker_and_a_stopped_watcher(machine: Machine) -> None:
 
 def test_nobody_to_watch(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     """An address that does not answer, and a host without a service, are one line each; a service here is found."""
-    with pytest.raises(ConnectionFailed, match="no dispatcher answered at tcp://127.0.0.1:9 within 0.5 s"):
+    with pytest.raises(ConnectionFailed, match=r"no dispatcher answered at tcp://127\.0\.0\.1:9 within 0\.5 s"):
         Stream("tcp://127.0.0.1:9", timeout=0.5)
     monkeypatch.setenv("XDG_RUNTIME_DIR", machine.environment["XDG_RUNTIME_DIR"])
     with pytest.raises(ConnectionFailed, match="no service runs on this host"):
