@@ -508,6 +508,7 @@ class Session:
         elif isinstance(message, m.Welcome):
             self.welcomed = True
             self.facts.update(message.facts, number=message.number)
+            log.debug("joined the service at %s", self.name, extra={"client": message.number})
             self.credits = int(message.facts.get("credits", self.credits))
         elif isinstance(message, m.PeerLost):
             self._peer_lost(message)

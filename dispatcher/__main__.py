@@ -19,6 +19,7 @@ from gt.errors import GTError, ProtocolError
 from gt.host import boot, environment_number, host_facts
 from gt.instruction_file import SIZE, InstructionFile
 from gt.instruction_log import LOGGED, Ended
+from gt.logs import FORMS, Logs
 from gt.registry import register, unregister
 
 from .core import Core
@@ -38,6 +39,7 @@ class Shell:
     def __init__(
         self, address: str, *, config: str | None = None, workers: int = 1, watch: int | None = None,
         bulk: str | None = None, instruction_log: InstructionFile | None = None,
+        logs: Logs | None = None,
     ) -> None:  # fmt: skip
         read = _load(config)  # before anything is bound: it may be refused
         self.control = transport.router(address)
@@ -51,11 +53,12 @@ class Shell:
             config=read,
             workers_expected=workers,
             facts={"bulk_address": transport.endpoint(self.bulk)},
-            log=lambda level, text: getattr(log, level)(text),
+            log=lambda level, text, **about: getattr(log, level)(text, extra=about),
             boot=boot(),
         )
         self.core.service.address, self.core.service.version = self.address, _version()
         self.due = self.publish_at = 0.0
+        self.logs = logs
         self.watch = watch
         self.instruction_log = instruction_log
         self.logged: dict[bytes, int] = {}
@@ -116,6 +119,8 @@ class Shell:
             self._handle(Tick())
             self._pulse()
             self._tidy()
+            if self.logs is not None:
+                self.logs.look()
         if self.core.watching.period and time.monotonic() >= self.publish_at:
             self.publish_at = time.monotonic() + self.core.watching.period
             self._handle(Publish(time.time_ns()))
@@ -318,6 +323,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--config")
     parser.add_argument("--workers", type=int, default=1, help="how many must join before the first tensor is placed")
     parser.add_argument("--log-level", default="info")
+    parser.add_argument("--log-format", choices=FORMS, default=os.environ.get("GT_LOG_FORMAT", "text"))
     parser.add_argument("--instruction-log", help="log what all clients do to this file")
     parser.add_argument("--with-data", action="store_true", help="and keep the values of small puts beside it")
     parser.add_argument("--watch", type=int, help=argparse.SUPPRESS)
@@ -326,20 +332,22 @@ def main(arguments: list[str] | None = None) -> int:
     return serve(
         options.address, config=options.config, workers=options.workers, log_level=options.log_level,
         watch=options.watch, folder=options.folder, instruction_log=options.instruction_log, with_data=options.with_data,
+        log_format=options.log_format,
     )  # fmt: skip
 
 
 def serve(
     address: str, *, config: str | None = None, workers: int = 1, log_level: str = "info", watch: int | None = None,
     folder: str | None = None, bulk: str | None = None, instruction_log: str | None = None, with_data: bool = False,
+    log_format: str = "text",
 ) -> int:  # fmt: skip
     """Run a dispatcher at `address`, large data at `bulk`; the exit status. `watch` is a descriptor whose end of file
     means: stop. What clients do is logged to `instruction_log`."""
-    logging.basicConfig(level=log_level.upper(), format="%(asctime)s gt dispatcher %(levelname)s: %(message)s")
+    logs = Logs("dispatcher", level=log_level, form=log_format, folder=folder)
     try:
         size = environment_number("GT_INSTRUCTION_LOG_SIZE", SIZE)
         file = InstructionFile(instruction_log, data=with_data, size=size) if instruction_log else None
-        shell = Shell(address, config=config, workers=workers, watch=watch, bulk=bulk, instruction_log=file)
+        shell = Shell(address, config=config, workers=workers, watch=watch, bulk=bulk, instruction_log=file, logs=logs)
     except (GTError, OSError) as error:
         log.error("%s", error)
         return 1

@@ -71,7 +71,7 @@ class Core:
 
     def __init__(
         self, *, config: Config | None = None, workers_expected: int = 1, facts: dict[str, Any] | None = None,
-        log: Callable[[str, str], None] = lambda level, text: None, boot: str = "",
+        log: Callable[..., None] = lambda level, text, **about: None, boot: str = "",
     ) -> None:  # fmt: skip
         self.facts = {**(facts or {}), "capabilities": list(CAPABILITIES)}
         self.service = Service(config, workers_expected, log)
@@ -219,7 +219,7 @@ class Core:
             self.service.clients[peer] = self.service.by_number[number] = client
             facts = {**self.facts, "workers": len(self.service.workers), "credits": CLIENT_CREDITS}
             self.service.send(peer, m.Welcome(number, facts))
-            self.service.log("info", f"client {number} joined")
+            self.service.log("info", f"client {number} joined", client=number)
             if self.service.recording is not None:
                 self.service.recording.client_joined(client)
         elif hello.role == "worker":
@@ -262,7 +262,9 @@ class Core:
             self.service.out.append(Send(tuple(worker.identity for worker in far), m.Meet([number], [address])))
         if len(self.service.workers) >= self.service.workers_expected:
             self.service.workers_expected = 0  # they were all here once; who is lost later is not waited for
-        self.service.log("info", f"worker {number} joined ({hello.facts.get('device', 'unknown device')})")
+        self.service.log(
+            "info", f"worker {number} joined ({hello.facts.get('device', 'unknown device')})", worker=number
+        )
         self._pump_all(now)
 
     def _lost(self, peer: bytes, reason: str) -> None:
@@ -272,11 +274,11 @@ class Core:
             self._forget(client)
             if self.service.recording is not None:
                 self.service.recording.client_left(client, reason)
-            self.service.log("info", f"client {client.number} left: {reason}")
+            self.service.log("info", f"client {client.number} left: {reason}", client=client.number)
         worker = self.service.workers.pop(peer, None)
         if worker is not None:
             self.pulses = {pulse: other for pulse, other in self.pulses.items() if other is not worker}
-            self.service.log("warning", f"worker {worker.number} was lost: {reason}")
+            self.service.log("warning", f"worker {worker.number} was lost: {reason}", worker=worker.number)
             self.watching.forget(worker)
             if self.service.recording is not None:
                 self.service.recording.worker_lost(worker, reason)
@@ -461,7 +463,9 @@ class Core:
         except (ProtocolError, ShapeError, DTypeError) as error:
             self.service.counters.refused += 1
             client.segments[message.segment] = fault_of(error)
-            self.service.log("warning", f"refused a definition of client {client.number}: {error}")
+            self.service.log(
+                "warning", f"refused a definition of client {client.number}: {error}", client=client.number
+            )
 
     def _drop(self, client: Client, number: int) -> None:
         client.segments.pop(number, None)
@@ -540,7 +544,11 @@ class Core:
                 fault = message.kind, message.text
                 self.service.recording.failed(worker.number, message.client, message.order, *fault)
             self.service.log(
-                "error", f"worker {worker.number}, client {message.client}: {message.kind}: {message.text}"
+                "error",
+                f"worker {worker.number}, client {message.client}: {message.kind}: {message.text}",
+                client=message.client,
+                worker=worker.number,
+                plan=message.order,
             )
         elif isinstance(message, m.Events):
             try:

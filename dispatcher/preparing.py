@@ -66,7 +66,9 @@ class Preparing:
             planned = planner.plan(segment, homes)
         except Exception as error:  # noqa: BLE001 — a segment without a plan is an error of its client alone
             self.service.log(
-                "error", f"no plan for a segment of client {client.number}: {type(error).__name__}: {error}"
+                "error",
+                f"no plan for a segment of client {client.number}: {type(error).__name__}: {error}",
+                client=client.number,
             )
             raise ProtocolError(f"segment {number} has no plan: {type(error).__name__}: {error}") from None
         self.ensure_room(client, planner, planned.plan, run)
@@ -97,6 +99,8 @@ class Preparing:
         for old in client.plans.remember(key, cached):
             self._drop(client, old)
         self._define(client, cached, key[0], reason)
+        about = {"client": client.number, "plan": cached.number}
+        self.service.detail(f"plan {cached.number}, {reason}: segment {key[0]}, {cached.length} instructions", **about)
         return cached
 
     def _warn(self, client: Client, planner: Planner, plan: Plan) -> None:
@@ -106,7 +110,7 @@ class Preparing:
                 continue
             client.warned.add(each)
             text = f"signal {each[0]}: should take {seconds:.3g} s in one plan, and its deadline is {each[1]:g} s"
-            self.service.log("info", f"client {client.number}: {text}")
+            self.service.log("info", f"client {client.number}: {text}", client=client.number, signal=each[0])
             self.service.send(client.identity, m.Notice(text))
 
     def ensure_room(self, client: Client, planner: Planner, plan: Plan, run: m.Run) -> None:
@@ -177,7 +181,7 @@ class Preparing:
                 for name in names:
                     planner.policy.settle_rest(name)
                     text = f"client {client.number}: {name}: auto is {planner.policy.spelled(name)}"
-                    self.service.log("info", text, "auto", client.number)
+                    self.service.log("info", text, "auto", client.number, signal=name)
 
             turns = decide(planner, segment, homes, names)
             self.jobs.append(Job(client.number, "strategies", turns, chosen))
@@ -214,7 +218,9 @@ class Preparing:
             result = job.last
         except Exception as error:  # noqa: BLE001 — no better plan is no loss, and strategies are settled all the same
             self.service.log(
-                "error", f"working out {job.what} for client {job.client}: {type(error).__name__}: {error}"
+                "error",
+                f"working out {job.what} for client {job.client}: {type(error).__name__}: {error}",
+                client=job.client,
             )
             result = None
         job.done(result)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from gt import messages as m
 from gt.placement import Mesh
@@ -44,7 +44,7 @@ class Service:
     """The state of one dispatcher. Every plan and put gets the next number of one global order, and goes to all members of
     its mesh in one step or to none."""
 
-    def __init__(self, config: Config | None, workers_expected: int, log: Callable[[str, str], None]) -> None:
+    def __init__(self, config: Config | None, workers_expected: int, log: Callable[..., None]) -> None:
         self.config = config
         self.workers_expected = workers_expected
         """How many must have joined before the first tensor is placed."""
@@ -71,11 +71,15 @@ class Service:
         """Whether all workers that are waited for have joined."""
         return len(self.workers) >= self.workers_expected
 
-    def log(self, level: str, text: str, what: str = "log", client: int = -1) -> None:
-        """Write down what was decided or has happened (`telemetry.Decision`)."""
-        self._log(level, text)
+    def log(self, level: str, text: str, what: str = "log", client: int = -1, **about: Any) -> None:
+        """Write down what was decided or has happened (`telemetry.Decision`); `about` as in `gt/logs.py`."""
+        self._log(level, text, **({"client": client} if client >= 0 else {}), **about)
         if self.recording is not None:
             self.recording.decided(client, what, level, text)
+
+    def detail(self, text: str, **about: Any) -> None:
+        """Write down what only somebody who looks for it wants to know; no event."""
+        self._log("debug", text, **about)
 
     def send(self, to: bytes, message: m.Message) -> None:
         """Tell one peer."""

@@ -93,6 +93,7 @@ if TYPE_CHECKING:
     from .session import init as init
     from .session import load_config as load_config
     from .session import register_config as register_config
+    from .session import set_log_level as set_log_level
     from .session import stats as stats
     from .session import synchronize as synchronize
 # fmt: on
@@ -113,7 +114,7 @@ _HOMES: Final[dict[str, tuple[str, ...]]] = {
         "finfo", "iinfo",
     ),
     ".session": (
-        "connect", "init", "disconnect", "load_config", "register_config", "stats", "synchronize", "flush",
+        "connect", "init", "disconnect", "load_config", "register_config", "set_log_level", "stats", "synchronize", "flush",
     ),
     ".explaining": (
         "explain",

@@ -31,7 +31,7 @@ FILES: Final = 1024
 SOCKET_PATH: Final = 107
 """Bytes of the longest path of a Unix socket."""
 VARIABLES: Final = (
-    "GT_CONFIG", "GT_INSTRUCTION_LOG", "GT_INSTRUCTION_LOG_DATA", "GT_INSTRUCTION_LOG_SIZE", "GT_LOG_LEVEL",
+    "GT_CONFIG", "GT_INSTRUCTION_LOG", "GT_INSTRUCTION_LOG_DATA", "GT_INSTRUCTION_LOG_SIZE", "GT_LOG_FORMAT", "GT_LOG_LEVEL",
     "GT_PEER_TIMEOUT", "GT_SHARED_MEMORY", "GT_SILENCE", "GT_THREADS",
 )  # fmt: skip
 """What GT reads from the environment."""

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 from weakref import WeakSet
 
 from .errors import SessionError
+from .logs import WANTED, chosen_level
 
 if TYPE_CHECKING:
     from .config import Config
@@ -73,7 +74,7 @@ class Local:
         read, self.write = os.pipe()
         _running.add(self)
         common = ["--watch", str(read), "--folder", str(self.folder)]
-        level = ["--log-level", os.environ.get("GT_LOG_LEVEL", "error" if quiet else "info")]
+        level = ["--log-level", os.environ.get("GT_LOG_LEVEL") or chosen_level() or ("error" if quiet else "info")]
         try:
             self._start(
                 "the dispatcher",
@@ -104,6 +105,13 @@ class Local:
             start_new_session=True,
         )
         self.children.append((name, process))
+
+    def log_from(self, level: str) -> None:
+        """Ask the daemons to log from this level on; they do so within two seconds."""
+        if os.getpid() == self.pid and self.folder.is_dir():
+            fresh = self.folder / f"{WANTED}-new"
+            fresh.write_text(level, "ascii")
+            fresh.replace(self.folder / WANTED)
 
     def failure(self) -> str | None:
         """Why the daemons cannot serve any more, or None. A lost worker is the dispatcher's to report, unless it is the last."""

@@ -210,6 +210,20 @@ def send_options() -> None:
         sessions.current().set_options(options.chosen)
 
 
+def set_log_level(level: str | int) -> None:
+    """Log everything from this level on ('debug', 'info', 'warning', 'error'): here, and in the daemons that this program
+    starts; those that run already follow within two seconds. A shared service's have levels of their own. Raises `ValueError`.
+    """
+    from .logs import set_level
+
+    known = set_level(level)
+    sessions: Any = sys.modules.get(f"{__package__}.client.session")
+    session = sessions.active() if sessions is not None else None
+    local = getattr(session.link, "local", None) if session is not None else None
+    if local is not None:
+        local.log_from(known)
+
+
 def flush() -> None:
     """Send everything that was gathered; wait for nothing."""
     from .client import session as sessions

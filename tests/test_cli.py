@@ -171,10 +171,10 @@ def test_the_dispatcher_is_served_as_told(monkeypatch: pytest.MonkeyPatch) -> No
     calls: list[object] = []
     monkeypatch.setattr("gt.dispatcher.__main__.serve", lambda *args, **options: calls.append((args, options)) or 3)
     arguments = ["--address", "ipc:///x", "--config", "c.yaml", "--workers", "2", "--log-level", "debug"]
-    arguments += ["--instruction-log", "run.log", "--with-data"]
+    arguments += ["--instruction-log", "run.log", "--with-data", "--log-format", "json"]
     assert gt("dispatcher", *arguments).exit_code == 3
     where = {"config": "c.yaml", "workers": 2, "bulk": None}
-    logging = {"log_level": "debug", "instruction_log": "run.log", "with_data": True}
+    logging = {"log_level": "debug", "instruction_log": "run.log", "with_data": True, "log_format": "json"}
     assert calls == [(("ipc:///x",), where | logging)]
 
 
@@ -184,7 +184,7 @@ def test_a_worker_is_served_as_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("GT_LOG_LEVEL", raising=False)
     assert gt("worker", "--device", "cpu", "--listen", "tcp://127.0.0.1:7101").exit_code == 0
     where = {"listen": "tcp://127.0.0.1:7101", "announce": None}
-    assert calls == [((ADDRESS,), {"device": "cpu", "log_level": "info", **where})]
+    assert calls == [((ADDRESS,), {"device": "cpu", "log_level": "info", "log_format": "text", **where})]
 
 
 def test_a_log_level_that_does_not_exist_is_refused() -> None:

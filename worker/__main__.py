@@ -22,6 +22,7 @@ from gt.collectives import CHUNK
 from gt.errors import GTError, ProtocolError
 from gt.host import CONNECT_TIMEOUT, environment_number, host_facts, memory_limit, resident_memory
 from gt.lending import Borrower
+from gt.logs import FORMS, Logs
 from gt.memfd import SHARED_MEMORY
 from gt.partition import extent
 from gt.pool import Pool, half_of_memory
@@ -52,11 +53,12 @@ class Shell:
 
     def __init__(
         self, address: str, device: str | None, *, watch: int | None = None, folder: str | None = None,
-        listen: str | None = None, announce: str | None = None,
+        listen: str | None = None, announce: str | None = None, logs: Logs | None = None,
     ) -> None:  # fmt: skip
         if announce:
             transport.push(announce).close()  # it must be an address, or every other worker would stumble over it
         self.address = address
+        self.logs = logs
         self.watch = watch
         limit = environment_number("GT_SHARED_MEMORY", SHARED_MEMORY)
         self.memory = Shared(limit)
@@ -225,7 +227,9 @@ class Shell:
         """Connect the bulk socket, and say from now on that this process lives."""
         self.bulk = transport.dealer(str(welcome.facts["bulk_address"]), self.bulk_identity)
         transport.loop_back(self.bulk, self.bulk_identity)
-        threading.Thread(target=_pulse, args=(self.address, self.peer_address), daemon=True).start()
+        if self.logs is not None:
+            self.logs.facts["worker"] = welcome.number
+        threading.Thread(target=_pulse, args=(self.address, self.peer_address, self.logs), daemon=True).start()
         log.info("worker %d on %s at your service", welcome.number, self.core.backend.name)
         return self.bulk
 
@@ -344,12 +348,14 @@ class Shell:
             log.warning("refused a message on a data socket: %s", error)
 
 
-def _pulse(address: str, peer_address: str) -> None:
-    """Tell the dispatcher that this process lives, also while a long kernel runs. Ends with the process."""
+def _pulse(address: str, peer_address: str, logs: Logs | None) -> None:
+    """Tell the dispatcher that this process lives, also while a long kernel runs; log what is wanted. Ends with the process."""
     socket = transport.dealer(address, transport.new_identity())
     transport.send(socket, m.encode(m.Hello(m.VERSION, "pulse", {"address": peer_address}), 1))
     while True:
         time.sleep(2.0)
+        if logs is not None:
+            logs.look()
         if not transport.send(socket, m.encode(m.Ping(), 0)):
             return
         while transport.receive(socket) is not None:
@@ -362,12 +368,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--address", default="tcp://127.0.0.1:7000")
     parser.add_argument("--device", help="cpu, cuda:0, … (default: the first GPU, or the CPU)")
     parser.add_argument("--log-level", default="info")
+    parser.add_argument("--log-format", choices=FORMS, default=os.environ.get("GT_LOG_FORMAT", "text"))
     parser.add_argument("--watch", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--folder", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     return serve(
-        options.address, device=options.device, log_level=options.log_level, watch=options.watch, folder=options.folder
-    )
+        options.address, device=options.device, log_level=options.log_level, watch=options.watch, folder=options.folder,
+        log_format=options.log_format,
+    )  # fmt: skip
 
 
 def serve(
@@ -379,15 +387,16 @@ def serve(
     folder: str | None = None,
     listen: str | None = None,
     announce: str | None = None,
+    log_format: str = "text",
 ) -> int:
     """Run a worker of the dispatcher at `address`; the exit status. `watch` is a descriptor whose end of file means: stop.
 
     Other workers reach it at `announce`, which leads to where it listens.
     """
-    logging.basicConfig(level=log_level.upper(), format="%(asctime)s gt worker %(levelname)s: %(message)s")
+    logs = Logs("worker", level=log_level, form=log_format, folder=folder)
     keep_freed_memory()
     try:
-        shell = Shell(address, device, watch=watch, folder=folder, listen=listen, announce=announce)
+        shell = Shell(address, device, watch=watch, folder=folder, listen=listen, announce=announce, logs=logs)
     except GTError as error:
         log.error("%s", error)
         return 1

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from .shared import ADDRESS, Address, ConfigFile, InstructionLog, Level, LogLevel, WithData, told
+from .shared import ADDRESS, Address, ConfigFile, Format, InstructionLog, Level, LogFormat, LogLevel, WithData, told
 
 if TYPE_CHECKING:
     from gt.launch import Local
@@ -64,6 +64,7 @@ def dispatcher(
         str | None, typer.Option(help="Where large data goes, tcp://127.0.0.1:PORT; default beside ADDRESS, any port.")
     ] = None,
     log_level: Level = LogLevel.info,
+    log_format: Format = LogFormat.text,
     instruction_log: InstructionLog = None,
     with_data: WithData = False,
 ) -> None:
@@ -75,7 +76,7 @@ def dispatcher(
         log = None if instruction_log is None else str(instruction_log)
         status = serve(
             address, config=path, workers=workers, log_level=log_level.value, bulk=bulk, instruction_log=log,
-            with_data=with_data,
+            with_data=with_data, log_format=log_format.value,
         )  # fmt: skip
     raise typer.Exit(status)
 
@@ -91,6 +92,7 @@ def worker(
         str | None, typer.Option(help="The address by which they do, where it is another: that of a tunnel.")
     ] = None,
     log_level: Level = LogLevel.info,
+    log_format: Format = LogFormat.text,
 ) -> None:
     """Run one worker of the dispatcher at ADDRESS, until Ctrl-C, SIGTERM or the dispatcher's end."""
     with told():
@@ -101,7 +103,10 @@ def worker(
         os.environ |= ONE_THREAD  # before this imports NumPy
         from gt.worker.__main__ import serve
 
-        status = serve(address, device=device, log_level=log_level.value, listen=listen, announce=announce)
+        status = serve(
+            address, device=device, log_level=log_level.value, listen=listen, announce=announce,
+            log_format=log_format.value,
+        )  # fmt: skip
     raise typer.Exit(status)
 
 

@@ -23,11 +23,19 @@ class LogLevel(StrEnum):
     error = "error"
 
 
+class LogFormat(StrEnum):
+    """How it is written: lines that end in key=value, or one JSON object each."""
+
+    text = "text"
+    json = "json"
+
+
 Address = Annotated[str, typer.Option(help="tcp://127.0.0.1:PORT or ipc:///PATH; only loopback is bound.")]
 ConfigFile = Annotated[Path | None, typer.Option(help="The sharding config (YAML) of sessions that bring none.")]
 InstructionLog = Annotated[Path | None, typer.Option(help="Log what all clients do to this file, for gt replay.")]
 WithData = Annotated[bool, typer.Option("--with-data", help="Keep the values that come with messages beside that log.")]
 Level = Annotated[LogLevel, typer.Option(help="What to log to stderr.", envvar="GT_LOG_LEVEL")]
+Format = Annotated[LogFormat, typer.Option(help="How to log.", envvar="GT_LOG_FORMAT")]
 
 
 @contextlib.contextmanager
