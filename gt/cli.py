@@ -14,6 +14,7 @@ from .commands.daemons import dispatcher, up, worker
 from .commands.doctor import doctor
 from .commands.explain import explain
 from .commands.ops import ops
+from .commands.report import report
 from .commands.replay import replay
 
 app = typer.Typer(
@@ -62,6 +63,7 @@ app.command()(worker)
 app.command(context_settings={"ignore_unknown_options": True})(explain)
 app.command()(replay)
 app.command()(doctor)
+app.command()(report)
 app.command()(ops)
 app.command()(version)
 

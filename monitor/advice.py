@@ -1,0 +1,209 @@
+"""The doctor's advice: what in a recording looks like a mistake, on which line of the program, and what to do about it.
+
+`RULES` is the whole of it: small pure functions from findings to pieces of advice. A rule speaks only where it would pay:
+thresholds are the constants above it. Nothing is drawn here.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, NamedTuple
+
+from .findings import GATHERS, Findings
+
+
+class Advice(NamedTuple):
+    """What is wrong at a line (`site`, "" when none is known) of a signal, in words, and what to do. `cost` is the share of
+    the time recorded that it takes, as far as that can be told: what is listed first."""
+
+    rule: str
+    site: str
+    signal: str
+    what: str
+    remedy: str
+    cost: float
+
+
+OFTEN: Final = 10
+"""Times from which something is a loop."""
+NEAR_EVERY: Final = 0.5
+"""Fetches to a run from which they are in the inner loop."""
+MUCH: Final = 0.05
+"""Share of the workers' time from which gathering is worth a word."""
+REPEATS: Final = 2
+"""Runs to a plan below which it never repeats."""
+TINY: Final = 4096
+"""Elements below which an op is tiny."""
+OVERHEAD: Final = 0.3
+"""Share of the workers' busy time that is GT's own from which tiny ops are a matter."""
+UNEVEN: Final = 1.3
+"""How many times the mean a worker computes in a plan from which it is unbalanced."""
+LOST: Final = 0.02
+"""Share of the time recorded that all wait for that one, from which it is worth a word."""
+
+
+def advise(found: Findings) -> list[Advice]:
+    """All advice, what costs most first."""
+    return sorted((each for rule in RULES.values() for each in rule(found)), key=lambda each: -each.cost)
+
+
+def fetch_in_a_loop(found: Findings) -> Iterator[Advice]:
+    """Every turn of a loop waits for a value."""
+    by_line: defaultdict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0, 0])
+    for plan in found.plans.values():
+        if plan.fetches and plan.fetches >= NEAR_EVERY * plan.runs:
+            total = by_line[plan.last, plan.signal]
+            for at, value in enumerate((plan.fetches, plan.fetching, plan.runs)):
+                total[at] += value
+    for (site, signal), (fetches, fetching, runs) in by_line.items():
+        if fetches >= OFTEN:
+            yield Advice(
+                "fetch in a loop", site, signal,
+                f"{count(fetches, 'fetch', 'fetches')} here or just after, for {count(runs, 'run')}: each turn waits for a "
+                f"value before the next is asked for, {seconds(fetching)} in all",
+                "keep what you want to see as tensors and fetch it once, after the loop or every hundredth turn; or take "
+                "t.fetch(), which is a future, and read the one of the turn before",
+                share(fetching, found.span),
+            )  # fmt: skip
+
+
+def gathering(found: Findings) -> Iterator[Advice]:
+    """A sharded value is made whole again and again."""
+    whole = sum(found.time.values())
+    for (kind, signal, site), moved in found.moves.items():
+        cost = share(moved.duration, whole)
+        if kind in GATHERS and moved.times >= OFTEN and cost >= MUCH:
+            yield Advice(
+                "a plan that gathers", site, signal,
+                f"{count(moved.times, kind)} of {size(moved.sent)} here take {percent(cost)} of the workers' time: what is cut "
+                "over the workers is put together on each of them",
+                "cut it as it is used: give the signal a rule (tensor_parallel on the dimension that is not summed over, or "
+                "strategy: auto); `gt explain` shows what each would move",
+                cost,
+            )  # fmt: skip
+
+
+def never_repeats(found: Findings) -> Iterator[Advice]:
+    """A loop whose every turn is a program that has not been seen."""
+    by_line: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
+    for plan in found.plans.values():
+        if plan.described is not None and plan.described.reason == "new":
+            by_line[plan.first, plan.signal].append(plan.runs)
+    for (site, signal), runs in by_line.items():
+        if len(runs) >= OFTEN and sum(runs) < REPEATS * len(runs):
+            yield Advice(
+                "a segment that never repeats", site, signal,
+                f"what begins here was planned {len(runs)} times for {count(sum(runs), 'run')}: every turn is new to the "
+                "service, and is derived, planned and compiled",
+                "look for what changes from turn to turn: a shape (pad, or drop the last batch), an axis, a size or a dtype that "
+                "is another Python value each time; numbers that meet tensors may change freely",
+                share(len(runs), max(1, sum(plan.runs for plan in found.plans.values()))),
+            )  # fmt: skip
+
+
+def replanned(found: Findings) -> Iterator[Advice]:
+    """The same segment is planned again because its inputs lie elsewhere."""
+    for (cache, reason, site), times in found.misses.items():
+        if cache == "plan" and reason == "placements" and times >= OFTEN:
+            yield Advice(
+                "inputs that keep moving", site, "",
+                f"what begins here was planned {times} times because its inputs lay elsewhere than before",
+                "give the signal in which they are made the rule of the signal in which they are used",
+                share(times, max(1, sum(plan.runs for plan in found.plans.values()))),
+            )  # fmt: skip
+
+
+def tiny_ops(found: Findings) -> Iterator[Advice]:
+    """More time goes into handling instructions than into computing."""
+    time = found.time
+    busy = time["compute"] + time["communication"] + time["runtime"]
+    overhead = share(time["runtime"], busy)
+    if overhead < OVERHEAD:
+        return
+    by_line: defaultdict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
+    names: defaultdict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+    for place, op in found.ops.items():
+        if op.elements < TINY * op.times:
+            total = by_line[place.site, place.signal]
+            total[0] += op.times
+            total[1] += op.elements
+            names[place.site, place.signal][place.name] += op.times
+    counted = sum(op.times for op in found.ops.values())
+    for key, (times, elements) in sorted(by_line.items(), key=lambda each: -each[1][0])[:3]:
+        if times >= OFTEN:
+            site, signal = key
+            common = ", ".join(name for name, _ in names[key].most_common(2))
+            yield Advice(
+                "tiny ops", site, signal,
+                f"{percent(share(times, counted))} of the instructions that were sampled are here ({common}), on "
+                f"{count(elements // times, 'element')} each; {percent(overhead)} of the workers' busy time is not in kernels",
+                "do the same in fewer, larger ops: stack what a loop goes through and compute it at once, or put the step into "
+                "a function under @gt.compile",
+                overhead * share(times, counted) * share(time["runtime"], sum(time.values())),
+            )  # fmt: skip
+
+
+def unbalanced(found: Findings) -> Iterator[Advice]:
+    """One worker computes for longer than the others, who wait."""
+    for plan in found.plans.values():
+        members = plan.described.members if plan.described is not None else sorted(plan.compute)
+        runs = max(plan.times.values(), default=0)
+        if len(members) < 2 or runs < OFTEN:
+            continue
+        mean = sum(plan.compute[worker] for worker in members) / len(members)
+        slowest = max(members, key=lambda worker: plan.compute[worker])
+        extra = plan.compute[slowest] - mean
+        cost = share(extra, found.span)
+        if mean and plan.compute[slowest] >= UNEVEN * mean and cost >= LOST:
+            yield Advice(
+                "an unbalanced shard", plan.first, plan.signal,
+                f"worker {slowest} computes {plan.compute[slowest] / mean:.1f} times as long as the mean of "
+                f"{len(members)} workers in plan {plan.number}; the others wait for it",
+                "cut along an axis whose size is a multiple of the workers, or another axis (`shard: {axis: …}`); if the worker "
+                "is slow in every plan, something else runs on its machine",
+                cost,
+            )  # fmt: skip
+
+
+RULES: Final[dict[str, Callable[[Findings], Iterable[Advice]]]] = {
+    "fetch in a loop": fetch_in_a_loop,
+    "a plan that gathers": gathering,
+    "a segment that never repeats": never_repeats,
+    "inputs that keep moving": replanned,
+    "tiny ops": tiny_ops,
+    "an unbalanced shard": unbalanced,
+}
+
+
+def share(part: float, whole: float) -> float:
+    """How much of the whole a part is; of nothing, nothing."""
+    return part / whole if whole > 0 else 0.0
+
+
+def percent(value: float) -> str:
+    """A share in words: '12 %'."""
+    return f"{100 * value:.0f} %" if value >= 0.1 or not value else f"{100 * value:.1f} %"
+
+
+def count(number: int, one: str, many: str = "") -> str:
+    """'1 run', '12,000 runs'."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def seconds(nanoseconds: float) -> str:
+    """A duration in the unit that suits it: '3.2 ms'."""
+    for unit, name in ((1e9, "s"), (1e6, "ms"), (1e3, "µs")):
+        if nanoseconds >= unit:
+            return (
+                f"{nanoseconds / unit:.3g} {name}" if nanoseconds < 1000 * unit else f"{nanoseconds / unit:.0f} {name}"
+            )
+    return f"{nanoseconds:.0f} ns"
+
+
+def size(nbytes: float) -> str:
+    """Bytes in the unit that suits them: '3.2 MB'."""
+    for unit, name in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if nbytes >= unit:
+            return f"{nbytes / unit:.3g} {name}" if nbytes < 1000 * unit else f"{nbytes / unit:.0f} {name}"
+    return f"{nbytes:.0f} B"

@@ -1,0 +1,409 @@
+"""What a recording amounts to: sums over its events, one pass, from which reports and advice are made.
+
+Pure: events in, numbers out; nothing is drawn or worded here. Memory grows with the program (its lines, plans and ops),
+and, for the timeline alone, with the recording.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from gt import telemetry as t
+from gt.ops import OPS
+
+SHARES: Final = ("compute", "communication", "runtime", "waiting", "idle")
+GATHERS: Final = ("all-gather", "gather")
+MAX_TOLD: Final = 500
+"""Errors and decisions that are kept word by word."""
+GROUPS: Final[dict[str, tuple[str, ...]]] = {
+    "products": ("matmul", "conv", "linalg", "solve", "fft"),
+    "element-wise": ("unary", "binary", "cast", "where", "creation", "random", "follow", "tag"),
+    "reductions": ("reduction", "arg", "along", "search"),
+    "indexing": (
+        "gather",
+        "scatter_add",
+        "take",
+        "segment_sum",
+        "scatter",
+        "compress",
+        "rows",
+        "update_slice",
+        "slice",
+    ),
+}
+"""Families of ops as they are coloured; all others rearrange."""
+_GROUP_OF: Final = {family: group for group, families in GROUPS.items() for family in families}
+
+
+def group_of(op: str) -> str:
+    """How an op (or the first of several fused ones) is coloured."""
+    known = OPS.get(op.partition("+")[0])
+    return _GROUP_OF.get(known.family, "rearranging") if known else "rearranging"
+
+
+class Place(NamedTuple):
+    """Something that a plan does at a line of the program."""
+
+    plan: int
+    name: str
+    signal: str
+    site: str
+
+
+@dataclass(slots=True)
+class Sampled:
+    """Of op slices: how many, how long, and elements of their results."""
+
+    times: int = 0
+    duration: int = 0
+    elements: int = 0
+
+
+@dataclass(slots=True)
+class Moved:
+    """Of collectives."""
+
+    times: int = 0
+    duration: int = 0
+    waiting: int = 0
+    sent: int = 0
+
+
+@dataclass(slots=True)
+class Plan:
+    """What became of a plan. `compute` and `times` are by worker."""
+
+    number: int
+    described: t.PlanDescribed | None = None
+    runs: int = 0
+    times: Counter[int] = field(default_factory=Counter)
+    compute: Counter[int] = field(default_factory=Counter)
+    duration: int = 0
+    fetches: int = 0
+    fetching: int = 0
+    """Nanoseconds that fetches after it took."""
+
+    @property
+    def signal(self) -> str:
+        """The outermost signal of its instructions."""
+        return min((name for name in self.described.signals if name), key=len, default="") if self.described else ""
+
+    @property
+    def first(self) -> str:
+        """The line where it begins."""
+        return self.described.sites[0] if self.described and self.described.sites else ""
+
+    @property
+    def last(self) -> str:
+        """The line where it ends: a fetch that follows is near."""
+        return self.described.sites[-1] if self.described and self.described.sites else ""
+
+
+@dataclass(slots=True)
+class Worker:
+    """What is known of a worker: its first and last counters, what it held, what it has sent."""
+
+    number: int
+    joined: t.WorkerJoined | None = None
+    before: t.Utilisation | None = None
+    counters: t.Utilisation | None = None
+    memory: list[tuple[int, int, int]] = field(default_factory=list)
+    """(time, bytes held, bytes of the process)."""
+    limit: int = 0
+    sent_before: dict[int, int] | None = None
+    sent: dict[int, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Client:
+    """What is known of a client."""
+
+    number: int
+    joined: t.ClientJoined | None = None
+    state: t.ClientState | None = None
+    peak: int = 0
+    runs: int = 0
+    fetches: int = 0
+    fetching: int = 0
+
+
+class Slice(NamedTuple):
+    """One slice of a track of the timeline. `what` is an event's kind or a group of ops."""
+
+    start: int
+    duration: int
+    name: str
+    what: str
+    times: int
+    signal: str
+    site: str
+    nbytes: int
+
+
+@dataclass(slots=True)
+class Findings:
+    """All of it."""
+
+    start: int = 0
+    end: int = 0
+    service: t.Service | None = None
+    workers: dict[int, Worker] = field(default_factory=dict)
+    clients: dict[int, Client] = field(default_factory=dict)
+    plans: dict[int, Plan] = field(default_factory=dict)
+    ops: defaultdict[Place, Sampled] = field(default_factory=lambda: defaultdict(Sampled))
+    moves: defaultdict[tuple[str, str, str], Moved] = field(default_factory=lambda: defaultdict(Moved))
+    """By collective, signal, site."""
+    waits: Counter[tuple[str, int]] = field(default_factory=Counter)
+    """Nanoseconds in which the dispatcher held up a client's queue, by why and client."""
+    misses: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+    """By cache, reason, site."""
+    told: list[t.Failure | t.Decision] = field(default_factory=list)
+    tracks: dict[tuple[str, int, str], list[Slice]] = field(default_factory=dict)
+    """Slices by ('worker' or 'client', number, stream)."""
+
+    @property
+    def span(self) -> int:
+        """Nanoseconds from the first to the last moment that something is known of."""
+        return max(0, self.end - self.start)
+
+    def time_of(self, worker: Worker) -> dict[str, int]:
+        """Where a worker's time went while it was recorded."""
+        last, first = worker.counters, worker.before
+        if last is None:
+            return dict.fromkeys(SHARES, 0)
+        return {name: getattr(last, name) - (getattr(first, name) if first else 0) for name in SHARES}
+
+    @property
+    def time(self) -> dict[str, int]:
+        """The same over all workers."""
+        total = dict.fromkeys(SHARES, 0)
+        for worker in self.workers.values():
+            for name, value in self.time_of(worker).items():
+                total[name] += value
+        return total
+
+    def sent(self, worker: Worker) -> dict[int, int]:
+        """Bytes that a worker sent to each other while it was recorded."""
+        before = worker.sent_before or {}
+        return {peer: nbytes - before.get(peer, 0) for peer, nbytes in worker.sent.items()}
+
+    def estimated(self) -> list[tuple[Place, Sampled, float]]:
+        """Time in kernels by place: a plan's compute time, shared out as its samples say. Longest first.
+
+        A plan without a sample stands as a whole, at its own signal and first line.
+        """
+        sampled: Counter[int] = Counter()
+        for place, op in self.ops.items():
+            sampled[place.plan] += op.duration
+        whole = {number: sum(plan.compute.values()) for number, plan in self.plans.items()}
+        found = [
+            (place, op, whole.get(place.plan, 0) * op.duration / sampled[place.plan])
+            for place, op in self.ops.items()
+            if sampled[place.plan] and whole.get(place.plan, 0)
+        ]
+        for number, compute in whole.items():
+            if compute and not sampled[number]:
+                plan = self.plans[number]
+                found.append((Place(number, "not sampled", plan.signal, plan.first), Sampled(), float(compute)))
+        return sorted(found, key=lambda each: -each[2])
+
+
+def gather(events: Iterable[t.Event]) -> Findings:
+    """Sum up a recording, as `reading.read` gives it: there, waiting that goes on is one event."""
+    found = Findings()
+    first, last = 1 << 63, -(1 << 63)
+    for event in events:
+        begins, ends = _when(event)
+        first, last = min(first, begins), max(last, ends)
+        add = _ADDERS.get(type(event))
+        if add is not None:
+            add(found, event)
+    if first <= last:
+        found.start, found.end = first, last
+    return found
+
+
+def _when(event: Any) -> tuple[int, int]:
+    """When an event tells of; of who is there since long, it is when that was told, which others know."""
+    if isinstance(event, (t.ClientJoined, t.WorkerJoined, t.PlanDescribed)):
+        return 1 << 63, -(1 << 63)
+    if isinstance(event, t.Waiting):
+        return event.since, event.time
+    return event.time, event.time + (getattr(event, "duration", 0) if getattr(event, "times", 1) == 1 else 0)
+
+
+def _plan(found: Findings, number: int) -> Plan:
+    plan = found.plans.get(number)
+    if plan is None:
+        plan = found.plans[number] = Plan(number)
+    return plan
+
+
+def _worker(found: Findings, number: int) -> Worker:
+    worker = found.workers.get(number)
+    if worker is None:
+        worker = found.workers[number] = Worker(number)
+    return worker
+
+
+def _client(found: Findings, number: int) -> Client:
+    client = found.clients.get(number)
+    if client is None:
+        client = found.clients[number] = Client(number)
+    return client
+
+
+def _draw(found: Findings, who: str, number: int, stream: str, piece: Slice) -> None:
+    if piece.times != 1:
+        stream = f"{stream} (added up)"
+    found.tracks.setdefault((who, number, stream), []).append(piece)
+
+
+def _plan_slice(found: Findings, event: t.PlanSlice) -> None:
+    _worker(found, event.worker)
+    plan = _plan(found, event.plan)
+    plan.times[event.worker] += event.times
+    plan.compute[event.worker] += event.compute
+    plan.duration += event.duration
+    name = f"{plan.signal} · plan {plan.number}" if plan.signal else f"plan {plan.number}"
+    piece = Slice(event.time, event.duration, name, "plan", event.times, plan.signal, plan.first, 0)
+    _draw(found, "worker", event.worker, "plans", piece)
+
+
+def _op_slice(found: Findings, event: t.OpSlice) -> None:
+    op = found.ops[Place(event.plan, event.op, event.signal, event.site)]
+    op.times += event.times
+    op.duration += event.duration
+    op.elements += event.elements
+    piece = Slice(
+        event.time, event.duration, event.op, group_of(event.op), event.times, event.signal, event.site, event.nbytes
+    )
+    _draw(found, "worker", event.worker, "instructions", piece)
+
+
+def _collective(found: Findings, event: t.Collective) -> None:
+    moved = found.moves[event.kind, event.signal, event.site]
+    moved.times += event.times
+    moved.duration += event.duration
+    moved.waiting += event.waiting
+    moved.sent += event.sent
+    piece = Slice(
+        event.time, event.duration, event.kind, "collective", event.times, event.signal, event.site, event.sent
+    )
+    _draw(found, "worker", event.worker, "communication", piece)
+
+
+def _transfer(found: Findings, event: t.Transfer) -> None:
+    piece = Slice(event.time, event.duration, event.kind, "transfer", event.times, "", "", event.nbytes)
+    _draw(found, "worker", event.worker, "transfers", piece)
+
+
+def _utilisation(found: Findings, event: t.Utilisation) -> None:
+    worker = _worker(found, event.worker)
+    if worker.counters is None:
+        # Counters that began before this recording did, because somebody else was watching, count from here.
+        began = event.time - sum(getattr(event, name) for name in SHARES)
+        worker.before = event if found.service is not None and began < found.service.time - LATE else None
+    elif event.time < worker.counters.time:
+        return
+    worker.counters = event
+
+
+LATE: Final = 1_000_000_000
+"""Nanoseconds that a worker's recording may begin before the first word, if it began because of it."""
+
+
+def _gauges(found: Findings, event: t.Gauges) -> None:
+    worker = _worker(found, event.worker)
+    worker.memory.append((event.time, event.held, event.process))
+    worker.limit = event.limit
+
+
+def _traffic(found: Findings, event: t.Traffic) -> None:
+    worker = _worker(found, event.worker)
+    counts = dict(zip(event.peers, event.nbytes, strict=False))
+    if worker.sent_before is None:
+        worker.sent_before = counts if worker.before is not None else {}
+    worker.sent = counts
+
+
+def _waiting(found: Findings, event: t.Waiting) -> None:
+    lasted = max(0, event.time - event.since)
+    if event.worker < 0:
+        found.waits[event.what, event.client] += lasted
+    piece = Slice(event.since, lasted, f"waiting: {event.what}", "waiting", 1, event.signal, event.site, event.nbytes)
+    if event.worker >= 0 or (event.what == "busy" and event.peers):
+        _draw(found, "worker", event.worker if event.worker >= 0 else event.peers[0], "waiting", piece)
+    elif event.client >= 0:
+        _draw(found, "client", event.client, "waiting", piece)
+
+
+def _service(found: Findings, event: t.Service) -> None:
+    found.service = found.service if found.service and found.service.time > event.time else event
+
+
+def _client_joined(found: Findings, event: t.ClientJoined) -> None:
+    _client(found, event.client).joined = event
+
+
+def _client_state(found: Findings, event: t.ClientState) -> None:
+    client = _client(found, event.client)
+    client.state = event
+    client.peak = max(client.peak, event.nbytes)
+
+
+def _worker_joined(found: Findings, event: t.WorkerJoined) -> None:
+    _worker(found, event.number).joined = event
+
+
+def _described(found: Findings, event: t.PlanDescribed) -> None:
+    _plan(found, event.plan).described = event
+
+
+def _run(found: Findings, event: t.RunIssued) -> None:
+    _plan(found, event.plan).runs += event.times
+    _client(found, event.client).runs += event.times
+
+
+def _fetched(found: Findings, event: t.Fetched) -> None:
+    plan, client = _plan(found, event.plan), _client(found, event.client)
+    plan.fetches += event.times
+    plan.fetching += event.duration
+    client.fetches += event.times
+    client.fetching += event.duration
+    piece = Slice(event.time, event.duration, "fetch", "transfer", event.times, plan.signal, plan.last, event.nbytes)
+    _draw(found, "client", event.client, "fetches", piece)
+
+
+def _miss(found: Findings, event: t.CacheMiss) -> None:
+    found.misses[event.cache, event.reason, event.site] += event.times
+
+
+def _told(found: Findings, event: t.Failure | t.Decision) -> None:
+    if len(found.told) < MAX_TOLD:
+        found.told.append(event)
+
+
+_ADDERS: Final[dict[type[Any], Any]] = {
+    t.PlanSlice: _plan_slice,
+    t.OpSlice: _op_slice,
+    t.Collective: _collective,
+    t.Transfer: _transfer,
+    t.Utilisation: _utilisation,
+    t.Gauges: _gauges,
+    t.Traffic: _traffic,
+    t.Waiting: _waiting,
+    t.Service: _service,
+    t.ClientJoined: _client_joined,
+    t.ClientState: _client_state,
+    t.WorkerJoined: _worker_joined,
+    t.PlanDescribed: _described,
+    t.RunIssued: _run,
+    t.Fetched: _fetched,
+    t.CacheMiss: _miss,
+    t.Failure: _told,
+    t.Decision: _told,
+}

@@ -1,0 +1,106 @@
+"""A recording's slices as rows of a picture: what overlaps lies in rows of its own, and what is too fine to be seen is put
+together, so that a page stays small however long the recording is. Pure: what is drawn with is not known here.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from .findings import Findings, Slice
+
+LIMIT: Final = 20_000
+"""Slices of a timeline, at most."""
+MAX_ROWS: Final = 400
+"""Rows of a timeline, at most."""
+MAX_LANES: Final = 6
+"""Rows for what overlaps on one stream; what is beyond lies over others."""
+STREAMS: Final = ("fetches", "plans", "instructions", "communication", "transfers", "waiting")
+"""The order of a group's rows; each may be followed by what was added up."""
+
+
+class Drawn(NamedTuple):
+    """One piece of a row. `count` > 1: several slices that are too fine, of whose extent they fill the share `fill`."""
+
+    start: int
+    duration: int
+    slice: Slice
+    count: int = 1
+    fill: float = 1.0
+
+
+class Row(NamedTuple):
+    """One row: what it belongs to ('worker 0'), its name there ('plans'), what lies in it in order of beginning."""
+
+    group: str
+    name: str
+    pieces: list[Drawn]
+
+
+def rows(found: Findings, limit: int = LIMIT) -> list[Row]:
+    """The rows of a recording, clients first, of `limit` pieces in all or few more."""
+    out: list[Row] = []
+    for who in ("client", "worker"):
+        numbers = sorted({number for kind, number, _ in found.tracks if kind == who})
+        for number in numbers:
+            for stream in STREAMS:
+                for name in (stream, f"{stream} (added up)"):
+                    slices = found.tracks.get((who, number, name))
+                    if slices:
+                        lanes = _lanes(slices, together=name != stream)
+                        for lane, pieces in enumerate(lanes):
+                            out.append(Row(f"{who} {number}", f"{name} {lane + 1}" if lane else name, pieces))
+    return _thin(out[:MAX_ROWS], found.span, limit)
+
+
+def _lanes(slices: list[Slice], *, together: bool) -> list[list[Drawn]]:
+    """Slices in rows in which none overlaps another. `together`: in one row, each beginning when there is room."""
+    lanes: list[list[Drawn]] = []
+    ends: list[int] = []
+    for piece in sorted(slices):
+        lane = next((at for at, end in enumerate(ends) if end <= piece.start), len(ends))
+        if lane == len(ends) and (lane == MAX_LANES or (together and ends)):
+            lane -= 1
+        elif lane == len(ends):
+            lanes.append([])
+            ends.append(piece.start)
+        start = max(piece.start, ends[lane]) if together else piece.start
+        lanes[lane].append(Drawn(start, piece.duration, piece))
+        ends[lane] = max(ends[lane], start + piece.duration)
+    return lanes
+
+
+def _thin(found: list[Row], span: int, limit: int) -> list[Row]:
+    """Put together neighbours that are finer than a grain, which is made coarser until few enough are left."""
+    grain = max(1, span // 20_000)
+    out = found
+    while sum(len(row.pieces) for row in out) > max(limit, len(found)) and grain <= max(1, span):
+        out = [row._replace(pieces=_merge(row.pieces, grain)) for row in found]
+        grain *= 2
+    return out
+
+
+def _merge(pieces: list[Drawn], grain: int) -> list[Drawn]:
+    out: list[Drawn] = []
+    group: list[Drawn] = []
+    for piece in pieces:
+        if group and (piece.duration >= grain or piece.start + piece.duration - group[0].start >= grain):
+            out.append(_one(group))
+            group = []
+        if piece.duration >= grain:
+            out.append(piece)
+        else:
+            group.append(piece)
+    if group:
+        out.append(_one(group))
+    return out
+
+
+def _one(group: list[Drawn]) -> Drawn:
+    """Several pieces as one, which is called as the longest of them."""
+    if len(group) == 1:
+        return group[0]
+    longest = max(group, key=lambda piece: piece.duration)
+    start = group[0].start
+    extent = max(piece.start + piece.duration for piece in group) - start
+    filled = sum(piece.duration for piece in group)
+    return Drawn(start, extent, longest.slice, sum(piece.count for piece in group), min(1.0, filled / max(1, extent)))
