@@ -87,6 +87,7 @@ if TYPE_CHECKING:
     from .explaining import explain as explain
     from .limits import finfo as finfo
     from .limits import iinfo as iinfo
+    from .profiling import profile as profile
     from .session import connect as connect
     from .session import disconnect as disconnect
     from .session import flush as flush
@@ -118,6 +119,9 @@ _HOMES: Final[dict[str, tuple[str, ...]]] = {
     ),
     ".explaining": (
         "explain",
+    ),
+    ".profiling": (
+        "profile",
     ),
     ".config": (
         "Config", "SignalConfig",

@@ -14,8 +14,9 @@ from .commands.daemons import dispatcher, up, worker
 from .commands.doctor import doctor
 from .commands.explain import explain
 from .commands.ops import ops
-from .commands.report import report
 from .commands.replay import replay
+from .commands.report import report
+from .commands.trace import trace
 
 app = typer.Typer(
     name="gt",
@@ -62,6 +63,7 @@ app.command()(dispatcher)
 app.command()(worker)
 app.command(context_settings={"ignore_unknown_options": True})(explain)
 app.command()(replay)
+app.command()(trace)
 app.command()(doctor)
 app.command()(report)
 app.command()(ops)

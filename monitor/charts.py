@@ -38,11 +38,11 @@ def stacked(parts: Mapping[str, int], title: str) -> str:
 def memory_chart(found: Findings) -> str:
     """Bytes that each worker held, over time."""
     lines = {number: worker.memory for number, worker in sorted(found.workers.items()) if worker.memory}
-    top = max((held for line in lines.values() for _, held, _ in line), default=0)
-    if not top or not found.span:
+    most = max((held for line in lines.values() for _, held, _ in line), default=0)
+    if not most or not found.span:
         return '<p class="none">Memory: no worker held anything.</p>'
     width, height = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
-    top = _round(top)
+    top = _round(most)
     out = []
     for step in range(5):
         y = TOP + height - height * step / 4

@@ -32,9 +32,6 @@ COLOURS: Final = {
 def save(found: Findings, path: Path, title: str) -> None:
     """Draw the timeline into a file, whatever it is called. Raises `GTError` without matplotlib, `OSError`."""
     try:
-        import matplotlib
-
-        matplotlib.use("agg")
         from matplotlib.figure import Figure
         from matplotlib.patches import Patch
     except ImportError:

@@ -16,7 +16,7 @@ from typing import Any, Final, cast
 from gt import telemetry as t
 from gt.errors import ProtocolError, TraceError
 
-from .trace import HEAD, SAMPLE
+from .trace import HEAD, ORIGIN, SAMPLE
 
 MAX_LINE: Final = 1 << 24
 """Characters of a line."""
@@ -61,6 +61,7 @@ def _lines(file: Any) -> Iterator[str]:
 def parse(lines: Iterable[str], recorded: Recorded) -> Iterator[t.Event]:
     """The same from lines. Raises `TraceError` that names no file."""
     number = 0
+    origin: int | None = None
     for line in lines:
         number += 1
         if number == 1:
@@ -72,7 +73,10 @@ def parse(lines: Iterable[str], recorded: Recorded) -> Iterator[t.Event]:
             recorded.cut = False
             return
         elif line.endswith("\n"):  # if not, the writer ended here
-            event = _event(line, number)
+            if origin is None:
+                origin = _origin(line)
+                continue
+            event = _event(line, number, origin)
             if event is not None:
                 yield event
     if not number:
@@ -89,7 +93,18 @@ def _facts(line: str) -> dict[str, Any]:
     return cast("dict[str, Any]", found)
 
 
-def _event(line: str, number: int) -> t.Event | None:
+def _origin(line: str) -> int:
+    """The time that is the trace's 0."""
+    try:
+        raw = json.loads(line.rstrip().removesuffix(","))
+        if raw["name"] == ORIGIN:
+            return int(raw["args"]["time"])
+    except (ValueError, KeyError, TypeError, RecursionError, OverflowError):
+        pass
+    raise TraceError("its second line does not say when it begins")
+
+
+def _event(line: str, number: int, origin: int) -> t.Event | None:
     """The event of a line, or None: an arrow, a counter, a name."""
     if line.startswith(('{"ph":"C"', '{"ph":"s"', '{"ph":"f"')):
         return None
@@ -99,7 +114,7 @@ def _event(line: str, number: int) -> t.Event | None:
         if raw["ph"] == "M":
             return t.decode_event(args["event"]) if str(raw["name"]).startswith(SAMPLE) else None
         code = _BY_NAME[raw["cat"]]
-        start = round(raw["ts"] * 1000)
+        start = origin + round(raw["ts"] * 1000)
         if raw["ph"] == "X":
             duration = round(raw["dur"] * 1000)
             if raw["cat"] == "Waiting":

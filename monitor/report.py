@@ -67,7 +67,7 @@ def data_of(found: Findings) -> str:
                     piece.start - found.start,
                     piece.duration,
                     named,
-                    piece.count,
+                    piece.many,
                     one.times,
                     round(piece.fill, 2),
                     one.nbytes,

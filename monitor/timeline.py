@@ -19,12 +19,12 @@ STREAMS: Final = ("fetches", "plans", "instructions", "communication", "transfer
 
 
 class Drawn(NamedTuple):
-    """One piece of a row. `count` > 1: several slices that are too fine, of whose extent they fill the share `fill`."""
+    """One piece of a row. `many` > 1: several slices that are too fine, of whose extent they fill the share `fill`."""
 
     start: int
     duration: int
     slice: Slice
-    count: int = 1
+    many: int = 1
     fill: float = 1.0
 
 
@@ -103,4 +103,4 @@ def _one(group: list[Drawn]) -> Drawn:
     start = group[0].start
     extent = max(piece.start + piece.duration for piece in group) - start
     filled = sum(piece.duration for piece in group)
-    return Drawn(start, extent, longest.slice, sum(piece.count for piece in group), min(1.0, filled / max(1, extent)))
+    return Drawn(start, extent, longest.slice, sum(piece.many for piece in group), min(1.0, filled / max(1, extent)))

@@ -5,7 +5,8 @@ instruction, what it moves, what it takes in, what it waits for. Arrows lead fro
 and from there to its collectives. What is remembered is bounded, whatever comes, so a trace may be as long as the disk.
 
 Nothing is lost: `monitor/reading.py` makes the events again, so that reports are made from traces. Pure: no file, socket or
-clock in here. The format: "Trace Event Format" (Chromium project); one event is one line.
+clock in here. The format: "Trace Event Format" (Chromium project); one event is one line, in which the time comes first and
+names, which may have escapes, after it: older versions of Perfetto look no further.
 """
 
 from __future__ import annotations
@@ -17,10 +18,15 @@ from typing import Any, Final
 
 from gt import telemetry as t
 
-HEAD: Final = '{"displayTimeUnit":"ns","traceEvents":['
+HEAD: Final = '{"traceEvents":['
 """The first line of every trace."""
+ORIGIN: Final = "gt.origin"
+"""The name of the second line: metadata that says at which time the trace's clock is 0."""
 SAMPLE: Final = "gt."
 """What the names of metadata begin with that are samples: for reports, and shown by no viewer."""
+BEFORE: Final = 10_000_000_000
+"""Nanoseconds before the first word at which that clock is 0: what was under way by then may have begun earlier. Counted from
+there times are small enough for the floating-point numbers in which viewers read microseconds."""
 MARK: Final = 1_000
 """Nanoseconds that a run is drawn on its client's track, where it only begins."""
 MAX_LANES: Final = 16
@@ -80,6 +86,8 @@ class Trace:
         self.write = write
         self.facts = facts or {}
         self.begun = False
+        self.origin = self.first = 0
+        """The time that is 0, and that of the first word."""
         self.events = 0
         self.dropped = 0
         self.service: t.Service | None = None
@@ -102,6 +110,11 @@ class Trace:
     def add(self, events: Iterable[t.Event], dropped: int = 0) -> None:
         """Take in a batch; `dropped` events before it were lost."""
         self.dropped += dropped
+        events = list(events)
+        if events and not self.begun:
+            self.first = max(event.time for event in events)
+            self.origin = self.first - BEFORE
+            self._line({"ph": "M", "name": ORIGIN, "pid": DISPATCHER, "args": {"time": self.origin}})
         for event in events:
             self.events += 1
             _WRITERS[type(event)](self, event)
@@ -267,6 +280,7 @@ class Trace:
     def _place(self, process: int, stream: str, start: int, duration: int) -> tuple[int, int]:
         """The first thread of the stream where this overlaps nothing; where all are full, or in a stream of what was added
         up, it begins when there is room."""
+        start = max(start, self.origin)
         lanes = 1 if stream.endswith("(added up)") else MAX_LANES
         thread = 0
         for lane in range(lanes):
@@ -289,11 +303,11 @@ class Trace:
             return
         if process not in self.processes:
             place = 1 if process == DISPATCHER else 0 if process >= CLIENTS else 2
-            self._meta(process, 0, "process_sort_index", {"sort_index": place * CLIENTS + process % CLIENTS})
+            self._meta(process, process, "process_sort_index", {"sort_index": place * CLIENTS + process % CLIENTS})
         self.processes.add(process)
         plain = "dispatcher" if process == DISPATCHER else f"worker {process - WORKERS}"
         plain = f"client {process - CLIENTS}" if process >= CLIENTS else plain
-        self._meta(process, 0, "process_name", {"name": name or plain})
+        self._meta(process, process, "process_name", {"name": name or plain})
 
     def _thread(self, process: int, thread: int, name: str) -> None:
         self.ends[thread] = -(1 << 63)
@@ -308,16 +322,19 @@ class Trace:
             self._thread(process, thread, "events")
         fields = event._asdict()
         del fields["time"]
+        at = event.time if event.time >= self.origin else self.first  # of who had joined long before
+        if at != event.time:
+            fields["time"] = event.time
         args = _compact(fields)
         self._raw(
-            f'{{"ph":"i","s":"t","cat":"{type(event).__name__}","name":{_compact(name)},"pid":{process},"tid":{thread},'
-            f'"ts":{microseconds(event.time)},"args":{args}}}'
+            f'{{"ph":"i","ts":{self._time(at)},"pid":{process},"tid":{thread},"s":"t",'
+            f'"cat":"{type(event).__name__}","name":{_compact(name)},"args":{args}}}'
         )
 
     def _draw(self, kind: str, name: str, thread: int, start: int, duration: int, fields: dict[str, Any]) -> None:
         self._raw(
-            f'{{"ph":"X","cat":"{kind}","name":{_compact(name)},"pid":{thread >> 8},"tid":{thread},'
-            f'"ts":{microseconds(start)},"dur":{microseconds(max(0, duration))},"args":{_compact(fields)}}}'
+            f'{{"ph":"X","ts":{self._time(start)},"dur":{microseconds(max(0, duration))},"pid":{thread >> 8},'
+            f'"tid":{thread},"cat":"{kind}","name":{_compact(name)},"args":{_compact(fields)}}}'
         )
 
     def _arrow(self, kind: str, out: tuple[int, int], into: tuple[int, int]) -> None:
@@ -327,17 +344,20 @@ class Trace:
         self.arrows += 1
         for phase, (thread, time) in (('"s"', out), ('"f","bp":"e"', into)):
             self._raw(
-                f'{{"ph":{phase},"cat":"flow","name":"{kind}","id":{self.arrows},"pid":{thread >> 8},"tid":{thread},'
-                f'"ts":{microseconds(time)}}}'
+                f'{{"ph":{phase},"ts":{self._time(time)},"pid":{thread >> 8},"tid":{thread},"id":{self.arrows},'
+                f'"cat":"flow","name":"{kind}"}}'
             )
 
     def _count(self, process: int, name: str, time: int, values: dict[str, Any]) -> None:
         self._raw(
-            f'{{"ph":"C","cat":"counter","name":"{name}","pid":{process},"ts":{microseconds(time)},"args":{_compact(values)}}}'
+            f'{{"ph":"C","ts":{self._time(time)},"pid":{process},"cat":"counter","name":"{name}","args":{_compact(values)}}}'
         )
 
     def _meta(self, process: int, thread: int, name: str, args: dict[str, Any]) -> None:
         self._line({"ph": "M", "name": name, "pid": process, "tid": thread, "args": args})
+
+    def _time(self, time: int) -> str:
+        return microseconds(max(0, time - self.origin))
 
     def _line(self, event: dict[str, Any]) -> None:
         self._raw(_compact(event))

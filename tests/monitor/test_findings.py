@@ -93,10 +93,10 @@ def test_what_is_too_fine_is_put_together_and_nothing_of_its_time_is_lost() -> N
     found = gather(events)
     [row] = rows(found, limit=200)
     assert len(row.pieces) <= 200
-    assert sum(piece.count for piece in row.pieces) == 5001
+    assert sum(piece.many for piece in row.pieces) == 5001
     filled = sum(piece.duration * piece.fill for piece in row.pieces)
     assert filled == pytest.approx(5000 * 4_000 + 40 * MS, rel=1e-6)
-    assert row.pieces[-1].count == 1
+    assert row.pieces[-1].many == 1
 
 
 def test_what_overlaps_more_often_than_there_are_rows_lies_over_others() -> None:

@@ -43,7 +43,8 @@ def test_it_draws_a_picture(trace: Path) -> None:
 
 
 def test_without_matplotlib_it_says_what_to_install(trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    for module in ("matplotlib", "matplotlib.figure"):
+        monkeypatch.setitem(sys.modules, module, None)
     done = gt(trace, "--png", trace.with_name("run.png"))
     assert (done.exit_code, done.stderr) == (1, "gt: --png draws with matplotlib: pip install 'gt-tensor[report]'\n")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import itertools
 import json
+import shutil
 from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
@@ -22,6 +23,7 @@ from gt.monitor.reading import Recorded, parse, read
 from gt.monitor.trace import Trace, microseconds
 
 ALL = e.session()
+BEGIN = tracing.HEAD.encode() + b'\n{"ph":"M","name":"gt.origin","pid":1,"args":{"time":5}},'
 
 
 def written(events: Iterable[t.Event], dropped: int = 0, **facts: Any) -> str:
@@ -61,7 +63,7 @@ def test_the_session_has_every_kind_and_the_trace_a_writer_for_each() -> None:
 
 def test_every_line_follows_the_format() -> None:
     document = json.loads(written(ALL))
-    assert set(document) == {"displayTimeUnit", "traceEvents", "otherData"}
+    assert set(document) == {"traceEvents", "otherData"}
     needed = {
         "X": {"name", "cat", "pid", "tid", "ts", "dur", "args"},
         "i": {"name", "cat", "pid", "tid", "ts", "s", "args"},
@@ -181,6 +183,19 @@ def test_a_trace_reads_back_as_the_events_it_was_made_from() -> None:
     assert recorded.facts["events"] == len(ALL)
 
 
+def test_what_was_there_long_before_does_not_stretch_the_picture_and_keeps_its_time() -> None:
+    long = e.START - 86_400_000 * e.MS
+    events = [
+        e.service(e.START),
+        t.WorkerJoined(long, -1, 0, "here", 100, "cpu", "cpu", 2),
+        e.fetched(long, 90_000_000 * e.MS),
+    ]
+    text = written(events)
+    found = json.loads(text)["traceEvents"]
+    assert [begin(event) for event in found if event["ph"] in "Xi"] == [tracing.BEFORE, 0]
+    assert list(parse(text.splitlines(keepends=True), Recorded())) == events
+
+
 def test_a_trace_of_nothing_is_a_trace() -> None:
     assert json.loads(written([]))["traceEvents"] == []
     assert list(parse(written([]).splitlines(keepends=True), Recorded())) == []
@@ -212,12 +227,13 @@ def test_files_are_read_compressed_or_not(tmp_path: Path, packed: bool) -> None:
 @pytest.mark.parametrize(
     "content",
     [
-        b"", b"{}", b"\xff\xfe\x00", b"\x1f\x8bnothing", b'{"traceEvents":[]}', tracing.HEAD.encode() + b"\nnonsense\n",
-        tracing.HEAD.encode() + b'\n{"ph":"X","cat":"PlanSlice","ts":1,"dur":1,"args":{}},\n',
-        tracing.HEAD.encode() + b'\n{"ph":"X","cat":"Unknown","ts":1,"dur":1,"args":{}},\n',
-        tracing.HEAD.encode() + b'\n{"ph":"M","name":"gt.Gauges","args":{"event":[5,"x"]}},\n',
+        b"", b"{}", b"\xff\xfe\x00", b"\x1f\x8bnothing", b'{"events":[]}',
+        tracing.HEAD.encode() + b"\nnonsense\n", BEGIN + b"\nnonsense\n",
+        BEGIN + b'\n{"ph":"X","cat":"PlanSlice","ts":1,"dur":1,"args":{}},\n',
+        BEGIN + b'\n{"ph":"X","cat":"Unknown","ts":1,"dur":1,"args":{}},\n',
+        BEGIN + b'\n{"ph":"M","name":"gt.Gauges","args":{"event":[5,"x"]}},\n',
         tracing.HEAD.encode() + b'\n],"otherData":7}\n',
-        tracing.HEAD.encode() + b"\n" + b"[" * 100_000 + b"\n",
+        BEGIN + b"\n" + b"[" * 100_000 + b"\n",
     ],
 )  # fmt: skip
 def test_what_is_no_trace_is_one_line_that_names_the_file(tmp_path: Path, content: bytes) -> None:
@@ -228,7 +244,7 @@ def test_what_is_no_trace_is_one_line_that_names_the_file(tmp_path: Path, conten
     assert "\n" not in str(caught.value)
 
 
-@given(st.integers(-(1 << 53), 1 << 53))
+@given(st.integers(-(1 << 47), 1 << 47))
 def test_a_time_as_text_is_exact_for_readers_that_cut_off(time: int) -> None:
     assert int(float(microseconds(time)) * 1000.0) == time
     assert round(float(microseconds(time)) * 1000) == time
@@ -241,6 +257,20 @@ def test_any_names_are_written_as_they_are(op: str, signal: str) -> None:
     assert json.loads(text)["traceEvents"][-1]["name"] == op[: t.MAX_TEXT]
     assert list(parse(text.splitlines(keepends=True), Recorded())) == [event]
     assert text.isascii()
+
+
+def test_perfetto_loads_it_and_finds_nothing_wrong(tmp_path: Path) -> None:
+    processor = pytest.importorskip("perfetto.trace_processor")
+    binary = shutil.which("trace_processor_shell")
+    if binary is None:
+        pytest.skip("Perfetto's trace_processor_shell is not installed")
+    path = tmp_path / "run.json"
+    path.write_text(written(ALL))
+    with processor.TraceProcessor(trace=str(path), config=processor.TraceProcessorConfig(bin_path=binary)) as loaded:
+        slices = list(loaded.query("select ts, dur, name from slice where dur > 0"))
+        told = {(begin(event), end(event) - begin(event), event["name"]) for event in drawn(ALL) if event["ph"] == "X"}
+        assert {(each.ts, each.dur, each.name) for each in slices} == {each for each in told if each[1]}
+        assert list(loaded.query("select name from stats where severity = 'error' and value > 0")) == []
 
 
 def test_what_is_remembered_stays_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,37 @@
+"""`gt trace`, `gt report`: what a service does for some seconds as a file, and such a file as a page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .shared import told
+
+
+def trace(
+    address: Annotated[
+        str | None, typer.Argument(help="tcp://127.0.0.1:PORT or ipc:///PATH; default the service of this machine.")
+    ] = None,
+    output: Annotated[Path, typer.Option("--output", "-o", help="Where to; compressed when it ends in .gz.")] = Path(
+        "run.json"
+    ),
+    seconds: Annotated[float, typer.Option("--seconds", "-s", min=0.1, max=86_400, help="For how long.")] = 10.0,
+) -> None:
+    """Record what a service does as a trace, which Perfetto (https://ui.perfetto.dev) and `gt report` open."""
+    with told():
+        import time
+
+        from gt.monitor.stream import Stream
+        from gt.monitor.tracing import record, writing
+        from gt.telemetry import TRACE
+
+        with Stream(address, level=TRACE) as stream, writing(output) as file:
+            end = time.monotonic() + seconds
+            done = record(stream, file, lambda: time.monotonic() > end)
+        lost = f", {done.dropped} lost" if done.dropped else ""
+        typer.echo(f"{output}: {done.events} events in {done.seconds:.1f} s{lost}")
+        if done.text:
+            typer.echo(f"gt: {done.text}", err=True)
+            raise typer.Exit(1)

@@ -1,0 +1,132 @@
+"""Recording a trace: a watcher at the level of traces whose events go to a file as they come.
+
+`gt trace` records for some seconds, `gt.profile` for as long as a block of a program runs: then in a process of its own
+(`python -m gt.monitor.tracing`), which takes nothing of the program's time and ends, with a whole file, however the
+program ends. What a trace looks like is `trace.py`'s business.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import json
+import platform
+import select
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final, NamedTuple, TextIO
+
+from gt import telemetry as t
+from gt.errors import GTError
+
+from .snapshot import LIVE
+from .stream import Stream
+from .trace import Trace
+
+PATIENCE: Final = 2.0
+"""Seconds to wait for the workers' first word when a recording begins, and for their last one when it ends."""
+TURN: Final = 0.05
+"""Seconds between two looks at whether it is over."""
+
+
+class Summary(NamedTuple):
+    """What was recorded: `events`, those `dropped`, for how many `seconds`, and why it ended early (or "")."""
+
+    events: int
+    dropped: int
+    seconds: float
+    text: str
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[TextIO]:
+    """The file of a trace, open for writing; compressed when its name ends in .gz. Raises `OSError`."""
+    if path.suffix == ".gz":
+        with gzip.open(path, "wt", encoding="ascii", compresslevel=4) as packed:
+            yield packed
+    else:
+        with path.open("w", encoding="ascii") as plain:
+            yield plain
+
+
+def facts() -> dict[str, Any]:
+    """What stands in a trace's metadata beside what the service says of itself."""
+    return {"python": platform.python_version(), "system": platform.platform(), "host": platform.node()}
+
+
+def record(
+    stream: Stream, file: TextIO, over: Callable[[], bool], *, begun: Callable[[], object] = lambda: None
+) -> Summary:
+    """Write what `stream` tells to `file` until `over()`, and what follows of what had begun by then.
+
+    `begun` is called once all workers record. Ends early when the service is lost. Raises nothing of its own: interrupted
+    (KeyboardInterrupt), it closes the trace and is over.
+    """
+    trace = Trace(file.write, facts())
+    started = time.monotonic()
+    heard: dict[int, int] = {}
+    present: set[int] = set()
+    last: float | None = None
+    goal: dict[int, int] = {}
+    lost = 0
+    waits = True
+    try:
+        while stream.status.state == LIVE:
+            events = stream.read(TURN)
+            trace.add(events, stream.dropped - lost)
+            lost = stream.dropped
+            for event in events:
+                if isinstance(event, t.Utilisation):
+                    heard[event.worker] = heard.get(event.worker, 0) + 1
+                elif isinstance(event, t.WorkerJoined):
+                    present.add(event.number)
+                elif isinstance(event, t.WorkerLost):
+                    present.discard(event.number)
+            now = time.monotonic()
+            if waits and (now > started + PATIENCE or (present and present <= heard.keys())):
+                waits = False
+                begun()
+            if last is None:
+                if over():
+                    last = now
+                    goal = {worker: heard.get(worker, 0) + 2 for worker in present}
+            elif now > last + PATIENCE or all(heard.get(worker, 0) >= goal.get(worker, 0) for worker in present):
+                break
+    except KeyboardInterrupt:
+        pass
+    status = stream.status
+    trace.close()
+    text = "" if status.state == LIVE else f"the service was lost: {status.text}"
+    return Summary(trace.events, trace.dropped, time.monotonic() - started, text)
+
+
+def main(arguments: list[str]) -> int:
+    """`ADDRESS PATH`: record until a line comes in, or standard input ends.
+
+    Says `begun`, and at the end what it has (or `error`), each as a line of JSON.
+    """
+    address, path = arguments
+
+    def say(**words: object) -> None:
+        with contextlib.suppress(BrokenPipeError):
+            print(json.dumps(words), flush=True)  # noqa: T201 — it is a program
+
+    try:
+        with Stream(address, level=t.TRACE) as stream, writing(Path(path)) as file:
+            done = record(stream, file, _ended, begun=lambda: say(begun=True))
+    except (GTError, OSError) as error:
+        say(error=str(error))
+        return 1
+    say(**done._asdict())
+    return 0
+
+
+def _ended() -> bool:
+    """A line has come, or nobody holds the other end of standard input any more."""
+    return bool(select.select([sys.stdin], [], [], 0)[0])
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
