@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 HERE = Path(__file__).parent
-PARTS = ("run", "breakdown", "planner", "scale", "collectives", "deterministic")
+PARTS = ("run", "breakdown", "planner", "scale", "collectives", "deterministic", "events")
 PACKAGES = ("numpy", "torch", "jax", "distributed", "ray", "cupy", "pyzmq", "msgpack")
 RUNTIMES = ("JAX", "Dask", "Ray")
 """Peers that are drawn without a goal, by the first word of their names."""

@@ -29,9 +29,9 @@ from .directory import Client, Collection, MeshRecord, Worker
 if TYPE_CHECKING:
     from .service import Service
 
-RATES: Final = {t.SUMMARY: 250, t.TRACE: 2000}
+RATES: Final = {t.SUMMARY: 60, t.TRACE: 1000}
 """Events a second that go by themselves, of the dispatcher and of each worker, by level; and of all workers together:"""
-TOTALS: Final = {t.SUMMARY: 1000, t.TRACE: 4000}
+TOTALS: Final = {t.SUMMARY: 500, t.TRACE: 2000}
 SECOND: Final = 1_000_000_000
 SLOW: Final = SECOND
 """Nanoseconds between two looks at all of a client's tensors, at least."""

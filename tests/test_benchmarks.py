@@ -1,5 +1,6 @@
 """Benchmarks that run without daemons do run, and measure what they say."""
 
+import importlib
 import runpy
 from pathlib import Path
 from typing import Any
@@ -178,3 +179,13 @@ def test_ratios_with_a_goal_and_to_runtimes_are_read_from_the_table_and_drawn(
         "a chain" in (tmp_path / "img" / "bench.svg").read_text("utf-8")
         or (tmp_path / "img" / "bench.svg").stat().st_size > 5000
     )
+
+
+@pytest.mark.process
+def test_what_watching_costs_is_measured_at_each_level(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each work is done while nobody watches, at a summary and at a trace, by the clock and by processor time."""
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    events = importlib.import_module("events")
+    times = events.measure("chain", 1, 1, 0.05)
+    assert times.keys() == {0, 1, 2}
+    assert all(clock > 0 and cpu >= 0 for rounds in times.values() for clock, cpu in rounds)
