@@ -558,6 +558,11 @@ class Session:
         for future in requests.values():
             future._fail(error)
 
+    @property
+    def owns_service(self) -> bool:
+        """Whether the service was started for this session, and ends with it."""
+        return self._close is not None
+
     def close(self) -> None:
         """End the session: what is under way is finished first, tensors are freed, local daemons stop."""
         self._stop.set()

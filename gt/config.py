@@ -574,13 +574,27 @@ def set(values: Mapping[str, Any]) -> None:  # read as gt.config.set(...)
     `verify`: the share of instructions, from 0 to 1, that are computed again, gathered, and compared. What differs raises
     `gt.errors.VerificationError` at the next fetch that depends on it.
     `progress`: whether a transfer of much data that takes long shows, on a terminal, how far it has come (true).
-    """
-    options.choose(values)
-    from .session import send_options
 
+    Some are for the workers that this process will start, and so are set before its first operation; on a shared service
+    they belong to whoever starts its workers (`gt worker --memory-pool-size`, …):
+
+    `memory_pool_size`: how much memory a worker's tensors may take ('8GB'); what finds no room goes out to a file in the
+    folder for temporary files, and comes back before it is read. 0, the default: as much as there is.
+    `cpu_spill_threshold`: the share of it that is in use before anything goes out (0.8).
+    `prefetch_buffer_size`: how much of what is out may come back before it is read, because announced plans will ('256MiB').
+    """
+    workers = {name: value for name, value in values.items() if name in options.WORKER_OPTIONS}
+    from .session import send_options, set_for_workers
+
+    options.check_options({name: value for name, value in values.items() if name not in workers})
+    if workers:
+        set_for_workers(workers)
+    options.choose({name: value for name, value in values.items() if name not in workers})
     send_options()
 
 
 def get(key: str) -> Any:
     """The value of a run-time option. Raises `ConfigError` for one that is not known."""
+    if key in options.WORKER_OPTIONS:
+        return options.for_workers.get(key, options.WORKER_OPTIONS[key].default)
     return options.chosen.get(key, options.known(key).default)

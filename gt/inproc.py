@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import messages as m
+from .options import for_workers
 from .pool import Pool, half_of_memory
 from .spec import Spec
 
@@ -36,12 +37,13 @@ class Fabric:
         from .worker.backend import backend
         from .worker.core import Core as Worker
         from .worker.events import BulkOut, ToDispatcher, ToPeer
+        from .worker.keeping import keeping
 
         self.received, self.lost, self.work = Received, Lost, Work
         self.bulk_out, self.to_dispatcher, self.to_peer = BulkOut, ToDispatcher, ToPeer
         self.codec = codec
         self.dispatcher = Dispatcher(config=config, workers_expected=workers)
-        self.workers = {self._identity(n): Worker(backend("cpu")) for n in range(workers)}
+        self.workers = {self._identity(n): Worker(backend("cpu"), keeping=keeping(for_workers)) for n in range(workers)}
         self.numbers: dict[bytes, int] = {}
         self.inboxes: dict[bytes, deque[m.Message]] = {}
         self.queue: deque[tuple[bytes, bytes, m.Message]] = deque()

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from weakref import WeakSet
 
+from . import options
 from .errors import SessionError
 from .logs import WANTED, chosen_level
 
@@ -52,7 +53,8 @@ def worker_environment(workers: int) -> dict[str, str]:
     They are the worker's own (`worker/crew.py`): BLAS has one.
     """
     threads = str(max(1, cores() // max(1, workers)))
-    return {**os.environ, **ONE_THREAD, "GT_THREADS": os.environ.get("GT_THREADS", threads)}
+    threads = os.environ.get("GT_THREADS", threads)
+    return {**os.environ, **ONE_THREAD, "GT_THREADS": threads, **options.worker_environment()}
 
 
 class Local:

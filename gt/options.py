@@ -1,15 +1,18 @@
-"""Run-time options: what a program may set at any time, and what each may be.
+"""Run-time options: what a program may set at any time, and what each may be; and options of workers, which whoever starts
+them sets.
 
 `gt.config.set` and `gt.config.get` are their public names. They change how a session runs, never a value. Nothing here
-speaks to a session, so that client and dispatcher can share it.
+speaks to a session, so that all rooms can share it.
 """
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
-from .errors import ConfigError
+from .errors import ConfigError, SessionError
 
 
 class Option(NamedTuple):
@@ -29,6 +32,81 @@ chosen: Final[dict[str, Any]] = {}
 """What this process has set; new sessions start with it."""
 
 
+class WorkerOption(NamedTuple):
+    """One option of workers. `read` makes its value of what was said and raises `ValueError`; workers find it in their
+    environment as `variable`."""
+
+    default: int | float
+    allowed: str
+    read: Callable[[Any], int | float]
+    variable: str
+
+
+def size(said: Any) -> int:
+    """Bytes: a number, or '16GB', '512MiB', '1e9'. Raises `ValueError` for anything else."""
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]*)?(?:e[0-9]+)?) *([kmgt]?i?)b?", str(said).strip().lower())
+    if match is None or type(said) not in (int, float, str) or match[2] == "i":
+        raise ValueError(f"{said!r} is no size: say '16GB', '512MiB' or a number of bytes")
+    factor = {
+        "": 1,
+        "k": 10**3,
+        "m": 10**6,
+        "g": 10**9,
+        "t": 10**12,
+        "ki": 2**10,
+        "mi": 2**20,
+        "gi": 2**30,
+        "ti": 2**40,
+    }
+    return int(float(match[1]) * factor[match[2]])
+
+
+def share(said: Any) -> float:
+    """A number above 0, at most 1. Raises `ValueError` for anything else."""
+    value = float(said) if type(said) in (int, float, str) else -1.0
+    if not 0 < value <= 1:
+        raise ValueError(f"{said!r} is no share above 0 and up to 1")
+    return value
+
+
+A_SIZE: Final = "a size such as '8GB', '512MiB' or a number of bytes"
+WORKER_OPTIONS: Final[dict[str, WorkerOption]] = {
+    "memory_pool_size": WorkerOption(0, f"{A_SIZE}; 0: no limit", size, "GT_MEMORY_POOL_SIZE"),
+    "cpu_spill_threshold": WorkerOption(0.8, "a share above 0 and up to 1", share, "GT_CPU_SPILL_THRESHOLD"),
+    "prefetch_buffer_size": WorkerOption(256 << 20, f"{A_SIZE}; 0: none", size, "GT_PREFETCH_BUFFER_SIZE"),
+}
+
+for_workers: Final[dict[str, int | float]] = {}
+"""What this process has set for workers that it will start."""
+
+
+def choose_for_workers(values: Mapping[str, Any]) -> None:
+    """Remember options for workers that this process starts. Raises `ConfigError`, and then none of them is."""
+    found = {}
+    for name, value in values.items():
+        option = WORKER_OPTIONS[name]
+        try:
+            found[name] = option.read(value)
+        except (ValueError, OverflowError):
+            raise ConfigError(f"option {name}: {value!r} is not {option.allowed}") from None
+    for_workers.update(found)
+
+
+def worker_environment() -> dict[str, str]:
+    """What this process has set for workers, as they find it in their environment."""
+    return {WORKER_OPTIONS[name].variable: str(value) for name, value in for_workers.items()}
+
+
+def from_environment(name: str) -> int | float:
+    """A worker's option out of its environment. Raises `SessionError` when it is not allowed."""
+    option = WORKER_OPTIONS[name]
+    said = os.environ.get(option.variable, "")
+    try:
+        return option.read(said) if said else option.default
+    except (ValueError, OverflowError):
+        raise SessionError(f"{option.variable}={said} is not {option.allowed}: unset it, or say one") from None
+
+
 def check_options(values: Mapping[str, Any]) -> dict[str, Any]:
     """The values in their own types. Raises `ConfigError` for a key that is not known, or a value that is not allowed."""
     found = {}
@@ -43,7 +121,7 @@ def check_options(values: Mapping[str, Any]) -> dict[str, Any]:
 def known(name: str) -> Option:
     """The option of that name. Raises `ConfigError`."""
     if name not in OPTIONS:
-        raise ConfigError(f"there is no option {name!r}; allowed: {', '.join(OPTIONS)}")
+        raise ConfigError(f"there is no option {name!r}; allowed: {', '.join((*OPTIONS, *WORKER_OPTIONS))}")
     return OPTIONS[name]
 
 

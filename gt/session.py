@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -81,6 +81,8 @@ def connect(address: str, *, workers: int | None = None, config: Any = None) -> 
         raise ConnectionFailed(
             "workers= goes with 'inproc' or gt.init(); a running service has the workers that joined it"
         )
+    if options.for_workers:
+        raise _operators(next(iter(options.for_workers)), address)
     return _join(address, read, CONNECT_TIMEOUT, None)
 
 
@@ -222,6 +224,27 @@ def set_log_level(level: str | int) -> None:
     local = getattr(session.link, "local", None) if session is not None else None
     if local is not None:
         local.log_from(known)
+
+
+def set_for_workers(values: Mapping[str, Any]) -> None:
+    """Set options of the workers that this process will start. Raises `ConfigError` when it has them, or joined others'."""
+    from .client import session as sessions
+
+    if sessions.active() is not None:
+        session, name = sessions.current(), next(iter(values))
+        if not session.owns_service and session.name != "inproc":
+            raise _operators(name, session.name)
+        raise ConfigError(
+            f"{name} is set before the workers start: call gt.config.set before the first operation, or after gt.disconnect()"
+        )
+    options.choose_for_workers(values)
+
+
+def _operators(name: str, address: str) -> ConfigError:
+    return ConfigError(
+        f"{name} belongs to whoever starts the workers of {address}: they say `gt worker --{name.replace('_', '-')}`, or "
+        f"{options.WORKER_OPTIONS[name].variable} in the environment; start your own service with gt.init()"
+    )
 
 
 def flush() -> None:

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from gt import messages as m
-from gt import transport
+from gt import options, transport
 from gt.bulk import INLINE, PUT, Arrived, Bulk, Frames, Key
 from gt.collectives import CHUNK
-from gt.errors import GTError, ProtocolError
+from gt.errors import GTError, ProtocolError, SessionError
 from gt.host import CONNECT_TIMEOUT, environment_number, host_facts, memory_limit, resident_memory
 from gt.lending import Borrower
 from gt.logs import FORMS, Logs
@@ -27,11 +27,12 @@ from gt.memfd import SHARED_MEMORY
 from gt.partition import extent
 from gt.pool import Pool, half_of_memory
 
-from .backend import backend
+from .backend import Backend, backend
 from .calibrate import measure, threads
 from .core import PEER_TIMEOUT, Core
 from .events import BulkIn, BulkOut, ToDispatcher, ToPeer, Unreachable
 from .heap import keep_freed_memory
+from .keeping import Keeping, keeping
 from .links import Links
 from .packing import packer
 from .recording import Instruments
@@ -65,14 +66,16 @@ class Shell:
         timeout = environment_number("GT_PEER_TIMEOUT", PEER_TIMEOUT)
         self.limit = memory_limit()
         self.patience = environment_number("GT_SILENCE", SILENCE)
+        computed = backend(device, threads())
         self.core = Core(
-            backend(device, threads()),
+            computed,
             self.memory,
             turn=CHUNK,
             peer_timeout=timeout,
             links=Links(),
             packer=packer(),
             reports=Reports(PLANS),
+            keeping=_limited(computed),
             instruments=Instruments(time.monotonic_ns, self._memory, lambda: self.memory.lent * CHUNK),
         )
         self.own_folder = None if folder or listen else tempfile.mkdtemp(prefix="gt-worker-")
@@ -190,6 +193,8 @@ class Shell:
     def close(self) -> None:
         """Close the sockets and remove what is left of them."""
         self.control.close(linger=200)
+        if self.core.keeping is not None:
+            self.core.keeping.spill.close()
         transport.unlink(self.peers_in)
         if self.own_folder:
             shutil.rmtree(self.own_folder, ignore_errors=True)
@@ -218,10 +223,19 @@ class Shell:
                 case _:
                     if isinstance(message, m.Welcome):
                         opened.append(self._welcomed(message))
-                    self._handle(message)
-                    self._report(idle=False)
-                    self._tell()
+                    if self.core.keeping is not None:
+                        self.core.announce(message)
+                    else:
+                        self._act(message)
+        if self.core.keeping is not None:
+            self._act(None)
         return opened
+
+    def _act(self, message: m.Message | None) -> None:
+        """Do what the dispatcher says, or has announced."""
+        self._handle(message)
+        self._report(idle=False)
+        self._tell()
 
     def _welcomed(self, welcome: m.Welcome) -> transport.Socket:
         """Connect the bulk socket, and say from now on that this process lives."""
@@ -348,6 +362,14 @@ class Shell:
             log.warning("refused a message on a data socket: %s", error)
 
 
+def _limited(computed: Backend) -> Keeping | None:
+    """The limit to this worker's memory that its environment says."""
+    said = {name: options.from_environment(name) for name in options.WORKER_OPTIONS}
+    if said["memory_pool_size"] and computed.kind != "cpu":
+        raise SessionError(f"memory_pool_size limits workers on CPUs, not {computed.name}: unset GT_MEMORY_POOL_SIZE")
+    return keeping(said)
+
+
 def _pulse(address: str, peer_address: str, logs: Logs | None) -> None:
     """Tell the dispatcher that this process lives, also while a long kernel runs; log what is wanted. Ends with the process."""
     socket = transport.dealer(address, transport.new_identity())
@@ -371,10 +393,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--log-format", choices=FORMS, default=os.environ.get("GT_LOG_FORMAT", "text"))
     parser.add_argument("--watch", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--folder", help=argparse.SUPPRESS)
-    options = parser.parse_args(arguments)
+    said = parser.parse_args(arguments)
     return serve(
-        options.address, device=options.device, log_level=options.log_level, watch=options.watch, folder=options.folder,
-        log_format=options.log_format,
+        said.address, device=said.device, log_level=said.log_level, watch=said.watch, folder=said.folder,
+        log_format=said.log_format,
     )  # fmt: skip
 
 

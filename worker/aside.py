@@ -15,13 +15,12 @@ from typing import Any, Final, NamedTuple
 
 from .crew import Crew
 from .products import WIDE
-from .program import Action, Slots, Step
+from .program import VIEWS, Action, Slots, Step
 
 LONG: Final = 8_000_000
 """Multiplications from which a product is worth the waking of a thread: some 200 µs of a core."""
 ELEMENT: Final = 20
 """So many multiplications take as long as one element of a step that is no product."""
-VIEWS: Final = frozenset(("expand", "permute", "reshape"))
 
 
 class Group(NamedTuple):

@@ -30,15 +30,18 @@ from gt.spec import unpack_spec
 
 from .aside import settle
 from .backend import Backend
+from .careful import Careful
 from .events import BulkIn, BulkOut, Forgotten, Send, ToDispatcher
 from .exchange import Exchange, Move, Ready
 from .hot import HOT, fused
+from .keeping import Keeping
 from .links import Links
 from .packing import Packer
 from .peers import Memory, Peers
 from .program import Program, Step, compile_plan, describe
 from .recording import COMMUNICATION, COMPUTE, RUNTIME, Instruments, Recording
 from .reports import Reports
+from .spill import Spilled
 
 PEER_TIMEOUT: Final = 300.0
 """Seconds without a piece that a plan waits for before it goes on without, saying whom it waited for."""
@@ -87,6 +90,8 @@ class Running:
     poisoned: bool = False
     refuted: Poison | None = None
     """What stands for all that comes out of it, when a check found a mistake."""
+    careful: Careful | None = None
+    """How it runs when it and what is stored do not fit into memory together."""
 
 
 class Core:
@@ -94,7 +99,8 @@ class Core:
 
     `turn` is how many bytes of a move are sent before what has arrived is looked at again; None is all of them. With
     `links` those to workers that cannot read its memory are measured; with a `packer` pieces for them may be packed. What
-    has been finished is said at once, or by the shell when `reports` say so. With `instruments` it can be watched.
+    has been finished is said at once, or by the shell when `reports` say so. With `instruments` it can be watched, with
+    `keeping` there is a limit to its memory.
     """
 
     def __init__(
@@ -108,12 +114,14 @@ class Core:
         packer: Packer | None = None,
         reports: Reports | None = None,
         instruments: Instruments | None = None,
+        keeping: Keeping | None = None,
     ) -> None:
         self.backend = backend
         self.instruments = instruments
         self.recording: Recording | None = None
         """What is told to watchers, while there are any."""
         self.reports = reports or Reports()
+        self.keeping = keeping
         self.peers = Peers(memory, links, packer)
         self.turn = turn
         self.peer_timeout = peer_timeout
@@ -135,6 +143,11 @@ class Core:
         self.unwanted: set[tuple[int, int]] = set()
         """Bulk puts that were freed before they landed: their sender is heard to the end, and nothing is kept."""
         self.executed = 0
+
+    def announce(self, message: m.Message) -> None:
+        """The dispatcher's next message, to be acted on at the next `handle`: what comes is known before what goes before it
+        is done."""
+        self.queue.append(message)
 
     def handle(self, event: Any, now: float) -> list[Send]:
         """Act on a message of the dispatcher or a worker, a `BulkIn`, or (None) on the time; what to send, in order."""
@@ -248,6 +261,8 @@ class Core:
                 else:
                     whole = np.frombuffer(message.data, spec.dtype.numpy).reshape(spec.shape)
                     array = np.array(whole[tuple(slice(*pair) for pair in part)], order="C")
+                if self.keeping is not None:
+                    self.keeping.receives(array, self.stores, self.queue)
                 store[message.tensor] = self.backend.from_host(array)
             except Exception as error:  # noqa: BLE001 — whatever it raises becomes a fault of what it was to make
                 store[message.tensor] = Poison(_put_fault(spec, error))
@@ -269,6 +284,8 @@ class Core:
         try:
             if event.array is None:
                 raise MemoryError("out of memory")
+            if self.keeping is not None:
+                self.keeping.receives(event.array, self.stores, self.queue)
             value = self.backend.from_host(event.array)
         except Exception as error:  # noqa: BLE001 — whatever it raises becomes a fault of what it was to make
             value = Poison(_put_fault(spec, error))
@@ -293,6 +310,8 @@ class Core:
         array = None
         if not message.silent and not isinstance(value, Poison):
             try:
+                if type(value) is Spilled and self.keeping is not None:
+                    value = self.keeping.fetched(value, self.stores, self.queue)
                 array = self.backend.to_host(value)
                 if array.size and 0 in array.strides:
                     array = np.ascontiguousarray(array).reshape(value.shape)
@@ -308,6 +327,15 @@ class Core:
             self.out.append(BulkOut(m.Part(message.request, [], False, b""), key, bytes(message.receiver), array))
             if recording is not None:
                 recording.transferred("fetch", began, message.client, message.tensor, array.nbytes)
+
+    def _taken_in(self, tensor: int, value: Spilled) -> Any:
+        """A stored value that was out; there is room for it."""
+        assert self.keeping is not None, "only what it put out is out"
+        try:
+            return self.keeping.take_in(value)
+        except Exception as error:  # noqa: BLE001 — a disk that cannot be read
+            kind, text = fault_of(error)
+            return Poison((kind, f"{text}\n  when tensor {tensor} was read that had been put out of memory"))
 
     def _missing(self, tensor: int) -> Poison:
         """What stands for a tensor that should be here and is not: its reader fails, and nobody else."""
@@ -330,6 +358,8 @@ class Core:
                 program = self.programs[message.plan] = fused(program, self.backend.crew)
         info = self.meshes[program.plan.mesh]
         store = self.stores.setdefault(message.client, {})
+        keeping = self.keeping
+        fits = keeping is None or keeping.admits(program, message.client, message.inputs, self.stores, self.queue)
         slots: list[Any] = [None] * program.slots
         count = len(message.inputs)
         poisoned = False
@@ -337,6 +367,8 @@ class Core:
             value = store.get(tensor)
             if value is None:
                 value = self._missing(tensor)
+            elif keeping is not None and fits and type(value) is Spilled:
+                value = store[tensor] = self._taken_in(tensor, value)
             slots[slot] = None if value is ABSENT else value
             if type(value) is Poison:
                 poisoned = True
@@ -350,6 +382,9 @@ class Core:
             message.order, message.plan, message.client, message.base, message.inputs, program, info, slots
         )
         running.poisoned = poisoned
+        if keeping is not None and not fits:
+            kept = {slot: (message.client, message.base + offset) for offset, slot in program.survivors}
+            running.careful = Careful(keeping, program, slots, self.stores, self.queue, kept)
         if self.recording is not None:
             self.recording.begin(program)
         self._run(running, now)
@@ -361,8 +396,8 @@ class Core:
         while True:
             if recording is not None:
                 recording.switch(COMPUTE)
-            if running.poisoned:
-                self._run_poisoned(running, 0)
+            if running.poisoned or running.careful is not None:
+                self._run_steps(running, 0)
             else:
                 actions = iter(program.actions[running.block])
                 try:
@@ -378,7 +413,7 @@ class Core:
                     if at < len(steps) and steps[at].action is program.actions[running.block][failed]:
                         self._fail(running, steps[at], error)
                         at += 1
-                    self._run_poisoned(running, at)  # of a chain, step by step: so the one that fails is found
+                    self._run_steps(running, at)  # of a chain, step by step: so the one that fails is found
             if recording is not None and recording.sampling:
                 recording.block_ends(running)
             if running.block == len(program.moves):
@@ -403,20 +438,25 @@ class Core:
             running.refuted = running.refuted or Poison(fault)
         self.out.append(ToDispatcher(m.Poisoned(running.order, running.client, *fault)))
 
-    def _run_poisoned(self, running: Running, start: int) -> None:
-        """The rest of a block when some slot holds poison: whatever reads it becomes poison, everything else is computed."""
-        slots = running.slots
+    def _run_steps(self, running: Running, start: int) -> None:
+        """The rest of a block, step by step: where memory is short, or some slot holds poison: whatever reads it becomes
+        poison, everything else is computed."""
+        slots, careful = running.slots, running.careful
         for step in running.program.blocks[running.block][start:]:
             poison = next((slots[r] for r in step.tensors if type(slots[r]) is Poison), None)
             if poison is not None:
                 slots[step.writes] = poison
             else:
                 try:
+                    if careful is not None:
+                        careful.make_ready(step)
                     slots[step.writes] = step.kernel(*[slots[r] for r in step.reads])
                 except Exception as error:  # noqa: BLE001 — as above
                     self._fail(running, step, error)
             for dead in step.dead:
                 slots[dead] = None
+            if careful is not None:
+                careful.done(step.writes, step.dead)
 
     def _finish(self, running: Running, now: float) -> None:
         program, slots = running.program, running.slots
@@ -426,6 +466,8 @@ class Core:
         for position, slot in program.rehomed:
             if running.inputs[position] in store:
                 store[running.inputs[position]] = self._kept(slots[slot])
+        if running.careful is not None:
+            running.careful.end()
         self.running = None
         self.finished = running.order
         self.executed += 1
@@ -438,7 +480,7 @@ class Core:
 
     def _kept(self, value: Any) -> Any:
         """A value as it is stored: an array, and no small view that keeps a much larger one alive."""
-        if type(value) is Poison:
+        if type(value) is Poison or type(value) is Spilled:
             return value
         if value is None:
             return ABSENT
@@ -456,8 +498,14 @@ class Core:
 
     def _start(self, running: Running, move: Move, now: float) -> None:
         """Enter a move: take in what has come already."""
+        unready = None
+        if running.careful is not None:
+            try:
+                running.careful.make_room((move.source,), move.nbytes)
+            except Exception as error:  # noqa: BLE001 — no memory, or no disk
+                unready = self._broken(running, move, error)
         held = running.slots[move.source]
-        fault = held.fault if type(held) is Poison else None
+        fault = held.fault if type(held) is Poison else unready
 
         def explain(error: BaseException) -> Fault:
             return self._broken(running, move, error)
@@ -590,6 +638,8 @@ class Core:
             running.poisoned = True
         for dead in move.dead:
             slots[dead] = None
+        if running.careful is not None:
+            running.careful.done(move.target, move.dead)
         running.exchange = None
         running.block += 1
         if self.recording is not None:

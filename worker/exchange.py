@@ -80,6 +80,11 @@ class Move:
         """Whether this rank needs nobody, and nobody needs it."""
         return not self.targets and not self.awaited
 
+    @property
+    def nbytes(self) -> int:
+        """Of what this rank has afterwards."""
+        return 0 if self.wanted is None else math.prod(extent(self.wanted)) * self.spec.dtype.itemsize
+
     def expected(self, keys: Any) -> int:
         """Bytes of some of the awaited pieces."""
         size = self.spec.dtype.itemsize

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from gt.instruction import INPUT, MOVE, OUTPUT, SCALAR, VERIFY, Instruction, Plan, print_instruction, ref
 from gt.partition import Box, box, extent, receives, relative
@@ -25,6 +25,9 @@ from .kernels import IN_PLACE, KERNELS
 from .own import taken
 from .products import Wide
 from .verify import comparison
+
+VIEWS: Final = frozenset(("expand", "permute", "reshape"))
+"""Ops whose results look at their operands' memory, as far as they can."""
 
 Slots = list[Any]
 Action = Callable[[Slots], None]
@@ -47,6 +50,8 @@ class Step:
     """The phase that it belongs to."""
     into: Callable[..., Any] | None = None
     """A kernel that does the same in its first operand."""
+    needs: int = 0
+    """Bytes of its result, at most; a view has none of its own."""
 
 
 @dataclass(slots=True)
@@ -54,7 +59,7 @@ class Program:
     """`blocks[i]` runs before `moves[i]`; the last block runs last.
 
     `actions[i]` do what the steps of `blocks[i]` do: one an action, or those of a chain; `starts[i]` says with which step
-    each begins. `runs` counts until the program is hot.
+    each begins. `runs` counts until the program is hot. `need`: the most bytes that what it makes takes at once.
     """
 
     plan: Plan
@@ -67,6 +72,7 @@ class Program:
     survivors: list[tuple[int, int]]
     rehomed: list[tuple[int, int]]
     starts: list[Sequence[int]]
+    need: int = 0
     runs: int = 0
 
 
@@ -86,6 +92,7 @@ class _Drafted:
     instruction: Instruction
     call: Call | None = None
     into: Callable[..., Any] | None = None
+    needs: int = 0
 
 
 class _Compiler:
@@ -147,12 +154,15 @@ class _Compiler:
                 tag = plan.tags[draft.instruction.tag]
                 step = Step(
                     action, draft.kernel, draft.reads, draft.tensors, draft.writes, dead, draft.instruction, draft.call,
-                    tag.phase, draft.into,
+                    tag.phase, draft.into, draft.needs,
                 )  # fmt: skip
                 blocks[-1].append(step)
         actions = [[step.action for step in block] for block in blocks]
         starts: list[Sequence[int]] = [range(len(block)) for block in blocks]
-        return Program(plan, self.rank, self.space, blocks, actions, moves, self.slots, survivors, rehomed, starts)
+        need = _need(blocks, moves)
+        return Program(
+            plan, self.rank, self.space, blocks, actions, moves, self.slots, survivors, rehomed, starts, need
+        )
 
     def part(self, reference: int, rank: int) -> Box | None:
         """Which part of a tensor operand a rank of the timed mesh holds."""
@@ -168,6 +178,12 @@ class _Compiler:
         part = self.part(reference, rank)
         assert part is not None, "whoever has a part in a result has one in its operands"
         return spec(operand.dtype, extent(part))
+
+    def nbytes(self, reference: int, time: int = 0) -> int:
+        """What this worker's part of a tensor takes."""
+        held = self.local(reference, self.rank * self.times + time)
+        assert isinstance(held, Spec), "a scalar takes nothing"
+        return held.nbytes
 
     def held(self, reference: int, rank: int) -> Part | None:
         """The whole of an operand, and which part of it this worker holds; None for a run-time scalar."""
@@ -207,7 +223,8 @@ class _Compiler:
         into = IN_PLACE[instruction.op](call) if known and instruction.op in IN_PLACE else None
         reads = tuple(self.slot(r, time) for r in instruction.inputs)
         tensors = tuple(self.slot(r, time) for r in instruction.inputs if r & 3 != SCALAR)
-        return [_Drafted(kernel, reads, tensors, self.slot(output, time), instruction, known, into)]
+        needs = 0 if instruction.op in ("expand", "permute") else call.result.nbytes
+        return [_Drafted(kernel, reads, tensors, self.slot(output, time), instruction, known, into, needs)]
 
     def move(self, at: int, instruction: Instruction, rank: int, time: int) -> list[_Drafted | Move]:
         """What this rank does in a move; a step when it needs nobody else, nothing when it has no part in it."""
@@ -226,7 +243,9 @@ class _Compiler:
         if move.wanted is None:
             return []
         xp = self.backend.xp
-        return [_Drafted(lambda held: local(move, held, xp), (reads,), (reads,), writes, instruction)]
+        return [
+            _Drafted(lambda held: local(move, held, xp), (reads,), (reads,), writes, instruction, needs=move.nbytes)
+        ]
 
     def verify(self, instruction: Instruction, rank: int, time: int) -> list[_Drafted | Move]:
         """A comparison, at the one worker that has what is compared."""
@@ -255,16 +274,16 @@ class _Compiler:
             piece, total = self.slot(source, time), self.slot(output)
             if time == 0:
                 return [_Drafted(lambda first: first, (piece,), (piece,), total, instruction)]
-            return [
-                _Drafted(reducer(before[-1].op, self.backend.xp), (total, piece), (total, piece), total, instruction)
-            ]
+            add = reducer(before[-1].op, self.backend.xp)
+            return [_Drafted(add, (total, piece), (total, piece), total, instruction, needs=self.nbytes(output))]
         whole, rank = self.plan.values[output >> 2], self.rank * self.times + time
         transfers = receives(whole.shape, before, after, self.mesh, rank)
         reads = tuple(self.slot(source, t.source - self.rank * self.times) for t in transfers)
         held = [self.part(source, t.source) for t in transfers]
         wanted = self.part(output, rank)
         kernel = _joined(self.backend.xp, whole, wanted, [(t.part, h) for t, h in zip(transfers, held, strict=True)])
-        return [_Drafted(kernel, reads, reads, self.slot(output, time), instruction)]
+        needs = self.nbytes(output, time)
+        return [_Drafted(kernel, reads, reads, self.slot(output, time), instruction, needs=needs)]
 
 
 def _turned(plan: Plan) -> set[int]:
@@ -313,6 +332,21 @@ def _deaths(drafted: list[_Drafted | Move], kept: set[int]) -> list[tuple[int, .
         seen.update(touched)
         found.append(dead)
     return found[::-1]
+
+
+def _need(blocks: list[list[Step]], moves: list[Move]) -> int:
+    """The most bytes that results hold at once, with each there until nobody reads it any more."""
+    held = most = 0
+    sizes: dict[int, int] = {}
+    for number, block in enumerate(blocks):
+        lives = [(step.writes, step.needs, step.dead) for step in block]
+        lives += [(move.target, move.nbytes, move.dead) for move in moves[number : number + 1]]
+        for slot, nbytes, dead in lives:
+            held += nbytes - sizes.get(slot, 0)
+            sizes[slot] = nbytes
+            most = max(most, held)
+            held -= sum(sizes.pop(each, 0) for each in dead)
+    return most
 
 
 def action_of(

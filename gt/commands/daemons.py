@@ -15,6 +15,20 @@ from .shared import ADDRESS, Address, ConfigFile, Format, InstructionLog, Level,
 if TYPE_CHECKING:
     from gt.launch import Local
 
+PoolSize = Annotated[
+    str | None,
+    typer.Option(
+        help="Memory of a worker's tensors, as in 8GB; what finds no room goes to a file (GT_MEMORY_POOL_SIZE)."
+    ),
+]
+SpillThreshold = Annotated[
+    str | None,
+    typer.Option(help="The share of it in use before anything goes out; default 0.8 (GT_CPU_SPILL_THRESHOLD)."),
+]
+PrefetchSize = Annotated[
+    str | None,
+    typer.Option(help="What may come back before it is read; default 256MiB (GT_PREFETCH_BUFFER_SIZE)."),
+]
 JOIN_TIMEOUT = 30.0
 """Seconds after which `gt up` stops looking for the last worker; the daemons' logs say more."""
 
@@ -28,6 +42,9 @@ def up(
     address: Address = ADDRESS,
     instruction_log: InstructionLog = None,
     with_data: WithData = False,
+    memory_pool_size: PoolSize = None,
+    cpu_spill_threshold: SpillThreshold = None,
+    prefetch_buffer_size: PrefetchSize = None,
 ) -> None:
     """Run a dispatcher and workers on this machine until Ctrl-C or SIGTERM. When one of them ends, all end."""
     with told():
@@ -35,6 +52,7 @@ def up(
         from gt.transport import check_bind
 
         check_bind(address)
+        _for_workers(memory_pool_size, cpu_spill_threshold, prefetch_buffer_size)
         _check_free(address)
         read = _read(config)
         count = workers or default_workers(read)
@@ -93,14 +111,20 @@ def worker(
     ] = None,
     log_level: Level = LogLevel.info,
     log_format: Format = LogFormat.text,
+    memory_pool_size: PoolSize = None,
+    cpu_spill_threshold: SpillThreshold = None,
+    prefetch_buffer_size: PrefetchSize = None,
 ) -> None:
     """Run one worker of the dispatcher at ADDRESS, until Ctrl-C, SIGTERM or the dispatcher's end."""
     with told():
         import os
 
+        from gt import options
         from gt.launch import ONE_THREAD
 
         os.environ |= ONE_THREAD  # before this imports NumPy
+        _for_workers(memory_pool_size, cpu_spill_threshold, prefetch_buffer_size)
+        os.environ |= options.worker_environment()
         from gt.worker.__main__ import serve
 
         status = serve(
@@ -108,6 +132,14 @@ def worker(
             log_format=log_format.value,
         )  # fmt: skip
     raise typer.Exit(status)
+
+
+def _for_workers(pool: str | None, threshold: str | None, prefetch: str | None) -> None:
+    """What was said of the workers that are to be started."""
+    from gt.options import choose_for_workers
+
+    said = {"memory_pool_size": pool, "cpu_spill_threshold": threshold, "prefetch_buffer_size": prefetch}
+    choose_for_workers({name: value for name, value in said.items() if value is not None})
 
 
 def _read(config: Path | None) -> Any:

@@ -65,15 +65,12 @@ def explain(
 
 def _bytes(text: str) -> int:
     """'16GB', '512MiB' or '1e9' as bytes; nothing is 0."""
-    import re
+    from gt.options import size
 
-    units = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
-    if not text:
-        return 0
-    match = re.fullmatch(r"([0-9.]+(?:e[0-9]+)?) *([kmgt]?i?)b?", text.strip().lower())
-    if match is None or match[2] not in units:
-        raise typer.BadParameter(f"{text!r} is no size; say 16GB, 512MiB or a number of bytes", param_hint="--memory")
-    return int(float(match[1]) * units[match[2]])
+    try:
+        return size(text) if text else 0
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--memory") from None
 
 
 def _show(found: Any, full: bool) -> None:

@@ -1,0 +1,47 @@
+"""Workers with a memory limit, as processes: more data than they may hold, and the same numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import gt
+from gt import options
+
+pytestmark = pytest.mark.process
+
+
+@pytest.fixture(autouse=True)
+def _no_session() -> Iterator[None]:
+    yield
+    gt.disconnect()
+    options.for_workers.clear()
+
+
+def computed() -> list[float]:
+    """Sums over 24 tensors of a MiB each, some of them put and some computed, read again and again."""
+    tensors = [gt.from_numpy(np.full((512, 512), float(n), np.float32)) * 2 for n in range(24)]
+    found = []
+    for _ in range(3):
+        found += [((one + other).t() @ one).mean().item() for one, other in zip(tensors, tensors[::-1], strict=True)]
+        tensors[0] = tensors[0] + 1
+    return found
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_three_times_the_memory(workers: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """24 MiB of tensors in workers of 8 MB: the same bits, and the file that they went to has no name."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    gt.init(workers=workers)
+    free = computed()
+    gt.disconnect()
+    gt.config.set({"memory_pool_size": "8MB", "prefetch_buffer_size": "2MB"})
+    session = gt.init(workers=workers)
+    assert computed() == free
+    pids = [process.pid for _, process in session.link.local.children[1:]]
+    links = {str(path.readlink()) for pid in pids for path in Path(f"/proc/{pid}/fd").iterdir()}
+    assert any(link.startswith(str(tmp_path)) and link.endswith("(deleted)") for link in links)
+    assert not list(tmp_path.rglob("*spill*"))

@@ -1,0 +1,95 @@
+"""Options of workers: sizes and shares are read or refused, before anything starts, and by whom they may be set."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import gt
+from gt import options
+from gt.errors import ConfigError, SessionError
+from gt.worker.keeping import keeping
+
+
+@pytest.fixture(autouse=True)
+def _nothing_set() -> Iterator[None]:
+    yield
+    gt.disconnect()
+    options.for_workers.clear()
+
+
+@pytest.mark.parametrize(
+    ("said", "nbytes"),
+    [("8GB", 8 * 10**9), ("512MiB", 2**29), ("1.5k", 1500), (4096, 4096), ("1e9", 10**9), ("0", 0), (" 2 tib ", 2**41)],
+)
+def test_sizes(said: Any, nbytes: int) -> None:
+    """Decimal and binary units, plain numbers, blanks and cases."""
+    assert options.size(said) == nbytes
+
+
+@given(nbytes=st.integers(0, 10**15))
+def test_any_number_of_bytes_is_itself(nbytes: int) -> None:
+    """A number, said as one or as text, is that number."""
+    assert options.size(nbytes) == options.size(str(nbytes)) == nbytes
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("memory_pool_size", value) for value in ("8XB", -1, True, None, "nan", "1i", "", [], 1e400)),
+        *(("cpu_spill_threshold", value) for value in (0, -0.5, 1.01, "much", None, float("nan"))),
+        ("prefetch_buffer_size", "lots"),
+    ],
+)
+def test_what_is_not_allowed(name: str, value: Any) -> None:
+    """One error with the option, what was said and what is allowed; nothing of what was said with it is set."""
+    with pytest.raises(ConfigError, match=f"option {name}: .* is not a s"):
+        gt.config.set({"prefetch_buffer_size": 1, name: value})
+    assert options.for_workers == {}
+
+
+def test_an_unknown_key_names_all() -> None:
+    """The options of workers are among those that are allowed."""
+    with pytest.raises(ConfigError, match="verify, progress, memory_pool_size, cpu_spill_threshold"):
+        gt.config.set({"pool": 1})
+
+
+def test_they_are_for_workers_to_come() -> None:
+    """What is set before the first operation is what the workers have; afterwards it is refused with what to do."""
+    gt.config.set(
+        {"memory_pool_size": "1MiB", "cpu_spill_threshold": 0.5, "prefetch_buffer_size": "64KiB", "verify": 0}
+    )
+    assert gt.config.get("memory_pool_size") == 2**20
+    assert options.worker_environment() == {
+        "GT_MEMORY_POOL_SIZE": "1048576", "GT_CPU_SPILL_THRESHOLD": "0.5", "GT_PREFETCH_BUFFER_SIZE": "65536",
+    }  # fmt: skip
+    session = gt.connect("inproc", workers=2)
+    for core in session.link.fabric.workers.values():
+        assert (core.keeping.limit, core.keeping.high, core.keeping.ahead) == (2**20, 2**19, 2**16)
+    with pytest.raises(ConfigError, match=r"set before the workers start.*gt\.disconnect"):
+        gt.config.set({"memory_pool_size": 0})
+
+
+def test_on_a_shared_service_they_are_the_operators() -> None:
+    """Whoever joins others' workers is told which option is theirs, before anything is tried."""
+    gt.config.set({"memory_pool_size": "1GB"})
+    with pytest.raises(
+        ConfigError, match=r"belongs to whoever starts the workers of tcp://.*gt worker --memory-pool-size"
+    ):
+        gt.connect("tcp://127.0.0.1:1")
+
+
+def test_out_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers read what their environment says; what is not allowed is an error that says the variable."""
+    assert keeping({name: options.from_environment(name) for name in options.WORKER_OPTIONS}) is None
+    monkeypatch.setenv("GT_MEMORY_POOL_SIZE", "2MB")
+    found = keeping({name: options.from_environment(name) for name in options.WORKER_OPTIONS})
+    assert found is not None
+    assert (found.limit, found.high) == (2_000_000, 1_600_000)
+    monkeypatch.setenv("GT_CPU_SPILL_THRESHOLD", "two")
+    with pytest.raises(SessionError, match="GT_CPU_SPILL_THRESHOLD=two is not a share above 0 and up to 1: unset it"):
+        options.from_environment("cpu_spill_threshold")

@@ -1,0 +1,284 @@
+"""Workers with little memory: any program gives the same bits, nothing is ever over the limit, and nothing is lost."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from effort import cases
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import gt
+from gt.messages import Execute
+from gt.worker.buffers import HostBuffers
+from gt.worker.careful import Careful
+from gt.worker.core import Core
+from gt.worker.keeping import Keeping
+from gt.worker.spill import Spill, Spilled
+
+SIDE = 16
+BYTES = SIDE * SIDE * 8
+"""Of one tensor of these tests, in float64."""
+
+
+class Checked(Keeping):
+    """A keeping whose books are compared with a fresh count of all memory, whenever something was made or put out."""
+
+    def compare(self, careful: Careful) -> None:
+        books = self.count(careful.stores)
+        for slot, value in enumerate(careful.slots):
+            self.enter(books, slot, value)
+        assert books.used == careful.books.used <= self.limit
+        assert books.keys.keys() == careful.books.keys.keys()
+        careful.books.check()
+
+
+@contextmanager
+def workers(count: int, limit: int | None, config: Any = None) -> Iterator[list[Core]]:
+    """A service in this thread whose workers have so much memory; None: as much as they want."""
+    session = gt.connect("inproc", workers=count, config=config)
+    cores = list(session.link.fabric.workers.values())
+    with pytest.MonkeyPatch.context() as patch:
+        if limit is not None:
+            for core in cores:
+                core.keeping = Checked(HostBuffers(), Spill(), limit, small=0)
+
+            def done(self: Careful, *arguments: Any) -> None:
+                original(self, *arguments)
+                self.keeping.compare(self)  # type: ignore[attr-defined]
+
+            original = Careful.done
+            patch.setattr(Careful, "done", done)
+        try:
+            yield cores
+        finally:
+            gt.disconnect()
+
+
+def grown(seed: int, length: int) -> list[np.ndarray[Any, Any]]:
+    """A program of products, views, slices, writes in place, frees, puts and fetches; everything that it fetches."""
+    random = np.random.default_rng(seed)
+    values = [gt.from_numpy(random.standard_normal((SIDE, SIDE))) for _ in range(6)]
+    seen = []
+    for _ in range(length):
+        one, other = (values[i] for i in random.integers(0, len(values), 2))
+        match random.integers(0, 11):
+            case 0:
+                values.append(one @ other / SIDE)
+            case 1:
+                values.append((one + other) * 0.5)
+            case 2:
+                values.append(one.t())
+            case 3:
+                values.append(one[:, ::2].repeat(1, 2))
+            case 4:
+                one = one.clone()
+                one[: SIDE // 2] += other[: SIDE // 2]
+                values.append(one)
+            case 5:
+                values.append(one.sum(0, keepdim=True).expand(SIDE, SIDE))
+            case 6:
+                values.append(gt.cat([one[:3], other[3:]]).tanh())
+            case 7:
+                seen.append(one.numpy())
+            case 8:
+                values.append(gt.from_numpy(random.standard_normal((SIDE, SIDE))))
+            case 9:
+                values.append(one.softmax(-1))
+            case _:
+                values.pop(int(random.integers(0, len(values))))
+        if len(values) < 3:
+            values.append(gt.randn(SIDE, SIDE, dtype=gt.float64))
+    return seen + [value.numpy() for value in values]
+
+
+@settings(max_examples=cases(40), deadline=None)
+@given(seed=st.integers(0, 1 << 30), length=st.integers(10, 60), room=st.integers(4, 9), count=st.integers(1, 3))
+def test_little_memory_changes_no_bit(seed: int, length: int, room: int, count: int) -> None:
+    """Whatever a program does, with room for a few tensors its numbers are those that it has with room for all."""
+    config = {"sharding_config": {"cut": {"strategy": "data_parallel"}}} if seed % 2 else None
+    found = []
+    for limit in (None, room * BYTES):
+        gt.manual_seed(3)
+        with workers(count, limit, config), gt.signal.context("cut"):
+            found.append(grown(seed, length))
+    assert len(found[0]) == len(found[1])
+    for free, tight in zip(*found, strict=True):
+        assert free.dtype == tight.dtype
+        assert free.tobytes() == tight.tobytes()
+
+
+def test_three_times_the_memory() -> None:
+    """A training loop over 24 weights in room for eight ends with the right numbers, and what is freed leaves the file."""
+
+    def trained() -> list[np.ndarray[Any, Any]]:
+        gt.manual_seed(1)
+        weights = [gt.randn(SIDE, SIDE, dtype=gt.float64, requires_grad=True) for _ in range(24)]
+        optimizer = gt.optim.SGD(weights, lr=0.01)
+        x = gt.randn(SIDE, SIDE, dtype=gt.float64)
+        for _ in range(4):
+            h = x
+            for weight in weights:
+                h = (h @ weight).tanh()
+            loss = (h**2).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        return [weight.detach().numpy() for weight in weights]
+
+    with workers(1, None):
+        free = trained()
+    with workers(1, 8 * BYTES) as (core,):
+        tight = trained()
+        keeping = core.keeping
+        assert keeping is not None
+        assert keeping.careful_runs > 0
+        assert keeping.spill.written > 24 * BYTES
+        gc.collect()
+        gt.ones(1).sum().item()  # what died is freed with the next run
+        held = [value for store in core.stores.values() for value in store.values()]
+        assert sum(type(value) is Spilled for value in held) == 0
+        assert keeping.spill.used == 0
+    assert all(a.tobytes() == b.tobytes() for a, b in zip(free, tight, strict=True))
+
+
+def test_what_fits_runs_as_usual() -> None:
+    """With room for all nothing is counted, run step by step, or written."""
+    with workers(1, 1 << 30) as (core,):
+        grown(1, 40)
+        assert core.keeping is not None
+        assert (core.keeping.careful_runs, core.keeping.spill.written) == (0, 0)
+
+
+def test_other_tensors_go_out_before_a_plan_runs_step_by_step() -> None:
+    """When stored tensors of others can make room, the plan itself runs as usual."""
+    with workers(1, 6 * BYTES) as (core,):
+        idle, sums = [], []
+        for n in range(4):
+            idle.append(gt.full((SIDE, SIDE), float(n), dtype=gt.float64))
+            sums.append(idle[-1].sum().item())
+        x = gt.ones(SIDE, SIDE, dtype=gt.float64)
+        for _ in range(5):
+            x = x * 2 + 1
+            assert x[0, 0].item() > 0
+        assert core.keeping is not None
+        assert core.keeping.spill.written > 0
+        assert core.keeping.careful_runs == 0
+        assert [value.sum().item() for value in idle] == sums
+
+
+def test_an_instruction_that_is_too_large_by_itself() -> None:
+    """It fails with one error that says what it needs, what there is and who holds it; the session goes on."""
+    with workers(1, 4 * BYTES):
+        kept = gt.full((SIDE, SIDE), 2.0, dtype=gt.float64)
+        with pytest.raises(
+            gt.errors.OutOfMemory, match=r"needs 10,240 bytes at once.*may use 8,192 \(memory_pool_size\)"
+        ):
+            gt.full((SIDE * 5, SIDE), 1.0, dtype=gt.float64).numpy()
+        assert kept.sum().item() == 2.0 * SIDE * SIDE
+
+
+def test_a_full_disk_is_an_error_of_what_needed_it(tmp_path: Path) -> None:
+    """Where nothing can be written the instruction fails with the folder and the system's words; what was there still is."""
+
+    class Broken(Spill):
+        def write(self, memory: memoryview) -> Any:
+            raise OSError(28, "No space left on device")
+
+    with workers(1, 4 * BYTES) as (core,):
+        assert core.keeping is not None
+        core.keeping.spill = Broken(str(tmp_path))
+        first = gt.full((SIDE, SIDE), 1.0, dtype=gt.float64)
+        gt.stats()
+        more = [gt.full((SIDE, SIDE), float(n), dtype=gt.float64) for n in range(6)]
+        with pytest.raises(gt.errors.OutOfMemory, match=f"put out to {tmp_path}.*No space left"):
+            more[5].numpy()
+        more.clear()
+        assert first.sum().item() == SIDE * SIDE
+
+
+@settings(max_examples=cases(60), deadline=None)
+@given(
+    shape=st.lists(st.integers(1, 4), min_size=1, max_size=4).map(tuple),
+    dtype=st.sampled_from(["f4", "c16", "?", "i8", "bfloat16"]),
+    seed=st.integers(0, 99),
+)
+def test_any_view_comes_back_as_it_was(shape: tuple[int, ...], dtype: str, seed: int) -> None:
+    """Transposed, reversed, cut, stretched: a view of a buffer that was out has the same bits and strides, over one memory."""
+    random, buffers, spill = np.random.default_rng(seed), HostBuffers(), Spill()
+    kind = ml_dtypes.bfloat16 if dtype == "bfloat16" else np.dtype(dtype)
+    whole = random.integers(0, 200, shape).astype(kind)
+    whole = np.copy(whole.transpose(random.permutation(len(shape))), order="K")
+    one = whole[tuple(slice(None, None, int(random.choice([-1, 1, 2]))) for _ in shape)]
+    other = np.broadcast_to(whole[..., :1], (2, *whole.shape))
+    outside = spill.write(buffers.dump(one))
+    known = buffers.of(one)
+    assert known is not None
+    assert known == buffers.of(other) == (id(whole), whole.nbytes)
+    views = [buffers.view(one), buffers.view(other)]
+    root = buffers.restore(outside.nbytes, partial(spill.load, outside))
+    for view, value in zip(views, (one, other), strict=True):
+        again = buffers.look(root, view)
+        assert (again.dtype, again.shape, again.strides) == (value.dtype, value.shape, value.strides)
+        assert again.tobytes() == value.tobytes()
+        assert buffers.of(again) == (id(root), root.nbytes)
+    del outside
+    assert spill.used == 0
+    spill.close()
+
+
+def test_lent_memory_is_nobodys_to_put_out() -> None:
+    """An array over memory that belongs to somebody else has no buffer here."""
+    assert HostBuffers().of(np.frombuffer(bytearray(64))) is None
+    assert HostBuffers().of(2.0) is None
+
+
+def test_what_announced_plans_read_comes_back_ahead() -> None:
+    """Of plans that wait in the worker's queue the inputs are read by another thread, and no more than was allowed."""
+    with workers(1, 4 * BYTES) as (core,):
+        keeping = core.keeping
+        assert keeping is not None
+        keeping.ahead = BYTES
+        tensors = [gt.full((SIDE, SIDE), float(n), dtype=gt.float64) for n in range(6)]
+        sums = [tensor.sum().item() for tensor in tensors]
+        ((client, store),) = core.stores.items()
+        out = [number for number, value in store.items() if type(value) is Spilled]
+        assert out
+        keeping.look_ahead(core.stores, [Execute(9, 1, client, 1, out, [], [], [])])
+        assert keeping.spill.ahead == 0, "there is no room for it"
+        keeping.bound = 0
+        keeping.look_ahead(core.stores, [Execute(9, 1, client, 1, out, [], [], [])])
+        assert (keeping.spill.ahead, keeping.spill.begun()) == (BYTES, BYTES)
+        keeping.bound = keeping.count(core.stores).used
+        assert [tensor.sum().item() for tensor in tensors] == sums
+
+
+def test_pieces_from_peers_find_room() -> None:
+    """Two workers whose shards travel, with room for little: moves of a plan that runs carefully end well."""
+    config = {
+        "sharding_config": {
+            "rows": {"shard": {"axis": 0, "workers": [0, 1]}},
+            "columns": {"shard": {"axis": 1, "workers": [0, 1]}},
+        }
+    }
+    found = []
+    for limit in (None, 3 * BYTES):
+        gt.manual_seed(0)
+        with workers(2, limit, config) as cores:
+            with gt.signal.context("rows"):
+                values = [gt.randn(SIDE, SIDE, dtype=gt.float64) for _ in range(10)]
+            with gt.signal.context("columns"):
+                turned = [value * 2 + other for value, other in itertools.pairwise(values)]
+            found.append([value.numpy() for value in turned])
+            if limit:
+                assert sum(core.keeping.careful_runs for core in cores if core.keeping is not None) > 0
+    assert all(a.tobytes() == b.tobytes() for a, b in zip(*found, strict=True))

@@ -1,0 +1,75 @@
+"""Arrays as views of buffers: what memory an array looks at, and the same array over that memory made anew.
+
+Here for NumPy. What a GPU needs instead has the same three functions, in `backend.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+
+class View(NamedTuple):
+    """How a value looks at its buffer: all of an array but the memory. `offset` and `strides` in bytes."""
+
+    dtype: Any
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int
+
+
+class Buffers(Protocol):
+    """What must be known of arrays to move their memory."""
+
+    def of(self, value: Any) -> tuple[Hashable, int] | None:
+        """Who a value's buffer is, as long as it lives, and its bytes; None where there is none, or it is not this worker's."""
+
+    def view(self, value: Any) -> View:
+        """How a value looks at its buffer."""
+
+    def dump(self, value: Any) -> memoryview:
+        """The bytes of a value's whole buffer, in memory of the host."""
+
+    def restore(self, nbytes: int, fill: Callable[[memoryview], None]) -> Any:
+        """An array of bytes in memory of its own, which `fill` has filled. Raises what that raises, and `MemoryError`."""
+
+    def look(self, root: Any, view: View) -> Any:
+        """The value that looks so at a restored buffer."""
+
+
+class HostBuffers:
+    """Of NumPy. An array that looks at no other owns its memory; one that looks at anything else was lent it."""
+
+    def of(self, value: Any) -> tuple[Hashable, int] | None:
+        root = _root(value)
+        return None if root is None else (id(root), root.nbytes)
+
+    def view(self, value: Any) -> View:
+        root = _root(value)
+        assert root is not None, "only what has a buffer is looked at"
+        return View(value.dtype, value.shape, value.strides, value.ctypes.data - root.ctypes.data)
+
+    def dump(self, value: Any) -> memoryview:
+        root = _root(value)
+        assert root is not None, "only what has a buffer is written"
+        inwards = sorted(range(root.ndim), key=lambda axis: -root.strides[axis])  # as it lies, row by row
+        return root.transpose(inwards).reshape(-1).view(np.uint8).data
+
+    def restore(self, nbytes: int, fill: Callable[[memoryview], None]) -> Any:
+        root = np.empty(nbytes, np.uint8)
+        fill(root.data)
+        return root
+
+    def look(self, root: Any, view: View) -> Any:
+        return np.ndarray(view.shape, view.dtype, root, view.offset, view.strides)
+
+
+def _root(value: Any) -> np.ndarray[Any, Any] | None:
+    """The array that owns the memory at which `value` looks."""
+    while isinstance(value, np.ndarray):
+        if value.base is None:
+            return value
+        value = value.base
+    return None

@@ -1,0 +1,116 @@
+"""Running a plan under which memory is short: step by step, each with only its own operands and result held to be there.
+
+All else may go out between two uses, what is read again last first: in which order a program reads its slots is known, and
+which stored tensors the plans after it read was announced. What is computed is the same to the last bit, for these are the
+same steps; chains, and results in their operands' memory, are for when there is room.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Hashable, Iterable, Mapping
+from typing import Any
+
+from .keeping import Keeping, Stores, later
+from .program import Program, Slots, Step
+from .residency import NEVER, Full, Place
+from .spill import Spilled
+
+
+class Careful:
+    """One execution. `kept`: by slot, the stored tensors that its value becomes when the plan ends."""
+
+    def __init__(
+        self, keeping: Keeping, program: Program, slots: Slots, stores: Stores, queue: Iterable[Any],
+        kept: Mapping[int, Place],
+    ) -> None:  # fmt: skip
+        self.keeping = keeping
+        self.slots = slots
+        self.stores = stores
+        self.at = 0
+        """The position of the step or move that is next."""
+        self.reads: dict[int, list[int]] = {}
+        self.last = _positions(program, self.reads)
+        soon = later(queue)
+        self.later = {place: self.last + when for place, when in soon.items()}
+        self.kept = {slot: soon.get(place, NEVER) + self.last for slot, place in kept.items()}
+        keeping.spill.forget()
+        self.books = keeping.count(stores)
+        for slot, value in enumerate(slots):
+            if value is not None:
+                keeping.enter(self.books, slot, value)
+        keeping.careful_runs += 1
+
+    def wanted(self, place: Place) -> float:
+        """The position at which the value in a place is read next."""
+        if not isinstance(place, int):
+            return self.later.get(place, NEVER)
+        positions = self.reads.get(place, ())
+        found = bisect_left(positions, self.at)
+        return positions[found] if found < len(positions) else self.kept.get(place, NEVER)
+
+    def make_ready(self, step: Step) -> None:
+        """Have a step's operands there, and room for its result. Raises `MemoryError`."""
+        if step.instruction.op == "reshape":
+            self.make_room(step.tensors, 0)
+            if self.slots[step.reads[0]].flags.c_contiguous:
+                return  # it will be a view
+        self.make_room(step.tensors, step.needs)
+
+    def make_room(self, tensors: Iterable[int], nbytes: int) -> None:
+        """Have the values of these slots there, and room for so many bytes beside them. Raises `MemoryError`."""
+        books, slots = self.books, self.slots
+        there: set[Hashable] = {key for slot in tensors if (key := books.keys.get(slot)) is not None}
+        missing = [key for key in there if not books.buffers[key].inside]
+        nbytes += sum(books.buffers[key].nbytes for key in missing)
+        try:
+            for key in books.victims(nbytes, there, self.wanted):
+                self.keeping.put_out(books, key, self.stores, slots)
+        except Full as error:
+            raise MemoryError(self.explain(error, tensors)) from None
+        except OSError as error:
+            raise MemoryError(
+                f"memory is full, and values cannot be put out to {self.keeping.spill.where}: {error}"
+            ) from None
+        for key in missing:
+            self.keeping.bring(books, key, self.stores, slots)
+
+    def done(self, made: int, dead: Iterable[int]) -> None:
+        """The next step or move is over: it has left a value in a slot, and emptied those of what is dead."""
+        self.keeping.enter(self.books, made, self.slots[made])
+        for slot in dead:
+            self.books.clear(slot)
+        self.at += 1
+
+    def end(self) -> None:
+        """The plan is over, and what it leaves is in store."""
+        self.keeping.bound = self.books.used
+
+    def explain(self, error: Full, tensors: Iterable[int]) -> str:
+        """Who holds what, largest first."""
+        sizes: dict[str, int] = {}
+        for buffer in self.books.buffers.values():
+            clients = sorted({place[0] for place in buffer.places if not isinstance(place, int)})
+            who = "this plan" if not clients else "client " + ", ".join(map(str, clients))
+            sizes[who] = sizes.get(who, 0) + buffer.nbytes
+        whole = ", ".join(f"{who} {nbytes:,}" for who, nbytes in sorted(sizes.items(), key=lambda item: -item[1]))
+        operands = sum(1 for slot in tensors if not isinstance(self.slots[slot], Spilled))
+        return (
+            f"out of memory: this instruction alone needs {error.wanted + error.fixed:,} bytes at once, with its {operands} "
+            f"operands, and this worker may use {error.limit:,} (memory_pool_size); there is nothing left to put out. "
+            f"Held, in and out: {whole} bytes. Cut the tensor over more workers, or start workers with a larger pool"
+        )
+
+
+def _positions(program: Program, reads: dict[int, list[int]]) -> int:
+    """By slot at which positions it is read; how many positions there are."""
+    at = 0
+    for number, block in enumerate(program.blocks):
+        for step in block:
+            for slot in step.tensors:
+                reads.setdefault(slot, []).append(at)
+            at += 1
+        if number < len(program.moves):
+            reads.setdefault(program.moves[number].source, []).append(at)
+            at += 1
+    return at

@@ -1,0 +1,198 @@
+"""Keeping a worker's memory within its limit: what is stored goes out to a file, and comes back before it is read.
+
+While all fits nothing is done but one addition a plan. When a plan could exceed the limit, all memory is counted; tensors in
+store that the plan does not read go out, those that are wanted again last first, which is known because plans are announced
+ahead. If even that is not enough, the plan runs carefully (`careful.py`): step by step, and values go out between two uses.
+
+The limit is on what slots and stores hold. What a kernel uses while it computes, pieces under way and what clients lend are
+not in it, nor is what takes less than `SMALL`.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Hashable, Iterable, Mapping
+from typing import Any, Final
+
+from gt import messages as m
+from gt.options import WORKER_OPTIONS
+
+from .buffers import Buffers, HostBuffers
+from .program import Program
+from .residency import NEVER, Full, Place, Residency
+from .spill import Spill, Spilled
+
+SMALL: Final = 4096
+"""Bytes of a buffer that is not worth the books."""
+LOOKED_AT: Final = 256
+"""Announced messages that are looked at for the next use of a tensor."""
+
+Stores = dict[int, dict[int, Any]]
+
+
+class Keeping:
+    """One worker's limit in bytes, of which the share `threshold` may be in use before anything goes out.
+
+    `ahead` bytes may come back before they are read, when there is room; buffers of less than `small` are not looked at.
+    """
+
+    def __init__(
+        self, buffers: Buffers, spill: Spill, limit: int, threshold: float = 1.0, *, ahead: int = 0, small: int = SMALL
+    ) -> None:
+        self.buffers = buffers
+        self.spill = spill
+        self.limit = limit
+        self.high = int(limit * threshold)
+        self.small = small
+        self.ahead = ahead
+        """Bytes that may come back before they are read."""
+        self.bound = 0
+        """No more than this is inside, as far as is known without counting."""
+        self.careful_runs = 0
+
+    def admits(self, program: Program, client: int, inputs: list[int], stores: Stores, queue: Iterable[Any]) -> bool:
+        """Make room for a plan beside its inputs; whether it may run as usual."""
+        store = stores.get(client, {})
+        outside = {value.outside for tensor in inputs if type(value := store.get(tensor)) is Spilled}
+        need = program.need + sum(each.nbytes for each in outside)
+        if self.bound + need > self.high - self.spill.begun(outside):
+            books = self.count(stores)
+            pinned = {key for tensor in inputs if (key := books.keys.get((client, tensor))) is not None}
+            try:
+                self.make_room(need, books, pinned, stores, queue, self.spill.begun(outside))
+            except (Full, OSError):
+                return False
+            self.bound = books.used
+        self.bound += need
+        self.look_ahead(stores, queue)
+        return True
+
+    def look_ahead(self, stores: Stores, queue: Iterable[Any]) -> None:
+        """Begin to read what announced plans will, the first of them first, as far as there is room."""
+        if not self.ahead or not self.spill.used:
+            return
+        coming = 0
+        for place in later(queue):
+            value = _at(place, stores, [])
+            if type(value) is Spilled:
+                coming += value.outside.nbytes
+                if coming > self.ahead or self.bound + coming > self.high:  # what was begun is among them
+                    break
+                self.spill.begin(value.outside, self.buffers)
+
+    def receives(self, array: Any, stores: Stores, queue: Iterable[Any]) -> None:
+        """Make room for what comes from elsewhere, as far as that is possible; nothing for what lies in lent memory."""
+        known = self.buffers.of(array)
+        self.expect(0 if known is None else known[1], stores, queue)
+
+    def fetched(self, value: Spilled, stores: Stores, queue: Iterable[Any]) -> Any:
+        """A stored value that is wanted elsewhere. Raises `OSError`, `MemoryError`."""
+        self.expect(value.outside.nbytes, stores, queue)
+        return self.take_in(value)
+
+    def expect(self, nbytes: int, stores: Stores, queue: Iterable[Any]) -> None:
+        """Make room for so many bytes, as far as that is possible."""
+        if self.bound + nbytes > self.high - self.spill.begun():
+            books = self.count(stores)
+            try:
+                self.make_room(nbytes, books, (), stores, queue, self.spill.begun())
+            except (Full, OSError):
+                pass  # what comes is more than fits at once: the plan that reads it says so
+            self.bound = books.used
+        self.bound += nbytes
+
+    def make_room(
+        self,
+        nbytes: int,
+        books: Residency,
+        pinned: Iterable[Hashable],
+        stores: Stores,
+        queue: Iterable[Any],
+        begun: int,
+    ) -> None:
+        """Put stored tensors out until so many bytes fit beside those that were begun to be read. Raises `Full`, and `OSError`
+        when the disk is full."""
+        soon = later(queue)
+        for key in books.victims(nbytes, set(pinned), lambda place: soon.get(place, NEVER), self.high - begun):
+            self.put_out(books, key, stores, [])
+
+    # in and out
+
+    def count(self, stores: Stores) -> Residency:
+        """The books of all that is stored."""
+        books = Residency(self.limit)
+        for client, store in stores.items():
+            for tensor, value in store.items():
+                self.enter(books, (client, tensor), value)
+        return books
+
+    def enter(self, books: Residency, place: Place, value: Any) -> None:
+        """Note what is in a place now."""
+        if type(value) is Spilled:
+            books.put(place, value.outside, value.outside.nbytes, inside=False)
+            return
+        known = self.buffers.of(value)
+        if known is None or known[1] < self.small:
+            books.clear(place)
+        else:
+            books.put(place, *known)
+
+    def put_out(self, books: Residency, key: Hashable, stores: Stores, slots: list[Any]) -> None:
+        """Write a buffer to the file, and leave `Spilled` wherever a value looked at it. Raises `OSError`."""
+        held = [(place, _at(place, stores, slots)) for place in books.buffers[key].places]
+        outside = self.spill.write(self.buffers.dump(held[0][1]))
+        for place, value in held:
+            _lay(place, Spilled(outside, self.buffers.view(value)), stores, slots)
+        books.turn(key, outside)
+
+    def take_in(self, value: Spilled) -> Any:
+        """The array again, in memory that it shares with all that shared it before. Raises `OSError`, `MemoryError`."""
+        outside = value.outside
+        root = None if outside.inside is None else outside.inside()
+        if root is None:
+            root = self.spill.restored(outside, self.buffers)
+            outside.inside = weakref.ref(root)
+        return self.buffers.look(root, value.view)
+
+    def bring(self, books: Residency, key: Hashable, stores: Stores, slots: list[Any]) -> None:
+        """Take a buffer in again, in all its places; whoever asks has made room for it. Raises `OSError`, `MemoryError`."""
+        found = [(place, self.take_in(_at(place, stores, slots))) for place in books.buffers[key].places]
+        for place, value in found:
+            _lay(place, value, stores, slots)
+        known = self.buffers.of(found[0][1])
+        assert known is not None, "its memory was made here"
+        books.turn(key, known[0])
+
+
+def keeping(said: Mapping[str, Any]) -> Keeping | None:
+    """The keeping of a worker on a CPU with these options (`gt/options.py`); None when it has no limit."""
+    values = {name: said.get(name, option.default) for name, option in WORKER_OPTIONS.items()}
+    limit = int(values["memory_pool_size"])
+    if not limit:
+        return None
+    return Keeping(
+        HostBuffers(), Spill(), limit, values["cpu_spill_threshold"], ahead=int(values["prefetch_buffer_size"])
+    )
+
+
+def _at(place: Place, stores: Stores, slots: list[Any]) -> Any:
+    return slots[place] if isinstance(place, int) else stores.get(place[0], {}).get(place[1])
+
+
+def _lay(place: Place, value: Any, stores: Stores, slots: list[Any]) -> None:
+    if isinstance(place, int):
+        slots[place] = value
+    else:
+        stores[place[0]][place[1]] = value
+
+
+def later(queue: Iterable[Any]) -> dict[Place, float]:
+    """By place how many messages from now a stored tensor is wanted, as far as has been announced."""
+    found: dict[Place, float] = {}
+    for at, message in zip(range(LOOKED_AT), queue, strict=False):
+        if isinstance(message, m.Execute):
+            for tensor in message.inputs:
+                found.setdefault((message.client, tensor), at)
+        elif isinstance(message, m.Collect):
+            found.setdefault((message.client, message.tensor), at)
+    return found

@@ -1,0 +1,107 @@
+"""Which memory stays on a device and which goes out, when only so much may stay: the books, without any memory in them.
+
+A *buffer* is memory that one or more values look at. Values are in *places*: the slots of the program under way, and the
+tensors in store. What runs next is known, so what goes out first is the buffer that is wanted again last (L. A. Belady, "A
+study of replacement algorithms for a virtual-storage computer", 1966). No array may be in here, and no file.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Collection, Hashable, Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+Place = int | tuple[int, int]
+"""A slot, or (client, tensor)."""
+NEVER: Final = float("inf")
+"""When a value is wanted next of which nobody knows."""
+
+
+class Full(MemoryError):
+    """What must be there at once is more than may be: `wanted` bytes more, beside `fixed` that cannot go out."""
+
+    def __init__(self, wanted: int, fixed: int, limit: int) -> None:
+        super().__init__(f"{wanted:,} bytes are needed beside {fixed:,} that cannot go out, and {limit:,} is the limit")
+        self.wanted, self.fixed, self.limit = wanted, fixed, limit
+
+
+@dataclass(slots=True, eq=False)
+class Buffer:
+    """Memory of `nbytes`, `inside` or out; `places` are where its values are."""
+
+    nbytes: int
+    inside: bool
+    places: set[Place] = field(default_factory=set)
+
+
+class Residency:
+    """Buffers by whatever key they are given, of which at most `limit` bytes are to be inside."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.buffers: dict[Hashable, Buffer] = {}
+        self.keys: dict[Place, Hashable] = {}
+        self.used = 0
+        """Bytes inside."""
+
+    def put(self, place: Place, key: Hashable, nbytes: int, *, inside: bool = True) -> None:
+        """The value in a place looks at this buffer from now on, and at no other."""
+        if self.keys.get(place, self) == key:
+            return
+        self.clear(place)
+        buffer = self.buffers.get(key)
+        if buffer is None:
+            buffer = self.buffers[key] = Buffer(nbytes, inside)
+            self.used += nbytes if inside else 0
+        buffer.places.add(place)
+        self.keys[place] = key
+
+    def clear(self, place: Place) -> None:
+        """No value is in a place any more. What nobody looks at is gone."""
+        key = self.keys.pop(place, None)
+        if key is None:
+            return
+        buffer = self.buffers[key]
+        buffer.places.discard(place)
+        if not buffer.places:
+            del self.buffers[key]
+            self.used -= buffer.nbytes if buffer.inside else 0
+
+    def turn(self, old: Hashable, new: Hashable) -> None:
+        """A buffer has gone out, or come in, and has another key there."""
+        buffer = self.buffers[new] = self.buffers.pop(old)
+        buffer.inside = not buffer.inside
+        self.used += buffer.nbytes if buffer.inside else -buffer.nbytes
+        for place in buffer.places:
+            self.keys[place] = new
+
+    def victims(
+        self, nbytes: int, pinned: Collection[Hashable], wanted: Callable[[Place], float], limit: int | None = None
+    ) -> Iterator[Hashable]:
+        """Which buffers have to go out so that there is room for so many bytes more, the one that is wanted last first.
+
+        `pinned` stay; `wanted` says of a place when its value is read next. Whoever is told moves it out (`turn`) before it
+        asks for the next. Raises `Full` when all that may go out is not enough, and then nothing was named.
+        """
+        most = self.limit if limit is None else limit
+        if self.used + nbytes <= most:
+            return
+        free = [(key, buffer) for key, buffer in self.buffers.items() if buffer.inside and key not in pinned]
+        fixed = self.used - sum(buffer.nbytes for _, buffer in free)
+        if fixed + nbytes > most:
+            raise Full(nbytes, fixed, most)
+        order = [
+            (-min(map(wanted, buffer.places)), -buffer.nbytes, at)
+            for at, (_, buffer) in enumerate(free)
+            if buffer.nbytes
+        ]
+        heapq.heapify(order)
+        while self.used + nbytes > most:
+            yield free[heapq.heappop(order)[2]][0]
+
+    def check(self) -> None:
+        """The invariants: sums are right, and every place is where its buffer says."""
+        assert self.used == sum(buffer.nbytes for buffer in self.buffers.values() if buffer.inside)
+        assert all(buffer.places for buffer in self.buffers.values())
+        assert {place: key for key, buffer in self.buffers.items() for place in buffer.places} == self.keys
