@@ -46,6 +46,7 @@ LARGEST: Final = 30
 MAX_BIRTHS: Final = 20_000
 MAX_ORDERS: Final = 4096
 MAX_MOVES: Final = 100
+"""Moves, signals and sites of one plan that are told of: a batch of many plans must fit a frame."""
 _SITE: Final = re.compile(r" at (\S+:\d+)")
 
 
@@ -303,8 +304,8 @@ def described(
     moves = [instruction for instruction in plan.instructions if instruction.op == MOVE][:MAX_MOVES]
     return t.PlanDescribed(
         now, t.DISPATCHER, cached.number, client, segment, list(members[: t.MAX_ITEMS]), reason, len(plan.instructions),
-        [*dict.fromkeys("/".join(tag.signal)[: t.MAX_TEXT] for tag in tags)],
-        [*dict.fromkeys(tag.site[: t.MAX_TEXT] for tag in tags)],
+        [*dict.fromkeys("/".join(tag.signal)[: t.MAX_TEXT] for tag in tags)][:MAX_MOVES],
+        [*dict.fromkeys(tag.site[: t.MAX_TEXT] for tag in tags)][:MAX_MOVES],
         [[op, count] for op, count in ops.most_common()],
         [_moved(plan, move) for move in moves],
     )  # fmt: skip
