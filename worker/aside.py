@@ -8,6 +8,7 @@ follows from the program alone. No arithmetic here.
 
 from __future__ import annotations
 
+import itertools
 import math
 import threading
 from collections.abc import Callable
@@ -85,22 +86,26 @@ def set_aside(groups: list[Group], wanted: set[int], crew: Crew) -> list[Group]:
     writes = [step.writes for group in groups for step in group.steps]
     if crew.lanes == 1 or len(set(writes)) < len(writes):  # slots are written again, as sums over microbatches
         return groups
+    costs = [sum(map(_cost, group.steps)) for group in groups]
+    readers: dict[int, list[int]] = {}
+    for at, group in enumerate(groups):
+        for slot in {slot for step in group.steps for slot in step.reads}:
+            readers.setdefault(slot, []).append(at)
     begun: dict[int, Group] = {}
     before: dict[int, list[Group]] = {}
     moved: set[int] = set()
+    end = [len(groups)]
     for at, group in enumerate(groups):
-        if not _long(group):
+        if not LONG <= costs[at] < WIDE or not _is_product(group):
             continue
         (step,) = group.steps
-        view = reader = _reader(groups, at, step.writes)
+        view = reader = readers.get(step.writes, end)[0]
         meeting = [Group(_meet(step.writes), [])]
         if view < len(groups) and step.writes not in wanted and _is_view(groups[view], step.writes):
-            reader = _reader(groups, view, groups[view].steps[0].writes)
+            reader = readers.get(groups[view].steps[0].writes, end)[0]
             meeting.append(groups[view])
-        between = [
-            _cost(each) for n, each in enumerate(groups[at + 1 : reader], at + 1) if n not in begun and n not in moved
-        ]
-        if sum(between) * 2 < _cost(group):
+        between = itertools.accumulate(costs[n] for n in range(at + 1, reader) if n not in begun and n not in moved)
+        if not any(cost * 2 >= costs[at] for cost in between):
             continue
         begun[at] = Group(_begin(step, crew), group.steps)
         before[reader] = meeting + before.get(reader, [])  # the last begun first: the others are nearer to their end
@@ -135,38 +140,20 @@ def _meet(slot: int) -> Action:
     return meet
 
 
-def _reader(groups: list[Group], at: int, slot: int) -> int:
-    """The first group behind `at` that reads a slot; else the end."""
-    for number in range(at + 1, len(groups)):
-        if any(slot in step.reads for step in groups[number].steps):
-            return number
-    return len(groups)
-
-
 def _is_view(group: Group, slot: int) -> bool:
     """Whether a group does no more than look at the value of `slot` in another shape, and is the last to read it."""
     (step,) = group.steps if len(group.steps) == 1 else (None,)
     return step is not None and step.instruction.op in VIEWS and step.reads == (slot,) == step.dead
 
 
-def _long(group: Group) -> bool:
-    step = group.steps[0] if len(group.steps) == 1 else None
-    return (
-        step is not None
-        and step.call is not None
-        and step.instruction.op == "matmul"
-        and step.action is group.action
-        and step.writes not in step.dead
-        and LONG <= _cost(group) < WIDE
-    )
+def _is_product(group: Group) -> bool:
+    step = group.steps[0]
+    known = len(group.steps) == 1 and step.action is group.action and step.call is not None
+    return known and step.instruction.op == "matmul" and step.writes not in step.dead
 
 
-def _cost(group: Group) -> int:
+def _cost(step: Step) -> int:
     """About how long it takes, in multiplications of a product."""
-    return sum(map(_step_cost, group.steps))
-
-
-def _step_cost(step: Step) -> int:
     call = step.call
     if call is None or step.instruction.op in VIEWS:
         return 0
