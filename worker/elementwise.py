@@ -174,7 +174,10 @@ def where(call: Call) -> Kernel:
 
 
 def _by_bits(call: Call) -> Kernel:
-    """`np.where` branches at each element, and guesses wrong at half of them; bits can be chosen without: b ^ ((a ^ b) & −c)."""
+    """`np.where` branches at each element, and guesses wrong at half of them; bits can be chosen without: b ^ ((a ^ b) & −c).
+
+    The result lies as NumPy would lay it: row by row as soon as one operand of its shape does, the condition too.
+    """
     shape, dtype = call.result.shape, call.result.dtype.numpy
     word = np.dtype(f"i{dtype.itemsize}")
     condition, *others = (() if isinstance(operand, str) else operand.shape for operand in call.operands)
@@ -189,10 +192,12 @@ def _by_bits(call: Call) -> Kernel:
         )  # without dimensions it may be one of NumPy's scalars, which nothing is written to
         if first and not a and condition == shape:  # zeros, as in the gradient of a relu
             np.subtract(mask, 1, mask)
-            return np.bitwise_and(mask, b, mask).view(dtype)
+            alike = mask.strides == b.strides or b.shape != shape
+            return np.bitwise_and(mask, b, mask if alike else None).view(dtype)
         np.negative(mask, mask)
         out = np.bitwise_xor(a, b)
-        out = np.bitwise_and(out, mask, out) if whole else np.bitwise_and(out, mask)
+        alike = whole and (mask.strides == out.strides or mask.shape != shape)
+        out = np.bitwise_and(out, mask, out if alike else None)
         return np.bitwise_xor(out, b, out).view(dtype)
 
     return kernel

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import operator
 from collections.abc import Callable
@@ -381,3 +382,17 @@ def test_softmax(name: str, data: st.DataObject) -> None:
             bad = ~np.isfinite(x).all(axis=axis, keepdims=True) & np.ones(x.shape, bool)
             out, expected = np.where(bad, x.dtype.type(0), out), np.where(bad, 0, expected)
         check(out, expected)
+
+
+@pytest.mark.parametrize("shape", [(64, 64), (4, 32, 64)])
+def test_where_lies_as_its_operands_do(shape: tuple[int, ...]) -> None:
+    """Chosen by bits or not, a result lies row by row as soon as one operand of its shape does: sums of it depend on that."""
+    turned = shape[::-1]
+    rows, columns = np.arange(math.prod(shape), dtype=np.float32).reshape(shape), np.ones(turned, np.float32).T
+    for condition in (rows > 7, columns > 7):
+        for one, other in itertools.product((rows, columns), repeat=2):
+            flags = run("where", condition, one, other).flags
+            assert flags.c_contiguous == any(x.flags.c_contiguous for x in (condition, one, other))
+        flags = run("where", condition, 0.0, columns).flags
+        assert flags.c_contiguous == condition.flags.c_contiguous
+        assert run("where", condition, 0.0, rows).flags.c_contiguous
