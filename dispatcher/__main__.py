@@ -11,6 +11,7 @@ import shutil
 import signal
 import threading
 import time
+from collections.abc import Callable
 from typing import Any, Final
 
 from gt import messages as m
@@ -339,10 +340,10 @@ def main(arguments: list[str] | None = None) -> int:
 def serve(
     address: str, *, config: str | None = None, workers: int = 1, log_level: str = "info", watch: int | None = None,
     folder: str | None = None, bulk: str | None = None, instruction_log: str | None = None, with_data: bool = False,
-    log_format: str = "text",
+    log_format: str = "text", listening: Callable[[str], object] | None = None,
 ) -> int:  # fmt: skip
     """Run a dispatcher at `address`, large data at `bulk`; the exit status. `watch` is a descriptor whose end of file
-    means: stop. What clients do is logged to `instruction_log`."""
+    means: stop. What clients do is logged to `instruction_log`. `listening` is told the address that was bound."""
     logs = Logs("dispatcher", level=log_level, form=log_format, folder=folder)
     try:
         size = environment_number("GT_INSTRUCTION_LOG_SIZE", SIZE)
@@ -354,6 +355,8 @@ def serve(
     signal.signal(signal.SIGTERM, shell.stop)
     signal.signal(signal.SIGINT, shell.stop)
     signal.signal(signal.SIGHUP, shell.reread)
+    if listening is not None:
+        listening(shell.address)
     try:
         shell.run()
     finally:

@@ -117,7 +117,7 @@ class Trace:
             self._line({"ph": "M", "name": ORIGIN, "pid": DISPATCHER, "args": {"time": self.origin}})
         for event in events:
             self.events += 1
-            _WRITERS[type(event)](self, event)
+            _WRITERS.get(type(event), Trace._sample)(self, event)
 
     def close(self) -> None:
         """Write what is still open, and the metadata."""
@@ -399,4 +399,4 @@ _WRITERS: Final[dict[type[Any], Callable[[Trace, Any], None]]] = {
     t.Decision: Trace._instant,
     t.Tensors: Trace._sample,
 }
-"""What each kind becomes; a kind that is not here would be lost, so a test compares."""
+"""What each kind becomes; one that is not here is kept for reports, and not drawn. A test compares."""

@@ -102,7 +102,7 @@ def utilisation(time: int, worker: int = 0, share: tuple[int, ...] = (6, 2, 1, 1
 def joined() -> list[t.Event]:
     """What a watcher is told first."""
     return [
-        service(START),
+        service(START, runs=0),
         t.WorkerJoined(START - 900 * MS, -1, 0, "here", 100, "cpu", "cpu", 2),
         t.WorkerJoined(START - 900 * MS, -1, 1, "here", 101, "cpu", "cpu", 2),
         t.ClientJoined(START - 800 * MS, -1, 7, "here", 200, "train.py"),

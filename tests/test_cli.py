@@ -168,13 +168,14 @@ def test_a_signal_ends_up_in_order(daemons: type[Daemons], monkeypatch: pytest.M
 
 
 def test_the_dispatcher_is_served_as_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[object] = []
+    calls: list[tuple[object, dict[str, object]]] = []
     monkeypatch.setattr("gt.dispatcher.__main__.serve", lambda *args, **options: calls.append((args, options)) or 3)
     arguments = ["--address", "ipc:///x", "--config", "c.yaml", "--workers", "2", "--log-level", "debug"]
     arguments += ["--instruction-log", "run.log", "--with-data", "--log-format", "json"]
     assert gt("dispatcher", *arguments).exit_code == 3
     where = {"config": "c.yaml", "workers": 2, "bulk": None}
     logging = {"log_level": "debug", "instruction_log": "run.log", "with_data": True, "log_format": "json"}
+    assert callable(calls[0][1].pop("listening"))  # where metrics are served from then on, if they are
     assert calls == [(("ipc:///x",), where | logging)]
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
+from .metrics import LOOPBACK, Exporter, MetricsHost, MetricsPort
 from .shared import ADDRESS, Address, ConfigFile, Format, InstructionLog, Level, LogFormat, LogLevel, WithData, told
 
 if TYPE_CHECKING:
@@ -45,6 +46,8 @@ def up(
     memory_pool_size: PoolSize = None,
     cpu_spill_threshold: SpillThreshold = None,
     prefetch_buffer_size: PrefetchSize = None,
+    metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = LOOPBACK,
 ) -> None:
     """Run a dispatcher and workers on this machine until Ctrl-C or SIGTERM. When one of them ends, all end."""
     with told():
@@ -54,6 +57,7 @@ def up(
         check_bind(address)
         _for_workers(memory_pool_size, cpu_spill_threshold, prefetch_buffer_size)
         _check_free(address)
+        exporter = Exporter(metrics_host, metrics_port)
         read = _read(config)
         count = workers or default_workers(read)
         if read is not None:
@@ -65,6 +69,7 @@ def up(
         path = None if config is None else str(config)
         local = Local(count, address=address, config=path, quiet=False, options=logging)
         try:
+            exporter.start(local.address)
             if _joined(local, count):
                 typer.echo(f"{count} {'worker' if count == 1 else 'workers'} at {address}; Ctrl-C stops them")
             local.wait()
@@ -72,6 +77,7 @@ def up(
             for number in (signal.SIGINT, signal.SIGTERM):
                 signal.signal(number, signal.SIG_IGN)  # once is enough: the rest of this is the orderly end
             local.close()
+            exporter.close()
 
 
 def dispatcher(
@@ -85,6 +91,8 @@ def dispatcher(
     log_format: Format = LogFormat.text,
     instruction_log: InstructionLog = None,
     with_data: WithData = False,
+    metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = LOOPBACK,
 ) -> None:
     """Run a dispatcher until Ctrl-C or SIGTERM."""
     with told():
@@ -92,10 +100,14 @@ def dispatcher(
 
         path = None if config is None else str(config)
         log = None if instruction_log is None else str(instruction_log)
-        status = serve(
-            address, config=path, workers=workers, log_level=log_level.value, bulk=bulk, instruction_log=log,
-            with_data=with_data, log_format=log_format.value,
-        )  # fmt: skip
+        exporter = Exporter(metrics_host, metrics_port)
+        try:
+            status = serve(
+                address, config=path, workers=workers, log_level=log_level.value, bulk=bulk, instruction_log=log,
+                with_data=with_data, log_format=log_format.value, listening=exporter.start,
+            )  # fmt: skip
+        finally:
+            exporter.close()
     raise typer.Exit(status)
 
 

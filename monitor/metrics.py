@@ -1,0 +1,298 @@
+"""What Prometheus is told of a service: events in, families of samples out. Pure; who serves them is `exporter.py`.
+
+Counters only grow, whatever restarts: workers count anew whenever recording changes, and that is added to what was there.
+Labels are bounded: workers and clients that are there now (who left disappears), and some words, never what a program calls
+its signals and ops. Units are in the names, as Prometheus has them: seconds, bytes.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import accumulate
+from typing import Any, Final, NamedTuple
+
+from gt import telemetry as t
+
+MAX_CLIENTS: Final = 256
+"""Clients that have samples of their own: the oldest that are there."""
+MAX_KINDS: Final = 32
+"""Values of a label that are words (collectives, causes); what is beyond is `OTHER`."""
+OTHER: Final = "other"
+STATES: Final = ("compute", "communication", "runtime", "waiting", "idle")
+BUCKETS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+"""Upper bounds, in seconds, of the histograms."""
+
+
+class Family(NamedTuple):
+    """One metric: its name (without `_total`), 'counter', 'gauge' or 'histogram', a sentence, the labels' names, and by the
+    labels' values the number, or for histograms [(upper bound, count so far), …] and the sum."""
+
+    name: str
+    kind: str
+    help: str
+    labels: tuple[str, ...]
+    samples: Sequence[tuple[tuple[str, ...], Any]]
+
+
+class Histogram:
+    """Durations, by size."""
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(BUCKETS) + 1)
+        self.sum = 0.0
+
+    def add(self, seconds: float, times: int) -> None:
+        """So many, that took so long together: each is taken to have taken the mean."""
+        if times > 0:
+            self.counts[bisect_left(BUCKETS, seconds / times)] += times
+            self.sum += seconds
+
+    def sample(self) -> tuple[list[tuple[str, int]], float]:
+        """As Prometheus has it: how many took so long at most."""
+        bounds = [*(f"{bound:g}" for bound in BUCKETS), "+Inf"]
+        return list(zip(bounds, accumulate(self.counts), strict=True)), self.sum
+
+
+# what is told of the service: name, field of `Service`, sentence
+SERVICE_COUNTERS: Final = (
+    ("gt_runs", "runs", "Runs that clients asked for."),
+    ("gt_instructions", "instructions", "Instructions in these runs."),
+    ("gt_plans_made", "plans", "Plans that were made."),
+    ("gt_plan_hits", "plan_hits", "Runs whose plan was there."),
+    ("gt_plans_improved", "plans_improved", "Plans that were replaced by a better one."),
+    ("gt_refused", "refused", "Requests of clients that were refused."),
+    ("gt_poisoned", "poisoned", "Tensors lost to errors."),
+    ("gt_fetches", "fetches", "Fetches that clients asked for."),
+    ("gt_puts", "puts", "Puts of clients."),
+)
+SERVICE_GAUGES: Final = (
+    ("gt_workers", "workers", "Workers that are there."),
+    ("gt_clients", "clients", "Clients that are there."),
+    ("gt_watchers", "watchers", "Watchers that are there, this one among them."),
+)
+# of each worker: name, field, sentence
+WORKER_COUNTERS: Final = (
+    ("gt_worker_plans", "plans", "Plans that the worker has finished."),
+    ("gt_worker_instructions", "instructions", "Instructions that the worker has finished."),
+    ("gt_worker_compiled_plans", "compiled", "Plans that the worker has compiled."),
+)
+WORKER_GAUGES: Final = (
+    ("gt_worker_queue_messages", "queue", "Messages that wait for their turn."),
+    ("gt_worker_unreported_plans", "unreported", "Plans and puts that are done and not yet said to be."),
+    ("gt_worker_tensors", "tensors", "Tensors that are stored."),
+    ("gt_worker_held_bytes", "held", "Bytes of stored tensors."),
+    ("gt_worker_process_bytes", "process", "Memory of the process."),
+    ("gt_worker_memory_limit_bytes", "limit", "Memory of the machine or device; 0: not known."),
+    ("gt_worker_lent_bytes", "lent", "Shared memory that others are reading."),
+)
+# of each client: name, field, sentence
+CLIENT_COUNTERS: Final = (
+    ("gt_client_runs", "runs", "Runs of the client."),
+    ("gt_client_plans_made", "plans_made", "Plans that were made for the client."),
+    ("gt_client_plan_hits", "plan_hits", "Runs of the client whose plan was there."),
+)
+CLIENT_GAUGES: Final = (
+    ("gt_client_tensors", "tensors", "Live tensors of the client."),
+    ("gt_client_held_bytes", "nbytes", "Bytes of the client's live tensors over all workers."),
+    ("gt_client_queued_messages", "queued", "Messages of the client that wait."),
+    ("gt_client_inflight_runs", "inflight", "Runs and puts of the client that are under way."),
+)
+COLLECTIVES: Final = (
+    ("gt_collectives", "times", 1.0, "Workers' parts in collectives."),
+    ("gt_collective_seconds", "duration", 1e-9, "Time that workers were in collectives, with waiting."),
+    ("gt_collective_waiting_seconds", "waiting", 1e-9, "Of that, waiting for pieces of others."),
+    ("gt_collective_sent_bytes", "sent", 1.0, "Bytes that were sent in collectives."),
+)
+TRANSFERS: Final = (
+    ("gt_transfers", "times", 1.0, "Workers' parts of puts and fetches."),
+    ("gt_transferred_bytes", "nbytes", 1.0, "Bytes of these."),
+)
+
+
+class Metrics:
+    """All that is known of one service."""
+
+    def __init__(self) -> None:
+        self.service: t.Service | None = None
+        self.workers: dict[int, t.WorkerJoined] = {}
+        self.clients: dict[int, t.ClientJoined] = {}
+        self.gauges: dict[int, t.Gauges] = {}
+        self.states: dict[int, t.ClientState] = {}
+        self.counted: dict[tuple[str, int], int] = {}
+        """What counters said last, by what and worker."""
+        self.totals: Counter[tuple[str, int]] = Counter()
+        """What that adds up to, over all beginnings."""
+        self.collectives: Counter[tuple[str, str]] = Counter()
+        self.transfers: Counter[tuple[str, str]] = Counter()
+        self.misses: Counter[tuple[str, str]] = Counter()
+        self.failures: Counter[str] = Counter()
+        self.fetches = Histogram()
+        self.plans = Histogram()
+        self.dropped = 0
+        self.live = False
+
+    def add(self, events: Iterable[t.Event], *, dropped: int = 0, live: bool = True) -> None:
+        """Take in a batch. `dropped` events were lost in all; `live`: whether the stream is."""
+        self.dropped = max(self.dropped, dropped)
+        self.live = live
+        for event in events:
+            take = _TAKERS.get(type(event))
+            if take is not None:
+                take(self, event)
+
+    def _plan(self, event: t.PlanSlice) -> None:
+        self.plans.add(event.duration / 1e9, event.times)
+
+    def _collective(self, event: t.Collective) -> None:
+        self._words(self.collectives, event.kind, tuple(field for _, field, _, _ in COLLECTIVES), event)
+
+    def _transfer(self, event: t.Transfer) -> None:
+        self._words(self.transfers, event.kind, tuple(field for _, field, _, _ in TRANSFERS), event)
+
+    def _fetched(self, event: t.Fetched) -> None:
+        self.fetches.add(event.duration / 1e9, event.times)
+
+    def _missed(self, event: t.CacheMiss) -> None:
+        key = (event.cache, event.reason)
+        self.misses[key if key in self.misses or len(self.misses) < MAX_KINDS else (OTHER, OTHER)] += event.times
+
+    def _failed(self, event: t.Failure) -> None:
+        known = event.kind in self.failures or len(self.failures) < MAX_KINDS
+        self.failures[event.kind if known else OTHER] += event.times
+
+    def _utilisation(self, event: t.Utilisation) -> None:
+        for name in (*STATES, *(field for _, field, _ in WORKER_COUNTERS)):
+            self._count(name, event.worker, getattr(event, name))
+
+    def _traffic(self, event: t.Traffic) -> None:
+        self._count("sent", event.worker, sum(event.nbytes))
+
+    def _gauges(self, event: t.Gauges) -> None:
+        self.gauges[event.worker] = event
+
+    def _service(self, event: t.Service) -> None:
+        self.service = event
+
+    def _state(self, event: t.ClientState) -> None:
+        self.states[event.client] = event
+
+    def _joined(self, event: t.WorkerJoined) -> None:
+        self.workers[event.number] = event
+
+    def _lost(self, event: t.WorkerLost) -> None:
+        self.workers.pop(event.number, None)
+        self.gauges.pop(event.number, None)
+        for known in (self.counted, self.totals):
+            for key in [key for key in known if key[1] == event.number]:
+                del known[key]
+
+    def _client(self, event: t.ClientJoined) -> None:
+        self.clients[event.client] = event
+
+    def _left(self, event: t.ClientLeft) -> None:
+        self.clients.pop(event.client, None)
+        self.states.pop(event.client, None)
+
+    @staticmethod
+    def _words(counts: Counter[tuple[str, str]], kind: str, fields: tuple[str, ...], event: Any) -> None:
+        if (fields[0], kind) not in counts and len(counts) >= MAX_KINDS * len(fields):
+            kind = OTHER
+        for field in fields:
+            counts[field, kind] += getattr(event, field)
+
+    def _count(self, name: str, worker: int, value: int) -> None:
+        before = self.counted.get((name, worker), 0)
+        self.counted[name, worker] = value
+        self.totals[name, worker] += value - before if value >= before else value
+
+    # out
+
+    def families(self) -> Iterator[Family]:
+        """Everything, as it is now."""
+        yield Family("gt_stream_up", "gauge", "Whether the dispatcher is heard.", (), [((), int(self.live))])
+        yield Family("gt_events_dropped", "counter", "Events that got lost on the way here.", (), [((), self.dropped)])
+        yield from self._of_service()
+        yield from self._of_workers()
+        yield from self._of_clients()
+        for name, field, unit, about in COLLECTIVES:
+            yield Family(name, "counter", about, ("kind",), _by_word(self.collectives, field, unit))
+        for name, field, unit, about in TRANSFERS:
+            yield Family(name, "counter", about, ("kind",), _by_word(self.transfers, field, unit))
+        yield Family(
+            "gt_cache_misses", "counter", "What was made that a loop should find.", ("cache", "reason"),
+            [(key, times) for key, times in sorted(self.misses.items())],
+        )  # fmt: skip
+        failures = [((kind,), times) for kind, times in sorted(self.failures.items())]
+        yield Family("gt_failures", "counter", "Errors, by class.", ("kind",), failures)
+        yield Family("gt_fetch_seconds", "histogram", "From a fetch to its answer.", (), [((), self.fetches.sample())])
+        yield Family("gt_plan_run_seconds", "histogram", "A plan on a worker.", (), [((), self.plans.sample())])
+
+    def _of_service(self) -> Iterator[Family]:
+        service = self.service
+        if service is None:
+            return
+        about = ((service.version, service.address), 1)
+        yield Family("gt_service_info", "gauge", "Which service this is.", ("version", "address"), [about])
+        started = (service.wall - service.time + service.started) / 1e9
+        yield Family("gt_start_time_seconds", "gauge", "When the dispatcher started, since 1970.", (), [((), started)])
+        for names, kind in ((SERVICE_COUNTERS, "counter"), (SERVICE_GAUGES, "gauge")):
+            for name, field, about_it in names:
+                yield Family(name, kind, about_it, (), [((), getattr(service, field))])
+
+    def _of_workers(self) -> Iterator[Family]:
+        known = sorted(self.workers.items())
+        yield Family(
+            "gt_worker_info", "gauge", "Which worker this is.", ("worker", "host", "device", "kind"),
+            [((str(n), each.host, each.device or each.kind, each.kind), 1) for n, each in known],
+        )  # fmt: skip
+        yield Family(
+            "gt_worker_time_seconds", "counter", "Where the worker's time went.", ("worker", "state"),
+            [((str(n), state), self.totals[state, n] / 1e9) for n, _ in known for state in STATES],
+        )  # fmt: skip
+        for name, field, about in WORKER_COUNTERS:
+            yield Family(name, "counter", about, ("worker",), [((str(n),), self.totals[field, n]) for n, _ in known])
+        sent = [((str(n),), self.totals["sent", n]) for n, _ in known]
+        yield Family("gt_worker_sent_bytes", "counter", "Bytes of pieces sent to other workers.", ("worker",), sent)
+        for name, field, about in WORKER_GAUGES:
+            samples = [((str(n),), getattr(self.gauges[n], field)) for n, _ in known if n in self.gauges]
+            yield Family(name, "gauge", about, ("worker",), samples)
+
+    def _of_clients(self) -> Iterator[Family]:
+        known = [
+            (n, self.states[n], each.program)
+            for n, each in sorted(self.clients.items())[:MAX_CLIENTS]
+            if n in self.states
+        ]
+        for names, kind in ((CLIENT_COUNTERS, "counter"), (CLIENT_GAUGES, "gauge")):
+            for name, field, about in names:
+                samples = [((str(n), program), getattr(state, field)) for n, state, program in known]
+                yield Family(name, kind, about, ("client", "program"), samples)
+
+
+def _by_word(counts: Counter[tuple[str, str]], field: str, unit: float) -> list[tuple[tuple[str, ...], Any]]:
+    return [
+        ((kind,), value * unit if unit != 1.0 else value)
+        for (name, kind), value in sorted(counts.items())
+        if name == field
+    ]
+
+
+_TAKERS: Final[dict[type[Any], Callable[[Metrics, Any], None]]] = {
+    t.PlanSlice: Metrics._plan,
+    t.Collective: Metrics._collective,
+    t.Transfer: Metrics._transfer,
+    t.Fetched: Metrics._fetched,
+    t.CacheMiss: Metrics._missed,
+    t.Failure: Metrics._failed,
+    t.Utilisation: Metrics._utilisation,
+    t.Traffic: Metrics._traffic,
+    t.Gauges: Metrics._gauges,
+    t.Service: Metrics._service,
+    t.ClientState: Metrics._state,
+    t.WorkerJoined: Metrics._joined,
+    t.WorkerLost: Metrics._lost,
+    t.ClientJoined: Metrics._client,
+    t.ClientLeft: Metrics._left,
+}

@@ -1,0 +1,207 @@
+"""What Prometheus is told: counters that only grow, bounded labels, and whatever the dashboard asks for."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import events as e
+import pytest
+import yaml
+
+from gt import telemetry as t
+from gt.monitor.metrics import MAX_CLIENTS, MAX_KINDS, OTHER, Family, Histogram, Metrics
+
+CONFIGS = Path(__file__).parent.parent.parent / "configs"
+MS = e.MS
+
+
+def metrics(*events: t.Event) -> Metrics:
+    made = Metrics()
+    made.add(events)
+    return made
+
+
+def families(made: Metrics) -> dict[str, Family]:
+    found = list(made.families())
+    assert len({family.name for family in found}) == len(found)
+    return {family.name: family for family in found}
+
+
+def value(made: Metrics, name: str, *labels: str) -> float:
+    return float(dict(families(made)[name].samples)[labels])
+
+
+def before_the_end(steps: int = 4) -> Metrics:
+    """A session in which everybody is there still."""
+    return metrics(*[event for event in e.session(steps) if not isinstance(event, t.WorkerLost | t.ClientLeft)])
+
+
+def test_it_says_what_the_events_say() -> None:
+    made = before_the_end()
+    assert value(made, "gt_runs") == 4
+    assert value(made, "gt_workers") == 2
+    assert value(made, "gt_worker_held_bytes", "1") == 4 << 20
+    assert value(made, "gt_worker_time_seconds", "0", "compute") == pytest.approx(0.6 * 0.08)
+    assert value(made, "gt_worker_sent_bytes", "0") == 4 * 2048
+    assert value(made, "gt_collectives", "all-reduce") == 8
+    assert value(made, "gt_collective_seconds", "all-reduce") == pytest.approx(0.016)
+    assert value(made, "gt_transferred_bytes", "put") == 2 << 20
+    assert value(made, "gt_cache_misses", "plan", "new") == 1
+    assert value(made, "gt_failures", "WorkerError") == 1
+    assert value(made, "gt_client_held_bytes", "7", "train.py") == 1 << 20
+    assert value(made, "gt_worker_info", "0", "here", "cpu", "cpu") == 1
+    assert value(made, "gt_start_time_seconds") == pytest.approx(e.WALL / 1e9 - 1)
+
+
+def test_names_and_kinds_follow_the_customs() -> None:
+    for family in before_the_end().families():
+        assert re.fullmatch(r"gt_[a-z_]+[a-z]", family.name)
+        assert not family.name.endswith(("_total", "_ms", "_seconds_total"))
+        assert family.help.endswith(".")
+        assert family.kind in ("counter", "gauge", "histogram")
+        for labels, _ in family.samples:
+            assert len(labels) == len(family.labels)
+
+
+def test_counters_grow_on_when_a_worker_counts_anew() -> None:
+    made = metrics(*e.joined(), e.utilisation(e.START + 100 * MS), e.utilisation(e.START + 300 * MS))
+    before = value(made, "gt_worker_time_seconds", "0", "compute")
+    made.add([e.utilisation(e.START + 50 * MS, plans=1)])  # somebody began to trace, so recording began anew
+    assert value(made, "gt_worker_time_seconds", "0", "compute") == pytest.approx(before + 0.6 * 0.05)
+    assert value(made, "gt_worker_plans", "0") == 4 + 1
+
+
+def test_every_counter_only_grows_over_a_session() -> None:
+    made = Metrics()
+    before: dict[tuple[str, tuple[str, ...]], float] = {}
+    for event in e.session(6):
+        if isinstance(event, t.WorkerLost | t.ClientLeft):
+            continue
+        made.add([event])
+        now = {
+            (family.name, labels): float(number)
+            for family in made.families() if family.kind == "counter" for labels, number in family.samples
+        }  # fmt: skip
+        assert all(now[key] >= number for key, number in before.items())
+        before = now
+
+
+def test_who_has_left_disappears() -> None:
+    made = metrics(*e.session())
+    found = families(made)
+    assert found["gt_worker_held_bytes"].samples == [(("0",), 4 << 20)]
+    assert {labels[0] for labels, _ in found["gt_worker_time_seconds"].samples} == {"0"}
+    assert not found["gt_client_runs"].samples
+    assert not made.states
+    assert all(worker == 0 for _, worker in made.totals)
+
+
+def test_labels_are_bounded() -> None:
+    made = Metrics()
+    for number in range(1000):
+        made.add([t.ClientJoined(e.START, -1, number, "here", 1, f"p{number}"), e.client_state(e.START, client=number)])
+        made.add([e.miss(reason=f"r{number}"), t.Failure(e.START, -1, 1, 7, 9, f"K{number}", "", "")])
+        made.add([e.collective(e.START, kind=f"c{number}")])
+    found = families(made)
+    assert len(found["gt_client_runs"].samples) == MAX_CLIENTS
+    for name in ("gt_cache_misses", "gt_failures", "gt_collectives"):
+        assert len(found[name].samples) <= MAX_KINDS + 1
+        assert sum(number for _, number in found[name].samples) == 1000
+        assert any(OTHER in labels for labels, _ in found[name].samples)
+
+
+def test_a_histogram_counts_what_took_so_long_at_most() -> None:
+    histogram = Histogram()
+    histogram.add(0.0004, 1)
+    histogram.add(0.04, 2)
+    histogram.add(100.0, 1)
+    histogram.add(0.0, 0)
+    buckets, total = histogram.sample()
+    assert total == pytest.approx(100.0404)
+    counts = dict(buckets)
+    assert (counts["0.0005"], counts["0.01"], counts["0.025"], counts["10"], counts["+Inf"]) == (1, 1, 3, 3, 4)
+    assert list(counts.values()) == sorted(counts.values())
+
+
+def test_whether_the_dispatcher_is_heard_is_told() -> None:
+    made = metrics(*e.joined())
+    assert value(made, "gt_stream_up") == 1
+    made.add([], dropped=5, live=False)
+    assert (value(made, "gt_stream_up"), value(made, "gt_events_dropped")) == (0, 5)
+
+
+def printed() -> str:
+    client = pytest.importorskip("prometheus_client")
+    from gt.monitor.exporter import Exporter
+
+    exporter = Exporter()
+    exporter.metrics = before_the_end()
+    text: str = client.generate_latest(exporter.registry).decode()
+    return text
+
+
+def test_prometheus_reads_what_is_printed() -> None:
+    text = printed()
+    from prometheus_client.parser import text_string_to_metric_families
+
+    found = {family.name: family for family in text_string_to_metric_families(text)}
+    assert found["gt_runs"].type == "counter"
+    assert found["gt_fetch_seconds"].type == "histogram"
+    assert {sample.name for sample in found["gt_runs"].samples} == {"gt_runs_total"}
+    assert set(families(before_the_end())) == set(found)
+
+
+def test_hostile_names_stay_in_their_labels() -> None:
+    client = pytest.importorskip("prometheus_client")
+    from prometheus_client.parser import text_string_to_metric_families
+
+    from gt.monitor.exporter import Exporter
+
+    exporter = Exporter()
+    program = 'a"} 1\ngt_evil{x="\\'
+    exporter.metrics = metrics(t.ClientJoined(e.START, -1, 7, "here", 1, program), e.client_state(e.START))
+    found = {
+        family.name: family
+        for family in text_string_to_metric_families(client.generate_latest(exporter.registry).decode())
+    }
+    assert "gt_evil" not in found
+    assert found["gt_client_tensors"].samples[0].labels["program"] == program
+
+
+def test_the_dashboard_asks_for_what_there_is() -> None:
+    dashboard = json.loads((CONFIGS / "grafana.json").read_text())
+    lines = [line for line in printed().splitlines() if line and not line.startswith("#")]
+    there = {re.split(r"[{ ]", line)[0] for line in lines}
+    labels = {label for line in lines for label in re.findall(r'[{,](\w+)="', line)}
+    asked = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
+    asked += [variable["query"] for variable in dashboard["templating"]["list"] if variable["type"] == "query"]
+    assert len(asked) > 15
+    for expression in asked:
+        names = set(re.findall(r"\bgt_\w+", expression))
+        assert names
+        assert names <= there, expression
+        grouped = {name for group in re.findall(r"by \(([^)]*)\)", expression) for name in group.split(", ")}
+        assert grouped <= labels
+    legends = {
+        name
+        for panel in dashboard["panels"]
+        for target in panel["targets"]
+        for name in re.findall(r"{{(\w+)}}", target["legendFormat"])
+    }
+    assert legends <= labels
+    assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])
+
+
+def test_prometheus_scrapes_the_port_that_the_page_names() -> None:
+    config = yaml.safe_load((CONFIGS / "prometheus.yml").read_text())
+    [job] = config["scrape_configs"]
+    [target] = job["static_configs"][0]["targets"]
+    page = (CONFIGS.parent / "docs" / "observing.md").read_text()
+    assert f"--metrics-port {target.rpartition(':')[2]}" in page
+    assert f"http://{target}/metrics" in page
+    variables = {
+        each["name"]: each for each in json.loads((CONFIGS / "grafana.json").read_text())["templating"]["list"]
+    }
+    assert variables["job"]["current"]["value"] == job["job_name"]
