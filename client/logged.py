@@ -45,15 +45,14 @@ class Logged:
         """Log and send one message."""
         session = self._session
         if session is not None:
-            if isinstance(message, m.Put):
-                data = self._copies.pop(message.tensor, None) if message.bulk else message.data
-                self._file.add(self._number, message._replace(data=b""), data if self._file.keeps else None)
-            elif isinstance(message, m.Fetch):
-                self._file.add(self._number, message)
+            if isinstance(message, m.Fetch):
                 number = message.request
                 session.requests[number].add_done_callback(lambda future: self._got(number, future))
-            elif isinstance(message, LOGGED):
+            if isinstance(message, LOGGED):
                 self._file.add(self._number, message)
+            elif isinstance(message, m.Put):
+                data = self._copies.pop(message.tensor, None) if message.bulk else message.data
+                self._file.add(self._number, message._replace(data=b""), data if self._file.keeps else None)
         self._link.send(message)
 
     def prepare(self, array: np.ndarray[Any, Any], kind: Any) -> Any:

@@ -103,13 +103,15 @@ def why(tensor: Tensor, depth: int = 8) -> Why:
 
 def _chain(session: Session, value: Value, depth: int) -> tuple[tuple[Step, ...], int]:
     """The instructions that led to a value, the nearest first, and of how many tensors more it is not said."""
+    with session.lock:  # other threads may be sending
+        history = list(session.history)
     steps: dict[int, Step] = {}
     level, more = [value.id], 0
     for _ in range(max(1, depth)):
         following: dict[int, None] = {}
         for tensor in level:
             if tensor not in steps and len(steps) < MOST:
-                step = steps[tensor] = _made(session, tensor, value.spec if tensor == value.id else None)
+                step = steps[tensor] = _made(session, history, tensor, value.spec if tensor == value.id else None)
                 following.update(dict.fromkeys(step.operands))
             elif tensor not in steps:
                 more += 1
@@ -117,13 +119,14 @@ def _chain(session: Session, value: Value, depth: int) -> tuple[tuple[Step, ...]
     return tuple(steps.values()), more + sum(tensor not in steps for tensor in level)
 
 
-def _made(session: Session, tensor: int, known: Spec | None) -> Step:
+def _made(session: Session, history: list[tuple[int, m.Run | m.Put]], tensor: int, known: Spec | None) -> Step:
     """The instruction, or the put, that made a tensor; position −1 when that is forgotten."""
     for builder in list(session.builders):
-        if 0 <= tensor - builder.base < len(builder.record):
-            return _step(builder.record, list(builder.inputs), builder.scalars, builder.base, tensor, 0)
+        base, record, inputs, scalars = builder.base, builder.record, builder.inputs, builder.scalars
+        if 0 <= tensor - base < len(record) and builder.base == base:  # its thread may have flushed meanwhile
+            return _step(record, list(inputs), scalars, base, tensor, 0)
     shown = f"{name(tensor)} {known}" if known is not None else name(tensor)
-    for position, message in reversed(list(session.history)):
+    for position, message in reversed(history):
         if isinstance(message, m.Put):
             if message.tensor == tensor:
                 put = f"{name(tensor)} = put by the program"
@@ -132,7 +135,7 @@ def _made(session: Session, tensor: int, known: Spec | None) -> Step:
         definition = session.definitions.recent.get(message.segment)
         if definition is not None and 0 <= tensor - message.base < definition.length:
             return _step(definition.record, message.inputs, message.scalars, message.base, tensor, position)
-    return Step(tensor, f"{shown}: made earlier than the last {len(session.history)} runs and puts", (), _NOWHERE, -1)
+    return Step(tensor, f"{shown}: made earlier than the last {len(history)} runs and puts", (), _NOWHERE, -1)
 
 
 def _step(

@@ -548,7 +548,7 @@ class Core:
                 f"worker {worker.number}, client {message.client}: {message.kind}: {message.text}",
                 client=message.client,
                 worker=worker.number,
-                plan=message.order,
+                order=message.order,
             )
         elif isinstance(message, m.Events):
             try:

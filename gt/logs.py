@@ -1,8 +1,8 @@
 """What daemons and clients log, and how it is written: standard `logging`, with what a record is about as fields of its own.
 
-`client`, `worker`, `plan` and `signal` are attributes of a record (`extra=`); in text they stand at its end as key=value, in
-JSON as keys. A daemon that a program started looks now and then whether that program wants another level
-(`gt.set_log_level`), in a file of the folder that they share.
+The fields are attributes of a record (`extra=`); in text they stand at its end as key=value, in JSON as keys. A daemon that
+a program started looks now and then whether that program wants another level (`gt.set_log_level`), in a file of the folder that
+they share.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
-FIELDS: Final = ("client", "worker", "plan", "signal")
-"""What a record may be about."""
+FIELDS: Final = ("client", "worker", "plan", "order", "signal")
+"""What a record may be about; `order` is the number of a run of a plan in the one global order."""
 LEVELS: Final = ("debug", "info", "warning", "error")
 FORMS: Final = ("text", "json")
 WANTED: Final = "log-level"

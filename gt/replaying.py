@@ -222,7 +222,18 @@ class Replay:
                     where = f"session {line.session} " if line.session > 1 else ""
                     self.say(where + print_run(line.run, record).rstrip())
             session.link.send(record)
-            session.session.pump()
+            self._hear(session, line)
+
+    def _hear(self, session: Replayed, line: Line) -> None:
+        """Take in the service's answers. What it refuses is said: then too it was, or the log is not as it was written."""
+        session.session.pump()
+        try:
+            session.session.usable()
+        except GTError as error:
+            if session.session.failure is not None:
+                raise
+            self.counts["refused"] += 1
+            self.say(f"{line.path}:{line.line}: the service refuses this: {error}")
 
     def _put(self, session: Replayed, record: Putting | Have, line: Line) -> None:
         known, data = record.spec, None if isinstance(record, Have) else record.data
@@ -234,7 +245,7 @@ class Replay:
             array = load(line.path, data, known)
         signal = list(record.signal) if isinstance(record, Putting) else []
         session.link.send(m.Put(record.tensor, pack_spec(known), signal, False, array.tobytes()))
-        session.session.pump()
+        self._hear(session, line)
 
     def _ask(self, session: Replayed, tensor: int) -> Any:
         from .client.session import Future
@@ -280,6 +291,8 @@ class Replay:
         counts = self.counts
         kinds = ("same bits", "different", "not compared", "failed alike", "other outcome")
         words = [f"{counts['runs']} runs", *(f"{key}: {counts[key]} fetches" for key in kinds if counts[key])]
+        if counts["refused"]:
+            words.append(f"refused: {counts['refused']} lines")
         if counts["drawn"]:
             why = "" if self.draw else ", as the log does not have their values"
             words.append(f"{counts['drawn']} inputs drawn from seed {self.seed}{why}")

@@ -372,6 +372,16 @@ def test_what_is_no_log_is_refused_in_one_line(tmp_path: Path, logged: Path) -> 
     assert "cannot be read: Is a directory" in refused(tmp_path)
 
 
+def test_what_the_service_refuses_is_said_with_its_line(logged: Path) -> None:
+    run(1)
+    logged.write_text(re.sub(r"\nrun 1 segment 1 ", "\nrun 1 segment 77 ", logged.read_text()))
+    result = replay(logged)
+    assert result.exit_code == 0
+    assert re.search(r"run.log:\d+: the service refuses this: segment 77 is not defined", result.stdout)
+    assert "then it had a value" in result.stdout
+    assert "refused: 1 lines" in result.stdout
+
+
 def test_a_log_replays_up_to_where_it_was_cut(logged: Path, tmp_path: Path) -> None:
     """A killed process leaves whole lines, but for the last; wherever that is, what stands before it is replayed."""
     run(2)
