@@ -24,7 +24,7 @@ SOURCES := gt $(ROOMS) tests $(wildcard benchmarks examples)
 TREE := $(VENV)/typecheck
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test prove check bench torch format lint types fast clean
+.PHONY: help demo test prove check bench torch cuda format lint types fast clean
 .DELETE_ON_ERROR:
 
 help: ## say what there is
@@ -45,6 +45,8 @@ bench: $(VENV)/.bench $(VENV)/.peers ## measure GT beside NumPy and what can be 
 	@$(BIN)/python benchmarks/suite.py
 
 torch: $(VENV)/.bench ## install the peer and outside judge, PyTorch, and what its operator samples need
+
+cuda: $(VENV)/.cuda ## install CuPy and NVRTC beside, to check without a GPU what can be checked of GPU workers
 
 format: $(VENV)/.installed ## write the one format, and fix what the linter can fix
 	@$(BIN)/ruff format $(SOURCES)
@@ -88,6 +90,12 @@ $(VENV)/.bench: $(VENV)/.installed
 	@if [ -z "$(TORCH)" ]; then echo "PyTorch was left out"; \
 	elif $(PIP) install '$(TORCH)' expecttest matplotlib; then touch $@; \
 	else echo "PyTorch could not be installed: going on without it"; fi
+
+# Of its own, since whoever finds CuPy imports it: tests beside it would only be slower.
+$(VENV)/.cuda: $(VENV)/.python pyproject.toml
+	@$(PYTHON) -m venv $(VENV)/cuda
+	@if $(VENV)/cuda/bin/python -m pip --disable-pip-version-check --quiet install --editable . 'cupy-cuda12x>=13.4' nvidia-cuda-nvrtc-cu12; \
+	then touch $@; else rm -rf $(VENV)/cuda; echo "CuPy could not be installed: going on without it"; fi
 
 # Each by itself, so that one that cannot be had keeps out no other.
 $(VENV)/.peers: $(VENV)/.installed
