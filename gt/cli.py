@@ -16,6 +16,7 @@ from .commands.explain import explain
 from .commands.ops import ops
 from .commands.replay import replay
 from .commands.report import report
+from .commands.top import top
 from .commands.trace import trace
 
 app = typer.Typer(
@@ -63,6 +64,7 @@ app.command()(dispatcher)
 app.command()(worker)
 app.command(context_settings={"ignore_unknown_options": True})(explain)
 app.command()(replay)
+app.command()(top)
 app.command()(trace)
 app.command()(doctor)
 app.command()(report)

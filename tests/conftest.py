@@ -40,3 +40,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         for kind, count in sorted(PROVED.items()):
             terminalreporter.write_line(f"{count:9,} {kind}")
         terminalreporter.write_line(f"{PROVED.total():9,} cases in all, at effort {EFFORT:g}")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--draw-pictures` draws the pictures of the monitor anew, for somebody to look at."""
+    parser.addoption("--draw-pictures", action="store_true", help="draw tests/monitor/pictures anew")

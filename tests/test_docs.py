@@ -17,7 +17,14 @@ from gt.dispatcher.tables import Home
 from gt.placement import uniform_mesh
 
 REPOSITORY = Path(__file__).parent.parent
-DOCUMENTS = ("README.md", "docs/architecture.md", "docs/array-api.md", "docs/debugging.md", "docs/ops.md")
+DOCUMENTS = (
+    "README.md",
+    "docs/architecture.md",
+    "docs/array-api.md",
+    "docs/debugging.md",
+    "docs/ops.md",
+    "docs/top.md",
+)
 ROOMS = ("gt", "client", "dispatcher", "monitor", "worker")
 SOURCES = "\n".join(path.read_text() for room in ROOMS for path in sorted((REPOSITORY / room).rglob("*.py")))
 WORDS = set(re.findall(r"\w+", SOURCES))

@@ -1,0 +1,335 @@
+"""The tables of `gt top`, each a literal list of columns: workers, clients, hot ops and signals, tensors, log, plans."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from rich.text import Text
+
+from gt.monitor.snapshot import ClientView, Hot, LogLine, TensorView, WorkerView
+from gt.telemetry import PlanDescribed, Waiting
+
+from . import figures
+from .ink import GROUP_OF, STATES, Ink
+from .table import Column, Table
+
+LEVELS: Final = ("debug", "info", "warning", "error")
+_LEVEL_STYLES: Final = {"debug": "dim", "info": "", "warning": "warning", "error": "bad"}
+
+
+def words(
+    name: str, width: int, value: Callable[[Any], str], role: str = "", keep: int = 0, grows: int = 0, most: int = 1000
+) -> Column[Any]:
+    """A column of texts."""
+    return Column(
+        name, width, lambda item, ink, _: ink.text(value(item) or ink.none, role), value, keep, grows, most
+    )  # fmt: skip
+
+
+def number(
+    name: str,
+    width: int,
+    value: Callable[[Any], float],
+    write: Callable[[float], str] = figures.count,
+    role: str = "",
+    keep: int = 0,
+) -> Column[Any]:
+    """A column of numbers, to the right, the greatest first."""
+    return Column(
+        name, width, lambda item, ink, _: ink.text(write(value(item)) or ink.none, role), value, keep, right=True, falls=True
+    )  # fmt: skip
+
+
+def line_of(value: Callable[[Any], str], keep: int, grows: int = 2, most: int = 40) -> Column[Any]:
+    """A column of files and lines."""
+
+    def cell(item: Any, ink: Ink, width: int) -> Text:
+        return ink.text(figures.place(value(item), width) or ink.none, "dim")
+
+    return Column("site", 10, cell, value, keep, grows, most)
+
+
+def _named(number: float) -> str:
+    return f"{number:.0f}"
+
+
+# workers
+
+
+def shares(worker: WorkerView) -> dict[str, float]:
+    """A worker's split by the names of its parts."""
+    split = worker.split
+    return {
+        "compute": split.compute,
+        "communication": split.communication,
+        "runtime": split.runtime,
+        "waiting": split.waiting,
+    }
+
+
+def _utilisation(worker: WorkerView, ink: Ink, width: int) -> Text:
+    return ink.split_bar(shares(worker), width)
+
+
+def _state(worker: WorkerView, ink: Ink, width: int) -> Text:
+    return ink.text(ink.word(worker.state), STATES.get(worker.state, ""))
+
+
+def held(worker: WorkerView) -> int:
+    """Bytes of tensors on a worker."""
+    return worker.gauges.held if worker.gauges else 0
+
+
+def _memory(worker: WorkerView, ink: Ink, width: int) -> Text:
+    """The share of the machine's or device's memory that the worker has taken, and its bytes."""
+    gauges = worker.gauges
+    if gauges is None:
+        return ink.text(ink.none)
+    used = max(gauges.process, gauges.held)
+    words = f"{figures.size(used)}/{figures.size(gauges.limit)}" if gauges.limit else figures.size(used)
+    if not gauges.limit or width < 14:
+        return ink.text(words.partition("/")[0].rjust(min(5, width)))
+    cells = width - 12
+    return Text.assemble(ink.bar(used / gauges.limit, cells, "memory"), " ", words.rjust(11), no_wrap=True, end="")
+
+
+def _history(worker: WorkerView, ink: Ink, width: int) -> Text:
+    return ink.sparkline(tuple(split.used for split in worker.history), width)
+
+
+def peers_named(peers: list[int], ink: Ink) -> str:
+    """'worker 3', 'workers 1, 2'."""
+    if len(peers) == 1:
+        return ink.word("peer", number=peers[0])
+    shown = ", ".join(map(str, peers[:8])) + (" …" if len(peers) > 8 and ink.unicode else "")
+    return ink.word("peers", numbers=shown)
+
+
+def waits_for(waiting: Waiting | None, ink: Ink) -> str:
+    """In a few words what is waited for, and since when it goes on."""
+    if waiting is None:
+        return ""
+    words = ink.word(
+        f"short {waiting.what}", kind=waiting.kind, peers=peers_named(waiting.peers, ink), plan=waiting.plan
+    )
+    since = figures.span(max(0, waiting.time - waiting.since))
+    return f"{words}, {since}" if since != "0ns" else words
+
+
+def _why(worker: WorkerView, ink: Ink, width: int) -> Text:
+    return ink.text(waits_for(worker.waiting, ink), "waiting")
+
+
+def _memory_order(worker: WorkerView) -> int:
+    return max(worker.gauges.process, worker.gauges.held) if worker.gauges else 0
+
+
+WORKERS: Final[Table[WorkerView]] = Table(
+    "workers",
+    (
+        Column("number", 4, lambda w, ink, _: ink.text(str(w.number), "strong"), lambda w: w.number, right=True),
+        words("host", 8, lambda w: w.host, keep=9, grows=1, most=20),
+        words("device", 6, lambda w: w.device, keep=6),
+        number("pid", 7, lambda w: w.pid, _named, "dim", keep=12),
+        number("cores", 5, lambda w: w.cores, keep=11),
+        Column("state", 7, _state, lambda w: w.state),
+        number("used", 4, lambda w: w.split.used, figures.share, "value"),
+        Column("utilisation", 12, _utilisation, lambda w: w.split.used, grows=4, most=60, falls=True),
+        Column("memory", 6, _memory, _memory_order, keep=2, grows=2, most=34, falls=True),
+        number("held", 7, held, figures.size, keep=7),
+        number("queue", 5, lambda w: w.queue, keep=4),
+        number("sent", 6, lambda w: w.bytes_per_s, figures.size, keep=3),
+        Column("history", 12, _history, lambda w: w.split.used, keep=5, grows=2, most=40, falls=True),
+        Column("why", 9, _why, lambda w: waited(w.waiting), keep=8, grows=3, most=60, falls=True),
+    ),
+    key=lambda w: w.number,
+    empty="no workers",
+    sort="number",
+    words=lambda w: f"{w.number} {w.host} {w.device} {w.kind} {w.state} {w.pid}",
+)
+
+
+def waited(waiting: Waiting | None) -> int:
+    """For how long something has waited, in nanoseconds."""
+    return waiting.time - waiting.since if waiting else -1
+
+
+# clients
+
+
+def _of(name: str) -> Callable[[ClientView], int]:
+    return lambda client: getattr(client.state, name) if client.state else 0
+
+
+def client_hits(client: ClientView) -> float:
+    """The share of a client's runs that found their plan."""
+    return client.state.plan_hits / client.state.runs if client.state and client.state.runs else 0.0
+
+
+def _why_client(client: ClientView, ink: Ink, width: int) -> Text:
+    return ink.text(waits_for(client.waiting, ink), "waiting")
+
+
+CLIENTS: Final[Table[ClientView]] = Table(
+    "clients",
+    (
+        Column("number", 3, lambda c, ink, _: ink.text(str(c.number), "strong"), lambda c: c.number, right=True),
+        words("program", 10, lambda c: figures.place(c.program, 28), grows=2, most=28),
+        words("host", 8, lambda c: c.host, keep=6, grows=1, most=20),
+        number("pid", 7, lambda c: c.pid, _named, "dim", keep=8),
+        number("live tensors", 7, _of("tensors")),
+        number("bytes", 6, _of("nbytes"), figures.size, "value"),
+        number("client runs", 6, lambda c: c.runs_per_s, role="value"),
+        number("client hits", 4, client_hits, figures.share, keep=4),
+        number("inflight", 6, _of("inflight"), keep=3),
+        number("queued", 6, _of("queued"), keep=2),
+        words("signal", 8, lambda c: c.state.signal if c.state else "", "title", keep=1, grows=2, most=40),
+        line_of(lambda c: c.state.site if c.state else "", keep=5),
+        Column("why", 9, _why_client, lambda c: waited(c.waiting), keep=7, grows=2, most=60, falls=True),
+    ),
+    key=lambda c: c.number,
+    empty="no clients",
+    sort="number",
+    words=lambda c: f"{c.number} {c.host} {c.pid} {c.program} {c.state.signal if c.state else ''}",
+)
+
+
+# what takes time
+
+
+def _share_bar(hot: Hot, ink: Ink, width: int) -> Text:
+    if width < 12:
+        return ink.text(figures.share(hot.share).rjust(4), "value")
+    role = GROUP_OF.get(hot.family, "other") if hot.family else "memory"
+    return Text.assemble(
+        ink.bar(hot.share, width - 5, role), " ", (figures.share(hot.share).rjust(4), ink.style("value")), no_wrap=True, end=""
+    )  # fmt: skip
+
+
+def _mean(hot: Hot) -> float:
+    return hot.duration / max(1, hot.times)
+
+
+def _hot(title: str) -> tuple[Column[Hot], ...]:
+    return (
+        words(title, 10, lambda h: h.name, "strong", grows=3, most=40),
+        Column("share", 4, _share_bar, lambda h: h.share, grows=3, most=40, falls=True),
+        number("time", 6, lambda h: h.duration, figures.span),
+        number("times", 5, lambda h: h.times, keep=1),
+        number("mean", 6, _mean, figures.span, keep=2),
+        line_of(lambda h: h.site, keep=3),
+    )
+
+
+HOT_OPS: Final[Table[Hot]] = Table(
+    "ops", _hot("op"), lambda h: h.name, "no hot", "share", lambda h: f"{h.name} {h.family} {h.site}"
+)
+HOT_SIGNALS: Final[Table[Hot]] = Table(
+    "signals", _hot("signal"), lambda h: h.name, "no hot", "share", lambda h: f"{h.name} {h.site}"
+)
+
+# tensors
+
+
+def _age(nanoseconds: float) -> str:
+    return figures.span(nanoseconds) if nanoseconds >= 0 else ""
+
+
+TENSORS: Final[Table[TensorView]] = Table(
+    "tensors",
+    (
+        number("bytes", 6, lambda t: t.nbytes, figures.size, "value"),
+        number("tensor", 7, lambda t: t.tensor, lambda value: f"%{value:.0f}", keep=3),
+        words("spec", 12, lambda t: t.spec, "strong", grows=1, most=24),
+        words("layout", 6, lambda t: t.layout, keep=2, grows=1, most=20),
+        number("client", 6, lambda t: t.client, keep=4),
+        number("age", 6, lambda t: t.age, _age),
+        words("signal", 8, lambda t: t.signal, "title", grows=2, most=40),
+        line_of(lambda t: t.site, keep=1, most=48),
+    ),
+    key=lambda t: (t.client, t.tensor),
+    empty="no tensors",
+    sort="bytes",
+    words=lambda t: f"%{t.tensor} {t.spec} {t.layout} {t.signal} {t.site}",
+)
+
+# the log
+
+
+Entry = tuple[int, LogLine]
+"""A line of the log and its age."""
+
+
+def _level(entry: Entry, ink: Ink, width: int) -> Text:
+    return ink.text(entry[1].level, _LEVEL_STYLES.get(entry[1].level, ""))
+
+
+def _message(entry: Entry, ink: Ink, width: int) -> Text:
+    line = entry[1]
+    many = f"  ×{figures.count(line.times)}" if line.times > 1 else ""
+    return ink.text(" ".join(line.text.split()) + many, _LEVEL_STYLES.get(line.level, ""))
+
+
+def level(line: LogLine) -> int:
+    """How grave a line is; what no level is known of counts as 'info'."""
+    return LEVELS.index(line.level) if line.level in LEVELS else 1
+
+
+LOG: Final[Table[Entry]] = Table(
+    "log",
+    (
+        Column("age", 6, lambda e, ink, _: ink.text(_age(max(0, e[0])), "dim"), lambda e: e[0], right=True),
+        Column("level", 7, _level, lambda e: level(e[1]), keep=2, falls=True),
+        words("source", 10, lambda e: e[1].source),
+        words("what", 9, lambda e: e[1].what, "strong", keep=3),
+        Column("text", 20, _message, lambda e: e[1].text, grows=4),
+        line_of(lambda e: e[1].site, keep=1, grows=1, most=30),
+    ),
+    key=lambda e: (e[1].time, e[1].source, e[1].what, e[1].text),
+    empty="no log",
+    sort="age",
+    words=lambda e: f"{e[1].level} {e[1].source} {e[1].what} {e[1].text} {e[1].site}",
+)
+
+# plans
+
+
+def _moves(plan: PlanDescribed) -> str:
+    kinds: dict[str, int] = {}
+    for kind, nbytes, *_ in plan.moves:
+        kinds[kind] = kinds.get(kind, 0) + nbytes
+    return ", ".join(f"{kind} {figures.size(nbytes)}" for kind, nbytes in kinds.items())
+
+
+def _most(plan: PlanDescribed) -> str:
+    return ", ".join(f"{name}×{times}" if times > 1 else name for name, times in plan.ops[:4])
+
+
+def _members(plan: PlanDescribed) -> str:
+    return ",".join(map(str, plan.members[:8])) + ("…" if len(plan.members) > 8 else "")
+
+
+PLANS: Final[Table[PlanDescribed]] = Table(
+    "plans",
+    (
+        number("plan", 5, lambda p: p.plan, _named, "strong"),
+        number("client", 6, lambda p: p.client, _named, keep=4),
+        number("segment", 7, lambda p: p.segment, _named, keep=6),
+        words("reason", 10, lambda p: p.reason),
+        number("instructions", 5, lambda p: p.instructions),
+        words("members", 6, _members, keep=5, grows=1, most=16),
+        words("op", 12, _most, keep=3, grows=2, most=40),
+        words("moves", 12, _moves, "communication", grows=2, most=40),
+        words("signal", 8, lambda p: ", ".join(filter(None, p.signals)), "title", keep=1, grows=2, most=40),
+        line_of(lambda p: p.sites[0] if p.sites else "", keep=2, grows=1, most=30),
+    ),
+    key=lambda p: p.plan,
+    empty="no plans",
+    sort="plan",
+    words=lambda p: f"{p.plan} {p.reason} {' '.join(p.signals)} {' '.join(p.sites)} {_most(p)} {_moves(p)}",
+)
+
+TABLES: Final[dict[str, Table[Any]]] = {
+    table.name: table for table in (WORKERS, CLIENTS, HOT_OPS, HOT_SIGNALS, TENSORS, LOG, PLANS)
+}

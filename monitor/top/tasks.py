@@ -1,0 +1,145 @@
+"""The task stream: what each worker did when, as lanes of colour over time. A pure function of a snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from rich.cells import cell_len
+from rich.text import Text
+
+from gt.monitor.snapshot import Snapshot, Task, WorkerView
+
+from . import figures
+from .figures import NANO
+from .ink import GROUP_OF, GROUP_SIGNS, GROUPS, Ink, fit, pad
+from .view import View
+
+LABEL: Final = 11
+"""Cells at the left, for the worker."""
+OPS_COUNT: Final = 4.0
+"""How much more an op's time weighs than that of the plan around it: ops are timed in a sample of runs alone."""
+MOVES: Final = ("collective", "put", "fetch")
+
+
+@dataclass(slots=True)
+class _Cell:
+    """One stretch of time: who covers how much of it."""
+
+    cover: dict[int, float] = field(default_factory=dict)
+
+    def most(self) -> int:
+        return max(self.cover, key=self.cover.__getitem__)
+
+
+def role_of(task: Task) -> str:
+    """The colour of a task: its family's group, red for what moves."""
+    if task.kind in MOVES or task.family == "move":
+        return "communication"
+    return "plan" if task.kind == "plan" else GROUP_OF.get(task.family, "other")
+
+
+def lane(tasks: Sequence[Task], start: float, width: int, cell: float) -> list[int]:
+    """For each cell of `cell` nanoseconds from `start` on: the place of the task that fills most of it, or -1."""
+    cells = [_Cell() for _ in range(width)]
+    for place, task in enumerate(tasks):
+        begin, end = task.time - start, task.time + max(task.duration, 1) - start
+        weight = 1.0 if task.kind == "plan" else OPS_COUNT
+        first, last = max(0, int(begin // cell)), min(width - 1, int(end // cell))
+        for x in range(first, last + 1):
+            covered = min(end, (x + 1) * cell) - max(begin, x * cell)
+            if covered > 0:
+                cells[x].cover[place] = cells[x].cover.get(place, 0.0) + covered * weight
+    return [each.most() if each.cover else -1 for each in cells]
+
+
+def drawn(tasks: Sequence[Task], places: Sequence[int], ink: Ink, *, named: bool = True, thin: bool = False) -> Text:
+    """A lane as text: each task in its colour, `named` where a name has room; `thin`: half as high, without names."""
+    line = Text(no_wrap=True, end="")
+    x = 0
+    while x < len(places):
+        place, run = places[x], 1
+        while x + run < len(places) and places[x + run] == place:
+            run += 1
+        x += run
+        if place < 0:
+            line.append(" " * run)
+            continue
+        role = role_of(tasks[place])
+        name = tasks[place].name
+        written = named and not thin and run >= len(name) + 2 and bool(name)
+        if not ink.color:
+            sign = ("▀" if thin else "█") if role == "communication" and ink.unicode else GROUP_SIGNS[role]
+            line.append(f"[{name}]".ljust(run, sign) if written else sign * run)
+        elif thin:
+            line.append("▀" * run if ink.unicode else "=" * run, ink.style(role))
+        else:
+            front = "#101418" if ink.dark and role != "plan" else "#ffffff" if ink.dark else "#000000"
+            line.append(f" {name}".ljust(run) if written else " " * run, f"{front} on {ink.style(role)}")
+    return line
+
+
+def kept(tasks: Iterable[Task], view: View, moves: bool) -> list[Task]:
+    """Those of the chosen client that move something, or those that compute."""
+    return [
+        task for task in tasks if (task.kind in MOVES) == moves and (view.only is None or task.client in (view.only, -1))
+    ]  # fmt: skip
+
+
+def label(worker: WorkerView, ink: Ink) -> Text:
+    """A worker's name beside its lane."""
+    text = Text.assemble((f"{worker.number:>3} ", ink.style("strong")), (worker.device, ink.style("dim")))
+    return fit(text, LABEL)
+
+
+def scale(window: float, width: int, ink: Ink) -> Text:
+    """The line that says when: seconds before now, and now at the right."""
+    marks = 5 if width >= 60 else 2
+    line = ""
+    for mark in range(marks):
+        at = round(width * mark / marks)
+        line = line.ljust(at) + f"-{figures.span(window * (1 - mark / marks) * NANO)}"
+    now = ink.word("now")
+    line = pad(line, width - cell_len(now) - 1)
+    return Text(f"{' ' * LABEL}{line} {now}", ink.style("dim"), no_wrap=True, end="")
+
+
+def legend(ink: Ink) -> Text:
+    """What the colours mean, with their families."""
+    line = Text(no_wrap=True, end="")
+    for group in (*GROUPS, "communication"):
+        words = {"communication": ink.word("communication")}.get(group, group)
+        line.append(("■" if ink.color and ink.unicode else GROUP_SIGNS[group]) + " ", ink.style(group))
+        line.append(f"{words}  ", ink.style("dim"))
+    return line
+
+
+def lines(snapshot: Snapshot, view: View, ink: Ink, width: int, height: int) -> list[Text]:
+    """The task stream of all workers; two lines for each where there is room, else one."""
+    if not any(worker.recent for worker in snapshot.workers):
+        return [ink.text(" " + ink.word("no tasks" if snapshot.workers else "no workers"), "dim")]
+    room = max(10, width - LABEL - 1)
+    start, cell = snapshot.now - view.window * NANO, view.window * NANO / room
+    lanes = max(0, min(5, (height - 2) // len(snapshot.workers) - 1))
+    """Lines for the ops of a worker, beside one for what moves; 0: both in one line."""
+    made: list[Text] = []
+    for worker in snapshot.workers:
+        recent = [task for task in worker.recent if task.time + task.duration >= start]
+        ops, moves = kept(recent, view, moves=False), kept(recent, view, moves=True)
+        if lanes:
+            filled = lane(ops, start, room, cell)
+            names = drawn(ops, filled, ink)
+            blank = drawn(ops, filled, ink, named=False) if lanes > 1 else names
+            for number in range(lanes):
+                left = label(worker, ink) if number == 0 else Text(" " * LABEL)
+                made.append(Text.assemble(left, names if number == (lanes - 1) // 2 else blank))
+            moved = drawn(moves, lane(moves, start, room, cell), ink, thin=True)
+            made.append(Text.assemble(" " * LABEL, moved))
+        else:
+            both = [*ops, *moves]
+            made.append(Text.assemble(label(worker, ink), drawn(both, lane(both, start, room, cell), ink)))
+    made.append(scale(view.window, room, ink))
+    if len(made) < height:
+        made.append(fit(Text.assemble(" " * LABEL, legend(ink)), width))
+    return made

@@ -1,0 +1,104 @@
+"""Why a worker waits: for what, since when, because of which line; and what those do that it waits for. A pure function."""
+
+from __future__ import annotations
+
+from rich.text import Text
+
+from gt.monitor.snapshot import Snapshot, WorkerView
+from gt.telemetry import Waiting
+
+from . import figures
+from .ink import STATES, Ink
+from .tables import peers_named
+from .view import View
+
+
+def reason(waiting: Waiting, ink: Ink) -> str:
+    """What is waited for, as a sentence."""
+    return ink.word(
+        f"why {waiting.what}", missing=waiting.missing, nbytes=figures.size(waiting.nbytes), kind=waiting.kind or "move",
+        peers=peers_named(waiting.peers, ink), order=waiting.order, plan=waiting.plan,
+    )  # fmt: skip
+
+
+def selected(snapshot: Snapshot, view: View) -> WorkerView | None:
+    """The worker that is spoken of: the selected one, else the one that has waited longest, else the first."""
+    by_number = {worker.number: worker for worker in snapshot.workers}
+    if view.worker in by_number:
+        return by_number[view.worker]
+    waiting = [worker for worker in snapshot.workers if worker.waiting is not None]
+    if waiting:
+        return min(waiting, key=lambda worker: worker.waiting.since if worker.waiting else 0)
+    return snapshot.workers[0] if snapshot.workers else None
+
+
+def chain(snapshot: Snapshot, worker: WorkerView) -> list[WorkerView]:
+    """Whom a worker waits for, and whom that one waits for, and so on, until one that does not wait or was named already."""
+    by_number = {each.number: each for each in snapshot.workers}
+    found = [worker]
+    while found[-1].waiting is not None:
+        peers = [by_number[peer] for peer in found[-1].waiting.peers if peer in by_number]
+        fresh = [peer for peer in peers if peer not in found]
+        if not fresh:
+            break
+        found.append(min(fresh, key=lambda peer: peer.waiting is not None))
+    return found
+
+
+def lines(snapshot: Snapshot, view: View, ink: Ink, width: int, height: int) -> list[Text]:
+    """The page about one worker, and the clients that wait."""
+    worker = selected(snapshot, view)
+    if worker is None:
+        return [ink.text(" " + ink.word("no workers"), "dim")]
+    state = ink.word(worker.state)
+    title = ink.word("why worker", number=worker.number, device=f"{worker.host} {worker.device}", state=state)
+    made = [ink.text(f" {title}", STATES.get(worker.state, "") if worker.state != "idle" else "strong"), Text("")]
+    waiting = worker.waiting
+    if waiting is None:
+        made.append(ink.text("   " + ink.word("why idle" if worker.state == "idle" else "why nothing")))
+    else:
+        made += told(waiting, ink)
+        row = chain(snapshot, worker)
+        if len(row) > 1:
+            made += [Text(""), ink.text("   " + ink.word("why peers"), "strong")]
+            for each in row[1:]:
+                doing = reason(each.waiting, ink) if each.waiting else activity(each, ink)
+                name = ink.word("peer", number=each.number)
+                line = ink.text(f"     {name}: ", "")
+                line.append(f"{ink.word(each.state)}  ", ink.style(STATES.get(each.state, "")))
+                line.append(doing)
+                made.append(line)
+    held_up = [each for each in snapshot.waiting if each.client >= 0 and each.worker < 0]
+    if held_up:
+        made += [Text(""), ink.text(" " + ink.word("why clients"), "strong")]
+        for one in held_up[:20]:
+            line = ink.text("   " + ink.word("the client", number=one.client) + ": ")
+            line.append(f"{reason(one, ink)} {since(one, ink)}", ink.style("waiting"))
+            made.append(line)
+    return made
+
+
+def told(waiting: Waiting, ink: Ink) -> list[Text]:
+    """A reason, its plan, signal and line."""
+    made = [ink.text(f"   {reason(waiting, ink)} {since(waiting, ink)}", "waiting")]
+    if waiting.order >= 0:
+        made.append(
+            ink.text("   " + ink.word("why order", order=waiting.order, plan=waiting.plan, client=waiting.client))
+        )
+    for word, text in (("why signal", waiting.signal), ("why line", waiting.site)):
+        if text:
+            made.append(Text.assemble("   ", (f"{ink.word(word)}  ", ink.style("dim")), (text, ink.style("title"))))
+    return made
+
+
+def since(waiting: Waiting, ink: Ink) -> str:
+    """For how long it goes on."""
+    return ink.word("why since", since=figures.span(max(0, waiting.time - waiting.since)))
+
+
+def activity(worker: WorkerView, ink: Ink) -> str:
+    """What a worker that does not wait did last."""
+    if not worker.recent:
+        return ""
+    last = worker.recent[-1]
+    return " ".join(filter(None, (last.name, last.signal if last.signal != last.name else "", last.site)))
