@@ -20,15 +20,15 @@ EFFORT ?= 20
 ROOMS := client dispatcher monitor worker
 empty :=
 space := $(empty) $(empty)
-SOURCES := gt $(ROOMS) tests $(wildcard benchmarks examples)
+SOURCES := gt $(ROOMS) tests $(wildcard benchmarks examples docs/img)
 TREE := $(VENV)/typecheck
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test prove check bench torch cuda format lint types fast clean
+.PHONY: help demo test prove check bench docs-images torch cuda format lint types fast clean
 .DELETE_ON_ERROR:
 
 help: ## say what there is
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.installed ## train on handwritten digits on four workers, then on one, and compare
 	@$(BIN)/python examples/digits.py --config configs/digits.yaml
@@ -43,6 +43,9 @@ check: lint types ## format, lint and strict types: a minute, before every commi
 
 bench: $(VENV)/.bench $(VENV)/.peers ## measure GT beside NumPy and what can be had of PyTorch, JAX, Dask, Ray; write and draw
 	@$(BIN)/python benchmarks/suite.py
+
+docs-images: $(VENV)/.images ## draw the pictures in the documents anew, from real runs
+	@for script in docs/img/*.py; do $(BIN)/python $$script || exit 1; done
 
 torch: $(VENV)/.bench ## install the peer and outside judge, PyTorch, and what its operator samples need
 
@@ -102,3 +105,10 @@ $(VENV)/.peers: $(VENV)/.installed
 	@all=yes; for peer in $(PEERS); do \
 		$(PIP) install "$$peer" || { all=no; echo "$$peer could not be installed: going on without it"; }; \
 	done; if [ $$all = yes ]; then touch $@; fi
+
+# A browser for the picture of the report: this machine's, or one of playwright's own.
+$(VENV)/.images: $(VENV)/.installed
+	@$(PIP) install playwright
+	@command -v chromium-headless-shell > /dev/null || command -v chromium > /dev/null || command -v google-chrome > /dev/null \
+		|| $(BIN)/playwright install --only-shell chromium
+	@touch $@

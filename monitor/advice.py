@@ -52,9 +52,10 @@ def fetch_in_a_loop(found: Findings) -> Iterator[Advice]:
     """Every turn of a loop waits for a value."""
     by_line: defaultdict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0, 0])
     for plan in found.plans.values():
-        if plan.fetches and plan.fetches >= NEAR_EVERY * plan.runs:
+        waited = round(plan.fetches * plan.blocking)
+        if waited and waited >= NEAR_EVERY * plan.runs:
             total = by_line[plan.last, plan.signal]
-            for at, value in enumerate((plan.fetches, plan.fetching, plan.runs)):
+            for at, value in enumerate((waited, round(plan.fetching * plan.blocking), plan.runs)):
                 total[at] += value
     for (site, signal), (fetches, fetching, runs) in by_line.items():
         if fetches >= OFTEN:
@@ -130,18 +131,26 @@ def tiny_ops(found: Findings) -> Iterator[Advice]:
             total[1] += op.elements
             names[place.site, place.signal][place.name] += op.times
     counted = sum(op.times for op in found.ops.values())
-    for key, (times, elements) in sorted(by_line.items(), key=lambda each: -each[1][0])[:3]:
-        if times >= OFTEN:
-            site, signal = key
-            common = ", ".join(name for name, _ in names[key].most_common(2))
-            yield Advice(
-                "tiny ops", site, signal,
-                f"{percent(share(times, counted))} of the instructions that were sampled are here ({common}), on "
-                f"{count(elements // times, 'element')} each; {percent(overhead)} of the workers' busy time is not in kernels",
-                "do the same in fewer, larger ops: stack what a loop goes through and compute it at once, or put the step into "
-                "a function under @gt.compile",
-                overhead * share(times, counted) * share(time["runtime"], sum(time.values())),
-            )  # fmt: skip
+    most = [each for each in sorted(by_line.items(), key=lambda each: -each[1][0])[:3] if each[1][0] >= OFTEN]
+    if most:
+        (site, signal), (times, elements) = most[0]
+        common = ", ".join(_short(name) for name, _ in names[site, signal].most_common(2))
+        others = ", ".join(f"{at} ({percent(share(here, counted))})" for (at, _), (here, _) in most[1:] if at)
+        yield Advice(
+            "tiny ops", site, signal,
+            f"{percent(share(times, counted))} of the instructions that were sampled are here ({common}), on "
+            f"{count(elements // times, 'element')} each{f'; then come {others}' if others else ''}. "
+            f"{percent(overhead)} of the workers' busy time is not in kernels",
+            "do the same in fewer, larger ops: stack what a loop goes through and compute it at once, or put the step into "
+            "a function under @gt.compile",
+            overhead * share(times, counted) * share(time["runtime"], sum(time.values())),
+        )  # fmt: skip
+
+
+def _short(op: str) -> str:
+    """An op's name; of several fused ones, the first and how many more there are."""
+    first, *more = op.split("+")
+    return f"{first} and {len(more)} fused with it" if more else first
 
 
 def unbalanced(found: Findings) -> Iterator[Advice]:

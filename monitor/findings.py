@@ -85,6 +85,14 @@ class Plan:
     fetches: int = 0
     fetching: int = 0
     """Nanoseconds that fetches after it took."""
+    told: int = 0
+    waited: int = 0
+    """Of the fetches that were told one by one: all, and those for which the program seems to have waited."""
+
+    @property
+    def blocking(self) -> float:
+        """The share of its fetches for which the program waited."""
+        return self.waited / self.told if self.told else 1.0
 
     @property
     def signal(self) -> str:
@@ -126,6 +134,8 @@ class Client:
     state: t.ClientState | None = None
     peak: int = 0
     runs: int = 0
+    ran: int = 0
+    """When its last run began."""
     fetches: int = 0
     fetching: int = 0
 
@@ -365,13 +375,19 @@ def _described(found: Findings, event: t.PlanDescribed) -> None:
 
 def _run(found: Findings, event: t.RunIssued) -> None:
     _plan(found, event.plan).runs += event.times
-    _client(found, event.client).runs += event.times
+    client = _client(found, event.client)
+    client.runs += event.times
+    client.ran = max(client.ran, event.time)
 
 
 def _fetched(found: Findings, event: t.Fetched) -> None:
     plan, client = _plan(found, event.plan), _client(found, event.client)
     plan.fetches += event.times
     plan.fetching += event.duration
+    if event.times == 1:
+        plan.told += 1
+        # While it waits a program asks for nothing; what it had asked for before begins in the first half of that time.
+        plan.waited += client.ran <= event.time + event.duration // 2
     client.fetches += event.times
     client.fetching += event.duration
     piece = Slice(event.time, event.duration, "fetch", "transfer", event.times, plan.signal, plan.last, event.nbytes)

@@ -92,7 +92,7 @@ def _subtitle(found: Findings, recorded: Recorded) -> str:
             words.insert(0, f"{date:%Y-%m-%d %H:%M:%S} UTC")
         except (OverflowError, ValueError, OSError):
             pass  # a clock that says nonsense
-        words += [service.address, f"GT {service.version}"]
+        words += [service.address, *([f"GT {service.version}"] if service.version else [])]
     host = recorded.facts.get("host")
     return " · ".join([*words, str(host)] if host else words)
 

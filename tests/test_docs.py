@@ -22,6 +22,7 @@ DOCUMENTS = (
     "docs/architecture.md",
     "docs/array-api.md",
     "docs/debugging.md",
+    "docs/observing.md",
     "docs/ops.md",
     "docs/top.md",
 )

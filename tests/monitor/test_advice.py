@@ -29,6 +29,12 @@ def fetching(runs: int, fetches: int) -> list[t.Event]:
     return out
 
 
+def futures(runs: int) -> list[t.Event]:
+    """Every value is asked for, and the program goes on."""
+    out = [event for event in fetching(runs, 0) if not isinstance(event, t.PlanSlice)]
+    return [*out, *[e.fetched(at + MS, 50 * MS) for at in steps(runs - 3)]]
+
+
 def moving(kind: str, duration: int, number: int = 20) -> list[t.Event]:
     out: list[t.Event] = [e.utilisation(e.START + 20 * MS * number)]
     return [*out, *[e.collective(at, duration=duration, kind=kind) for at in steps(number)]]
@@ -62,7 +68,7 @@ def computing(first: int, second: int, number: int = 20) -> list[t.Event]:
 
 # by rule: what it must find, the line that it must name, and recordings in which there is nothing to find
 CASES: dict[str, tuple[list[t.Event], str, list[list[t.Event]]]] = {
-    "fetch in a loop": (fetching(30, 30), e.FETCH, [fetching(100, 3), fetching(300, 30), fetching(5, 5)]),
+    "fetch in a loop": (fetching(30, 30), e.FETCH, [fetching(100, 3), fetching(300, 30), fetching(5, 5), futures(30)]),
     "a plan that gathers": (
         moving("all-gather", 5 * MS), e.SITE,
         [moving("all-reduce", 5 * MS), moving("all-gather", MS // 10), moving("all-gather", 5 * MS, 3)],
@@ -124,6 +130,18 @@ def test_what_costs_most_is_told_first() -> None:
 def test_the_fetch_in_a_loop_is_told_with_what_it_cost() -> None:
     assert "30 fetches here or just after, for 30 runs" in told("fetch in a loop", fetching(30, 30))[0].what
     assert "60 ms in all" in told("fetch in a loop", fetching(30, 30))[0].what
+
+
+def test_tiny_ops_are_told_once_with_the_other_lines_where_they_are() -> None:
+    more = [
+        event._replace(site="train.py:30", op="add+mul+exp")
+        for event in small(16, (1, 0, 8, 0, 1))
+        if isinstance(event, t.OpSlice)
+    ]
+    [found] = told("tiny ops", [*small(16, (1, 0, 8, 0, 1)), *more, *more])
+    assert found.site == "train.py:30"
+    assert "67 % of the instructions that were sampled are here (add and 2 fused with it)" in found.what
+    assert f"then come {e.SITE} (33 %)" in found.what
 
 
 def test_the_unbalanced_shard_names_the_worker() -> None:

@@ -1,0 +1,170 @@
+"""The report in a real browser: it draws, it asks for nothing from anywhere, and no text of a recording runs.
+
+Skipped where there is no browser or no playwright to drive it.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import events as e
+import pytest
+
+from gt import telemetry as t
+from gt.monitor.findings import gather
+from gt.monitor.reading import Recorded
+from gt.monitor.report import page
+
+pytestmark = pytest.mark.process
+HOSTILE = (
+    "</script><img src=http://evil.example/x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
+)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    play = pytest.importorskip("playwright.sync_api")
+    installed = next(filter(None, map(shutil.which, ("chromium-headless-shell", "chromium", "google-chrome"))), None)
+    with play.sync_playwright() as driver:
+        if installed is None and not Path(driver.chromium.executable_path).exists():
+            pytest.skip("no browser is installed")
+        chromium = driver.chromium.launch(executable_path=installed, args=["--no-sandbox"])
+        yield chromium
+        chromium.close()
+
+
+class Tab:
+    """A page, and everything that went wrong on it or was asked for from elsewhere."""
+
+    def __init__(self, browser: Any, path: Path, **options: Any) -> None:
+        self.faults: list[str] = []
+        self.asked: list[str] = []
+        self.page = browser.new_page(viewport={"width": 1200, "height": 900}, **options)
+        self.page.on("console", lambda message: self.faults.append(message.text))
+        self.page.on("pageerror", lambda error: self.faults.append(str(error)))
+        self.page.on("request", lambda request: self.asked.append(request.url))
+        self.page.goto(path.as_uri())
+        self.path = path
+
+    def shown(self) -> dict[str, str]:
+        self.page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+        found: dict[str, str] = self.page.evaluate("({ ...document.getElementById('canvas').dataset })")
+        return found
+
+    def colours(self) -> int:
+        """How many different colours the canvas has."""
+        counted: int = self.page.evaluate(
+            """() => {
+                const canvas = document.getElementById("canvas");
+                const data = new Uint32Array(canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data.buffer);
+                return new Set(data).size;
+            }"""
+        )
+        return counted
+
+    def close(self) -> None:
+        self.page.close()
+        assert self.faults == []
+        assert self.asked == [self.path.as_uri()]
+
+
+def written(path: Path, events: list[t.Event]) -> Path:
+    path = path / "run.html"
+    path.write_text(page(gather(events), Recorded({"host": "here"}, begun=True, cut=False), "run.json"))
+    return path
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_timeline_is_drawn_and_nothing_is_asked_for(browser: Any, tmp_path: Path, scheme: str) -> None:
+    events = e.session(30)
+    tab = Tab(browser, written(tmp_path, events), color_scheme=scheme)
+    assert int(tab.shown()["drawn"]) == sum(map(len, gather(events).tracks.values())) > 200
+    assert tab.colours() > 20
+    background = tab.page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert background == {"light": "rgb(246, 247, 249)", "dark": "rgb(18, 22, 29)"}[scheme]
+    assert tab.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    tab.close()
+
+
+def test_it_zooms_by_keys_buttons_and_the_wheel_and_says_what_is_chosen(browser: Any, tmp_path: Path) -> None:
+    tab = Tab(browser, written(tmp_path, e.session(30)))
+
+    def span() -> float:
+        shown = tab.shown()
+        return float(shown["to"]) - float(shown["from"])
+
+    whole = span()
+    tab.page.focus("#canvas")
+    tab.page.keyboard.press("+")
+    assert span() == pytest.approx(whole / 1.5)
+    before = float(tab.shown()["from"])
+    tab.page.keyboard.press("ArrowRight")
+    assert float(tab.shown()["from"]) > before
+    tab.page.keyboard.press("0")
+    assert span() == whole
+    tab.page.click("[data-do=in]")
+    assert span() == pytest.approx(whole / 2)
+    tab.page.click("[data-do=all]")
+    box = tab.page.locator("#canvas").bounding_box()
+    tab.page.mouse.move(box["x"] + 600, box["y"] + 60)
+    tab.page.keyboard.down("Control")
+    tab.page.mouse.wheel(0, -300)
+    tab.page.keyboard.up("Control")
+    assert span() < whole
+    tab.page.click("[data-do=all]")
+    # The first slice there is, found by the eye of a test: along the row of plans until one is hit.
+    for x in range(195, 700, 3):
+        tab.page.mouse.click(box["x"] + x, box["y"] + 26 + 24 + 2 * 20 + 24 + 10)
+        said = tab.page.inner_text("#said")
+        if "plan 3" in said:
+            break
+    assert "batch · plan 3" in said
+    assert e.SITE in said
+    assert tab.page.locator("#tip").is_visible()
+    tab.close()
+
+
+def test_no_text_of_a_recording_runs(browser: Any, tmp_path: Path) -> None:
+    names = {
+        "op",
+        "signal",
+        "site",
+        "text",
+        "program",
+        "host",
+        "address",
+        "version",
+        "kind",
+        "reason",
+        "what",
+        "device",
+    }
+    hostile = [
+        event._replace(**{name: HOSTILE for name in names & set(event._fields)})  # type: ignore[arg-type]
+        for event in e.session(30)
+    ]
+    hostile.append(e.plan_described(signals=[HOSTILE], sites=[HOSTILE]))
+    tab = Tab(browser, written(tmp_path, hostile))
+    tab.shown()
+    for y in range(30, 250, 10):
+        tab.page.mouse.move(600, 500 + y)
+    assert tab.page.title() == "GT: run.json"
+    assert tab.page.evaluate("document.images.length + document.scripts.length") == 2
+    assert HOSTILE in tab.page.inner_text("body")
+    tab.close()
+
+
+def test_every_picture_has_words_and_every_table_a_heading(browser: Any, tmp_path: Path) -> None:
+    tab = Tab(browser, written(tmp_path, e.session(30)))
+    assert tab.page.evaluate(
+        "[...document.querySelectorAll('[role=img], svg')].every((each) => each.getAttribute('aria-label'))"
+    )
+    assert tab.page.evaluate(
+        "[...document.querySelectorAll('table')].every((each) => each.caption && each.querySelector('th[scope]'))"
+    )
+    assert tab.page.evaluate("[...document.querySelectorAll('button')].every((each) => each.textContent.trim())")
+    assert tab.page.evaluate("document.documentElement.lang") == "en"
+    tab.close()
