@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 RATES: Final = {t.SUMMARY: 60, t.TRACE: 1000}
 """Events a second that go by themselves, of the dispatcher and of each worker, by level; and of all workers together:"""
 TOTALS: Final = {t.SUMMARY: 500, t.TRACE: 2000}
-SECOND: Final = 1_000_000_000
+SECOND: Final = t.SECOND
 SLOW: Final = SECOND
 """Nanoseconds between two looks at all of a client's tensors, at least."""
 ENTRY_COST: Final = 30_000
@@ -45,6 +45,7 @@ LARGEST: Final = 30
 """Tensors of one client that are told of."""
 MAX_BIRTHS: Final = 20_000
 MAX_ORDERS: Final = 4096
+MAX_ISSUES: Final = 1024
 MAX_MOVES: Final = 100
 """Moves, signals and sites of one plan that are told of: a batch of many plans must fit a frame."""
 _SITE: Final = re.compile(r" at (\S+:\d+)")
@@ -57,10 +58,12 @@ class Recording:
         self.service = service
         self.level = level
         self.recorder = Recorder(self.now, RATES[level])
+        self.issues: list[tuple[float, int, Cached, int, int]] = []
+        """What was issued and not gone through yet: when (seconds), client, plan, order, first id."""
         self.orders: dict[int, tuple[int, int]] = {}
         """By order: plan and client, of what was issued lately."""
-        self.last: dict[int, tuple[int, str, str]] = {}
-        """By client: the plan that it ran last, its signal and site."""
+        self.last: dict[int, Cached] = {}
+        """By client: the plan that it ran last."""
         self.runs: Counter[int] = Counter()
         self.asked: dict[int, tuple[int, int]] = {}
         """By collection: when it was asked for, and after which plan."""
@@ -84,6 +87,7 @@ class Recording:
 
     def client_left(self, client: Client, reason: str) -> None:
         """It is gone."""
+        self._settle()
         for table in (self.last, self.runs, self.births, self.stuck, self.look_at, self.held):
             table.pop(client.number, None)
         self.recorder.add(t.ClientLeft(self.now(), t.DISPATCHER, client.number, reason))
@@ -113,30 +117,53 @@ class Recording:
         self.recorder.add(t.CacheMiss(self.now(), t.DISPATCHER, 1, client.number, "definition", "", -1, ""))
 
     def issued(self, client: Client, run: m.Run, cached: Cached, order: int) -> None:
-        """A run became an execution of a plan."""
-        number, plan, now = client.number, cached.planned.plan, self.now()
-        self.orders[order] = (cached.number, number)
-        if len(self.orders) > MAX_ORDERS:
-            for old in list(self.orders)[: MAX_ORDERS // 2]:
-                del self.orders[old]
-        self.last[number] = (cached.number, *_place(plan))
-        self.runs[number] += 1
-        if cached.made:
-            self._born(client, run.base, (now, plan, ""))
-        self.recorder.add(t.RunIssued(now, t.DISPATCHER, 1, cached.number, number, order))
+        """A run became an execution of a plan. The hot path: what follows from it is worked out for many at once."""
+        self.last[client.number] = cached
+        self.issues.append((self.service.now, client.number, cached, order, run.base))
+        if len(self.issues) >= MAX_ISSUES:
+            self._settle()
+
+    def _settle(self) -> None:
+        """Go through what was issued: as many go by themselves as may, the rest is counted by plan."""
+        issues, self.issues = self.issues, []
+        if not issues:
+            return
+        recorder, single = self.recorder, 0
+        for now, client, cached, order, _ in issues:
+            if not recorder.bucket.take(int(now * SECOND)):
+                break
+            recorder.keep(t.RunIssued(int(now * SECOND), t.DISPATCHER, 1, cached.number, client, order))
+            single += 1
+        counts: dict[tuple[int, int], list[int]] = {}
+        for now, client, cached, order, _ in issues[single:]:
+            found = counts.get((client, cached.number))
+            if found is None:
+                counts[client, cached.number] = [1, int(now * SECOND), order]
+            else:
+                found[0] += 1
+        for (client, plan), (times, first, order) in counts.items():
+            recorder.collapse(t.RunIssued(first, t.DISPATCHER, times, plan, client, order))
+        self.runs.update([issue[1] for issue in issues])
+        self.orders.update((order, (cached.number, client)) for _, client, cached, order, _ in issues)
+        if len(self.orders) > 2 * MAX_ORDERS:
+            self.orders = dict(list(self.orders.items())[-MAX_ORDERS:])
+        for now, client, cached, _, base in issues:
+            if cached.made:
+                self._born(client, base, (int(now * SECOND), cached.planned.plan, ""))
 
     def put(self, client: Client, message: m.Put) -> None:
         """A put was placed."""
-        self._born(client, message.tensor, (self.now(), None, "/".join(message.signal)))
+        self._born(client.number, message.tensor, (self.now(), None, "/".join(message.signal)))
 
-    def _born(self, client: Client, tensor: int, birth: tuple[int, Plan | None, str]) -> None:
-        births = self.births.setdefault(client.number, {})
+    def _born(self, client: int, tensor: int, birth: tuple[int, Plan | None, str]) -> None:
+        births = self.births.setdefault(client, {})
         births[tensor] = birth
         if len(births) > MAX_BIRTHS:  # keep those of which something lives, or the younger half
+            known = self.service.by_number.get(client)
             bases = sorted(births)
-            alive = {bases[at - 1] for number in client.table if (at := bisect_right(bases, number))}
+            alive = {bases[at - 1] for number in (known.table if known else ()) if (at := bisect_right(bases, number))}
             kept = [base for base in births if base in alive][-MAX_BIRTHS // 2 :]
-            self.births[client.number] = {base: births[base] for base in kept}
+            self.births[client] = {base: births[base] for base in kept}
 
     def decided(self, client: int, what: str, level: str, text: str) -> None:
         """Something was decided, or written to the log."""
@@ -152,7 +179,8 @@ class Recording:
     def fetch_asked(self, number: int, client: Client) -> None:
         """A client wants a tensor."""
         if len(self.asked) < MAX_ORDERS:
-            self.asked[number] = (self.now(), self.last.get(client.number, (-1, "", ""))[0])
+            last = self.last.get(client.number)
+            self.asked[number] = (self.now(), -1 if last is None else last.number)
 
     def fetch_answered(self, number: int, collection: Collection) -> None:
         """All workers have answered."""
@@ -170,6 +198,7 @@ class Recording:
         """All that was recorded, with samples of how it is now, and how many events were dropped. `heard`: when each worker
         told something last."""
         now = self.now()
+        self._settle()
         for client in self.service.clients.values():
             self._look(client, now)
         events, dropped = self.recorder.take()
@@ -197,7 +226,7 @@ class Recording:
             entries = Counter(client.table.values())
             self.held[number] = _held(entries, self.service.meshes)
             self.recorder.add(t.Tensors(now, t.DISPATCHER, number, self._largest(client, entries, now)))
-        _, signal, site = self.last.get(number, (-1, "", ""))
+        _, signal, site = _place(self.last.get(number))
         self.recorder.add(
             t.ClientState(
                 now, t.DISPATCHER, number, len(client.table), self.held[number], len(client.queue), len(client.inflight),
@@ -237,7 +266,7 @@ class Recording:
                 self.stuck[client.number] = (id(head), now)
             if now - since >= STUCK:
                 what, peers = self._reason(client, head)
-                plan, signal, site = self.last.get(client.number, (-1, "", ""))
+                plan, signal, site = _place(self.last.get(client.number))
                 yield t.Waiting(
                     now, t.DISPATCHER, since, what, client.number, plan, -1, "", peers, len(peers), 0, signal, site
                 )
@@ -318,12 +347,15 @@ def _moved(plan: Plan, move: Any) -> list[Any]:
     return [kind, plan.values[output].nbytes, "/".join(tag.signal)[: t.MAX_TEXT], tag.site[: t.MAX_TEXT]]
 
 
-def _place(plan: Plan) -> tuple[str, str]:
-    """The signal and site of a plan's last instruction."""
+def _place(cached: Cached | None) -> tuple[int, str, str]:
+    """A plan, and the signal and site of its last instruction."""
+    if cached is None:
+        return -1, "", ""
+    plan = cached.planned.plan
     if not plan.instructions:
-        return "", ""
+        return cached.number, "", ""
     tag = plan.tags[plan.instructions[-1].tag]
-    return "/".join(tag.signal), tag.site
+    return cached.number, "/".join(tag.signal), tag.site
 
 
 def _birth(

@@ -1,8 +1,8 @@
 """Who watches a service, and what each watcher is sent: batches of events, as fast as it reads them and no faster.
 
-A watcher says how far it has read. Beyond a few batches that it has not, events wait in bounded memory, the oldest are lost
-and counted. While nobody watches nothing is recorded anywhere. No socket, clock or thread in here: the shell says when it is
-time for a batch.
+A watcher says how far it has read. Beyond a few batches that it has not, events wait in bounded memory, which all watchers
+share; the oldest are lost and counted. Those who have read as far are told the same, packed once. While nobody watches
+nothing is recorded anywhere. No socket, clock or thread in here: the shell says when it is time for a batch.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Final
 
 from gt import messages as m
@@ -17,6 +18,8 @@ from gt import telemetry as t
 from gt.errors import ProtocolError
 
 from .directory import Worker
+from .events import Send
+from .fanout import ABOVE
 from .recording import RATES, TOTALS, Recording, described, joined_client, joined_worker
 from .service import Service
 
@@ -27,7 +30,7 @@ WINDOW: Final = 16
 BATCH: Final = 8192
 """Events of one batch."""
 PENDING: Final = 20_000
-"""Events that wait for a watcher."""
+"""Events that wait, beside what each watcher is told first."""
 MAX_WATCHERS: Final = 64
 LATEST: Final = 1 << 61
 """Beyond every time that a clock shows: so no sum of times is too large to send."""
@@ -46,15 +49,11 @@ class Watcher:
     level: int = t.OFF
     sent: int = 0
     seen: int = 0
-    pending: deque[list[Any]] = field(default_factory=deque)
+    first: list[list[Any]] = field(default_factory=list)
+    """How everything was when it began, as far as it was not told yet."""
+    at: int = 0
+    """The number of the next event for it."""
     lost: int = 0
-
-    def add(self, event: list[Any]) -> None:
-        """Have an event wait for it; the oldest goes when there are too many."""
-        if len(self.pending) >= PENDING:
-            self.pending.popleft()
-            self.lost += 1
-        self.pending.append(event)
 
 
 class Watching:
@@ -65,6 +64,9 @@ class Watching:
         self.boot = boot
         self.watchers: dict[bytes, Watcher] = {}
         self.level = t.OFF
+        self.pending: deque[list[Any]] = deque(maxlen=PENDING)
+        """Events that some watcher may not have been sent, the last of them number `count - 1`."""
+        self.count = 0
         self.offsets: dict[int, int] = {}
         """By worker: what is to be added to its times."""
         self.heard: dict[int, int] = {}
@@ -93,12 +95,11 @@ class Watching:
             return
         began = watcher.level == t.OFF
         watcher.level = message.level
-        if watcher.level == t.OFF:
-            watcher.pending.clear()
+        watcher.first = []
         self._settle()
         if began and self.service.recording is not None:
-            for event in self._known(self.service.recording.now()):
-                watcher.add(t.encode_event(event))
+            watcher.first = [t.encode_event(event) for event in self._known(self.service.recording.now())]
+            watcher.at, watcher.lost = self.count, 0
 
     def leave(self, peer: bytes) -> None:
         """A watcher is gone."""
@@ -117,6 +118,8 @@ class Watching:
         self.level = level
         self.service.recording = Recording(self.service, level) if level else None
         self.heard.clear()
+        if not level:
+            self.pending.clear()
         for worker in self.service.workers.values():
             self.tell(worker)
 
@@ -160,16 +163,19 @@ class Watching:
         now = recording.now()
         offset = self._offset(worker, now - message.sent)
         self.heard[worker.number] = now
-        watchers = [watcher for watcher in self.watchers.values() if watcher.level]
         for raw, event in zip(message.events, checked, strict=True):
             raw[1] += offset
             raw[2] = worker.number
             if isinstance(event, t.Waiting):
                 raw[3] = min(max(0, raw[3]), LATEST) + offset
-            for watcher in watchers:
-                watcher.add(raw)
-        for watcher in watchers:
-            watcher.lost += min(max(0, message.dropped), 1 << 32)
+        self._add(message.events, min(max(0, message.dropped), 1 << 32))
+
+    def _add(self, events: list[list[Any]], dropped: int) -> None:
+        """Have events wait for all who watch."""
+        self.pending.extend(events)
+        self.count += len(events)
+        for watcher in self.watchers.values():
+            watcher.lost += dropped
 
     def _offset(self, worker: Worker, difference: int) -> int:
         """What makes a worker's time the dispatcher's."""
@@ -184,19 +190,30 @@ class Watching:
         if recording is None:
             return
         events, dropped = recording.take(wall, self.heard, len(self.watchers), self.started)
-        packed = [t.encode_event(event) for event in events]
+        self._add([t.encode_event(event) for event in events], dropped)
+        alike: dict[tuple[int, int], list[bytes]] = {}
+        oldest = self.count - len(self.pending)
         for watcher in self.watchers.values():
-            if not watcher.level:
+            if not watcher.level or watcher.sent - watcher.seen >= WINDOW:
                 continue
-            watcher.lost += dropped
-            for event in packed:
-                watcher.add(event)
-            if watcher.sent - watcher.seen < WINDOW:
-                pending = watcher.pending
-                batch = [pending.popleft() for _ in range(min(BATCH, len(pending)))]
-                watcher.sent += 1
-                self.service.send(watcher.identity, m.Events(recording.now(), watcher.lost, batch))
-                watcher.lost = 0
+            watcher.lost += max(0, oldest - watcher.at)
+            at = watcher.at = max(oldest, watcher.at)
+            watcher.sent += 1
+            if watcher.first:
+                batch, watcher.first = watcher.first[:BATCH], watcher.first[BATCH:]
+                rest = list(islice(self.pending, at - oldest, at - oldest + BATCH - len(batch)))
+                watcher.at += len(rest)
+                self.service.send(watcher.identity, m.Events(recording.now(), watcher.lost, batch + rest))
+            else:
+                alike.setdefault((at, watcher.lost), []).append(watcher.identity)
+                watcher.at = min(self.count, at + BATCH)
+            watcher.lost = 0
+        for (at, lost), identities in alike.items():
+            message = m.Events(recording.now(), lost, list(islice(self.pending, at - oldest, at - oldest + BATCH)))
+            for some in (
+                tuple(identities[n : n + ABOVE]) for n in range(0, len(identities), ABOVE)
+            ):  # larger groups are for workers, who subscribe to them
+                self.service.out.append(Send(some, message))
 
     def check(self) -> None:
         """The invariants between events."""
@@ -204,4 +221,4 @@ class Watching:
         assert (self.service.recording is None) == (self.level == t.OFF), "recorded is what is watched"
         for watcher in self.watchers.values():
             assert 0 <= watcher.seen <= watcher.sent <= watcher.seen + WINDOW
-            assert len(watcher.pending) <= PENDING
+            assert watcher.at <= self.count

@@ -46,9 +46,13 @@ def program() -> str:
 def resident_memory() -> int:
     """Bytes of this process' memory that are in place; 0 where /proc does not say."""
     try:
-        return int(Path("/proc/self/statm").read_text("ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        descriptor = os.open("/proc/self/statm", os.O_RDONLY)  # a third of the time that `Path` takes; it is read often
     except OSError:
         return 0
+    try:
+        return int(os.read(descriptor, 200).split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    finally:
+        os.close(descriptor)
 
 
 def memory_limit() -> int:

@@ -35,24 +35,33 @@ _UNNAMED: Final[dict[str, Any]] = {
 
 
 class Bucket:
-    """Tokens that come at `rate` a second, at most a second's worth. `clock` gives nanoseconds."""
+    """Tokens that come at `rate` a second, at most a second's worth. Times are nanoseconds."""
 
-    __slots__ = ("clock", "filled", "rate", "tokens")
+    __slots__ = ("filled", "rate", "tokens", "until")
 
-    def __init__(self, clock: Callable[[], int], rate: int) -> None:
-        self.clock = clock
+    def __init__(self, now: int, rate: int) -> None:
         self.rate = rate
         self.tokens = float(rate)
-        self.filled = clock()
+        self.filled = now
+        self.until = now
+        """Until then there is not one."""
 
-    def take(self, wanted: int = 1) -> bool:
-        """Take so many, if they are there; more than the bucket holds are taken when it is full."""
-        if self.tokens < wanted:
-            now = self.clock()
-            self.tokens = min(float(self.rate), self.tokens + (now - self.filled) * self.rate / 1e9)
-            self.filled = now
-            if not self.rate or self.tokens < min(wanted, self.rate):
-                return False
+    def has(self, now: int, wanted: int = 1) -> bool:
+        """Whether so many are there; for more than the bucket holds it must be full."""
+        if self.tokens >= wanted:
+            return True
+        if now < self.until or not self.rate:
+            return False
+        self.tokens = min(float(self.rate), self.tokens + (now - self.filled) * self.rate / 1e9)
+        self.filled = now
+        if self.tokens < 1:
+            self.until = now + int((1 - self.tokens) * 1e9 / self.rate)
+        return self.tokens >= min(wanted, self.rate)
+
+    def take(self, now: int, wanted: int = 1) -> bool:
+        """Take so many, if they are there."""
+        if not self.has(now, wanted):
+            return False
         self.tokens -= wanted
         return True
 
@@ -61,7 +70,8 @@ class Recorder:
     """The events of one source, `rate` of them a second by themselves. `clock` gives nanoseconds."""
 
     def __init__(self, clock: Callable[[], int], rate: int) -> None:
-        self.bucket = Bucket(clock, rate)
+        self.clock = clock
+        self.bucket = Bucket(clock(), rate)
         self.events: list[Event] = []
         """Those that go by themselves."""
         self.aggregates: dict[tuple[type[Any], Hashable], list[Any]] = {}
@@ -81,16 +91,25 @@ class Recorder:
                 return
             self.others += 1
             self.events.append(event)
-        elif self.bucket.take():
+        elif self.bucket.take(self.clock()):
             self.events.append(event)
         else:
-            self._aggregate(kind, event)
+            self.collapse(event)
+
+    def collapsed(self, kind: type[Any], alike: Hashable, now: int) -> list[Any] | None:
+        """The fields of the aggregate to which an event of this kind would be added now, so that whoever has many of them may
+        add to the sums by himself and make no event; None: it goes by itself, or is the first of its aggregate. `alike` are
+        its worker and the fields in `telemetry.ALIKE`."""
+        found = self.aggregates.get((kind, alike))
+        return None if found is None or self.bucket.has(now) else found
 
     def keep(self, event: Event) -> None:
         """Take in an event that its source bounds itself; it goes by itself."""
         self.events.append(event)
 
-    def _aggregate(self, kind: type[Any], event: Any) -> None:
+    def collapse(self, event: Any) -> None:
+        """Add an event up with those like it."""
+        kind = type(event)
         key = (kind, _KEYS[kind](event))
         found = self.aggregates.get(key)
         if found is None and len(self.aggregates) >= MAX_AGGREGATES:

@@ -162,7 +162,7 @@ class Shell:
     def _tell(self) -> None:
         """Tell who watches, when it is time to, what was recorded."""
         recording = self.core.recording
-        if recording is not None and recording.clock() >= recording.due:
+        if recording is not None and recording.since >= recording.due:  # as of the last look at the clock
             events, dropped = recording.take(self.core)
             self._say(m.Events(recording.clock(), dropped, events))
 
@@ -179,7 +179,7 @@ class Shell:
         if not self.core.busy:
             wait = self.core.reports.wait(time.monotonic())
             recording = self.core.recording
-            longest = TICK if recording is None else max(0.0, (recording.due - recording.clock()) / 1e9)
+            longest = TICK if recording is None else max(0.0, (recording.due - recording.since) / 1e9)
             return int(min(longest, TICK if wait is None else wait) * 1000) + (
                 wait is not None or recording is not None
             )

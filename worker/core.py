@@ -39,7 +39,7 @@ from .links import Links
 from .packing import Packer
 from .peers import Memory, Peers
 from .program import Program, Step, compile_plan, describe
-from .recording import COMMUNICATION, COMPUTE, RUNTIME, Instruments, Recording
+from .recording import COMMUNICATION, RUNTIME, Instruments, Recording
 from .reports import Reports
 from .spill import Spilled
 
@@ -394,8 +394,6 @@ class Core:
         program, slots = running.program, running.slots
         recording = self.recording
         while True:
-            if recording is not None:
-                recording.switch(COMPUTE)
             if running.poisoned or running.careful is not None:
                 self._run_steps(running, 0)
             else:

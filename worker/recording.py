@@ -30,8 +30,8 @@ PERIODS: Final = {t.SUMMARY: 200_000_000, t.TRACE: 100_000_000}
 """Nanoseconds between two batches, by level."""
 BUDGETS: Final = {t.SUMMARY: 0.002, t.TRACE: 0.005}
 """The share of time that timing instructions one by one may take."""
-EVENT_COST: Final = 8_000
-"""Nanoseconds that an op slice takes to make, pack and pass on, for that budget."""
+EVENT_COST: Final = 5_000
+"""Nanoseconds that an op slice takes to time, pack and pass on, beside making it, for that budget."""
 LONG: Final = 20_000_000
 """Nanoseconds after which it is said what is waited for."""
 COUNTING: Final = 200
@@ -69,7 +69,7 @@ class Recording:
         self.level = level
         self.period = PERIODS[level]
         self.recorder = Recorder(clock, rate // 2)
-        self.bucket = Bucket(clock, rate - rate // 2)
+        self.bucket = Bucket(clock(), rate - rate // 2)
         """For op slices, so that they leave room for others."""
         now = clock()
         self.totals = [0, 0, 0, 0, 0]
@@ -116,27 +116,44 @@ class Recording:
     # runs
 
     def begin(self, program: Program) -> None:
-        """A run begins."""
-        self.began = self.switch(RUNTIME)
-        compute, communication, _, waiting, _ = self.totals
-        self.before = (compute, communication, waiting)
-        self.sampling = self.began >= self.sample_at and self.bucket.take(sum(map(len, program.actions)))
-        if self.sampling:
-            self.sample_at = self.began
+        """A run begins: its first block."""
+        began = self.began = self.switch(COMPUTE)
+        if program.moves:
+            compute, communication, _, waiting, _ = self.totals
+            self.before = (compute, communication, waiting)
+        if began >= self.sample_at:
+            actions = sum(map(len, program.actions))
+            self.sampling = self.bucket.take(began, actions)
+            self.sample_at = began if self.sampling else began + t.SECOND * actions // max(1, self.bucket.rate)
+        else:
+            self.sampling = False
 
     def finish(self, running: Running) -> None:
         """It has ended."""
         now = self.switch(RUNTIME)
-        compute, communication, _, waiting, _ = self.totals
-        a, b, c = self.before
+        program, plan, client = running.program, running.plan, running.client
         self.plans += 1
-        self.instructions += len(running.program.plan.instructions)
-        self.recorder.add(
-            t.PlanSlice(
-                self.began, self.worker, now - self.began, 1, running.plan, running.client, running.order,
-                compute - a, communication - b, waiting - c,
-            )
-        )  # fmt: skip
+        self.instructions += len(program.plan.instructions)
+        duration = compute = now - self.began
+        communication = waiting = 0
+        if program.moves:
+            compute, communication, _, waiting, _ = self.totals
+            a, b, c = self.before
+            compute, communication, waiting = compute - a, communication - b, waiting - c
+        slices = self.recorder.collapsed(t.PlanSlice, (self.worker, plan, client), now)
+        if slices is None:
+            self.recorder.add(
+                t.PlanSlice(
+                    self.began, self.worker, duration, 1, plan, client, running.order,
+                    compute, communication, waiting,
+                )
+            )  # fmt: skip
+        else:  # in the order of its fields
+            slices[2] += duration
+            slices[3] += 1
+            slices[7] += compute
+            slices[8] += communication
+            slices[9] += waiting
 
     def timed(self, actions: Iterator[Action], slots: Slots) -> None:
         """Do the actions of a block, looking at the clock after each. Raises what they raise."""
@@ -149,12 +166,14 @@ class Recording:
     def block_ends(self, running: Running) -> None:
         """The actions of a block were done, in a run that is timed, up to one that failed: say how long each took."""
         marks, self.marks = self.marks, []
+        began_to_tell = self.clock()
         names = self._names(running.program)[running.block]
         for began, ended, name in zip(marks, marks[1:], names, strict=False):
             self.recorder.keep(
                 t.OpSlice(began, self.worker, ended - began, 1, running.plan, running.client, running.order, *name)
             )
-        self.sample_at += int(EVENT_COST * len(marks) / BUDGETS[self.level])
+        spent = self.clock() - began_to_tell + EVENT_COST * len(marks)
+        self.sample_at += int(spent / BUDGETS[self.level])
 
     def _names(self, program: Program) -> list[list[Named]]:
         """What is said of the actions of each block, found out once for a program."""
@@ -173,17 +192,27 @@ class Recording:
         self.moving = (now, self.totals[WAITING], self.outward, self.inward)
 
     def move_ends(self, running: Running, move: Move) -> None:
-        """It leaves it."""
-        now = self.switch(RUNTIME)
+        """It leaves it, for its next block."""
+        now = self.switch(COMPUTE)
         began, waiting, outward, inward = self.moving
         tag = running.program.plan.tags[move.instruction.tag]
-        self.recorder.add(
-            t.Collective(
-                began, self.worker, now - began, 1, running.plan, running.client, running.order, move.collective,
-                self._peers(running, move), self.outward - outward, self.inward - inward,
-                self.totals[WAITING] - waiting, "/".join(tag.signal), tag.site,
-            )
-        )  # fmt: skip
+        signal, sent, received = "/".join(tag.signal), self.outward - outward, self.inward - inward
+        waited = self.totals[WAITING] - waiting
+        alike = (self.worker, running.plan, running.client, move.collective, signal, tag.site)
+        moves = self.recorder.collapsed(t.Collective, alike, now)
+        if moves is None:
+            self.recorder.add(
+                t.Collective(
+                    began, self.worker, now - began, 1, running.plan, running.client, running.order, move.collective,
+                    self._peers(running, move), sent, received, waited, signal, tag.site,
+                )
+            )  # fmt: skip
+        else:  # in the order of its fields
+            moves[2] += now - began
+            moves[3] += 1
+            moves[9] += sent
+            moves[10] += received
+            moves[11] += waited
 
     def _peers(self, running: Running, move: Move) -> list[int]:
         known = self.moves.get(id(move))

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from builders import Lines
 from one_dispatcher import Service
 
 from gt import messages as m
 from gt import telemetry as t
 from gt.dispatcher.events import Publish, Tick
+from gt.dispatcher.recording import RATES
 from gt.dispatcher.watching import MAX_WATCHERS, PENDING, TIMEOUT, WINDOW
 
 
@@ -147,9 +149,8 @@ def test_a_slow_watcher_loses_events_and_nobody_else_does() -> None:
     event = t.encode_event(t.Gauges(1, 0, 1, 1, 1, 1, 1, 1, 1))
     for _ in range(5):
         each.say("w0", m.Events(1, 7, [[*event] for _ in range(5000)]))
-    assert len(slow.pending) == PENDING
-    lost = slow.lost
-    assert lost >= 5 * 5000 - PENDING + 5 * 7
+    assert len(each.core.watching.pending) == PENDING
+    lost = 5 * 5000 - PENDING + 5 * 7
     each.say("slow", m.Watch(t.TRACE, WINDOW))
     each.event(Publish(5))
     (events,) = each.hears("slow", m.Events)
@@ -238,3 +239,81 @@ def test_errors_and_decisions_are_told() -> None:
     (failure,) = kinds(events, t.Failure)
     assert (failure.worker, failure.client, failure.kind, failure.site) == (0, number, "WorkerError", "train.py:7")
     assert any(event.what == "log" and "boom" in event.text for event in kinds(events, t.Decision))
+
+
+def test_what_is_told_of_many_runs_is_bounded() -> None:
+    """A flood of runs is a few events, whatever their number; every run is counted in them."""
+    each = service(1)
+    watch(each, level=t.SUMMARY)
+    each.client()
+    batch(each)
+    loop(each, 3000)
+    issued = kinds(batch(each), t.RunIssued)
+    assert sum(event.times for event in issued) == 3000
+    assert len(issued) <= RATES[t.SUMMARY] + 1
+
+
+def test_fifty_watchers_are_told_the_same_once() -> None:
+    """Who has read as far hears the same message, so a batch is made for eight at a time; each has all of it."""
+    each = service(1)
+    names = [f"t{number}" for number in range(50)]
+    for name in names:
+        watch(each, name)
+    each.client()
+    loop(each, 10)
+    each.event(Publish(5))
+    each.told.clear()
+    loop_again(each, 10)
+    told = [send for send in each.core.handle(Publish(5), each.now) if isinstance(send.message, m.Events)]
+    assert sorted(identity.decode() for send in told for identity in send.to) == sorted(names)
+    assert max(len(send.to) for send in told) <= 8
+    assert len(told) == 7
+    for send in told:
+        events = [t.decode_event(raw) for raw in send.message.events]
+        assert sum(event.times for event in kinds(events, t.RunIssued)) == 10
+
+
+def loop_again(each: Service, runs: int) -> None:
+    for number in range(runs):
+        each.run(1, 1000 + number, [1])
+        each.done()
+
+
+def test_a_watcher_that_never_reads_costs_bounded_memory() -> None:
+    """Beside what waits for all there is what it is told first, and not even that once it stopped watching."""
+    each = service(1)
+    for name in ("a", "b", "c"):
+        watch(each, name)
+    event = t.encode_event(t.Gauges(1, 0, 1, 1, 1, 1, 1, 1, 1))
+    for _ in range(60):
+        each.say("w0", m.Events(1, 0, [[*event] for _ in range(1000)]))
+        each.event(Publish(5))
+    watching = each.core.watching
+    assert len(watching.pending) == PENDING
+    assert all(len(watcher.first) == 0 for watcher in watching.watchers.values())
+    assert len(each.hears("a", m.Events)) == WINDOW
+    for name in ("a", "b", "c"):
+        each.say(name, m.Watch(t.OFF, 0))
+    assert len(watching.pending) == 0
+    watch(each, "d")
+    assert kinds(batch(each, "d"), t.Gauges) == [], "it is told nothing of before"
+
+
+def test_a_thousand_plans_are_told_in_batches_that_fit_a_frame() -> None:
+    """Who begins to watch a service with very many plans hears of each of them once, in messages of a bounded size."""
+    each = service(1)
+    each.client()
+    each.put(1)
+    for number in range(1, 1001):
+        lines = Lines()
+        x = lines.input(4)
+        each.define(number, lines.segment(lines.op("add", x, x, signal=(f"layer{number}",))))
+        each.run(number, 10 + number, [1], freed=[9 + number] if number > 1 else [])
+        each.done()
+    watch(each)
+    each.event(Publish(5))
+    (events,) = each.hears("t", m.Events)
+    assert sum(map(len, m.encode(events))) < m.MAX_CONTROL
+    plans = kinds([t.decode_event(raw) for raw in events.events], t.PlanDescribed)
+    known = len(each.core.service.clients[b"c"].plans.by_homes)
+    assert len({plan.plan for plan in plans}) == len(plans) == known >= 500

@@ -12,6 +12,7 @@ from one_mesh import CLIENT, WHOLE, Ranks
 from gt import messages as m
 from gt import telemetry as t
 from gt.placement import Shard
+from gt.recorder import Recorder
 from gt.worker.recording import Instruments
 
 
@@ -135,3 +136,39 @@ def test_puts_and_fetches_are_told(ranks: Ranks) -> None:
     assert [(each.kind, each.nbytes) for each in kinds(events, t.Transfer)] == [("put", 40), ("fetch", 40)]
     (gauges,) = kinds(events, t.Gauges)
     assert (gauges.tensors, gauges.held, gauges.process, gauges.limit) == (1, 40, 7, 70)
+
+
+class Counting(Recorder):
+    """Counts the events that were made for it."""
+
+    made = 0
+
+    def add(self, event: Any) -> None:
+        self.made += 1
+        super().add(event)
+
+    def keep(self, event: Any) -> None:
+        self.made += 1
+        super().keep(event)
+
+
+def test_recording_a_flood_of_plans_makes_few_events_and_looks_at_the_clock_twice_a_plan(ranks: Ranks) -> None:
+    """What a plan costs is bounded: beyond the rate no event is made for it, and the clock is read when it begins and ends;
+    so it is with moves, which read it five times more."""
+    ranks.all(m.Record(t.SUMMARY, 0))
+    recording = ranks.cores[0].recording
+    assert recording is not None
+    counting = recording.recorder = Counting(CLOCK, 0)
+    lines = Lines()
+    x = lines.input(4, 8)
+    plan, _ = ranks.define(lines.segment(lines.op("relu", x)), [(Shard(0),)])
+    ranks.store(1, np.ones((4, 8), np.float32), (Shard(0),))
+    counting.made, before = 0, CLOCK.now
+    for number in range(100):
+        ranks.tell(0, ranks.execute(plan, [1], 100 + number))
+    assert counting.made == 1
+    assert CLOCK.now - before <= 1000 * (2 * 100 + 1)
+    counting.made, before = 0, CLOCK.now
+    loop(ranks, 100)
+    assert counting.made <= 3, "a put, a plan, a move"
+    assert CLOCK.now - before <= 1000 * 2 * (7 * 100 + 20), "both ranks read it"
