@@ -23,7 +23,7 @@ from textual.widgets import ContentSwitcher, Input
 
 from gt.monitor.snapshot import Snapshot
 
-from . import header, matrix, tasks, why
+from . import figures, header, matrix, tasks, why
 from .ink import Ink
 from .keys import KEYS, first
 from .plain import document
@@ -174,6 +174,9 @@ class Top(App[None]):
             said.append(self.ink.word("marked", count=marked))
         if view.pane == "log":
             said.append(self.ink.word("log level", level=view.level))
+        if view.pane == "plans":
+            made = [f"{what} {figures.count(times)}" for what, times in sorted(self.shown.misses.items())]
+            said.append(f"{self.ink.word('misses')}: {', '.join(made)}" if made else self.ink.word("misses none"))
         return "  ".join(said)
 
     def _arrange(self) -> None:
@@ -194,7 +197,8 @@ class Top(App[None]):
 
     def _too_small(self, width: int, height: int) -> list[Text]:
         columns, rows = self.size
-        return [Text(self.ink.word("too small", width=LEAST[0], height=LEAST[1], columns=columns, rows=rows))]
+        said = self.ink.word("too small", width=LEAST[0], height=LEAST[1], columns=columns, rows=rows)
+        return list(Text(said).wrap(self.console, max(1, width)))
 
     def on_resize(self, event: events.Resize) -> None:
         """Another size is another layout, at once."""

@@ -24,15 +24,15 @@ def title(snapshot: Snapshot, ink: Ink, width: int, paused: bool = False) -> Tex
     service = snapshot.service
     if service is not None:
         left.append(f"  {ink.word('uptime')} {figures.uptime(snapshot.uptime)}")
-        if width >= 100:
+        if width >= 100 and service.version:
             left.append(f"  gt {service.version}", ink.style("dim"))
-    right = stream(snapshot, ink, paused)
+    right = stream(snapshot, ink, paused, told=width >= 100)
     room = width - cell_len(right.plain) - 1
     return Text.assemble(fit(left, room), right, " ", no_wrap=True, end="")
 
 
-def stream(snapshot: Snapshot, ink: Ink, paused: bool = False) -> Text:
-    """How the stream is: live, how old what is shown is, how much of it is lost."""
+def stream(snapshot: Snapshot, ink: Ink, paused: bool = False, told: bool = True) -> Text:
+    """How the stream is: live, how old what is shown is, how much of it is lost; `told`: and why it is not live."""
     status = snapshot.status
     said = Text(no_wrap=True, end="")
     if paused:
@@ -44,7 +44,7 @@ def stream(snapshot: Snapshot, ink: Ink, paused: bool = False) -> Text:
         said.append(f"{figures.span(status.age * 1e9)} {ink.word('stale')}  ", ink.style("warning"))
     role = STATES.get(status.state, "")
     said.append(("● " if ink.unicode else "* ") + ink.word(status.state), ink.style(role))
-    if status.text and status.state != LIVE:
+    if told and status.text and status.state != LIVE:
         said.append(f": {status.text}", ink.style("dim"))
     return said
 

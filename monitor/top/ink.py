@@ -38,7 +38,9 @@ DARK: Final = {
     "random": "#d9a0c7",
     "solver": "#9a8fd1",
     "other": "#8b95a1",
-    "plan": "#3f6b8f",
+    "plan": "#2f5573",
+    "plan2": "#3f6b8f",
+    "plan3": "#507fa5",
 }
 LIGHT: Final = {
     **DARK,
@@ -63,6 +65,8 @@ LIGHT: Final = {
     "solver": "#6a5acd",
     "other": "#8b95a1",
     "plan": "#8fb8d6",
+    "plan2": "#a9c9e0",
+    "plan3": "#c2daea",
 }
 PLAIN: Final = {"bad": "bold reverse", "warning": "bold", "strong": "bold", "title": "bold", "value": "bold"}
 """Without colour: attributes, and the signs below."""
@@ -89,7 +93,7 @@ GROUPS: Final = {
 GROUP_OF: Final = {family: group for group, families in GROUPS.items() for family in families}
 GROUP_SIGNS: Final = {
     "element": "e", "product": "m", "reduction": "r", "movement": "v", "random": "g", "solver": "s", "other": "o",
-    "plan": ":", "communication": "X",
+    "plan": ":", "plan2": ";", "plan3": ",", "communication": "X",
 }  # fmt: skip
 """What stands for a colour of the task stream where there are no colours."""
 STATES: Final = {
@@ -144,7 +148,7 @@ class Ink:
 
     def bar(self, value: float, cells: int, role: str) -> Text:
         """A bar of one thing, `value` from 0 to 1."""
-        full = min(cells, max(1 if value > 0 else 0, round(value * cells)))
+        full = min(cells, max(1 if value >= 0.005 else 0, round(value * cells)))
         drawn = Text(no_wrap=True, end="")
         block, blank = (BLOCK, BLOCK) if self.color and self.unicode else ("█", "·") if self.unicode else ("#", ".")
         drawn.append(block * full, self.style(role))

@@ -18,13 +18,15 @@ LEVELS: Final = ("debug", "info", "warning", "error")
 _LEVEL_STYLES: Final = {"debug": "dim", "info": "", "warning": "warning", "error": "bad"}
 
 
+def _told(text: str, ink: Ink, role: str) -> Text:
+    return ink.text(text, role) if text else ink.text(ink.none, "dim")
+
+
 def words(
     name: str, width: int, value: Callable[[Any], str], role: str = "", keep: int = 0, grows: int = 0, most: int = 1000
 ) -> Column[Any]:
     """A column of texts."""
-    return Column(
-        name, width, lambda item, ink, _: ink.text(value(item) or ink.none, role), value, keep, grows, most
-    )  # fmt: skip
+    return Column(name, width, lambda item, ink, _: _told(value(item), ink, role), value, keep, grows, most)
 
 
 def number(
@@ -36,16 +38,18 @@ def number(
     keep: int = 0,
 ) -> Column[Any]:
     """A column of numbers, to the right, the greatest first."""
-    return Column(
-        name, width, lambda item, ink, _: ink.text(write(value(item)) or ink.none, role), value, keep, right=True, falls=True
-    )  # fmt: skip
+
+    def cell(item: Any, ink: Ink, width: int) -> Text:
+        return _told(write(value(item)), ink, role)
+
+    return Column(name, width, cell, value, keep, right=True, falls=True)
 
 
 def line_of(value: Callable[[Any], str], keep: int, grows: int = 2, most: int = 40) -> Column[Any]:
     """A column of files and lines."""
 
     def cell(item: Any, ink: Ink, width: int) -> Text:
-        return ink.text(figures.place(value(item), width) or ink.none, "dim")
+        return _told(figures.place(value(item), width), ink, "dim")
 
     return Column("site", 10, cell, value, keep, grows, most)
 
@@ -139,6 +143,7 @@ WORKERS: Final[Table[WorkerView]] = Table(
         Column("memory", 6, _memory, _memory_order, keep=2, grows=2, most=34, falls=True),
         number("held", 7, held, figures.size, keep=7),
         number("queue", 5, lambda w: w.queue, keep=4),
+        number("done", 8, lambda w: w.counters.plans if w.counters else 0, _named, keep=10),
         number("sent", 6, lambda w: w.bytes_per_s, figures.size, keep=3),
         Column("history", 12, _history, lambda w: w.split.used, keep=5, grows=2, most=40, falls=True),
         Column("why", 9, _why, lambda w: waited(w.waiting), keep=8, grows=3, most=60, falls=True),
@@ -240,7 +245,7 @@ TENSORS: Final[Table[TensorView]] = Table(
     "tensors",
     (
         number("bytes", 6, lambda t: t.nbytes, figures.size, "value"),
-        number("tensor", 7, lambda t: t.tensor, lambda value: f"%{value:.0f}", keep=3),
+        number("tensor", 14, lambda t: t.tensor, lambda value: f"%{value:.0f}", keep=7),
         words("spec", 12, lambda t: t.spec, "strong", grows=1, most=24),
         words("layout", 6, lambda t: t.layout, keep=2, grows=1, most=20),
         number("client", 6, lambda t: t.client, keep=4),

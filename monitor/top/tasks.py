@@ -20,6 +20,8 @@ LABEL: Final = 11
 """Cells at the left, for the worker."""
 OPS_COUNT: Final = 4.0
 """How much more an op's time weighs than that of the plan around it: ops are timed in a sample of runs alone."""
+PLANS: Final = ("plan", "plan2", "plan3")
+"""Three shades, so that plans beside each other are told apart."""
 MOVES: Final = ("collective", "put", "fetch")
 
 
@@ -37,7 +39,7 @@ def role_of(task: Task) -> str:
     """The colour of a task: its family's group, red for what moves."""
     if task.kind in MOVES or task.family == "move":
         return "communication"
-    return "plan" if task.kind == "plan" else GROUP_OF.get(task.family, "other")
+    return PLANS[task.plan % len(PLANS)] if task.kind == "plan" else GROUP_OF.get(task.family, "other")
 
 
 def lane(tasks: Sequence[Task], start: float, width: int, cell: float) -> list[int]:
@@ -75,7 +77,7 @@ def drawn(tasks: Sequence[Task], places: Sequence[int], ink: Ink, *, named: bool
         elif thin:
             line.append("▀" * run if ink.unicode else "=" * run, ink.style(role))
         else:
-            front = "#101418" if ink.dark and role != "plan" else "#ffffff" if ink.dark else "#000000"
+            front = "#101418" if ink.dark and role not in PLANS else "#ffffff" if ink.dark else "#000000"
             line.append(f" {name}".ljust(run) if written else " " * run, f"{front} on {ink.style(role)}")
     return line
 

@@ -174,11 +174,9 @@ def test_a_terminal_too_small_says_so_in_one_line_and_recovers() -> None:
     async def test(app: Top, pilot: Pilot[None], source: Fixed) -> None:
         assert [line for line in screen(app) if line] == ["gt top needs 60×16 characters, there are 50×10."]
         await pilot.resize_terminal(*SMALL)
-        await settled(app, pilot)
-        assert "UTILISATION" in seen(app)
+        await until(app, pilot, "UTILISATION")
         await pilot.resize_terminal(LEAST[0], LEAST[1] - 1)
-        await settled(app, pilot)
-        assert "there are 60×15" in seen(app)
+        await until(app, pilot, "there are 60×15")
 
     drive(test, size=(50, 10))
 
