@@ -25,8 +25,8 @@ class profile:  # noqa: N801 — it is read as a verb: with gt.profile("run.json
 
     Compressed when the name ends in '.gz'. Entering starts the default session if there is none, and waits until all workers
     record; leaving waits until they have done everything that was asked of them. What other clients do is in the trace too.
-    Afterwards `events` and `dropped` (those that were lost) count. Raises `SessionError` when it cannot be recorded, `OSError`
-    when the file cannot be written.
+    Afterwards `events` and `dropped` (those that were lost) count. While a program is explained it does nothing. Raises
+    `SessionError` when it cannot be recorded, `OSError` when the file cannot be written.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -37,7 +37,10 @@ class profile:  # noqa: N801 — it is read as a verb: with gt.profile("run.json
 
     def __enter__(self) -> profile:
         from .client import session as sessions
+        from .session import substitutes
 
+        if substitutes:
+            return self  # the program is being explained: nothing runs that could be recorded
         if self._child is not None:
             raise SessionError(f"the trace {self.path} is being recorded already: take a gt.profile for each block")
         session = sessions.current()
@@ -60,11 +63,11 @@ class profile:  # noqa: N801 — it is read as a verb: with gt.profile("run.json
         from .errors import GTError
         from .session import synchronize
 
-        with contextlib.suppress(GTError):  # what the block could not do, it has raised itself
-            synchronize()
         child = self._child
         if child is None:
             return
+        with contextlib.suppress(GTError):  # what the block could not do, it has raised itself
+            synchronize()
         with contextlib.suppress(OSError):  # it has ended already, and said why
             _pipe(child.stdin).write("end\n")  # not by closing: a forked child may hold the pipe open
             _pipe(child.stdin).flush()
@@ -96,7 +99,8 @@ class profile:  # noqa: N801 — it is read as a verb: with gt.profile("run.json
             child.wait(TIMEOUT)
         if key not in said:
             self._child = None
-            raise SessionError(f"the trace {self.path} cannot be recorded: {said.get('error', 'it ended too early')}")
+            why = said.get("error") or said.get("text") or "it ended before it began"
+            raise SessionError(f"the trace {self.path} cannot be recorded: {why}")
         return said
 
 

@@ -32,6 +32,7 @@ COLOURS: Final = {
 def save(found: Findings, path: Path, title: str) -> None:
     """Draw the timeline into a file, whatever it is called. Raises `GTError` without matplotlib, `OSError`."""
     try:
+        from matplotlib.colors import to_rgba
         from matplotlib.figure import Figure
         from matplotlib.patches import Patch
     except ImportError:
@@ -42,13 +43,14 @@ def save(found: Findings, path: Path, title: str) -> None:
     scale, unit = next((each for each in ((1e9, "s"), (1e6, "ms"), (1e3, "µs")) if found.span >= each[0]), (1.0, "ns"))
     for at, row in enumerate(drawn):
         for what, colour in COLOURS.items():
+            pieces = [piece for piece in row.pieces if piece.slice.what == what]
             spans = [
                 ((piece.start - found.start) / scale, max(piece.duration / scale, found.span / scale / 4000))
-                for piece in row.pieces
-                if piece.slice.what == what
+                for piece in pieces
             ]
             if spans:
-                axes.broken_barh(spans, (at - 0.4, 0.8), facecolors=colour, linewidth=0)
+                faces = [to_rgba(colour, 1.0 if piece.many == 1 else 0.25 + 0.75 * piece.fill) for piece in pieces]
+                axes.broken_barh(spans, (at - 0.4, 0.8), facecolors=faces, linewidth=0)
     axes.set_yticks(range(len(drawn)), [_plain(f"{row.group}: {row.name}") for row in drawn], fontsize=8)
     axes.set_ylim(-0.6, max(1, len(drawn)) - 0.4)
     axes.set_xlim(0, max(found.span, 1) / scale)

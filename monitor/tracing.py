@@ -61,8 +61,7 @@ def record(
 ) -> Summary:
     """Write what `stream` tells to `file` until `over()`, and what follows of what had begun by then.
 
-    `begun` is called once all workers record. Ends early when the service is lost. Raises nothing of its own: interrupted
-    (KeyboardInterrupt), it closes the trace and is over.
+    `begun` is called once all workers record. Ends early when the service is lost, and within a few seconds of `over()`.
     """
     trace = Trace(file.write, facts())
     started = time.monotonic()
@@ -72,30 +71,27 @@ def record(
     goal: dict[int, int] = {}
     lost = 0
     waits = True
-    try:
-        while stream.status.state == LIVE:
-            events = stream.read(TURN)
-            trace.add(events, stream.dropped - lost)
-            lost = stream.dropped
-            for event in events:
-                if isinstance(event, t.Utilisation):
-                    heard[event.worker] = heard.get(event.worker, 0) + 1
-                elif isinstance(event, t.WorkerJoined):
-                    present.add(event.number)
-                elif isinstance(event, t.WorkerLost):
-                    present.discard(event.number)
-            now = time.monotonic()
-            if waits and (now > started + PATIENCE or (present and present <= heard.keys())):
-                waits = False
-                begun()
-            if last is None:
-                if over():
-                    last = now
-                    goal = {worker: heard.get(worker, 0) + 2 for worker in present}
-            elif now > last + PATIENCE or all(heard.get(worker, 0) >= goal.get(worker, 0) for worker in present):
-                break
-    except KeyboardInterrupt:
-        pass
+    while stream.status.state == LIVE:
+        events = stream.read(TURN)
+        trace.add(events, stream.dropped - lost)
+        lost = stream.dropped
+        for event in events:
+            if isinstance(event, t.Utilisation):
+                heard[event.worker] = heard.get(event.worker, 0) + 1
+            elif isinstance(event, t.WorkerJoined):
+                present.add(event.number)
+            elif isinstance(event, t.WorkerLost):
+                present.discard(event.number)
+        now = time.monotonic()
+        if waits and (now > started + PATIENCE or (present and present <= heard.keys())):
+            waits = False
+            begun()
+        if last is None:
+            if over():
+                last = now
+                goal = {worker: heard.get(worker, 0) + 2 for worker in present}
+        elif now > last + PATIENCE or all(heard.get(worker, 0) >= goal.get(worker, 0) for worker in present):
+            break
     status = stream.status
     trace.close()
     text = "" if status.state == LIVE else f"the service was lost: {status.text}"

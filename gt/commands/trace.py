@@ -1,4 +1,4 @@
-"""`gt trace`, `gt report`: what a service does for some seconds as a file, and such a file as a page."""
+"""`gt trace`: what a service does for some seconds, as a file."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ def trace(
     ),
     seconds: Annotated[float, typer.Option("--seconds", "-s", min=0.1, max=86_400, help="For how long.")] = 10.0,
 ) -> None:
-    """Record what a service does as a trace, which Perfetto (https://ui.perfetto.dev) and `gt report` open."""
+    """Record what a service does as a trace for Perfetto (https://ui.perfetto.dev) and `gt report`; Ctrl-C ends it early."""
     with told():
+        import signal
+        import threading
         import time
 
         from gt.monitor.stream import Stream
@@ -29,7 +31,10 @@ def trace(
 
         with Stream(address, level=TRACE) as stream, writing(output) as file:
             end = time.monotonic() + seconds
-            done = record(stream, file, lambda: time.monotonic() > end)
+            stopped = threading.Event()  # by a signal, between two events: what is there is a whole trace
+            for number in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(number, lambda *_: stopped.set())
+            done = record(stream, file, lambda: stopped.is_set() or time.monotonic() > end)
         lost = f", {done.dropped} lost" if done.dropped else ""
         typer.echo(f"{output}: {done.events} events in {done.seconds:.1f} s{lost}")
         if done.text:

@@ -80,9 +80,8 @@ def test_a_block_is_profiled_and_the_sums_of_its_slices_are_the_counters_of_the_
     slices, counters = shares(events)
     assert {worker for worker, _ in slices} == {0, 1}
     for worker in (0, 1):
-        assert slices[worker, "plans"] == counters[worker, "plans"] >= 40
-        for name in ("compute", "communication", "waiting"):
-            assert slices[worker, name] == pytest.approx(counters[worker, name], rel=0.02, abs=2_000_000), name
+        assert counters[worker, "plans"] >= 40
+    assert slices == counters
     found = gather(events)
     assert sum(plan.runs for plan in found.plans.values()) >= 40
     assert {signal for _, signal, _ in found.moves} >= {"batch"}
@@ -90,6 +89,45 @@ def test_a_block_is_profiled_and_the_sums_of_its_slices_are_the_counters_of_the_
     document = json.loads(path.read_text())
     arrows = Counter(event["ph"] for event in document["traceEvents"])
     assert arrows["s"] == arrows["f"] > 40
+    path.unlink()
+
+
+def test_what_goes_wrong_in_a_block_is_raised_and_leaves_a_whole_trace(machine: Machine) -> None:
+    path = machine.temp / "run.json"
+    program = machine.program(
+        TRAIN
+        + """
+profile = gt.profile(sys.argv[1])
+try:
+    with profile:
+        step().item()
+        try:
+            with profile:
+                pass
+        except gt.SessionError as error:
+            say(error)
+        raise KeyError("mine")
+except KeyError as error:
+    say("raised", error)
+say("recorded", profile.events > 10)
+try:
+    with gt.profile(sys.argv[1] + "/nowhere"):
+        say("never")
+except NotADirectoryError as error:
+    say("no", error)
+with profile:
+    step().item()
+say("again", profile.events > 10)
+""",
+        str(path),
+    )
+    program.expect("is being recorded already")
+    program.expect("raised 'mine'")
+    program.expect("recorded True")
+    program.expect("no [Errno 20]")
+    program.expect("again True")
+    assert program.wait() == 0, program.lines
+    assert not events_of(path)[1].cut
     path.unlink()
 
 
@@ -113,7 +151,7 @@ def test_a_service_is_traced_for_some_seconds_whoever_uses_it(machine: Machine) 
     (machine.temp / "run.html").unlink()
 
 
-@pytest.mark.parametrize("who", ["service", "gt trace"])
+@pytest.mark.parametrize("who", ["service", "gt trace", "gt trace, kindly"])
 def test_what_ends_early_leaves_a_whole_trace(machine: Machine, who: str) -> None:
     address, dispatcher, _ = machine.service(1)
     program = machine.program(LOOP, address)
@@ -127,7 +165,7 @@ def test_what_ends_early_leaves_a_whole_trace(machine: Machine, who: str) -> Non
         assert command.wait() == 1
         assert "gt: the service was lost" in command.lines[-1]
     else:
-        command.signal(signal.SIGINT)
+        command.signal(signal.SIGINT if who == "gt trace" else signal.SIGTERM)
         assert command.wait() == 0, command.lines
     events, recorded = events_of(path)
     assert not recorded.cut
