@@ -15,7 +15,7 @@ What holds, always:
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -55,8 +55,8 @@ MAX_SEGMENTS: Final = 1 << 14
 """Definitions of one session; a client drops its own long before."""
 MAX_WAITING: Final = 1 << 28
 """Bytes of one client's puts that may wait here, besides one that may be as large as a frame."""
-CAPABILITIES: Final[tuple[str, ...]] = ()
-"""What peers may ask of this service beyond what every service does."""
+CANCEL: Final = "cancel"
+"""The capability of a service whose watchers may end a client's session."""
 WORKER_TIMEOUT: Final = 10.0
 """Seconds without a sign of life after which a worker counts as lost."""
 CLIENT_TIMEOUT: Final = 60.0
@@ -67,13 +67,13 @@ JOIN_TIMEOUT: Final = 30.0
 
 class Core:
     """One dispatcher. `workers_expected`: how many must have joined before the first tensor is placed. `boot` says which
-    workers have its clock."""
+    workers have its clock; `capabilities` what peers may ask of this service beyond what every service does."""
 
     def __init__(
         self, *, config: Config | None = None, workers_expected: int = 1, facts: dict[str, Any] | None = None,
-        log: Callable[..., None] = lambda level, text, **about: None, boot: str = "",
+        log: Callable[..., None] = lambda level, text, **about: None, boot: str = "", capabilities: Sequence[str] = (),
     ) -> None:  # fmt: skip
-        self.facts = {**(facts or {}), "capabilities": list(CAPABILITIES)}
+        self.facts = {**(facts or {}), "capabilities": list(capabilities)}
         self.service = Service(config, workers_expected, log)
         self.watching = Watching(self.service, boot)
         self.prepared = Preparing(self.service)
@@ -186,18 +186,31 @@ class Core:
             self._from_client(client, message, now)
         elif watcher is not None:
             watcher.heard = now
-            self._from_watcher(watcher, message)
+            self._from_watcher(watcher, message, now)
 
-    def _from_watcher(self, watcher: Watcher, message: Any) -> None:
+    def _from_watcher(self, watcher: Watcher, message: Any, now: float) -> None:
         if isinstance(message, m.Watch):
             try:
                 self.watching.hear(watcher, message)
             except ProtocolError as error:
                 self._refuse(watcher.identity, str(error))
+        elif isinstance(message, m.Cancel) and CANCEL in self.facts["capabilities"]:
+            self._cancel(message.client, now)
         elif isinstance(message, m.Goodbye):
             self.watching.leave(watcher.identity)
+        elif isinstance(message, m.Cancel):
+            self._refuse(watcher.identity, "this service is only watched: it cancels nothing")
         elif not isinstance(message, m.FROM_WATCHER):
             self._refuse(watcher.identity, f"{type(message).__name__} from a watcher")
+
+    def _cancel(self, number: int, now: float) -> None:
+        """End a client's session; that it has gone by itself meanwhile is no fault of who asks."""
+        client = self.service.by_number.get(number)
+        if client is not None:
+            text = "this session was cancelled from a monitor of the service; connect again to go on"
+            self.service.send(client.identity, m.Goodbye("SessionError", text))
+            self._lost(client.identity, "it was cancelled from a monitor")
+            self._pump_all(now)
 
     def _hello(self, peer: bytes, hello: m.Hello, now: float) -> None:
         if hello.version != m.VERSION:

@@ -407,25 +407,32 @@ class Events(NamedTuple):
     events: list[Any]
 
 
+class Cancel(NamedTuple):
+    """End the session of a client, by its number: what it has waiting, under way and on workers is forgotten, and its program is
+    told. Only of a service whose welcome names the capability 'cancel'."""
+
+    client: int
+
+
 Message = (
     Hello | Welcome | Ping | Goodbye | Configure | Define | Drop | Run | Put | Free | Fetch | Ask | Credit | Cut | Value
     | Failed | Answer | DefineMesh | DropMesh | DefinePlan | DropPlan | Execute | Store | Release | Forget | Collect
     | PeerLost | Done | Poisoned | Landed | Part | Piece | Read | Options | Notice | Meet | Linked | Probe | Echo
-    | Subscribe | Unsubscribe | Switch | Watch | Record | Events
+    | Subscribe | Unsubscribe | Switch | Watch | Record | Events | Cancel
 )  # fmt: skip
 
 CODES: Final[tuple[type[Any], ...]] = (
     Hello, Welcome, Ping, Goodbye, Configure, Define, Drop, Run, Put, Free, Fetch, Ask, Credit, Cut, Value,
     Failed, Answer, DefineMesh, DropMesh, DefinePlan, DropPlan, Execute, Store, Release, Forget, Collect,
     PeerLost, Done, Poisoned, Landed, Part, Piece, Read, Options, Notice, Meet, Linked, Probe, Echo,
-    Subscribe, Unsubscribe, Switch, Watch, Record, Events,
+    Subscribe, Unsubscribe, Switch, Watch, Record, Events, Cancel,
 )  # fmt: skip
 """A message's code is its place here: append only."""
 
 #: Who may say what; anything else is refused as a confused peer.
 FROM_CLIENT: Final = (Hello, Ping, Goodbye, Configure, Define, Drop, Run, Put, Free, Fetch, Ask, Options)
 FROM_WORKER: Final = (Hello, Ping, Goodbye, Done, Poisoned, Landed, Part, Linked, Events)
-FROM_WATCHER: Final = (Hello, Ping, Goodbye, Watch)
+FROM_WATCHER: Final = (Hello, Ping, Goodbye, Watch, Cancel)
 
 _CODE_OF: Final = {kind: code for code, kind in enumerate(CODES)}
 _BITS: Final = 1 << 63

@@ -91,6 +91,11 @@ class Stream:
         if self._state == LIVE:
             self._say(m.Watch(level, self._seen))
 
+    def cancel(self, client: int) -> None:
+        """Have the service end a client's session, where its `capabilities` name 'cancel'."""
+        if self._state == LIVE:
+            self._say(m.Cancel(client))
+
     def close(self) -> None:
         """Watch no longer."""
         if self._socket is not None:

@@ -21,7 +21,9 @@ NEG = one("neg", VECTOR)
 class Service:
     """A core, and peers that speak to it by name. What a peer was told waits in `told[name]`."""
 
-    def __init__(self, workers: int = 1, *, config: Any = None, expected: int | None = None) -> None:
+    def __init__(
+        self, workers: int = 1, *, config: Any = None, expected: int | None = None, capabilities: tuple[str, ...] = ()
+    ) -> None:
         read = None if config is None else Config.from_plain(config)
         self.log: list[str] = []
         self.core = Core(
@@ -29,6 +31,7 @@ class Service:
             workers_expected=workers if expected is None else expected,
             facts={"bulk_address": "here"},
             log=lambda level, text, **about: None if level == "debug" else self.log.append(f"{level}: {text}"),
+            capabilities=capabilities,
         )
         self.now = 0.0
         self.idle = True

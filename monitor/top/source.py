@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from dataclasses import replace
 from typing import Final, Protocol
 
@@ -24,7 +25,7 @@ class Source(Protocol):
         """How the service is, as far as is known now. Never waits."""
 
     def cancel(self, client: int) -> None:
-        """Ask the service to end a client's work. Never waits."""
+        """Ask the service to end a client's session. Never waits."""
 
     def close(self) -> None:
         """End the connection."""
@@ -39,6 +40,7 @@ class Live:
     def __init__(self, address: str | None = None, timeout: float = CONNECT_TIMEOUT) -> None:
         self._stream = Stream(address, timeout=timeout)
         self._reducer = Reducer()
+        self._asked: deque[int] = deque()
         self._ends = threading.Event()
         self._fresh = threading.Condition()
         self._latest = self._reducer.snapshot(self._stream.status)
@@ -50,8 +52,8 @@ class Live:
         return self._latest
 
     def cancel(self, client: int) -> None:
-        """No service takes such an order yet, so none is offered: the app asks the capabilities first."""
-        raise GTError(f"the service at {self._latest.status.address} takes no orders about client {client}")
+        """The thread that reads asks the service, in its next turn."""
+        self._asked.append(client)
 
     def settled(self, timeout: float) -> Snapshot:
         """The first snapshot by which rates are known, two samples of the service and of all its workers; or after `timeout`
@@ -75,6 +77,8 @@ class Live:
         try:
             while not self._ends.is_set():
                 turn = time.monotonic()
+                while self._asked:
+                    self._stream.cancel(self._asked.popleft())
                 self._reducer.feed(self._stream.read(TURN))
                 self._show(self._reducer.snapshot(self._stream.status))
                 self._ends.wait(max(0.0, turn + TURN / 2 - time.monotonic()))

@@ -124,6 +124,33 @@ def test_a_service_that_is_killed_and_started_again_is_live_again(machine: Machi
     assert top.wait(TIMEOUT) == 0
 
 
+def test_work_is_cancelled_where_only_its_user_reaches_the_service(machine: Machine, opened: Open) -> None:
+    program = machine.program(
+        """
+        gt.init(workers=1)
+        x = gt.ones(3)
+        say(x.sum().item())
+        hear()
+        try:
+            say((x + 1).sum().item())
+        except gt.errors.SessionError as error:
+            say("told:", error)
+        """
+    )
+    program.expect("3.0")
+    top = opened("top", size=(100, 30))
+    top.until(r"^ +1 +-c .* 12B ", TIMEOUT)
+    top.until(r"F9 Cancel", TIMEOUT)
+    top.press("\t")
+    top.press("\x1b[20~")
+    top.until(r"Cancel the work of client 1\?", TIMEOUT)
+    top.press("y")
+    top.until(r"No client is connected", TIMEOUT)
+    program.say()
+    program.expect("cancelled from a monitor")
+    assert program.wait() == 0
+
+
 def test_a_frame_tells_health_by_its_exit_status(machine: Machine) -> None:
     dispatcher = machine.command("dispatcher", "--address", "tcp://127.0.0.1:*", "--log-level", "info")
     address = dispatcher.expect("listening at").split()[-1]
