@@ -256,7 +256,7 @@ def test_a_config_of_the_service_that_cannot_be_changes_nothing() -> None:
     )
     said: list[str] = []
     core = session.link.fabric.dispatcher
-    core.service.log = lambda level, text: said.append(f"{level}: {text}")
+    core.service.log = lambda level, text, *_, **__: said.append(f"{level}: {text}")
     gt.ones(3).numpy()
     (client,) = core.service.clients.values()
     mesh = client.mesh
