@@ -27,6 +27,8 @@ SAMPLE: Final = "gt."
 BEFORE: Final = 10_000_000_000
 """Nanoseconds before the first word at which that clock is 0: what was under way by then may have begun earlier. Counted from
 there times are small enough for the floating-point numbers in which viewers read microseconds."""
+EXACT: Final = 1 << 47
+"""Nanoseconds (39 hours) up to which microseconds as floating-point numbers are exact; arguments say what is beyond."""
 MARK: Final = 1_000
 """Nanoseconds that a run is drawn on its client's track, where it only begins."""
 MAX_LANES: Final = 16
@@ -257,7 +259,7 @@ class Trace:
         )
         fields = event._asdict()
         thread, start = self._place(process, "waiting", event.since, event.time - event.since)
-        if start == event.since:
+        if self._exact(start, event.since) and 0 <= event.time - event.since < EXACT:
             del fields["since"], fields["time"]
         self._draw("Waiting", name, thread, start, max(0, event.time - event.since), fields)
 
@@ -271,8 +273,9 @@ class Trace:
             name = f"{event.times} × {name}"
         thread, start = self._place(process, stream, event.time, duration)
         fields = event._asdict()
-        fields.pop("duration", None)
-        if start == event.time:
+        if 0 <= duration < EXACT:
+            fields.pop("duration", None)
+        if self._exact(start, event.time):
             del fields["time"]
         self._draw(type(event).__name__, name, thread, start, duration, fields)
         return thread, start
@@ -321,10 +324,9 @@ class Trace:
             self._process(process)
             self._thread(process, thread, "events")
         fields = event._asdict()
-        del fields["time"]
         at = event.time if event.time >= self.origin else self.first  # of who had joined long before
-        if at != event.time:
-            fields["time"] = event.time
+        if self._exact(at, event.time):
+            del fields["time"]
         args = _compact(fields)
         self._raw(
             f'{{"ph":"i","ts":{self._time(at)},"pid":{process},"tid":{thread},"s":"t",'
@@ -355,6 +357,10 @@ class Trace:
 
     def _meta(self, process: int, thread: int, name: str, args: dict[str, Any]) -> None:
         self._line({"ph": "M", "name": name, "pid": process, "tid": thread, "args": args})
+
+    def _exact(self, drawn: int, time: int) -> bool:
+        """Whether a time can be had again from where it is drawn."""
+        return drawn == time and time - self.origin < EXACT
 
     def _time(self, time: int) -> str:
         return microseconds(max(0, time - self.origin))

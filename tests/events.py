@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 from gt import telemetry as t
@@ -152,3 +153,18 @@ def session(steps: int = 4) -> list[t.Event]:
         t.WorkerLost(end, -1, 1, "it was killed"),
         t.ClientLeft(end, -1, 7, "goodbye"),
     ]
+
+
+def spoiled(events: list[t.Event], seed: int) -> list[t.Event]:
+    """The same events with some fields at the limits of what a hostile worker may tell."""
+    chosen = random.Random(seed)
+    numbers = (0, -1, 1, -(1 << 63), (1 << 63) - 1, 1 << 40)
+
+    def spoil(value: Any) -> Any:
+        if chosen.random() > 0.15:
+            return value
+        return (
+            chosen.choice(numbers) if type(value) is int else [] if type(value) is list else chosen.choice(("", "<b>"))
+        )
+
+    return [type(event)._make(map(spoil, event)) for event in events]

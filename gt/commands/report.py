@@ -35,7 +35,7 @@ def report(
             from gt.monitor.picture import save
 
             save(found, png, trace.name)
-        target.write_text(page(found, recorded, trace.name), "utf-8")
+        target.write_text(page(found, recorded, trace.name), "utf-8", errors="replace")
         typer.echo(f"{target}: {found.span / 1e9:.2f} s, {len(found.workers)} workers")
         for each in advise(found):
             typer.echo(f"{each.site or '-'}: {each.rule}")

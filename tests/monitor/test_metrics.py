@@ -132,6 +132,11 @@ def test_whether_the_dispatcher_is_heard_is_told() -> None:
     assert (value(made, "gt_stream_up"), value(made, "gt_events_dropped")) == (0, 5)
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_any_numbers_are_told(seed: int) -> None:
+    assert families(metrics(*e.spoiled(e.session(6), seed)))
+
+
 def printed() -> str:
     client = pytest.importorskip("prometheus_client")
     from gt.monitor.exporter import Exporter

@@ -147,6 +147,11 @@ def test_any_part_of_a_recording_is_a_page(cut: int) -> None:
     report(e.session(6)[cut:])
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_a_recording_of_any_numbers_is_a_page(seed: int) -> None:
+    report(e.spoiled(e.session(6), seed))
+
+
 def test_it_is_the_same_from_events_and_from_their_trace(tmp_path: Path) -> None:
     lines: list[str] = []
     trace = Trace(lines.append, {"host": "here"})

@@ -273,6 +273,17 @@ def test_perfetto_loads_it_and_finds_nothing_wrong(tmp_path: Path) -> None:
         assert list(loaded.query("select name from stats where severity = 'error' and value > 0")) == []
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_any_numbers_read_back_as_they_were(seed: int) -> None:
+    told = e.spoiled(ALL, seed)
+    text = written(told)
+    json.loads(text)
+    back = list(parse(text.splitlines(keepends=True), Recorded()))
+    assert [event for event in back if not isinstance(event, t.Waiting)] == [
+        event for event in told if not isinstance(event, t.Waiting)
+    ]
+
+
 def test_what_is_remembered_stays_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tracing, "MAX_KNOWN", 8)
     trace = Trace(lambda _: None)
