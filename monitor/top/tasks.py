@@ -56,7 +56,14 @@ def lane(tasks: Sequence[Task], start: float, width: int, cell: float) -> list[i
     return [each.most() if each.cover else -1 for each in cells]
 
 
-def drawn(tasks: Sequence[Task], places: Sequence[int], ink: Ink, *, named: bool = True, thin: bool = False) -> Text:
+def drawn(
+    tasks: Sequence[Task],
+    places: Sequence[int],
+    ink: Ink,
+    *,
+    named: bool = True,
+    thin: bool = False,
+) -> Text:
     """A lane as text: each task in its colour, `named` where a name has room; `thin`: half as high, without names."""
     line = Text(no_wrap=True, end="")
     x = 0
@@ -122,7 +129,10 @@ def lines(snapshot: Snapshot, view: View, ink: Ink, width: int, height: int) -> 
     if not any(worker.recent for worker in snapshot.workers):
         return [ink.text(" " + ink.word("no tasks" if snapshot.workers else "no workers"), "dim")]
     room = max(10, width - LABEL - 1)
-    start, cell = snapshot.now - view.window * NANO, view.window * NANO / room
+    cell = max(1, int(view.window * NANO / room))
+    start = (
+        -(-snapshot.now // cell) - room
+    ) * cell  # cells begin at the same times in each frame, so that nothing flickers
     lanes = max(0, min(5, (height - 2) // len(snapshot.workers) - 1))
     """Lines for the ops of a worker, beside one for what moves; 0: both in one line."""
     made: list[Text] = []
@@ -133,9 +143,13 @@ def lines(snapshot: Snapshot, view: View, ink: Ink, width: int, height: int) -> 
             filled = lane(ops, start, room, cell)
             names = drawn(ops, filled, ink)
             blank = drawn(ops, filled, ink, named=False) if lanes > 1 else names
+            under = Text.assemble(" " * LABEL, blank)
+            middle = (lanes - 1) // 2
             for number in range(lanes):
-                left = label(worker, ink) if number == 0 else Text(" " * LABEL)
-                made.append(Text.assemble(left, names if number == (lanes - 1) // 2 else blank))
+                if number == 0:
+                    made.append(Text.assemble(label(worker, ink), blank if middle else names))
+                else:
+                    made.append(Text.assemble(" " * LABEL, names) if number == middle else under)
             moved = drawn(moves, lane(moves, start, room, cell), ink, thin=True)
             made.append(Text.assemble(" " * LABEL, moved))
         else:

@@ -11,7 +11,7 @@ from rich.style import Style
 from rich.text import Text
 from textual import events
 from textual.binding import Binding
-from textual.geometry import Size
+from textual.geometry import Region, Size
 from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
@@ -33,6 +33,13 @@ def strip(widget: Widget, line: Text, width: int, under: Style | None = None) ->
     return made.apply_style(base)
 
 
+def changed(before: Sequence[Text], after: Sequence[Text]) -> list[int]:
+    """The places of lines that are not as before, also of those that are gone or new: only these are painted."""
+    both = min(len(before), len(after))
+    found = [y for y in range(both) if before[y] != after[y] or before[y].style != after[y].style]
+    return [*found, *range(both, max(len(before), len(after)))]
+
+
 class Lines(Widget):
     """Lines that do not scroll, made anew for each frame."""
 
@@ -43,8 +50,9 @@ class Lines(Widget):
 
     def show(self) -> None:
         """Draw what there is now."""
-        self.lines = self.draw(self.size.width, self.size.height)
-        self.refresh()
+        before, self.lines = self.lines, self.draw(self.size.width, self.size.height)
+        for y in changed(before, self.lines):
+            self.refresh(Region(0, y, self.size.width, 1))
 
     def on_resize(self) -> None:
         """Another width makes other lines."""
@@ -62,13 +70,17 @@ class Canvas(ScrollView, can_focus=True):
         super().__init__(**options)
         self.draw = draw
         self.lines: list[Text] = []
+        self._strips: dict[int, Strip] = {}
+        """Of this frame's lines, by their identity: some are there several times."""
 
     def show(self) -> None:
         """Draw what there is now."""
         area = self.scrollable_content_region
-        self.lines = self.draw(area.width, area.height)
+        before, self.lines = self.lines, self.draw(area.width, area.height)
+        self._strips.clear()
         self.virtual_size = Size(area.width, len(self.lines))
-        self.refresh()
+        for y in changed(before, self.lines):
+            self.refresh_line(y)
 
     def on_resize(self) -> None:
         """Another size makes another drawing."""
@@ -77,7 +89,13 @@ class Canvas(ScrollView, can_focus=True):
     def render_line(self, y: int) -> Strip:
         """One line of what is seen."""
         row = y + self.scroll_offset.y
-        return strip(self, self.lines[row] if row < len(self.lines) else Text(""), self.size.width)
+        if row >= len(self.lines):
+            return strip(self, Text(""), self.size.width)
+        line = self.lines[row]
+        made = self._strips.get(id(line))
+        if made is None:
+            made = self._strips[id(line)] = strip(self, line, self.size.width)
+        return made
 
 
 class Listing(ScrollView, can_focus=True):
@@ -120,21 +138,26 @@ class Listing(ScrollView, can_focus=True):
         self.hidden: frozenset[str] = frozenset()
         self.titles = Text("")
         self.empty = self.table.empty
+        self._seen: list[Text] = []
+        """What was shown, line by line, to tell what has changed."""
 
     def show(
         self, rows: Sequence[Row[Any]], ink: Ink, sort: str, turned: bool, marks: set[Any], hidden: frozenset[str], empty: str
     ) -> None:  # fmt: skip
         """Show these rows; the cursor stays on its row, or where it was when that is gone."""
-        before = self.index
+        at_row = self.index
         self.rows, self.ink, self.marks, self.hidden, self.empty = rows, ink, marks, hidden, empty
         width = self.scrollable_content_region.width
         self.columns = self.table.fitted(width, ink, hidden)
         self.titles = head(self.columns, ink, sort, turned)
         self.virtual_size = Size(width, len(rows) + 1)
         if rows and not any(row.key == self.key for row in rows):
-            self.key = rows[min(max(before, 0), len(rows) - 1)].key
+            self.key = rows[min(max(at_row, 0), len(rows) - 1)].key
             self.seek(1 if rows[self.index].item is None else 0)
-        self.refresh()
+        before = self._seen
+        self._seen = [self._line(y) for y in range(self.size.height)]
+        for y in changed(before, self._seen):
+            self.refresh_line(y + self.scroll_offset.y)
 
     @property
     def index(self) -> int:
@@ -211,28 +234,35 @@ class Listing(ScrollView, can_focus=True):
             if again:
                 self.action_select()
 
-    def render_line(self, y: int) -> Strip:
-        """The titles, then rows."""
-        width = self.size.width
+    def _line(self, y: int) -> Text:
+        """The titles, then rows. The style of a whole line, as the name of a component of the style sheet, is the text's own."""
         if y == 0:
-            return strip(self, self.titles, width, self.get_component_rich_style("listing--head"))
+            line = self.titles.copy()
+            line.style = "listing--head"
+            return line
         place = y - 1 + self.scroll_offset.y
         if place >= len(self.rows):
-            said = self.ink.text(f"  {self.ink.word(self.empty)}", "dim") if place == 0 else Text("")
-            return strip(self, said, width)
+            return self.ink.text(f"  {self.ink.word(self.empty)}", "dim") if place == 0 else Text("")
         row = self.rows[place]
         here, marked = row.key == self.key, row.key in self.marks
         sign = ("›" if self.ink.unicode else ">") if here and self.has_focus else " "
         mark = ("•" if self.ink.unicode else "*") if marked else " "
         line = body(self.columns, row, self.ink, sign + mark)
-        under = None
         if here:
-            under = self.get_component_rich_style("listing--cursor" if self.has_focus else "listing--still")
+            line.style = "listing--cursor" if self.has_focus else "listing--still"
         elif marked:
-            under = self.get_component_rich_style("listing--marked")
+            line.style = "listing--marked"
         elif row.item is None:
-            under = self.get_component_rich_style("listing--group")
-        return strip(self, line, width, under)
+            line.style = "listing--group"
+        return line
+
+    def render_line(self, y: int) -> Strip:
+        """One line of what is seen."""
+        line, under = self._line(y), None
+        if isinstance(line.style, str) and line.style.startswith("listing--"):
+            under = self.get_component_rich_style(line.style)
+            line.style = ""
+        return strip(self, line, self.size.width, under)
 
 
 class Clicks(Widget):

@@ -154,10 +154,13 @@ def test_header_workers_clients_panes_and_keys_are_there_at_both_sizes(size: tup
 
 
 @pytest.mark.parametrize(
-    "snapshot", [BUSY, QUIET, LOST, GONE, UNKNOWN, many(300)], ids=lambda each: str(len(each.workers))
-)
-@pytest.mark.parametrize("size", [SMALL, LARGE])
-@pytest.mark.parametrize("language", ["en", "zh"])
+    ("snapshot", "size", "language"),
+    [
+        (BUSY, SMALL, "en"), (BUSY, LARGE, "zh"), (QUIET, SMALL, "zh"), (LOST, SMALL, "en"), (GONE, SMALL, "zh"),
+        (UNKNOWN, SMALL, "en"), (many(64), SMALL, "en"), (many(300), LARGE, "zh"),
+    ],
+    ids=lambda each: each if type(each) is str else "",
+)  # fmt: skip
 def test_every_pane_can_be_looked_at_in_every_state(snapshot: Snapshot, size: tuple[int, int], language: str) -> None:
     async def test(app: Top, pilot: Pilot[None], source: Fixed) -> None:
         pictures = set()
@@ -384,9 +387,9 @@ def test_why_speaks_of_the_selected_worker_and_enter_does_the_same() -> None:
         await press(app, pilot, "down", "w")
         assert "3 pieces (3.0M) of an all-reduce from worker 2" in seen(app)
         await press(app, pilot, "down")
-        assert "Worker 2 on beta cpu" in seen(app)
+        await until(app, pilot, "Worker 2 on beta cpu")
         await press(app, pilot, "1", "up", "enter")
-        assert "Worker 1 on alpha cpu" in seen(app)
+        await until(app, pilot, "Worker 1 on alpha cpu")
 
     drive(test)
 
