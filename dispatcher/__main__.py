@@ -23,7 +23,7 @@ from gt.instruction_log import LOGGED, Ended
 from gt.logs import FORMS, Logs
 from gt.registry import register, unregister
 
-from .core import CANCEL, Core
+from .core import Core
 from .events import Event, Lost, Malformed, Publish, Received, Reload, Tick, Work
 from .fanout import Accept, Broken, Fanout, Withdraw
 
@@ -56,7 +56,7 @@ class Shell:
             facts={"bulk_address": transport.endpoint(self.bulk)},
             log=lambda level, text, **about: getattr(log, level)(text, extra=about),
             boot=boot(),
-            capabilities=(CANCEL,) if self.address.startswith("ipc://") else (),
+            capabilities=("cancel",) if self.address.startswith("ipc://") else (),
         )
         self.core.service.address, self.core.service.version = self.address, _version()
         self.due = self.publish_at = 0.0

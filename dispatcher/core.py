@@ -15,6 +15,7 @@ What holds, always:
 from __future__ import annotations
 
 import itertools
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
@@ -55,8 +56,10 @@ MAX_SEGMENTS: Final = 1 << 14
 """Definitions of one session; a client drops its own long before."""
 MAX_WAITING: Final = 1 << 28
 """Bytes of one client's puts that may wait here, besides one that may be as large as a frame."""
-CANCEL: Final = "cancel"
-"""The capability of a service whose watchers may end a client's session."""
+CANCELLED: Final[Fault] = (
+    "Cancelled",
+    "cancelled from a monitor: what the session had asked for and had not begun is dropped",
+)
 WORKER_TIMEOUT: Final = 10.0
 """Seconds without a sign of life after which a worker counts as lost."""
 CLIENT_TIMEOUT: Final = 60.0
@@ -67,7 +70,7 @@ JOIN_TIMEOUT: Final = 30.0
 
 class Core:
     """One dispatcher. `workers_expected`: how many must have joined before the first tensor is placed. `boot` says which
-    workers have its clock; `capabilities` what peers may ask of this service beyond what every service does."""
+    workers have its clock, `capabilities` what watchers may ask for ('cancel')."""
 
     def __init__(
         self, *, config: Config | None = None, workers_expected: int = 1, facts: dict[str, Any] | None = None,
@@ -153,7 +156,7 @@ class Core:
             if len(self.confused) > 10_000:
                 self.confused.clear()
             self.confused.add(peer)
-            self.service.log("warning", f"refused a message: {reason}")
+            self.service.log("warning", f"refused a message: {reason}", "refused")
             if self.service.recording is not None:
                 self.service.recording.failed(t.DISPATCHER, -1, -1, "ProtocolError", reason)
         self.service.send(peer, m.Goodbye("ProtocolError", f"{reason}; start afresh with Hello"))
@@ -186,31 +189,20 @@ class Core:
             self._from_client(client, message, now)
         elif watcher is not None:
             watcher.heard = now
-            self._from_watcher(watcher, message, now)
+            self._from_watcher(watcher, message)
 
-    def _from_watcher(self, watcher: Watcher, message: Any, now: float) -> None:
+    def _from_watcher(self, watcher: Watcher, message: Any) -> None:
         if isinstance(message, m.Watch):
             try:
                 self.watching.hear(watcher, message)
             except ProtocolError as error:
                 self._refuse(watcher.identity, str(error))
-        elif isinstance(message, m.Cancel) and CANCEL in self.facts["capabilities"]:
-            self._cancel(message.client, now)
+        elif isinstance(message, m.Cancel):
+            self.service.send(watcher.identity, self._cancel(message))
         elif isinstance(message, m.Goodbye):
             self.watching.leave(watcher.identity)
-        elif isinstance(message, m.Cancel):
-            self._refuse(watcher.identity, "this service is only watched: it cancels nothing")
         elif not isinstance(message, m.FROM_WATCHER):
             self._refuse(watcher.identity, f"{type(message).__name__} from a watcher")
-
-    def _cancel(self, number: int, now: float) -> None:
-        """End a client's session; that it has gone by itself meanwhile is no fault of who asks."""
-        client = self.service.by_number.get(number)
-        if client is not None:
-            text = "this session was cancelled from a monitor of the service; connect again to go on"
-            self.service.send(client.identity, m.Goodbye("SessionError", text))
-            self._lost(client.identity, "it was cancelled from a monitor")
-            self._pump_all(now)
 
     def _hello(self, peer: bytes, hello: m.Hello, now: float) -> None:
         if hello.version != m.VERSION:
@@ -392,6 +384,9 @@ class Core:
         while queue and client.identity in self.service.clients:
             message = queue[0]
             try:
+                if client.cancelled and isinstance(message, (m.Run, m.Put, m.Fetch)):
+                    client.cancelled = not isinstance(message, m.Fetch)
+                    raise m.error_of(*CANCELLED)
                 if not self._act(client, message):
                     return
             except GTError as error:
@@ -454,6 +449,42 @@ class Core:
         else:
             self.service.send(client.identity, m.Failed(0, *fault))
 
+    def _cancel(self, cancel: m.Cancel) -> m.Message:
+        """Drop what a client asked for and was not issued; what to answer. What workers have before them runs to its end, and
+        is sound. The client is told by its fetches: those that wait, or else its next one."""
+        client = self.service.by_number.get(cancel.client)
+        if "cancel" not in self.facts["capabilities"]:
+            text = "this service is only watched: work is cancelled at a Unix socket (ipc://), which its user alone reaches"
+            return m.Failed(cancel.request, "SessionError", text)
+        if client is None:
+            return m.Failed(cancel.request, "SessionError", f"client {cancel.client} is not there (any more)")
+        dropped = {"runs": 0, "puts": 0, "fetches": self.fetches.fail(client, CANCELLED)}
+        waiting, client.queue = client.queue, deque()
+        for message in waiting:
+            if isinstance(message, (m.Configure, Reload)):
+                client.queue.append(message)  # it may have begun, and is not work
+                continue
+            try:
+                if isinstance(message, (m.Run, m.Put, m.Fetch)):
+                    dropped[
+                        "runs" if isinstance(message, m.Run) else "puts" if isinstance(message, m.Put) else "fetches"
+                    ] += 1
+                    raise m.error_of(*CANCELLED)
+                self._act(client, message)
+            except GTError as error:
+                self._fail(client, message, fault_of(error))
+        client.cancelled = not dropped["fetches"]
+        self.service.log(
+            "warning",
+            f"client {client.number} was cancelled from a monitor: "
+            + ", ".join(f"{count} {what}" for what, count in dropped.items())
+            + " dropped",
+            "cancelled",
+            client.number,
+        )
+        self._pump(client)
+        return m.Answer(cancel.request, dropped)
+
     def _reload(self, event: Reload) -> None:
         if self.meshes.reload(event.config):
             for client in list(self.service.clients.values()):
@@ -477,7 +508,7 @@ class Core:
             self.service.counters.refused += 1
             client.segments[message.segment] = fault_of(error)
             self.service.log(
-                "warning", f"refused a definition of client {client.number}: {error}", client=client.number
+                "warning", f"refused a definition of client {client.number}: {error}", "refused", client.number
             )
 
     def _drop(self, client: Client, number: int) -> None:

@@ -62,6 +62,8 @@ class Client:
     warned: set[tuple[str, float]] = field(default_factory=set)
     """Signals with their deadlines of which the program knows that they should take longer."""
     fault: Fault | None = None
+    cancelled: bool = False
+    """Whether its work was cancelled and it does not know yet: all it sends up to its next fetch is dropped."""
     segments: dict[int, Segment | Fault] = field(default_factory=dict)
     table: dict[int, Entry] = field(default_factory=dict)
     queue: deque[Any] = field(default_factory=deque)

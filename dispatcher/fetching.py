@@ -113,6 +113,14 @@ class Fetches:
             if collection.client == client.number:
                 del self.collections[number]
 
+    def fail(self, client: Client, fault: Fault) -> int:
+        """Whatever a client waits for fails at once; how many fetches. What workers answer nevertheless is still heard out."""
+        waiting = [each for each in self.collections.values() if each.client == client.number and not each.failed]
+        for collection in waiting:
+            collection.failed = True
+            self.service.send(client.identity, m.Failed(collection.request, *fault))
+        return len(waiting)
+
     def lost(self, worker: Worker, clients: set[int], fault: Fault) -> None:
         """Fail whatever a lost worker had yet to answer, and what the clients whose meshes it breaks wait for."""
         for number, collection in list(self.collections.items()):

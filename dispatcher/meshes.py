@@ -181,7 +181,10 @@ class Meshes:
                 number = next(self.service.plan_numbers)
                 self.service.multicast(mesh, m.DefinePlan(number, pack_plan(plan)))
                 everything = list(range(len(tensors)))
-                execute = m.Execute(self.service.place(mesh), number, client.number, 0, tensors, [], everything, [])
+                order = self.service.place(mesh)
+                if self.service.recording is not None:
+                    self.service.recording.carried(client, number, plan, mesh, order)
+                execute = m.Execute(order, number, client.number, 0, tensors, [], everything, [])
                 self.service.multicast(mesh, execute)
                 self.service.multicast(mesh, m.DropPlan(number))
             for each in live if both is not None else ():

@@ -104,13 +104,18 @@ class Recording:
 
     def described(self, client: Client, segment: int, cached: Cached, members: tuple[int, ...], reason: str) -> None:
         """A plan was made, and the workers were told."""
-        event = described(self.now(), client.number, segment, cached, members, reason)
+        event = described(self.now(), client.number, segment, cached.number, cached.planned.plan, members, reason)
         self.recorder.add(event)
         if reason in ("new", "placements"):
             site = event.sites[0] if event.sites else ""
             self.recorder.add(
                 t.CacheMiss(self.now(), t.DISPATCHER, 1, client.number, "plan", reason, cached.number, site)
             )
+
+    def carried(self, client: Client, number: int, plan: Plan, mesh: Mesh, order: int) -> None:
+        """A plan of one use takes tensors to another mesh."""
+        self.recorder.add(described(self.now(), client.number, -1, number, plan, mesh.members, "carry"))
+        self.orders[order] = (number, client.number)
 
     def defined(self, client: Client) -> None:
         """A segment came whole."""
@@ -324,15 +329,14 @@ def joined_worker(now: int, worker: Worker) -> t.WorkerJoined:
 
 
 def described(
-    now: int, client: int, segment: int, cached: Cached, members: tuple[int, ...], reason: str
+    now: int, client: int, segment: int, number: int, plan: Plan, members: tuple[int, ...], reason: str
 ) -> t.PlanDescribed:
     """What is said of a plan."""
-    plan = cached.planned.plan
     ops = Counter(instruction.op for instruction in plan.instructions)
     tags = dict.fromkeys(plan.tags[instruction.tag] for instruction in plan.instructions)
     moves = [instruction for instruction in plan.instructions if instruction.op == MOVE][:MAX_MOVES]
     return t.PlanDescribed(
-        now, t.DISPATCHER, cached.number, client, segment, list(members[: t.MAX_ITEMS]), reason, len(plan.instructions),
+        now, t.DISPATCHER, number, client, segment, list(members[: t.MAX_ITEMS]), reason, len(plan.instructions),
         [*dict.fromkeys("/".join(tag.signal)[: t.MAX_TEXT] for tag in tags)][:MAX_MOVES],
         [*dict.fromkeys(tag.site[: t.MAX_TEXT] for tag in tags)][:MAX_MOVES],
         [[op, count] for op, count in ops.most_common()],

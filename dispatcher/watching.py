@@ -139,7 +139,9 @@ class Watching:
             yield joined_client(now, client)
             if client.mesh is not None:
                 for key, cached in client.plans.by_homes.items():
-                    yield described(now, client.number, key[0], cached, client.mesh.members, "known")
+                    yield described(
+                        now, client.number, key[0], cached.number, cached.planned.plan, client.mesh.members, "known"
+                    )
 
     # events
 

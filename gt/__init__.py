@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from .dtypes import uint32 as uint32
     from .dtypes import uint64 as uint64
     from .errors import AxisError as AxisError
+    from .errors import Cancelled as Cancelled
     from .errors import CompileError as CompileError
     from .errors import ConfigError as ConfigError
     from .errors import ConnectionFailed as ConnectionFailed
@@ -108,8 +109,8 @@ _HOMES: Final[dict[str, tuple[str, ...]]] = {
     ),
     ".errors": (
         "GTError", "ShapeError", "AxisError", "DTypeError", "StateError", "GradientError", "CompileError", "ConfigError",
-        "ProtocolError", "ConnectionFailed", "SessionError", "WorkerError", "WorkerLost", "OutOfMemory", "IndexOutOfRange",
-        "VerificationError",
+        "ProtocolError", "ConnectionFailed", "SessionError", "Cancelled", "WorkerError", "WorkerLost", "OutOfMemory",
+        "IndexOutOfRange", "VerificationError",
     ),
     ".limits": (
         "finfo", "iinfo",

@@ -51,6 +51,10 @@ class SessionError(GTError, RuntimeError):
     """The session cannot go on: closed, forked away, or its service was lost."""
 
 
+class Cancelled(GTError, RuntimeError):
+    """Somebody cancelled the session's work from a monitor: what had not begun is dropped. The session can be used further."""
+
+
 class WorkerError(GTError, RuntimeError):
     """An instruction failed on a worker. Raised by the next fetch that depends on it, naming op, shapes and line."""
 
@@ -78,6 +82,7 @@ KINDS: dict[str, type[GTError]] = {
     "ConfigError": ConfigError,
     "ProtocolError": ProtocolError,
     "SessionError": SessionError,
+    "Cancelled": Cancelled,
     "WorkerError": WorkerError,
     "WorkerLost": WorkerLost,
     "OutOfMemory": OutOfMemory,

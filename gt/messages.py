@@ -170,7 +170,7 @@ class Failed(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """The answer to `Ask` or `Configure`."""
+    """The answer to `Ask`, `Configure` or `Cancel`."""
 
     request: int
     facts: dict[str, Any]
@@ -408,9 +408,9 @@ class Events(NamedTuple):
 
 
 class Cancel(NamedTuple):
-    """End the session of a client, by its number: what it has waiting, under way and on workers is forgotten, and its program is
-    told. Only of a service whose welcome names the capability 'cancel'."""
+    """Drop what a client asked for and has not begun, and tell it so. Answered by `Answer`, or `Failed`."""
 
+    request: int
     client: int
 
 

@@ -351,7 +351,7 @@ class Failure(NamedTuple):
 
 class Decision(NamedTuple):
     """What the dispatcher decided, and why (`text`): `what` is 'searched', 'improved', 'auto', 'pipeline', 'reload',
-    'refused' or 'log'; `level` as in logging ('info', 'warning', 'error')."""
+    'refused', 'cancelled' or 'log'; `level` as in logging ('info', 'warning', 'error')."""
 
     time: int
     worker: int

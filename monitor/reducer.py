@@ -272,7 +272,7 @@ class Reducer:
         self.log.append(LogLine(event.time, "error", source, "failure", text, event.site, event.times))
 
     def _decision(self, event: t.Decision) -> None:
-        if event.what == "log" and any(event.text.endswith(text) for text in self.failures):
+        if event.what in ("log", "refused") and any(event.text.endswith(text) for text in self.failures):
             return  # the failure itself was told
         source = f"client {event.client}" if event.client >= 0 else "dispatcher"
         self.log.append(LogLine(event.time, event.level, source, event.what, event.text, "", event.times))

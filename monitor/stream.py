@@ -14,7 +14,7 @@ from typing import Any, Final
 from gt import messages as m
 from gt import telemetry as t
 from gt import transport
-from gt.errors import ConnectionFailed, ProtocolError
+from gt.errors import ConnectionFailed, ProtocolError, SessionError
 from gt.host import CONNECT_TIMEOUT, host_facts
 from gt.registry import services
 
@@ -51,6 +51,8 @@ class Stream:
         self._heard: float | None = None
         self._said = self._tried = 0.0
         self._events: list[t.Event] = []
+        self._request = 0
+        self._answers: dict[int, m.Answer | m.Failed] = {}
         self._poller = transport.poller()
         self._socket: transport.Socket | None = None
         self._connect()
@@ -91,10 +93,29 @@ class Stream:
         if self._state == LIVE:
             self._say(m.Watch(level, self._seen))
 
-    def cancel(self, client: int) -> None:
-        """Have the service end a client's session, where its `capabilities` name 'cancel'."""
+    def cancel(self, client: int, timeout: float = CONNECT_TIMEOUT) -> dict[str, int]:
+        """Drop a client's work that has not begun (docs/events.md): how many `runs`, `puts` and `fetches` that were. Events that
+        come meanwhile are kept for `read`. Raises `SessionError` where the service does not let anybody, or has no such
+        client, `ConnectionFailed` when it does not answer."""
+        if "cancel" not in self.capabilities:
+            raise SessionError(
+                f"the service at {self.address} is only watched: work is cancelled at a Unix socket (ipc://)"
+            )
+        deadline = time.monotonic() + timeout
+        self._request += 1
+        request = self._request
         if self._state == LIVE:
-            self._say(m.Cancel(client))
+            self._say(m.Cancel(request, client))
+        while self._state == LIVE and request not in self._answers and time.monotonic() < deadline:
+            self._hear(deadline - time.monotonic())
+        answer = self._answers.pop(request, None)
+        if answer is None:
+            raise ConnectionFailed(
+                f"the service at {self.address} did not say whether it cancelled: {self._text or 'it is silent'}"
+            )
+        if isinstance(answer, m.Failed):
+            raise m.error_of(answer.kind, answer.text)
+        return {name: count for name, count in answer.facts.items() if type(count) is int}
 
     def close(self) -> None:
         """Watch no longer."""
@@ -116,6 +137,7 @@ class Stream:
         self._socket = transport.dealer(self.address, transport.new_identity())
         self._poller.register(self._socket, transport.READABLE)
         self._number = self._seen = 0
+        self._answers.clear()
         self._tried = time.monotonic()
         self._say(m.Hello(m.VERSION, "watcher", host_facts()))
 
@@ -188,6 +210,9 @@ class Stream:
             self.capabilities = tuple(map(str, given)) if isinstance(given, list) else ()
             self._state, self._text = LIVE, ""
             self._say(m.Watch(self.level, 0))
+        elif isinstance(message, (m.Answer, m.Failed)):
+            if message.request == self._request:  # of an earlier one nobody wants to know any more
+                self._answers[message.request] = message
         elif isinstance(message, m.Events):
             self._seen += 1
             self.dropped += message.dropped

@@ -59,7 +59,7 @@ SAMPLES: tuple[Any, ...] = (
     m.Watch(2, 7),
     m.Record(1, 200),
     m.Events(1 << 60, 3, [[15, 5, -1, 1, 2, 3, 4]]),
-    m.Cancel(3),
+    m.Cancel(1, 2),
 )
 BY_KIND = {type(sample): sample for sample in SAMPLES}
 

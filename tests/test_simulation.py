@@ -33,6 +33,7 @@ from gt.worker.events import BulkIn, BulkOut, Forgotten, ToDispatcher, ToPeer
 from gt.worker.reports import Reports
 
 DISPATCHER = "dispatcher"
+MONITOR = "monitor"
 PUBLISHER = "publisher"
 """The dispatcher's other socket, by which groups are told."""
 ROWS, COLUMNS = 5, 4
@@ -121,7 +122,7 @@ class Network:
         self.config = self.random.choice(CONFIGS[:5])
         self.first = self.random.randint(NEEDS[CONFIGS.index(self.config)], 4)
         read = None if self.config is None else Config.from_plain(self.config)
-        self.dispatcher = Dispatcher(config=read, workers_expected=self.first)
+        self.dispatcher = Dispatcher(config=read, workers_expected=self.first, capabilities=("cancel",))
         tickets = itertools.count()
         self.fanout = Fanout("", lambda: b"%d" % next(tickets), above=ABOVE if seed % 3 else 1, limit=2)
         self.topics: dict[str, set[bytes]] = {}
@@ -133,6 +134,8 @@ class Network:
         self.queues: dict[tuple[str, str], deque[Any]] = {}
         self.numbers: dict[str, int] = {}
         self.killed_workers = 0
+        self.cancelled: set[int] = set()
+        """Clients whose work somebody cancelled, at least once."""
         for _ in range(self.first):
             self.join()
         self.settle()
@@ -512,6 +515,8 @@ class Client:
         allowed = {expected.kind} if isinstance(expected, Fault) else set()
         if self.network.killed_workers:
             allowed |= {"WorkerLost", "ConfigError"}  # the latter where the mesh was never made, and cannot be now
+        if self.number in self.network.cancelled:
+            allowed |= {"Cancelled"}
         assert kind in allowed, (kind, allowed)
 
     def abandon(self) -> None:
@@ -581,12 +586,16 @@ class Nonsense:
         )
 
 
-def simulate(seed: int, *, kills: bool = False, nonsense: bool = False, events: int = 200) -> Network:
+def simulate(
+    seed: int, *, kills: bool = False, nonsense: bool = False, cancels: bool = False, events: int = 200
+) -> Network:
     """One run: things happen at random, then everything settles, is fetched, and goes away."""
     network = Network(seed)
     draw = network.random
     if nonsense:
         network.nonsense = {f"nonsense{n}": Nonsense(network, f"nonsense{n}") for n in range(2)}
+    if cancels:
+        network.say(MONITOR, m.Hello(m.VERSION, "watcher", {}))
     for _ in range(events):
         for _ in range(draw.randint(0, 6)):
             network.step()
@@ -595,6 +604,10 @@ def simulate(seed: int, *, kills: bool = False, nonsense: bool = False, events: 
             draw.choice(actors).act()
         if kills and draw.random() < 0.02:
             happens(network)
+        if cancels and network.clients and draw.random() < 0.03:
+            number = draw.choice(list(network.clients.values())).number
+            network.cancelled.add(number)
+            network.say(MONITOR, m.Cancel(1, number))
     network.settle()
     for client in network.clients.values():
         client.satisfied()
@@ -604,6 +617,8 @@ def simulate(seed: int, *, kills: bool = False, nonsense: bool = False, events: 
     for client in list(network.clients.values()):
         client.satisfied()
         network.say(client.name, m.Goodbye("", ""))
+    if cancels:
+        network.say(MONITOR, m.Goodbye("", ""))
     for name in list(network.nonsense):
         network.nonsense.pop(name)
         network.kill(name)
@@ -653,6 +668,14 @@ def test_services_in_which_some_die(seeds: range) -> None:
     """Workers and clients die and join: nobody waits for ever, and whoever still gets a value gets the right one."""
     for seed in seeds:
         simulate(seed, kills=True)
+
+
+@pytest.mark.parametrize("seeds", BATCHES[: -(-len(BATCHES) // 2)], ids=lambda seeds: f"{seeds[0]}-{seeds[-1]}")
+def test_services_in_which_work_is_cancelled(seeds: range) -> None:
+    """A monitor cancels clients at random moments, while some die: every fetch is answered, by the right value or by what
+    happened, every run is credited, and nothing is left behind."""
+    cancelled = [simulate(seed, cancels=True, kills=seed % 2 == 0).cancelled for seed in seeds]
+    assert any(cancelled)
 
 
 @pytest.mark.parametrize("seeds", BATCHES[: -(-len(BATCHES) // 2)], ids=lambda seeds: f"{seeds[0]}-{seeds[-1]}")

@@ -8,6 +8,7 @@ from collections import deque
 from dataclasses import replace
 from typing import Final, Protocol
 
+from gt import telemetry as t
 from gt.errors import GTError
 from gt.host import CONNECT_TIMEOUT
 from gt.monitor.reducer import Reducer
@@ -25,7 +26,7 @@ class Source(Protocol):
         """How the service is, as far as is known now. Never waits."""
 
     def cancel(self, client: int) -> None:
-        """Ask the service to end a client's session. Never waits."""
+        """Ask the service to drop a client's work. Never waits."""
 
     def close(self) -> None:
         """End the connection."""
@@ -40,7 +41,7 @@ class Live:
     def __init__(self, address: str | None = None, timeout: float = CONNECT_TIMEOUT) -> None:
         self._stream = Stream(address, timeout=timeout)
         self._reducer = Reducer()
-        self._asked: deque[int] = deque()
+        self._orders: deque[int] = deque()
         self._ends = threading.Event()
         self._fresh = threading.Condition()
         self._latest = self._reducer.snapshot(self._stream.status)
@@ -52,8 +53,8 @@ class Live:
         return self._latest
 
     def cancel(self, client: int) -> None:
-        """The thread that reads asks the service, in its next turn."""
-        self._asked.append(client)
+        """The thread that reads passes it on; what comes of it is in the log."""
+        self._orders.append(client)
 
     def settled(self, timeout: float) -> Snapshot:
         """The first snapshot by which rates are known, two samples of the service and of all its workers; or after `timeout`
@@ -77,8 +78,8 @@ class Live:
         try:
             while not self._ends.is_set():
                 turn = time.monotonic()
-                while self._asked:
-                    self._stream.cancel(self._asked.popleft())
+                while self._orders:
+                    self._order(self._orders.popleft())
                 self._reducer.feed(self._stream.read(TURN))
                 self._show(self._reducer.snapshot(self._stream.status))
                 self._ends.wait(max(0.0, turn + TURN / 2 - time.monotonic()))
@@ -86,6 +87,13 @@ class Live:
             why = str(error)
         finally:  # however it ends: what is shown from now on says that it is old
             self._show(replace(self._latest, status=replace(self._stream.status, state=CLOSED, text=why)))
+
+    def _order(self, client: int) -> None:
+        try:
+            self._stream.cancel(client)
+        except GTError as error:
+            refused = t.Decision(self._latest.now, t.DISPATCHER, 1, client, "refused", "warning", str(error))
+            self._reducer.feed([refused])
 
     def _show(self, snapshot: Snapshot) -> None:
         with self._fresh:

@@ -317,35 +317,3 @@ def test_a_thousand_plans_are_told_in_batches_that_fit_a_frame() -> None:
     plans = kinds([t.decode_event(raw) for raw in events.events], t.PlanDescribed)
     known = len(each.core.service.clients[b"c"].plans.by_homes)
     assert len({plan.plan for plan in plans}) == len(plans) == known >= 500
-
-
-def test_a_session_is_cancelled_where_the_service_takes_that() -> None:
-    """Its client is told why, the workers forget what it had, all others go on; to ask for one who has gone is no fault."""
-    each = Service(2, capabilities=("cancel",))
-    each.hello("t", "watcher")
-    assert each.hears("t", m.Welcome)[0].facts["capabilities"] == ["cancel"]
-    each.client("other")
-    number = each.client()
-    loop(each)
-    each.told.clear()
-    each.say("t", m.Cancel(number))
-    (goodbye,) = each.hears("c", m.Goodbye)
-    assert goodbye.kind == "SessionError"
-    assert "cancelled from a monitor" in goodbye.text
-    assert [message.client for message in each.hears("w0", m.Forget)] == [number]
-    assert set(each.core.service.clients) == {b"other"}
-    each.say("t", m.Cancel(number))
-    assert each.hears("t") == []
-    assert b"t" in each.core.watching.watchers
-
-
-def test_a_service_that_is_only_watched_cancels_nothing() -> None:
-    """Where the welcome names no such capability, who asks all the same is a confused peer, and the client goes on."""
-    each = service()
-    watch(each)
-    number = each.client()
-    loop(each)
-    each.say("t", m.Cancel(number))
-    assert "only watched" in each.hears("t", m.Goodbye)[0].text
-    assert b"c" in each.core.service.clients
-    assert b"t" not in each.core.watching.watchers

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 
@@ -12,7 +13,8 @@ from daemons import TIMEOUT, Machine, left_by_kill
 
 import gt
 from gt import telemetry as t
-from gt.errors import ConnectionFailed
+from gt.client import session as sessions
+from gt.errors import ConnectionFailed, SessionError
 from gt.monitor.reducer import Reducer
 from gt.monitor.snapshot import LIVE, RECONNECTING, Snapshot
 from gt.monitor.stream import Stream
@@ -141,3 +143,38 @@ def test_nobody_to_watch(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> N
     dispatcher.wait()
     with pytest.raises(ConnectionFailed, match="no service runs on this host"):
         Stream()
+
+
+def test_a_client_in_a_loop_is_cancelled_and_goes_on() -> None:
+    """A program that computes and fetches without end gets `Cancelled` in its line, and then computes as before."""
+    gt.init(workers=1)
+    address, number = sessions.current().name, sessions.current().facts["number"]
+    x = gt.ones(64, 64)
+    begun = threading.Event()
+    found: list[BaseException] = []
+
+    def loop() -> None:
+        try:
+            for _ in range(1_000_000):
+                (x @ x).sum().item()
+                begun.set()
+        except gt.GTError as error:
+            found.append(error)
+
+    thread = threading.Thread(target=loop)
+    with Stream(address) as stream:
+        assert "cancel" in stream.status.capabilities
+        thread.start()
+        assert begun.wait(TIMEOUT)
+        assert set(stream.cancel(number)) == {"runs", "puts", "fetches"}
+        thread.join(TIMEOUT)
+        assert not thread.is_alive()
+        assert [type(error) for error in found] == [gt.Cancelled]
+        assert (x @ x).sum().item() == 64**3
+        with pytest.raises(SessionError, match="client 99 is not there"):
+            stream.cancel(99)
+        decisions = [event for event in stream.read(TIMEOUT) if isinstance(event, t.Decision)]
+        reducer, events = Reducer(), list[t.Event](decisions)
+        until(
+            stream, reducer, lambda _: any(isinstance(e, t.Decision) and e.what == "cancelled" for e in events), events
+        )
