@@ -279,6 +279,7 @@ class Recording:
             self.counted = (sum(map(len, core.stores.values())), core.held_bytes)
             self.count_at = now + COUNTING * (self.clock() - now)
         process, limit = self.instruments.memory()
+        keeping = core.keeping
         return t.Gauges(
             now,
             self.worker,
@@ -288,6 +289,8 @@ class Recording:
             process,
             limit,
             self.instruments.lent(),
+            0 if keeping is None else keeping.spill.used,
+            0 if keeping is None else keeping.limit,
         )
 
 

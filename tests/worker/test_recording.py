@@ -13,7 +13,10 @@ from gt import messages as m
 from gt import telemetry as t
 from gt.placement import Shard
 from gt.recorder import Recorder
+from gt.worker.buffers import HostBuffers
+from gt.worker.keeping import Keeping
 from gt.worker.recording import Instruments
+from gt.worker.spill import Spill
 
 
 class Clock:
@@ -172,3 +175,18 @@ def test_recording_a_flood_of_plans_makes_few_events_and_looks_at_the_clock_twic
     loop(ranks, 100)
     assert counting.made <= 3, "a put, a plan, a move"
     assert CLOCK.now - before <= 1000 * 2 * (7 * 100 + 20), "both ranks read it"
+
+
+def test_what_is_out_in_the_file_is_told(ranks: Ranks) -> None:
+    """A worker with a limit says it, and how many bytes it has put out; one without says 0 of both."""
+    core = ranks.cores[0]
+    core.keeping = Keeping(HostBuffers(), Spill(), 3 << 20, small=64)
+    ranks.all(m.Record(t.SUMMARY, 100))
+    for tensor in range(1, 6):
+        ranks.store(tensor, np.ones(1 << 18, np.float32), WHOLE)
+    (gauges,) = kinds(taken(ranks, 0), t.Gauges)
+    assert gauges.pool == 3 << 20
+    assert gauges.spilled == core.keeping.spill.used >= 2 << 20
+    (other,) = kinds(taken(ranks, 1), t.Gauges)
+    assert (other.pool, other.spilled) == (0, 0)
+    core.keeping.spill.close()
