@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import events as e
+import event_samples as e
 import pytest
 
 from gt import telemetry as t

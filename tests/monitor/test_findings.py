@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 
-import events as e
+import event_samples as e
 import pytest
 
 from gt import telemetry as t

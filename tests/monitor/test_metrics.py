@@ -6,7 +6,7 @@ import json
 import re
 from pathlib import Path
 
-import events as e
+import event_samples as e
 import pytest
 import yaml
 

@@ -7,7 +7,7 @@ import re
 from html.parser import HTMLParser
 from pathlib import Path
 
-import events as e
+import event_samples as e
 import pytest
 
 from gt import telemetry as t

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import events as e
+import event_samples as e
 import pytest
 from typer.testing import CliRunner, Result
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import events as e
+import event_samples as e
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

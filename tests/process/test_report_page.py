@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import events as e
+import event_samples as e
 import pytest
 
 from gt import telemetry as t
