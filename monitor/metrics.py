@@ -86,6 +86,8 @@ WORKER_GAUGES: Final = (
     ("gt_worker_process_bytes", "process", "Memory of the process."),
     ("gt_worker_memory_limit_bytes", "limit", "Memory of the machine or device; 0: not known."),
     ("gt_worker_lent_bytes", "lent", "Shared memory that others are reading."),
+    ("gt_worker_spilled_bytes", "spilled", "Bytes of tensors that are out in the worker's file."),
+    ("gt_worker_pool_bytes", "pool", "What the worker's tensors may take in memory; 0: no limit was set."),
 )
 # of each client: name, field, sentence
 CLIENT_COUNTERS: Final = (

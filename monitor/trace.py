@@ -49,7 +49,7 @@ STREAMS: Final = (
 up, and stands as one slice in a stream of its own: its length is the sum, where it stands only about right."""
 COUNTERS: Final[dict[type[Any], tuple[tuple[str, tuple[str, ...]], ...]]] = {
     t.Gauges: (
-        ("memory (bytes)", ("held", "process", "lent")),
+        ("memory (bytes)", ("held", "process", "lent", "spilled")),
         ("queue", ("queue", "unreported")),
         ("tensors", ("tensors",)),
     ),

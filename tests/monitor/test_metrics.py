@@ -44,6 +44,8 @@ def test_it_says_what_the_events_say() -> None:
     assert value(made, "gt_workers") == 2
     assert value(made, "gt_worker_held_bytes", "1") == 4 << 20
     assert value(made, "gt_worker_time_seconds", "0", "compute") == pytest.approx(0.6 * 0.08)
+    made.add([e.gauges(e.START + 90 * MS, spilled=5, pool=7)])
+    assert (value(made, "gt_worker_spilled_bytes", "0"), value(made, "gt_worker_pool_bytes", "0")) == (5, 7)
     assert value(made, "gt_worker_sent_bytes", "0") == 4 * 2048
     assert value(made, "gt_collectives", "all-reduce") == 8
     assert value(made, "gt_collective_seconds", "all-reduce") == pytest.approx(0.016)
