@@ -19,7 +19,7 @@ MOST: Final = {"workers": 1024, "clients": 64, "ops": 8, "signals": 8}
 
 ASCII: Final = str.maketrans({
     "…": "~", "–": "-", "×": "x", "µ": "u", "▁": "_", "▂": ".", "▃": "-", "▄": ":", "▅": "=", "▆": "+", "▇": "*", "█": "#",
-    "“": '"', "”": '"',
+    "┃": "!", "“": '"', "”": '"',
 })  # fmt: skip
 """What a terminal that knows no more is given for other signs."""
 

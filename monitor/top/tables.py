@@ -91,11 +91,16 @@ def _memory(worker: WorkerView, ink: Ink, width: int) -> Text:
     if gauges is None:
         return ink.text(ink.none)
     used = max(gauges.process, gauges.held)
+    role = "spill" if gauges.spilled else "memory"
     words = f"{figures.size(used)}/{figures.size(gauges.limit)}" if gauges.limit else figures.size(used)
     if not gauges.limit or width < 14:
-        return ink.text(words.partition("/")[0].rjust(min(5, width)))
+        return ink.text(words.partition("/")[0].rjust(min(5, width)), "spill" if gauges.spilled else "")
     cells = width - 12
-    return Text.assemble(ink.bar(used / gauges.limit, cells, "memory"), " ", words.rjust(11), no_wrap=True, end="")
+    bar = ink.bar(used / gauges.limit, cells, role)
+    if gauges.pool:  # where its tensors' limit is: beyond it they go to a file
+        mark = min(cells - 1, gauges.pool * cells // gauges.limit)
+        bar = Text.assemble(bar[:mark], ("┃" if ink.unicode else "!", ink.style("spill")), bar[mark + 1 :])
+    return Text.assemble(bar, " ", words.rjust(11), no_wrap=True, end="")
 
 
 def _history(worker: WorkerView, ink: Ink, width: int) -> Text:

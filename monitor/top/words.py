@@ -44,7 +44,6 @@ ENGLISH: Final = {
     "used": "USED",
     "memory": "MEMORY",
     "held": "TENSORS",
-    "process": "PROCESS",
     "queue": "QUEUE",
     "done": "PLANS",
     "sent": "SENT/s",
@@ -52,7 +51,6 @@ ENGLISH: Final = {
     "why": "WAITS FOR",
     "pid": "PID",
     "cores": "CORES",
-    "rate": "OPS",
     "program": "PROGRAM",
     "live tensors": "TENSORS",
     "bytes": "BYTES",
@@ -104,7 +102,6 @@ ENGLISH: Final = {
     "a second": "a second",
     "in all": "in all",
     "now": "now",
-    "ops and transfers": "upper line: ops   lower line: transfers",
     "misses": "made anew",
     "misses none": "nothing was made anew",
     "signals": "SIGNAL",
@@ -125,7 +122,6 @@ ENGLISH: Final = {
     "why line": "line",
     "why peers": "What they do meanwhile",
     "why clients": "Clients that wait",
-    "why chain": "In a row",
     "peer": "worker {number}",
     "peers": "workers {numbers}",
     "short pieces": "{kind} from {peers}",
@@ -215,9 +211,7 @@ ENGLISH: Final = {
     "only client": "client {number} alone",
     "marked": "{count} marked",
     "too small": "gt top needs {width}×{height} characters, there are {columns}×{rows}.",
-    "waited": "no sample within {seconds}",
     "log level": "from level {level} on",
-    "selected": "selected",
 }
 
 CHINESE: Final = {
@@ -253,7 +247,6 @@ CHINESE: Final = {
     "used": "占用",
     "memory": "内存",
     "held": "张量",
-    "process": "进程内存",
     "queue": "队列",
     "done": "计划",
     "sent": "发送/秒",
@@ -261,7 +254,6 @@ CHINESE: Final = {
     "why": "等待原因",
     "pid": "进程号",
     "cores": "核数",
-    "rate": "操作",
     "program": "程序",
     "live tensors": "张量",
     "bytes": "字节",
@@ -311,7 +303,6 @@ CHINESE: Final = {
     "a second": "每秒",
     "in all": "合计",
     "now": "现在",
-    "ops and transfers": "上行：操作   下行：传输",
     "misses": "重新生成",
     "misses none": "没有重新生成",
     "signals": "信号",
@@ -331,7 +322,6 @@ CHINESE: Final = {
     "why line": "代码行",
     "why peers": "它们此时在做什么",
     "why clients": "等待中的客户端",
-    "why chain": "等待链",
     "peer": "工作进程 {number}",
     "peers": "工作进程 {numbers}",
     "short pieces": "来自{peers}的 {kind}",
@@ -419,9 +409,7 @@ CHINESE: Final = {
     "only client": "只看客户端 {number}",
     "marked": "已标记 {count} 行",
     "too small": "gt top 需要 {width}×{height} 个字符，现有 {columns}×{rows}。",
-    "waited": "{seconds} 内没有样本",
     "log level": "级别不低于 {level}",
-    "selected": "所选",
 }
 
 LANGUAGES: Final = {"en": ENGLISH, "zh": CHINESE}

@@ -341,3 +341,17 @@ def test_the_document_says_what_a_snapshot_does() -> None:
     assert said["service"]["address"] == "tcp://127.0.0.1:7000"
     assert said["matrix"]["total"][0][1] == 812 << 20
     assert said["plans"]["7"]["moves"] == [["all-reduce", 3 << 20, "batch", "train.py:31"]]
+
+
+def test_memory_has_a_mark_where_spilling_begins_and_is_orange_while_data_is_out() -> None:
+    first = BUSY.workers[0]
+    assert first.gauges is not None
+    spilling = replace(first, gauges=first.gauges._replace(spilled=1 << 30, pool=8 << 30))
+    column = TABLES["workers"].column("memory")
+    assert column is not None
+    for ink in (Ink(), Ink(color=False), Ink(color=False, unicode=False)):
+        calm, marked = column.cell(first, ink, 32), column.cell(spilling, ink, 32)
+        assert cell_len(marked.plain) == cell_len(calm.plain) == 32
+        assert marked.plain.index("┃" if ink.unicode else "!") == 10, "half of twenty cells"
+        assert not {"┃", "!"} & set(calm.plain)
+    assert column.cell(spilling, Ink(), 6).style == Ink().style("spill")
