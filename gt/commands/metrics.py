@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import socket
 import subprocess
 import sys
@@ -35,10 +36,8 @@ class Exporter:
         self.child: subprocess.Popen[bytes] | None = None
         if port is None:
             return
-        try:
-            import prometheus_client as _
-        except ImportError:
-            raise GTError("--metrics-port needs prometheus_client: pip install 'gt-tensor[metrics]'") from None
+        if importlib.util.find_spec("prometheus_client") is None:
+            raise GTError("--metrics-port needs prometheus_client: pip install 'gt-tensor[metrics]'")
         try:
             family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
             with socket.socket(family, kind) as probe:
