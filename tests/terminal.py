@@ -94,10 +94,14 @@ class Terminal:
         self, arguments: list[str], environment: dict[str, str], size: tuple[int, int], term: str = "xterm-256color"
     ) -> None:
         self.screen = Screen(*size)
+        given = {**environment, "TERM": term, "LANG": "C.UTF-8", "PYTHONUTF8": "1"}
+        for name in ("COLUMNS", "LINES"):  # of the terminal that the tests run in, which would be believed
+            given.pop(name, None)
+        rows_and_columns = struct.pack("HHHH", size[1], size[0], 0, 0)
         self.pid, self.fd = pty.fork()
-        if self.pid == 0:  # the child: nothing but exec
-            os.execvpe(arguments[0], arguments, {**environment, "TERM": term, "LANG": "C.UTF-8", "PYTHONUTF8": "1"})
-        fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", size[1], size[0], 0, 0))
+        if self.pid == 0:  # the child: its terminal's size, and exec
+            fcntl.ioctl(0, termios.TIOCSWINSZ, rows_and_columns)
+            os.execvpe(arguments[0], arguments, given)
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._status: int | None = None
 
