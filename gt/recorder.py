@@ -25,6 +25,8 @@ _UNNAMED: Final[dict[str, Any]] = {
     "client": -1,
     "plan": -1,
     "order": -1,
+    "owner": -1,
+    "tensor": -1,
     "kind": "",
     "signal": "",
     "site": "",

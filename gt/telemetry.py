@@ -377,20 +377,43 @@ class Tensors(NamedTuple):
     largest: list[Any]
 
 
+class Spill(NamedTuple):
+    """Memory of a worker went `out` to its file because there was no room, or came back `in`; `ahead`: it was being read before
+    anybody needed it. `duration` is how long that held up the worker's thread.
+
+    `plan`, `order` and `client` are the run for which it was done (-1, -1: a put or a fetch of the client); `signal` and
+    `site`, of the instruction, where it ran step by step. `owner` and `tensor`: whose memory it was, -1 a value in the run.
+    """
+
+    time: int
+    worker: int
+    duration: int
+    times: int
+    kind: str
+    plan: int
+    client: int
+    order: int
+    owner: int
+    tensor: int
+    nbytes: int
+    signal: str
+    site: str
+
+
 Event = (
     PlanSlice | OpSlice | Collective | Transfer | Utilisation | Gauges | Traffic | Waiting | Service | ClientJoined
     | ClientLeft | ClientState | WorkerJoined | WorkerLost | PlanDescribed | RunIssued | Fetched | CacheMiss | Failure
-    | Decision | Tensors
+    | Decision | Tensors | Spill
 )  # fmt: skip
 
 KINDS: Final[tuple[type[Any], ...]] = (
     PlanSlice, OpSlice, Collective, Transfer, Utilisation, Gauges, Traffic, Waiting, Service, ClientJoined,
     ClientLeft, ClientState, WorkerJoined, WorkerLost, PlanDescribed, RunIssued, Fetched, CacheMiss, Failure,
-    Decision, Tensors,
+    Decision, Tensors, Spill,
 )  # fmt: skip
 """An event's code is its place here: append only."""
 
-FROM_WORKER: Final = (PlanSlice, OpSlice, Collective, Transfer, Utilisation, Gauges, Traffic, Waiting)
+FROM_WORKER: Final = (PlanSlice, OpSlice, Collective, Transfer, Utilisation, Gauges, Traffic, Waiting, Spill)
 """What workers may tell."""
 SUMMED: Final = frozenset(
     {"duration", "times", "compute", "communication", "waiting", "elements", "nbytes", "sent", "received"}
@@ -401,6 +424,7 @@ ALIKE: Final[dict[type[Any], tuple[str, ...]]] = {
     OpSlice: ("plan", "client", "position", "op", "signal", "site"),
     Collective: ("plan", "client", "kind", "signal", "site"),
     Transfer: ("kind", "client"),
+    Spill: ("kind", "plan", "client", "signal", "site"),
     RunIssued: ("plan", "client"),
     Fetched: ("client", "plan"),
     CacheMiss: ("client", "cache", "reason", "site"),

@@ -73,6 +73,18 @@ class Moved:
 
 
 @dataclass(slots=True)
+class Gone:
+    """Of what went out to a worker's file and came back: bytes `out` and `back`, of these read `ahead`, and how long the
+    worker's thread was held up."""
+
+    times: int = 0
+    duration: int = 0
+    out: int = 0
+    back: int = 0
+    ahead: int = 0
+
+
+@dataclass(slots=True)
 class Plan:
     """What became of a plan. `compute` and `times` are by worker."""
 
@@ -166,6 +178,8 @@ class Findings:
     ops: defaultdict[Place, Sampled] = field(default_factory=lambda: defaultdict(Sampled))
     moves: defaultdict[tuple[str, str, str], Moved] = field(default_factory=lambda: defaultdict(Moved))
     """By collective, signal, site."""
+    spills: defaultdict[tuple[int, str, str], Gone] = field(default_factory=lambda: defaultdict(Gone))
+    """By worker, and signal and site of the run for which it was done."""
     waits: Counter[tuple[str, int]] = field(default_factory=Counter)
     """Nanoseconds in which the dispatcher held up a client's queue, by why and client."""
     misses: Counter[tuple[str, str, str]] = field(default_factory=Counter)
@@ -311,6 +325,23 @@ def _transfer(found: Findings, event: t.Transfer) -> None:
     _draw(found, "worker", event.worker, "transfers", piece)
 
 
+def _spill(found: Findings, event: t.Spill) -> None:
+    plan = found.plans.get(event.plan)
+    signal, site = event.signal, event.site
+    if plan is not None and not site:
+        signal, site = signal or plan.signal, plan.first
+    gone = found.spills[event.worker, signal, site]
+    gone.times += event.times
+    gone.duration += event.duration
+    if event.kind == "out":
+        gone.out += event.nbytes
+    else:
+        gone.back += event.nbytes
+        gone.ahead += event.nbytes if event.kind == "ahead" else 0
+    piece = Slice(event.time, event.duration, f"spill: {event.kind}", "spill", event.times, signal, site, event.nbytes)
+    _draw(found, "worker", event.worker, "spills", piece)
+
+
 def _utilisation(found: Findings, event: t.Utilisation) -> None:
     worker = _worker(found, event.worker)
     if worker.counters is None:
@@ -422,4 +453,5 @@ _ADDERS: Final[dict[type[Any], Any]] = {
     t.CacheMiss: _miss,
     t.Failure: _told,
     t.Decision: _told,
+    t.Spill: _spill,
 }

@@ -111,6 +111,11 @@ TRANSFERS: Final = (
     ("gt_transfers", "times", 1.0, "Workers' parts of puts and fetches."),
     ("gt_transferred_bytes", "nbytes", 1.0, "Bytes of these."),
 )
+SPILLS: Final = (
+    ("gt_spills", "times", 1.0, "Buffers that went out to a worker's file, or came back."),
+    ("gt_spilled_bytes", "nbytes", 1.0, "Bytes of these."),
+    ("gt_spill_seconds", "duration", 1e-9, "Time that this held up workers' threads."),
+)
 
 
 class Metrics:
@@ -128,6 +133,7 @@ class Metrics:
         """What that adds up to, over all beginnings."""
         self.collectives: Counter[tuple[str, str]] = Counter()
         self.transfers: Counter[tuple[str, str]] = Counter()
+        self.spills: Counter[tuple[str, str]] = Counter()
         self.misses: Counter[tuple[str, str]] = Counter()
         self.failures: Counter[str] = Counter()
         self.fetches = Histogram()
@@ -152,6 +158,9 @@ class Metrics:
 
     def _transfer(self, event: t.Transfer) -> None:
         self._words(self.transfers, event.kind, tuple(field for _, field, _, _ in TRANSFERS), event)
+
+    def _spill(self, event: t.Spill) -> None:
+        self._words(self.spills, event.kind, tuple(field for _, field, _, _ in SPILLS), event)
 
     def _fetched(self, event: t.Fetched) -> None:
         self.fetches.add(event.duration / 1e9, event.times)
@@ -222,6 +231,8 @@ class Metrics:
             yield Family(name, "counter", about, ("kind",), _by_word(self.collectives, field, unit))
         for name, field, unit, about in TRANSFERS:
             yield Family(name, "counter", about, ("kind",), _by_word(self.transfers, field, unit))
+        for name, field, unit, about in SPILLS:
+            yield Family(name, "counter", about, ("kind",), _by_word(self.spills, field, unit))
         yield Family(
             "gt_cache_misses", "counter", "What was made that a loop should find.", ("cache", "reason"),
             [(key, times) for key, times in sorted(self.misses.items())],
@@ -285,6 +296,7 @@ _TAKERS: Final[dict[type[Any], Callable[[Metrics, Any], None]]] = {
     t.PlanSlice: Metrics._plan,
     t.Collective: Metrics._collective,
     t.Transfer: Metrics._transfer,
+    t.Spill: Metrics._spill,
     t.Fetched: Metrics._fetched,
     t.CacheMiss: Metrics._missed,
     t.Failure: Metrics._failed,

@@ -24,6 +24,7 @@ COLOURS: Final = {
     "rearranging": "#7d8899",
     "collective": "#d9534f",
     "transfer": "#c65b9b",
+    "spill": "#b5531c",
     "waiting": "#e8a33d",
 }
 """As in the report."""

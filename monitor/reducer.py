@@ -239,6 +239,11 @@ class Reducer:
                     "", event.nbytes)  # fmt: skip
         self._worker(event.worker, event.time).recent.append(task)
 
+    def _spill(self, event: t.Spill) -> None:
+        plan = self.plans.get(event.plan)
+        signal = event.signal or (next((name for name in plan.signals if name), "") if plan else "")
+        self._task(event, "spill", f"spill {event.kind}", "spill", event.order, signal, event.site, event.nbytes)
+
     def _task(
         self, event: Any, kind: str, name: str, family: str, order: int, signal: str, site: str, nbytes: int
     ) -> None:
@@ -420,5 +425,6 @@ _TAKES: Final[dict[type[Any], Callable[[Reducer, Any], None]]] = {
     t.CacheMiss: Reducer._miss,
     t.Failure: Reducer._failure,
     t.Decision: Reducer._decision,
+    t.Spill: Reducer._spill,
 }
 """What is done with each kind; kinds that are not here (`RunIssued`) are for traces alone."""

@@ -40,7 +40,7 @@ def page(found: Findings, recorded: Recorded, name: str) -> str:
         "ops": _ops(found),
         "matrix": _matrix(found),
         "collectives": _collectives(found),
-        "memory": memory_chart(found),
+        "memory": memory_chart(found) + _spills(found),
         "idle": _idle(found),
         "misses": _misses(found),
         "clients": _clients(found),
@@ -278,6 +278,23 @@ def _collectives(found: Findings) -> str:
             for (kind, signal, site), moved in sorted(found.moves.items(), key=lambda each: -each[1].duration)
         ),
         (3, 4, 5, 6),
+    )  # fmt: skip
+
+
+def _spills(found: Findings) -> str:
+    if not found.spills:
+        return ""
+    return _table(
+        "What found no room in memory, and went out to a file",
+        ["worker", "signal", "line", "times", "out", "back", "read ahead", "time"],
+        (
+            [
+                f"worker {worker}", escape(signal), _line(site), f"{gone.times:,}", size(gone.out), size(gone.back),
+                percent(share(gone.ahead, gone.back)) if gone.back else "", seconds(gone.duration),
+            ]
+            for (worker, signal, site), gone in sorted(found.spills.items(), key=lambda each: -each[1].duration)
+        ),
+        (3, 4, 5, 6, 7),
     )  # fmt: skip
 
 

@@ -50,8 +50,8 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One slice of a track. `kind` 'plan', 'op', 'collective', 'put', 'fetch'; `name` is what to write on it: the op, the
-    collective, or the plan's signal; `family` of an op (`gt/ops.py`), for its colour. `times` > 1: several as one."""
+    """One slice of a track. `kind` 'plan', 'op', 'collective', 'put', 'fetch', 'spill'; `name` is what to write on it: the op,
+    the collective, or the plan's signal; `family` of an op (`gt/ops.py`), for its colour. `times` > 1: several as one."""
 
     time: int
     duration: int

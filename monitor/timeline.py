@@ -14,7 +14,7 @@ MAX_ROWS: Final = 400
 """Rows of a timeline, at most."""
 MAX_LANES: Final = 6
 """Rows for what overlaps on one stream; what is beyond lies over others."""
-STREAMS: Final = ("fetches", "plans", "instructions", "communication", "transfers", "waiting")
+STREAMS: Final = ("fetches", "plans", "instructions", "communication", "transfers", "spills", "waiting")
 """The order of a group's rows; each may be followed by what was added up."""
 
 

@@ -41,9 +41,9 @@ WORKERS: Final = 1_000
 CLIENTS: Final = 100_000
 """Processes in the trace: the dispatcher, worker 0, client 0."""
 STREAMS: Final = (
-    "events", "runs", "fetches", "compute", "instructions", "communication", "transfers", "waiting",
+    "events", "runs", "fetches", "compute", "instructions", "communication", "transfers", "spills", "waiting",
     "runs (added up)", "fetches (added up)", "compute (added up)", "instructions (added up)",
-    "communication (added up)", "transfers (added up)",
+    "communication (added up)", "transfers (added up)", "spills (added up)",
 )  # fmt: skip
 """Threads of a process in the trace, in the order in which they are shown. What was too much to be told one by one was added
 up, and stands as one slice in a stream of its own: its length is the sum, where it stands only about right."""
@@ -171,6 +171,9 @@ class Trace:
 
     def _transfer(self, event: t.Transfer) -> None:
         self._slice(event, process_of(event.worker), "transfers", event.kind)
+
+    def _spill(self, event: t.Spill) -> None:
+        self._slice(event, process_of(event.worker), "spills", f"spill: {event.kind}")
 
     def _fetched(self, event: t.Fetched) -> None:
         self._slice(event, process_of(-1, event.client), "fetches", "fetch")
@@ -404,5 +407,6 @@ _WRITERS: Final[dict[type[Any], Callable[[Trace, Any], None]]] = {
     t.Failure: Trace._instant,
     t.Decision: Trace._instant,
     t.Tensors: Trace._sample,
+    t.Spill: Trace._spill,
 }
 """What each kind becomes; one that is not here is kept for reports, and not drawn. A test compares."""

@@ -11,6 +11,8 @@ from bisect import bisect_left
 from collections.abc import Hashable, Iterable, Mapping
 from typing import Any
 
+from gt.instruction import Instruction
+
 from .keeping import Keeping, Stores, later
 from .program import Program, Slots, Step
 from .residency import NEVER, Full, Place
@@ -25,6 +27,8 @@ class Careful:
         kept: Mapping[int, Place],
     ) -> None:  # fmt: skip
         self.keeping = keeping
+        self.cause = keeping.cause
+        self.tags = program.plan.tags
         self.slots = slots
         self.stores = stores
         self.at = 0
@@ -52,14 +56,16 @@ class Careful:
     def make_ready(self, step: Step) -> None:
         """Have a step's operands there, and room for its result. Raises `MemoryError`."""
         if step.instruction.op == "reshape":
-            self.make_room(step.tensors, 0)
+            self.make_room(step.tensors, 0, step.instruction)
             if self.slots[step.reads[0]].flags.c_contiguous:
                 return  # it will be a view
-        self.make_room(step.tensors, step.needs)
+        self.make_room(step.tensors, step.needs, step.instruction)
 
-    def make_room(self, tensors: Iterable[int], nbytes: int) -> None:
+    def make_room(self, tensors: Iterable[int], nbytes: int, instruction: Instruction) -> None:
         """Have the values of these slots there, and room for so many bytes beside them. Raises `MemoryError`."""
         books, slots = self.books, self.slots
+        if self.keeping.recording is not None:
+            self.keeping.cause = self.cause._replace(tag=self.tags[instruction.tag])
         there: set[Hashable] = {key for slot in tensors if (key := books.keys.get(slot)) is not None}
         missing = [key for key in there if not books.buffers[key].inside]
         nbytes += sum(books.buffers[key].nbytes for key in missing)

@@ -34,7 +34,7 @@ from .careful import Careful
 from .events import BulkIn, BulkOut, Forgotten, Send, ToDispatcher
 from .exchange import Exchange, Move, Ready
 from .hot import HOT, fused
-from .keeping import Keeping
+from .keeping import Cause, Keeping
 from .links import Links
 from .packing import Packer
 from .peers import Memory, Peers
@@ -229,6 +229,8 @@ class Core:
             self.recording = None
             if message.level and self.instruments is not None:
                 self.recording = Recording(self.instruments, self.number, message.level, message.rate)
+            if self.keeping is not None:
+                self.keeping.recording = self.recording
         elif not isinstance(message, m.Ping):
             raise ProtocolError(f"{type(message).__name__} is nothing that a dispatcher says to a worker")
 
@@ -262,6 +264,7 @@ class Core:
                     whole = np.frombuffer(message.data, spec.dtype.numpy).reshape(spec.shape)
                     array = np.array(whole[tuple(slice(*pair) for pair in part)], order="C")
                 if self.keeping is not None:
+                    self.keeping.cause = Cause(message.client)
                     self.keeping.receives(array, self.stores, self.queue)
                 store[message.tensor] = self.backend.from_host(array)
             except Exception as error:  # noqa: BLE001 — whatever it raises becomes a fault of what it was to make
@@ -285,6 +288,7 @@ class Core:
             if event.array is None:
                 raise MemoryError("out of memory")
             if self.keeping is not None:
+                self.keeping.cause = Cause(event.client)
                 self.keeping.receives(event.array, self.stores, self.queue)
             value = self.backend.from_host(event.array)
         except Exception as error:  # noqa: BLE001 — whatever it raises becomes a fault of what it was to make
@@ -311,7 +315,8 @@ class Core:
         if not message.silent and not isinstance(value, Poison):
             try:
                 if type(value) is Spilled and self.keeping is not None:
-                    value = self.keeping.fetched(value, self.stores, self.queue)
+                    self.keeping.cause = Cause(message.client)
+                    value = self.keeping.fetched(value, (message.client, message.tensor), self.stores, self.queue)
                 array = self.backend.to_host(value)
                 if array.size and 0 in array.strides:
                     array = np.ascontiguousarray(array).reshape(value.shape)
@@ -328,11 +333,11 @@ class Core:
             if recording is not None:
                 recording.transferred("fetch", began, message.client, message.tensor, array.nbytes)
 
-    def _taken_in(self, tensor: int, value: Spilled) -> Any:
+    def _taken_in(self, client: int, tensor: int, value: Spilled) -> Any:
         """A stored value that was out; there is room for it."""
         assert self.keeping is not None, "only what it put out is out"
         try:
-            return self.keeping.take_in(value)
+            return self.keeping.take_in(value, (client, tensor))
         except Exception as error:  # noqa: BLE001 — a disk that cannot be read
             kind, text = fault_of(error)
             return Poison((kind, f"{text}\n  when tensor {tensor} was read that had been put out of memory"))
@@ -359,6 +364,8 @@ class Core:
         info = self.meshes[program.plan.mesh]
         store = self.stores.setdefault(message.client, {})
         keeping = self.keeping
+        if keeping is not None:
+            keeping.cause = Cause(message.client, message.plan, message.order)
         fits = keeping is None or keeping.admits(program, message.client, message.inputs, self.stores, self.queue)
         slots: list[Any] = [None] * program.slots
         count = len(message.inputs)
@@ -368,7 +375,7 @@ class Core:
             if value is None:
                 value = self._missing(tensor)
             elif keeping is not None and fits and type(value) is Spilled:
-                value = store[tensor] = self._taken_in(tensor, value)
+                value = store[tensor] = self._taken_in(message.client, tensor, value)
             slots[slot] = None if value is ABSENT else value
             if type(value) is Poison:
                 poisoned = True
@@ -499,7 +506,7 @@ class Core:
         unready = None
         if running.careful is not None:
             try:
-                running.careful.make_room((move.source,), move.nbytes)
+                running.careful.make_room((move.source,), move.nbytes, move.instruction)
             except Exception as error:  # noqa: BLE001 — no memory, or no disk
                 unready = self._broken(running, move, error)
         held = running.slots[move.source]

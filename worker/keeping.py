@@ -10,11 +10,13 @@ not in it, nor is what takes less than `SMALL`.
 
 from __future__ import annotations
 
+import contextlib
 import weakref
 from collections.abc import Hashable, Iterable, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from gt import messages as m
+from gt.instruction import Tag
 from gt.options import WORKER_OPTIONS
 
 from .buffers import Buffers, HostBuffers
@@ -22,12 +24,24 @@ from .program import Program
 from .residency import NEVER, Full, Place, Residency
 from .spill import Spill, Spilled
 
+if TYPE_CHECKING:
+    from .recording import Recording
+
 SMALL: Final = 4096
 """Bytes of a buffer that is not worth the books."""
 LOOKED_AT: Final = 256
 """Announced messages that are looked at for the next use of a tensor."""
 
 Stores = dict[int, dict[int, Any]]
+
+
+class Cause(NamedTuple):
+    """For whom memory goes out or comes in: a client's run, at the instruction with this tag; or (plan -1) its put or fetch."""
+
+    client: int = -1
+    plan: int = -1
+    order: int = -1
+    tag: Tag | None = None
 
 
 class Keeping:
@@ -49,6 +63,9 @@ class Keeping:
         self.bound = 0
         """No more than this is inside, as far as is known without counting."""
         self.careful_runs = 0
+        self.recording: Recording | None = None
+        """Who is told what goes out and comes in, while somebody watches."""
+        self.cause = Cause()
 
     def admits(self, program: Program, client: int, inputs: list[int], stores: Stores, queue: Iterable[Any]) -> bool:
         """Make room for a plan beside its inputs; whether it may run as usual."""
@@ -85,10 +102,10 @@ class Keeping:
         known = self.buffers.of(array)
         self.expect(0 if known is None else known[1], stores, queue)
 
-    def fetched(self, value: Spilled, stores: Stores, queue: Iterable[Any]) -> Any:
+    def fetched(self, value: Spilled, place: Place, stores: Stores, queue: Iterable[Any]) -> Any:
         """A stored value that is wanted elsewhere. Raises `OSError`, `MemoryError`."""
         self.expect(value.outside.nbytes, stores, queue)
-        return self.take_in(value)
+        return self.take_in(value, place)
 
     def expect(self, nbytes: int, stores: Stores, queue: Iterable[Any]) -> None:
         """Make room for so many bytes, as far as that is possible."""
@@ -140,23 +157,31 @@ class Keeping:
     def put_out(self, books: Residency, key: Hashable, stores: Stores, slots: list[Any]) -> None:
         """Write a buffer to the file, and leave `Spilled` wherever a value looked at it. Raises `OSError`."""
         held = [(place, _at(place, stores, slots)) for place in books.buffers[key].places]
-        outside = self.spill.write(self.buffers.dump(held[0][1]))
+        with self._told("out", held[0][0], books.buffers[key].nbytes):
+            outside = self.spill.write(self.buffers.dump(held[0][1]))
         for place, value in held:
             _lay(place, Spilled(outside, self.buffers.view(value)), stores, slots)
         books.turn(key, outside)
 
-    def take_in(self, value: Spilled) -> Any:
+    def _told(self, kind: str, place: Place, nbytes: int) -> contextlib.AbstractContextManager[None]:
+        """While memory goes out or comes in: whoever watches is told."""
+        if self.recording is None:
+            return contextlib.nullcontext()
+        return self.recording.spilling(kind, self.cause, place, nbytes)
+
+    def take_in(self, value: Spilled, place: Place) -> Any:
         """The array again, in memory that it shares with all that shared it before. Raises `OSError`, `MemoryError`."""
         outside = value.outside
         root = None if outside.inside is None else outside.inside()
         if root is None:
-            root = self.spill.restored(outside, self.buffers)
+            with self._told("ahead" if self.spill.reads(outside) else "in", place, outside.nbytes):
+                root = self.spill.restored(outside, self.buffers)
             outside.inside = weakref.ref(root)
         return self.buffers.look(root, value.view)
 
     def bring(self, books: Residency, key: Hashable, stores: Stores, slots: list[Any]) -> None:
         """Take a buffer in again, in all its places; whoever asks has made room for it. Raises `OSError`, `MemoryError`."""
-        found = [(place, self.take_in(_at(place, stores, slots))) for place in books.buffers[key].places]
+        found = [(place, self.take_in(_at(place, stores, slots), place)) for place in books.buffers[key].places]
         for place, value in found:
             _lay(place, value, stores, slots)
         known = self.buffers.of(found[0][1])

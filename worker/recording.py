@@ -7,6 +7,7 @@ counters. The clock is an instrument from outside; no socket or thread in here.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -19,7 +20,9 @@ from .program import Action, Slots
 if TYPE_CHECKING:
     from .core import Core, Running
     from .exchange import Move
+    from .keeping import Cause
     from .program import Program, Step
+    from .residency import Place
 
 COMPUTE: Final = 0
 COMMUNICATION: Final = 1
@@ -82,6 +85,8 @@ class Recording:
         """Bytes sent and received in all."""
         self.began = 0
         self.before = (0, 0, 0)
+        self.whole = True
+        """Whether the run under way has been in its kernels all the time since it began."""
         self.sampling = False
         self.sample_at = now
         self.marks: list[int] = []
@@ -118,9 +123,9 @@ class Recording:
     def begin(self, program: Program) -> None:
         """A run begins: its first block."""
         began = self.began = self.switch(COMPUTE)
-        if program.moves:
-            compute, communication, _, waiting, _ = self.totals
-            self.before = (compute, communication, waiting)
+        compute, communication, _, waiting, _ = self.totals
+        self.before = (compute, communication, waiting)
+        self.whole = not program.moves
         if began >= self.sample_at:
             actions = sum(map(len, program.actions))
             self.sampling = self.bucket.take(began, actions)
@@ -136,7 +141,7 @@ class Recording:
         self.instructions += len(program.plan.instructions)
         duration = compute = now - self.began
         communication = waiting = 0
-        if program.moves:
+        if not self.whole:
             compute, communication, _, waiting, _ = self.totals
             a, b, c = self.before
             compute, communication, waiting = compute - a, communication - b, waiting - c
@@ -250,6 +255,26 @@ class Recording:
     def transferred(self, kind: str, began: int, client: int, tensor: int, nbytes: int) -> None:
         """Something was taken in or given out."""
         self.recorder.add(t.Transfer(began, self.worker, self.clock() - began, 1, kind, client, tensor, nbytes))
+
+    # memory
+
+    @contextlib.contextmanager
+    def spilling(self, kind: str, cause: Cause, place: Place, nbytes: int) -> Iterator[None]:
+        """Memory goes out or comes in; `place` is where its value is. The time is GT's own, whatever is under way."""
+        state, self.whole = self.state, False
+        began = self.switch(RUNTIME)
+        try:
+            yield
+        finally:
+            now = self.switch(state)
+        owner, tensor = (-1, -1) if isinstance(place, int) else place
+        signal, site = ("", "") if cause.tag is None else ("/".join(cause.tag.signal), cause.tag.site)
+        self.recorder.add(
+            t.Spill(
+                began, self.worker, now - began, 1, kind, cause.plan, cause.client, cause.order, owner, tensor, nbytes,
+                signal, site,
+            )
+        )  # fmt: skip
 
     # batches
 

@@ -108,6 +108,10 @@ class Spill:
         """Bytes that are being read, or were, for somebody who has not come for them yet."""
         return sum(outside.nbytes for outside in self._begun if outside not in but)
 
+    def reads(self, outside: Outside) -> bool:
+        """Whether it was begun to be read, and nobody has come for it yet."""
+        return outside in self._begun
+
     def forget(self) -> None:
         """What was begun is read when it is wanted."""
         self._begun.clear()

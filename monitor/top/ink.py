@@ -93,7 +93,7 @@ GROUPS: Final = {
 GROUP_OF: Final = {family: group for group, families in GROUPS.items() for family in families}
 GROUP_SIGNS: Final = {
     "element": "e", "product": "m", "reduction": "r", "movement": "v", "random": "g", "solver": "s", "other": "o",
-    "plan": ":", "plan2": ";", "plan3": ",", "communication": "X",
+    "plan": ":", "plan2": ";", "plan3": ",", "communication": "X", "spill": "S",
 }  # fmt: skip
 """What stands for a colour of the task stream where there are no colours."""
 STATES: Final = {

@@ -22,7 +22,7 @@ OPS_COUNT: Final = 4.0
 """How much more an op's time weighs than that of the plan around it: ops are timed in a sample of runs alone."""
 PLANS: Final = ("plan", "plan2", "plan3")
 """Three shades, so that plans beside each other are told apart."""
-MOVES: Final = ("collective", "put", "fetch")
+MOVES: Final = ("collective", "put", "fetch", "spill")
 
 
 @dataclass(slots=True)
@@ -36,7 +36,9 @@ class _Cell:
 
 
 def role_of(task: Task) -> str:
-    """The colour of a task: its family's group, red for what moves."""
+    """The colour of a task: its family's group, red for what moves, orange for what goes out of memory and comes back."""
+    if task.kind == "spill":
+        return "spill"
     if task.kind in MOVES or task.family == "move":
         return "communication"
     return PLANS[task.plan % len(PLANS)] if task.kind == "plan" else GROUP_OF.get(task.family, "other")
@@ -117,8 +119,8 @@ def scale(window: float, width: int, ink: Ink) -> Text:
 def legend(ink: Ink) -> Text:
     """What the colours mean, with their families."""
     line = Text(no_wrap=True, end="")
-    for group in (*GROUPS, "communication"):
-        words = {"communication": ink.word("communication")}.get(group, group)
+    for group in (*GROUPS, "communication", "spill"):
+        words = ink.word(group) if group in ("communication", "spill") else group
         line.append(("■" if ink.color and ink.unicode else GROUP_SIGNS[group]) + " ", ink.style(group))
         line.append(f"{words}  ", ink.style("dim"))
     return line

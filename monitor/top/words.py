@@ -26,6 +26,7 @@ ENGLISH: Final = {
     # shares of a worker's time
     "compute": "compute",
     "communication": "communication",
+    "spill": "spill",
     "runtime": "runtime",
     "wait": "waiting",
     "idle": "idle",
@@ -231,6 +232,7 @@ CHINESE: Final = {
     "stale": "未更新",
     "compute": "计算",
     "communication": "通信",
+    "spill": "溢出到文件",
     "runtime": "运行时",
     "wait": "等待",
     "idle": "空闲",

@@ -50,6 +50,7 @@ def test_it_says_what_the_events_say() -> None:
     assert value(made, "gt_collectives", "all-reduce") == 8
     assert value(made, "gt_collective_seconds", "all-reduce") == pytest.approx(0.016)
     assert value(made, "gt_transferred_bytes", "put") == 2 << 20
+    assert (value(made, "gt_spilled_bytes", "out"), value(made, "gt_spill_seconds", "ahead")) == (1 << 20, 0.001)
     assert value(made, "gt_cache_misses", "plan", "new") == 1
     assert value(made, "gt_failures", "WorkerError") == 1
     assert value(made, "gt_client_held_bytes", "7", "train.py") == 1 << 20

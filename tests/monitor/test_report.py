@@ -64,7 +64,7 @@ def test_it_says_what_was_recorded() -> None:
     for words in (
         "run.json", "2025-10-09", "tcp://127.0.0.1:7000", "GT 0.1.0", "Fetch in a loop".lower(), e.FETCH, "batch/hidden",
         "matmul", "add+relu", "all-reduce", "61.4 kB", "worker 1", "matmul went wrong", "plan 3 is better now",
-        "credit: workers have too much to do already", "train.py on here",
+        "credit: workers have too much to do already", "train.py on here", "went out to a file", "batch train.py:12 2 1.05 MB",
     ):  # fmt: skip
         assert words in text, words
 

@@ -254,6 +254,19 @@ def test_a_lane_without_colours_says_by_signs_what_it_is() -> None:
     assert line == "[matmul]mmmm████████"
 
 
+def test_a_spill_is_orange_among_what_moves() -> None:
+    done = [task(1000, 600, "spill", "spill out"), task(400, 400, "fetch", "fetch")]
+    filled = tasks.lane(done, NOW - 1000, 20, 50)
+    line = tasks.drawn(done, filled, Ink())
+    assert [
+        Ink().style(role) in str(span.style) for role, span in zip(("spill", "communication"), line.spans, strict=True)
+    ]
+    assert line.plain.startswith(" spill out ")
+    assert tasks.drawn(done, filled, Ink(color=False)).plain == "[spill out]S[fetch]█"
+    assert tasks.kept(done, View(), moves=True) == done
+    assert [role in tasks.legend(Ink()).plain for role in ("communication", "spill")] == [True, True]
+
+
 def test_the_matrix_has_sums_and_shades_where_numbers_have_no_room() -> None:
     numbers = [line.plain for line in matrix.lines(BUSY, Ink(), 80, 20)]
     assert re.search(r"0\s+·\s+8\.6M\s+1\.0M\s+0B\s+9\.6M", numbers[2])

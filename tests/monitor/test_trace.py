@@ -102,6 +102,7 @@ def test_there_is_a_track_for_each_client_the_dispatcher_and_each_stream_of_a_wo
             assert f"worker {worker}: cpu (here, pid 10{worker}) {stream}" in names
     assert {"client 7: train.py (here, pid 200) runs", "client 7: train.py (here, pid 200) fetches"} <= names
     assert {"dispatcher events", "worker 0: cpu (here, pid 100) transfers 2"} <= names
+    assert "worker 0: cpu (here, pid 100) spills" in names
 
 
 def test_slices_are_named_by_signal_op_and_collective_and_carry_the_line() -> None:
@@ -110,6 +111,7 @@ def test_slices_are_named_by_signal_op_and_collective_and_carry_the_line() -> No
     assert slices["RunIssued"]["name"] == "batch · plan 3"
     assert (slices["OpSlice"]["name"], slices["OpSlice"]["args"]["site"]) == ("matmul", e.SITE)
     assert slices["Collective"]["name"] == "all-reduce"
+    assert (slices["Spill"]["name"], slices["Spill"]["args"]["nbytes"]) == ("spill: out", 1 << 20)
     assert any(event["name"] == "5 × batch · plan 3" for event in drawn(ALL))
 
 

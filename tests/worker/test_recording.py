@@ -9,6 +9,7 @@ import pytest
 from builders import Lines
 from one_mesh import CLIENT, WHOLE, Ranks
 
+import gt
 from gt import messages as m
 from gt import telemetry as t
 from gt.placement import Shard
@@ -175,6 +176,65 @@ def test_recording_a_flood_of_plans_makes_few_events_and_looks_at_the_clock_twic
     loop(ranks, 100)
     assert counting.made <= 3, "a put, a plan, a move"
     assert CLOCK.now - before <= 1000 * 2 * (7 * 100 + 20), "both ranks read it"
+
+
+@pytest.mark.parametrize("ahead", [0, 1 << 11])
+@pytest.mark.parametrize("rate", [0, 100_000])
+def test_what_goes_out_and_comes_back_is_told(rate: int, ahead: int) -> None:
+    """Bytes of spills are those of the file, at any rate; each says for which run, signal and line it was, and whose memory
+    went. Their time is no kernel's: slices add up to the counters all the same."""
+    session = gt.connect("inproc", workers=1)
+    try:
+        (core,) = session.link.fabric.workers.values()  # type: ignore[attr-defined]
+        core.instruments = Instruments(CLOCK, lambda: (7, 70), lambda: 0)
+        keeping = core.keeping = Keeping(HostBuffers(), Spill(), 5 << 11, ahead=ahead, small=0)
+        core.handle(m.Record(t.TRACE, rate), 0.0)
+        values = [gt.full((16, 16), float(n), dtype=gt.float64) for n in range(8)]
+        with gt.signal.context("tight"):
+            total = gt.cat([value @ value for value in values[:2]]).sum() + values[3].sum()
+        seen = total.item(), values[7].sum().item()
+        assert seen == (16.0 * 16 * 16 + 3 * 256, 7 * 256.0)
+        assert keeping.careful_runs
+        events = [t.decode_event(raw) for raw in core.recording.take(core)[0]]
+        spills = kinds(events, t.Spill)
+        sums = {kind: sum(each.nbytes for each in spills if each.kind == kind) for kind in ("out", "in", "ahead")}
+        assert sums["out"] == keeping.spill.written > 0
+        assert sums["in"] + sums["ahead"] == keeping.spill.read
+        ((client, _),) = core.stores.items()
+        assert {each.client for each in spills} == {client}
+        assert all(each.duration > 0 for each in spills)
+        if rate:
+            stepwise = [each for each in spills if each.site]
+            assert {each.signal for each in stepwise} >= {"tight"}
+            assert all("test_recording" in each.site and each.plan >= 0 for each in stepwise)
+            assert {each.tensor >= 0 for each in spills} == {True, False}, "stored tensors, and values of the run"
+            assert all(each.owner == (client if each.tensor >= 0 else -1) for each in spills)
+        (counters,) = kinds(events, t.Utilisation)
+        slices = kinds(events, t.PlanSlice)
+        assert sum(each.compute for each in slices) == counters.compute
+        core.handle(m.Record(t.OFF, 0), 0.0)
+        assert keeping.recording is None
+        keeping.spill.close()
+    finally:
+        gt.disconnect()
+
+
+def test_a_disk_that_is_full_leaves_the_time_right_and_tells_of_no_spill(ranks: Ranks) -> None:
+    """What could not be written did not go out, and the stopwatch is where it was."""
+
+    class Full(Spill):
+        def write(self, memory: memoryview) -> Any:
+            raise OSError(28, "No space left on device")
+
+    ranks.cores[0].keeping = Keeping(HostBuffers(), Full(), 3 << 20, small=64)
+    ranks.all(m.Record(t.TRACE, 100))
+    recording = ranks.cores[0].recording
+    assert recording is not None
+    state = recording.state
+    for tensor in range(1, 6):
+        ranks.store(tensor, np.ones(1 << 18, np.float32), WHOLE)
+    assert recording.state == state
+    assert not kinds(taken(ranks, 0), t.Spill)
 
 
 def test_what_is_out_in_the_file_is_told(ranks: Ranks) -> None:
