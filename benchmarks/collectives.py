@@ -125,7 +125,7 @@ class Workers:
         before = layout if "@" not in format_layout(layout) else parse_layout("R")
         self.order += 1
         data = np.ones(whole.shape, whole.dtype.numpy).tobytes()
-        self.tell(m.Store(self.order, CLIENT, 1, pack_spec(whole), 1, format_layout(before), b"", data))
+        self.tell(m.Store(self.order, CLIENT, 1, pack_spec(whole), 1, format_layout(before), [], b"", data))
         self.wait()
 
     def define(self, whole: Spec, before: Layout, after: Layout, repeat: int) -> int:

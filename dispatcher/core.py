@@ -39,6 +39,7 @@ from .meshes import Meshes
 from .preparing import Preparing
 from .running import MAX_ID, MAX_TENSORS, Runs, dead
 from .service import MESH_CREDITS, Service
+from .surveys import Surveys, devices
 from .tables import Home
 from .waiting import why
 from .watching import Watcher, Watching
@@ -83,6 +84,7 @@ class Core:
         self.meshes = Meshes(self.service, self.prepared)
         self.runs = Runs(self.service, self.meshes, self.prepared)
         self.fetches = Fetches(self.service)
+        self.surveys = Surveys(self.service)
         self.numbers = itertools.count(1)
         self.worker_numbers = itertools.count()
         self.started: float | None = None
@@ -285,6 +287,7 @@ class Core:
             self.pulses = {pulse: other for pulse, other in self.pulses.items() if other is not worker}
             self.service.log("warning", f"worker {worker.number} was lost: {reason}", worker=worker.number)
             self.watching.forget(worker)
+            self.surveys.lost(worker)
             if self.service.recording is not None:
                 self.service.recording.worker_lost(worker, reason)
             self._worker_lost(worker, reason)
@@ -414,6 +417,12 @@ class Core:
             return self.meshes.reconfigure(client)
         elif isinstance(message, m.Options):
             self._options(client, message.values)
+        elif isinstance(message, m.Ask) and message.topic == "memory":
+            return self.surveys.ask(client, message.request)
+        elif isinstance(message, m.Ask) and message.topic == "devices":
+            if not self.service.ready():
+                return False
+            self.service.send(client.identity, m.Answer(message.request, devices(self.service)))
         elif isinstance(message, m.Ask):
             self.service.send(client.identity, m.Answer(message.request, self.statistics(client)))
         return True
@@ -536,6 +545,7 @@ class Core:
                 message.spec,
                 mesh.number,
                 form,
+                message.signal,
                 sender,
                 message.data,
             ),
@@ -573,6 +583,8 @@ class Core:
             self._done(worker, message.order)
         elif isinstance(message, m.Part):
             self.fetches.part(worker, message)
+        elif isinstance(message, m.Holdings):
+            self.surveys.heard(worker, message)
         elif isinstance(message, m.Linked):
             bandwidth, latency = max(1.0, float(message.bandwidth)), max(1.0, float(message.latency)) / 1e9
             worker.links[message.worker] = Link(rounded(bandwidth), rounded(latency))

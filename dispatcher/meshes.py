@@ -193,7 +193,7 @@ class Meshes:
                     raw = pack_spec(each.spec)
                     order = self.service.place(new)
                     self.service.multicast(
-                        new, m.Store(order, client.number, each.tensor, raw, new.number, layout, b"", b"")
+                        new, m.Store(order, client.number, each.tensor, raw, new.number, layout, [], b"", b"")
                     )
             for each in live:
                 entry = client.table[each.tensor]

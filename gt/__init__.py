@@ -86,6 +86,8 @@ if TYPE_CHECKING:
     from .errors import WorkerError as WorkerError
     from .errors import WorkerLost as WorkerLost
     from .explaining import explain as explain
+    from .inventory import devices as devices
+    from .inventory import memory as memory
     from .limits import finfo as finfo
     from .limits import iinfo as iinfo
     from .profiling import profile as profile
@@ -111,6 +113,9 @@ _HOMES: Final[dict[str, tuple[str, ...]]] = {
         "GTError", "ShapeError", "AxisError", "DTypeError", "StateError", "GradientError", "CompileError", "ConfigError",
         "ProtocolError", "ConnectionFailed", "SessionError", "Cancelled", "WorkerError", "WorkerLost", "OutOfMemory",
         "IndexOutOfRange", "VerificationError",
+    ),
+    ".inventory": (
+        "devices", "memory",
     ),
     ".limits": (
         "finfo", "iinfo",

@@ -24,7 +24,7 @@ def is_bf16_supported() -> bool:
 
 
 def device_count() -> int:
-    """0: see `gt.stats()` for the workers."""
+    """0: see `gt.devices()` for the workers."""
     return 0
 
 
@@ -53,7 +53,7 @@ def reset_peak_memory_stats(device: Any = None) -> None:
 
 
 def memory_allocated(device: Any = None) -> int:
-    """0: there is no device memory in this process."""
+    """0: there is no device memory in this process; `gt.memory()` says what the workers hold."""
     return 0
 
 

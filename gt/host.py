@@ -55,6 +55,15 @@ def resident_memory() -> int:
         os.close(descriptor)
 
 
+def peak_memory() -> int:
+    """The most bytes of this process' memory that were in place at one time; 0 where /proc does not say."""
+    try:
+        lines = Path("/proc/self/status").read_text("ascii").splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:")), 0)
+
+
 def memory_limit() -> int:
     """The bytes that processes here may use: the machine's memory, or less where a control group says so."""
     found = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

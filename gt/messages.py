@@ -15,7 +15,7 @@ import msgpack
 
 from .errors import KINDS, GTError, ProtocolError, WorkerError
 
-VERSION: Final = 2
+VERSION: Final = 3
 """The protocol's version, said in the first message of each side; a different one is refused with both numbers."""
 
 MAX_CONTROL: Final = 16 << 20
@@ -124,8 +124,8 @@ class Fetch(NamedTuple):
 
 
 class Ask(NamedTuple):
-    """A question about the service: 'statistics', in its turn; or at once 'why TENSOR POSITION', where a tensor is that the
-    `POSITION`th run or put of the client made. Answered by `Answer`."""
+    """A question about the service: 'statistics', 'devices', or 'memory' (which the workers answer), in its turn; or at once
+    'why TENSOR POSITION', where a tensor is that the `POSITION`th run or put of the client made. Answered by `Answer`."""
 
     request: int
     topic: str
@@ -227,6 +227,7 @@ class Execute(NamedTuple):
 
 class Store(NamedTuple):
     """Keep the own part of a tensor: `data` is the whole, or empty when the part comes by the bulk socket from `sender`.
+    `signal` is in which the program put it.
 
     Has a number of the one global order, as a plan does.
     """
@@ -237,6 +238,7 @@ class Store(NamedTuple):
     spec: list[Any]
     mesh: int
     layout: str
+    signal: list[str]
     sender: bytes
     data: bytes
 
@@ -264,6 +266,13 @@ class Collect(NamedTuple):
     tensor: int
     silent: bool
     receiver: bytes
+
+
+class Survey(NamedTuple):
+    """Say who holds what: of each client the `most` largest by signal. Answered by `Holdings`, in its turn."""
+
+    request: int
+    most: int
 
 
 class Meet(NamedTuple):
@@ -320,6 +329,14 @@ class Landed(NamedTuple):
 
     client: int
     tensor: int
+
+
+class Holdings(NamedTuple):
+    """What a worker holds: `facts` are as `gt.memory()` says of one worker, with `holders`, a list for each client and
+    signal."""
+
+    request: int
+    facts: dict[str, Any]
 
 
 class Part(NamedTuple):
@@ -418,20 +435,20 @@ Message = (
     Hello | Welcome | Ping | Goodbye | Configure | Define | Drop | Run | Put | Free | Fetch | Ask | Credit | Cut | Value
     | Failed | Answer | DefineMesh | DropMesh | DefinePlan | DropPlan | Execute | Store | Release | Forget | Collect
     | PeerLost | Done | Poisoned | Landed | Part | Piece | Read | Options | Notice | Meet | Linked | Probe | Echo
-    | Subscribe | Unsubscribe | Switch | Watch | Record | Events | Cancel
+    | Subscribe | Unsubscribe | Switch | Watch | Record | Events | Cancel | Survey | Holdings
 )  # fmt: skip
 
 CODES: Final[tuple[type[Any], ...]] = (
     Hello, Welcome, Ping, Goodbye, Configure, Define, Drop, Run, Put, Free, Fetch, Ask, Credit, Cut, Value,
     Failed, Answer, DefineMesh, DropMesh, DefinePlan, DropPlan, Execute, Store, Release, Forget, Collect,
     PeerLost, Done, Poisoned, Landed, Part, Piece, Read, Options, Notice, Meet, Linked, Probe, Echo,
-    Subscribe, Unsubscribe, Switch, Watch, Record, Events, Cancel,
+    Subscribe, Unsubscribe, Switch, Watch, Record, Events, Cancel, Survey, Holdings,
 )  # fmt: skip
 """A message's code is its place here: append only."""
 
 #: Who may say what; anything else is refused as a confused peer.
 FROM_CLIENT: Final = (Hello, Ping, Goodbye, Configure, Define, Drop, Run, Put, Free, Fetch, Ask, Options)
-FROM_WORKER: Final = (Hello, Ping, Goodbye, Done, Poisoned, Landed, Part, Linked, Events)
+FROM_WORKER: Final = (Hello, Ping, Goodbye, Done, Poisoned, Landed, Part, Linked, Events, Holdings)
 FROM_WATCHER: Final = (Hello, Ping, Goodbye, Watch, Cancel)
 
 _CODE_OF: Final = {kind: code for code, kind in enumerate(CODES)}

@@ -143,7 +143,7 @@ class Ranks:
         known = spec(as_dtype(array.dtype), array.shape)
         form = format_layout(layout)
         data = array.tobytes()
-        self.all(m.Store(next(self.orders), CLIENT, tensor, pack_spec(known), 1, form, b"", data))
+        self.all(m.Store(next(self.orders), CLIENT, tensor, pack_spec(known), 1, form, [], b"", data))
 
     def stored(self, tensor: int, rank: int = 0) -> Any:
         return self.cores[rank].stores[CLIENT][tensor]

@@ -54,7 +54,7 @@ ALIASES = (
 )
 DERIVATIVES = ("gt/autograd/__init__.py", "gt/autograd/function.py", "gt/autograd/functional.py", "gt/func.py")
 RECOMPUTATION = ("gt/utils/__init__.py", "gt/utils/checkpoint.py", "gt/utils/data.py")
-STARTERS = ("gt/session.py", "gt/inproc.py", "gt/launch.py", "gt/profiling.py")
+STARTERS = ("gt/session.py", "gt/inventory.py", "gt/inproc.py", "gt/launch.py", "gt/profiling.py")
 EXPLAINERS = ("gt/explaining.py", "gt/explanation.py", "gt/rendering.py", "gt/search.py", "gt/shadow.py")
 FACE = (
     *LAZY,

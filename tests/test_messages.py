@@ -36,7 +36,7 @@ SAMPLES: tuple[Any, ...] = (
     m.DefinePlan(2, b"\x98"),
     m.DropPlan(2),
     m.Execute(9, 2, 3, 1 << 40, [5], [0.5], [], []),
-    m.Store(10, 3, 7, ["f32", [2]], 1, "S0|R", b"g1", b""),
+    m.Store(10, 3, 7, ["f32", [2]], 1, "S0|R", ["net"], b"g1", b""),
     m.Release(3, [7]),
     m.Forget(3),
     m.Collect(6, 4, 3, 7, True, b"c"),
@@ -60,6 +60,8 @@ SAMPLES: tuple[Any, ...] = (
     m.Record(1, 200),
     m.Events(1 << 60, 3, [[15, 5, -1, 1, 2, 3, 4]]),
     m.Cancel(1, 2),
+    m.Survey(1, 100),
+    m.Holdings(1, {"device": "cpu", "holders": [[1, "net", 1, 8, 0, 0]]}),
 )
 BY_KIND = {type(sample): sample for sample in SAMPLES}
 

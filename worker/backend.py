@@ -12,15 +12,18 @@ from __future__ import annotations
 import importlib
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 
 from gt.errors import SessionError
+from gt.host import peak_memory
 
+from . import heap
+from .buffers import Buffers, HostBuffers, Usage, View
 from .crew import Crew
 
 log = logging.getLogger(__name__)
@@ -39,6 +42,10 @@ class Backend:
     """An array of this backend with the same values; on a CPU the same array, without a copy."""
     synchronize: Callable[[], None]
     """Wait until everything that was started on the device is done."""
+    buffers: Buffers
+    """What is known of its arrays' memory, to count it and to move it."""
+    usage: Callable[[], Usage]
+    """What its allocator says."""
     crew: Crew | None = None
     """Who computes chains of NumPy's functions; None where there are no chains."""
 
@@ -137,7 +144,11 @@ def _say_fallback(reason: str) -> None:
 
 
 def _cpu(lanes: int) -> Backend:
-    return Backend(np, "cpu", "cpu", np.asarray, np.asarray, lambda: None, Crew(lanes))
+    return Backend(np, "cpu", "cpu", np.asarray, np.asarray, lambda: None, HostBuffers(), _host_usage, Crew(lanes))
+
+
+def _host_usage() -> Usage:
+    return Usage(None, peak_memory(), heap.unused())
 
 
 def _cuda(index: int) -> Backend:
@@ -149,4 +160,59 @@ def _cuda(index: int) -> Backend:
         with device:
             return cupy.asarray(array)
 
-    return Backend(cupy, "cuda", f"cuda:{index}", cupy.asnumpy, from_host, device.synchronize)
+    return Backend(
+        cupy,
+        "cuda",
+        f"cuda:{index}",
+        cupy.asnumpy,
+        from_host,
+        device.synchronize,
+        DeviceBuffers(cupy),
+        partial(_pool_usage, cupy),
+    )
+
+
+def _pool_usage(cupy: Any) -> Usage:
+    pool = cupy.get_default_memory_pool()
+    used, total = pool.used_bytes(), pool.total_bytes()  # what it has from the device never falls by itself
+    return Usage(used, total, 1 - used / total if total else 0.0)
+
+
+class DeviceBuffers:
+    """Of CuPy. A buffer is what the pool gave for one array, known by its address while it is in use."""
+
+    def __init__(self, cupy: Any) -> None:
+        self.cupy = cupy
+
+    def of(self, value: Any) -> tuple[Hashable, int] | None:
+        memory = getattr(getattr(value, "data", None), "mem", None)
+        return (memory.ptr, memory.size) if memory is not None and memory.size else None
+
+    def view(self, value: Any) -> View:
+        return View(value.dtype, value.shape, value.strides, value.data.ptr - value.data.mem.ptr)
+
+    def dump(self, value: Any) -> memoryview:
+        memory = value.data.mem
+        host = np.empty(memory.size, np.uint8)
+        self.cupy.cuda.MemoryPointer(memory, 0).copy_to_host(host.ctypes.data, memory.size)
+        return host.data
+
+    def restore(self, nbytes: int, fill: Callable[[memoryview], None]) -> Any:
+        host = np.empty(nbytes, np.uint8)
+        fill(host.data)
+        return _Root(self.cupy.asarray(host))
+
+    def look(self, root: Any, view: View) -> Any:
+        array = root.array
+        memory = self.cupy.cuda.UnownedMemory(array.data.ptr, array.nbytes, root, array.device.id)
+        pointer = self.cupy.cuda.MemoryPointer(memory, view.offset)
+        return self.cupy.ndarray(view.shape, view.dtype, pointer, view.strides)
+
+
+class _Root:
+    """Memory that came back, as long as some array looks at it: CuPy's own memory objects take no weak references."""
+
+    __slots__ = ("__weakref__", "array")
+
+    def __init__(self, array: Any) -> None:
+        self.array = array

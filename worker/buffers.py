@@ -20,6 +20,15 @@ class View(NamedTuple):
     offset: int
 
 
+class Usage(NamedTuple):
+    """What an allocator says of itself. `used`: bytes in use, None where only the tensors are known; `most`: at one time since
+    the start; `unused`: the share of what it has from the system or device and nobody uses, None where it cannot tell."""
+
+    used: int | None
+    most: int
+    unused: float | None
+
+
 class Buffers(Protocol):
     """What must be known of arrays to move their memory."""
 

@@ -83,7 +83,9 @@ class Careful:
 
     def done(self, made: int, dead: Iterable[int]) -> None:
         """The next step or move is over: it has left a value in a slot, and emptied those of what is dead."""
-        self.keeping.enter(self.books, made, self.slots[made])
+        keeping = self.keeping
+        keeping.enter(self.books, made, self.slots[made])
+        keeping.most = max(keeping.most, self.books.used)
         for slot in dead:
             self.books.clear(slot)
         self.at += 1

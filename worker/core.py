@@ -33,6 +33,7 @@ from .backend import Backend
 from .careful import Careful
 from .events import BulkIn, BulkOut, Forgotten, Send, ToDispatcher
 from .exchange import Exchange, Move, Ready
+from .holdings import Origins, holdings, largest
 from .hot import HOT, fused
 from .keeping import Cause, Keeping
 from .links import Links
@@ -130,6 +131,7 @@ class Core:
         self.plans: dict[int, bytes] = {}
         self.programs: dict[int, Program] = {}
         self.stores: dict[int, dict[int, Any]] = {}
+        self.origins = Origins()
         self.queue: deque[Any] = deque()
         self.running: Running | None = None
         self.arrived: dict[tuple[int, int], list[m.Piece]] = {}
@@ -194,6 +196,21 @@ class Core:
         """Bytes of all stored tensors (arrays that share memory count each)."""
         return sum(v.nbytes for store in self.stores.values() for v in store.values() if not isinstance(v, Poison))
 
+    def survey(self, most: int) -> dict[str, Any]:
+        """This worker's memory as `gt.memory()` says it, with the `most` largest holdings of each client."""
+        held = holdings(self.stores, self.origins, self.backend.buffers)
+        usage, keeping = self.backend.usage(), self.keeping
+        live = sum(each.live for each in held)
+        return {
+            "device": self.backend.name,
+            "pool_size": 0 if keeping is None else keeping.limit,
+            "pool_used": live if usage.used is None else usage.used,
+            "high_water": usage.most if keeping is None or usage.used is not None else keeping.most,
+            "pinned": 0,
+            "fragmentation": usage.unused,
+            "holders": [list(each) for each in largest(held, most)],
+        }
+
     def _act(self, message: Any, now: float) -> None:
         if isinstance(message, m.Execute):
             self._execute(message, now)
@@ -203,8 +220,11 @@ class Core:
             self._free(message.client, message.tensors)
         elif isinstance(message, m.Collect):
             self._collect(message)
+        elif isinstance(message, m.Survey):
+            self.out.append(ToDispatcher(m.Holdings(message.request, self.survey(message.most))))
         elif isinstance(message, m.Forget):
             self.stores.pop(message.client, None)
+            self.origins.forget(message.client)
             for key in [key for key in self.expecting if key[0] == message.client]:
                 del self.expecting[key]
                 self.unwanted.discard(key)
@@ -250,6 +270,8 @@ class Core:
         assert part is not None, "a put is cut or whole"
         store = self.stores.setdefault(message.client, {})
         shape = tuple(stop - start for start, stop in part)
+        if message.signal:
+            self.origins.note(message.client, message.tensor, {0: "/".join(message.signal)}, store)
         recording = self.recording
         if message.sender and all(shape):
             self.expecting[message.client, message.tensor] = (bytes(message.sender), spec, part)
@@ -471,6 +493,8 @@ class Core:
         for position, slot in program.rehomed:
             if running.inputs[position] in store:
                 store[running.inputs[position]] = self._kept(slots[slot])
+        if program.survivors:
+            self.origins.note(running.client, running.base, program.signals, store)
         if running.careful is not None:
             running.careful.end()
         self.running = None

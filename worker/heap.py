@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import ctypes
 import os
-from typing import Final
+from functools import lru_cache
+from typing import Any, Final
 
 KEPT: Final = 256 << 20
 """Bytes that are kept at the end of the heap when nobody uses them."""
@@ -27,3 +28,33 @@ def keep_freed_memory() -> bool:
     except (OSError, AttributeError):
         return False
     return bool(mallopt(M_MMAP_THRESHOLD, LARGE)) and bool(mallopt(M_TRIM_THRESHOLD, KEPT))
+
+
+class _Mallinfo(ctypes.Structure):
+    """`struct mallinfo2` of glibc 2.33 and newer."""
+
+    _fields_ = tuple(
+        (name, ctypes.c_size_t)
+        for name in (
+            "arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost",
+        )
+    )  # fmt: skip
+
+
+@lru_cache(maxsize=1)
+def _mallinfo() -> Any:
+    try:
+        found = ctypes.CDLL(None).mallinfo2
+    except (OSError, AttributeError):
+        return None
+    found.restype = _Mallinfo
+    return found
+
+
+def unused() -> float | None:
+    """The share of the memory that the C library has from the system and nobody uses; None where it does not say."""
+    ask = _mallinfo()
+    if ask is None:
+        return None
+    said = ask()
+    return said.fordblks / (said.arena + said.hblkhd) if said.arena + said.hblkhd else 0.0

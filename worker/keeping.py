@@ -62,6 +62,8 @@ class Keeping:
         """Bytes that may come back before they are read."""
         self.bound = 0
         """No more than this is inside, as far as is known without counting."""
+        self.most = 0
+        """What that has been at most."""
         self.careful_runs = 0
         self.recording: Recording | None = None
         """Who is told what goes out and comes in, while somebody watches."""
@@ -81,6 +83,7 @@ class Keeping:
                 return False
             self.bound = books.used
         self.bound += need
+        self.most = max(self.most, self.bound)
         self.look_ahead(stores, queue)
         return True
 
@@ -117,6 +120,7 @@ class Keeping:
                 pass  # what comes is more than fits at once: the plan that reads it says so
             self.bound = books.used
         self.bound += nbytes
+        self.most = max(self.most, min(self.bound, self.limit))
 
     def make_room(
         self,

@@ -8,7 +8,7 @@ reader.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from gt.instruction import INPUT, MOVE, OUTPUT, SCALAR, VERIFY, Instruction, Plan, print_instruction, ref
@@ -21,6 +21,7 @@ from .backend import Backend
 from .blocked import BLOCKED
 from .call import Call, Part
 from .exchange import Move, compile_move, local, reducer
+from .holdings import Signals, signals_of
 from .kernels import IN_PLACE, KERNELS
 from .own import taken
 from .products import Wide
@@ -74,6 +75,8 @@ class Program:
     starts: list[Sequence[int]]
     need: int = 0
     runs: int = 0
+    signals: Signals = field(default_factory=dict)
+    """In which each of its survivors was made."""
 
 
 def compile_plan(plan: Plan, mesh: Mesh, rank: int, backend: Backend) -> Program:
@@ -161,8 +164,9 @@ class _Compiler:
         starts: list[Sequence[int]] = [range(len(block)) for block in blocks]
         need = _need(blocks, moves)
         return Program(
-            plan, self.rank, self.space, blocks, actions, moves, self.slots, survivors, rehomed, starts, need
-        )
+            plan, self.rank, self.space, blocks, actions, moves, self.slots, survivors, rehomed, starts, need,
+            signals=signals_of(plan),
+        )  # fmt: skip
 
     def part(self, reference: int, rank: int) -> Box | None:
         """Which part of a tensor operand a rank of the timed mesh holds."""

@@ -31,6 +31,24 @@ def computed() -> list[float]:
     return found
 
 
+def test_who_holds_what() -> None:
+    """Of real workers: a large put lies in memory that is shared, what is computed in the worker's own; speeds are measured."""
+    gt.init(workers=2)
+    with gt.signal.context("data"):
+        put = gt.from_numpy(np.ones((1024, 1024), np.float32))
+    with gt.signal.context("model"):
+        made = put * 2
+    assert made.sum().item() == 2.0 * 1024 * 1024
+    found = gt.memory()
+    here = found.by_signal()
+    assert (here["data"].live, here["data"].shared) == (0, put.nbytes)
+    assert (here["model"].live, here["model"].shared) == (made.nbytes, 0)
+    assert all(worker.high_water > worker.live and not worker.pool_size for worker in found.workers)
+    devices = gt.devices()
+    assert [device.worker for device in devices] == [0, 1]
+    assert all(device.flops and device.bandwidth and device.memory > put.nbytes and device.cores for device in devices)
+
+
 @pytest.mark.parametrize("workers", [1, 2])
 def test_three_times_the_memory(workers: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """24 MiB of tensors in workers of 8 MB: the same bits, and the file that they went to has no name."""

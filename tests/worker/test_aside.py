@@ -64,7 +64,7 @@ class Alone:
         self.order += 1
         form = format_layout((REPLICATE,))
         packed = pack_spec(spec(float32, array.shape))
-        self.handle(m.Store(self.order, CLIENT, tensor, packed, 1, form, b"", array.tobytes()))
+        self.handle(m.Store(self.order, CLIENT, tensor, packed, 1, form, [], b"", array.tobytes()))
 
     def run(self, inputs: list[int]) -> list[Any]:
         self.order += 1

@@ -137,7 +137,7 @@ def test_release_and_forget() -> None:
     group = ranks(1)
     for tensor in (1, 2):
         group.store(tensor, numbers(3))
-    group.tell(0, m.Store(9, 6, 1, ["f32", [3]], 1, "R", b"", numbers(3).tobytes()))
+    group.tell(0, m.Store(9, 6, 1, ["f32", [3]], 1, "R", [], b"", numbers(3).tobytes()))
     group.tell(0, m.Release(CLIENT, [1, 77]))
     assert set(group.cores[0].stores[CLIENT]) == {2}
     group.tell(0, m.Forget(CLIENT))
@@ -714,7 +714,7 @@ def test_a_put_is_cut_where_it_is_stored() -> None:
 
 
 def announce(group: Ranks, tensor: int, rank: int = 0) -> list[Any]:
-    return group.tell(rank, m.Store(next(group.orders), CLIENT, tensor, ["f32", [4, 2]], 1, "S0", b"sender", b""))
+    return group.tell(rank, m.Store(next(group.orders), CLIENT, tensor, ["f32", [4, 2]], 1, "S0", [], b"sender", b""))
 
 
 def test_a_bulk_put_lands() -> None:
@@ -730,7 +730,7 @@ def test_a_bulk_put_lands() -> None:
 def test_an_empty_part_of_a_bulk_put_lands_at_once() -> None:
     """A worker whose part has no element waits for nothing."""
     group = ranks(2)
-    said = group.tell(0, m.Store(1, CLIENT, 1, ["f32", [4, 2]], 1, "S0(0,1)", b"sender", b""))
+    said = group.tell(0, m.Store(1, CLIENT, 1, ["f32", [4, 2]], 1, "S0(0,1)", [], b"sender", b""))
     assert said == [m.Done(1)]
     assert group.stored(1).shape == (0, 2)
     assert group.cores[0].expecting == {}
@@ -739,7 +739,7 @@ def test_an_empty_part_of_a_bulk_put_lands_at_once() -> None:
 def test_a_bulk_put_lands_while_a_plan_waits() -> None:
     """What arrives in bulk is not held up by a plan that stands at a move."""
     group, plan, _ = gathered(2)
-    group.tell(0, m.Store(next(group.orders), CLIENT, 7, ["f32", [2]], 1, "R", b"sender", b""))
+    group.tell(0, m.Store(next(group.orders), CLIENT, 7, ["f32", [2]], 1, "R", [], b"sender", b""))
     group.tell(0, group.execute(plan, [1]))
     assert group.tell(0, BulkIn(CLIENT, 7, numbers(2))) == [m.Landed(CLIENT, 7)]
     group.tell(1, m.Execute(3, plan, CLIENT, 100, [1], [], [], []))

@@ -1,0 +1,85 @@
+"""Questions that all workers answer: `gt.memory()`. Whoever is lost meanwhile is left out of the answer."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from gt import messages as m
+
+from .directory import Client, Worker
+from .events import Send
+from .service import Service
+
+MOST: Final = 200_000
+"""Holdings in one answer, of all workers and clients, so that it fits a frame."""
+
+
+@dataclass(slots=True)
+class Question:
+    """One that some workers have yet to answer."""
+
+    client: int
+    request: int
+    waiting: set[int]
+    answers: dict[int, dict[str, Any]] = field(default_factory=dict)
+
+
+class Surveys:
+    """All questions under way."""
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+        self.numbers = itertools.count(1)
+        self.questions: dict[int, Question] = {}
+
+    def ask(self, client: Client, request: int) -> bool:
+        """Ask all workers what they hold, after all that they were told before; False while they are still to join."""
+        if not self.service.ready():
+            return False
+        workers = self.service.workers
+        number = next(self.numbers)
+        question = self.questions[number] = Question(
+            client.number, request, {worker.number for worker in workers.values()}
+        )
+        most = max(8, MOST // max(1, len(workers) * len(self.service.clients)))
+        if workers:
+            self.service.out.append(Send(tuple(workers), m.Survey(number, most)))
+        self._answer(number, question)
+        return True
+
+    def heard(self, worker: Worker, said: m.Holdings) -> None:
+        """A worker has answered."""
+        question = self.questions.get(said.request)
+        if question is not None and worker.number in question.waiting:
+            question.waiting.discard(worker.number)
+            question.answers[worker.number] = said.facts
+            self._answer(said.request, question)
+
+    def lost(self, worker: Worker) -> None:
+        """Nobody waits for a worker that is gone."""
+        for number, question in list(self.questions.items()):
+            if worker.number in question.waiting:
+                question.waiting.discard(worker.number)
+                self._answer(number, question)
+
+    def _answer(self, number: int, question: Question) -> None:
+        if question.waiting:
+            return
+        del self.questions[number]
+        client = self.service.by_number.get(question.client)
+        if client is not None:
+            facts = {"client": client.number, "workers": [list(each) for each in sorted(question.answers.items())]}
+            self.service.send(client.identity, m.Answer(question.request, facts))
+
+
+def devices(service: Service) -> dict[str, Any]:
+    """What the workers said of themselves when they joined."""
+    told = ("kind", "device", "model", "host", "cores", "memory", "host_memory", "speed")
+    found = sorted(service.workers.values(), key=lambda worker: worker.number)
+    return {
+        "workers": [
+            [worker.number, {name: worker.facts[name] for name in told if name in worker.facts}] for worker in found
+        ]
+    }

@@ -1,0 +1,126 @@
+"""Who holds what on this worker: by client and signal, counted when somebody asks (`Survey`) or nothing fits any more.
+
+What a tensor was made in is not kept beside each tensor. Of every run the worker remembers its base and its program's
+signals, of every put its own, so that a run costs one entry however many tensors it leaves. No array is changed here.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Hashable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+from gt.instruction import MOVE, OUTPUT, Plan
+
+from .buffers import Buffers
+from .spill import Spilled
+
+Stores = dict[int, dict[int, Any]]
+Signals = Mapping[int, str]
+"""By offset from a run's base, the signal of each tensor that it leaves."""
+SLACK: Final = 1024
+"""Runs of one client that are remembered before it is looked which of them have left anything."""
+OTHERS: Final = "(others)"
+
+
+class Holding(NamedTuple):
+    """Tensors of one client from one signal: how many, and their bytes in the worker's own memory, in memory that processes
+    share, and out of memory."""
+
+    client: int
+    signal: str
+    tensors: int
+    live: int
+    shared: int
+    spilled: int
+
+    @property
+    def nbytes(self) -> int:
+        """All of them."""
+        return self.live + self.shared + self.spilled
+
+
+def signals_of(plan: Plan) -> Signals:
+    """The signals of what a run of a plan leaves."""
+    found = {}
+    for offset, index in plan.survivors:
+        made = plan.makers[index]
+        while made.op == MOVE and made.inputs[0] & 3 == OUTPUT:  # a move is its reader's, who may be in no signal
+            made = plan.makers[made.inputs[0] >> 2]
+        found[offset] = "/".join(plan.tags[made.tag].signal)
+    return found
+
+
+class Origins:
+    """In which signals the stored tensors of all clients were made."""
+
+    def __init__(self) -> None:
+        self.made: dict[int, dict[int, Signals]] = {}
+        """By client and base of a run; a put's base is its tensor."""
+
+    def note(self, client: int, base: int, signals: Signals, store: Mapping[int, Any]) -> None:
+        """A run has left tensors in `store`, or a put one."""
+        made = self.made.get(client)
+        if made is None:
+            made = self.made[client] = {}
+        elif len(made) > SLACK and len(made) > 2 * len(store):
+            made = self.made[client] = self._of_those_that_live(made, store)
+        made[base] = signals
+
+    def forget(self, client: int) -> None:
+        """A client is gone."""
+        self.made.pop(client, None)
+
+    def signals(self, client: int, tensors: list[int]) -> Iterator[str]:
+        """The signal of each of these tensors; '' where none is known."""
+        made = self.made.get(client, {})
+        bases = sorted(made)
+        for tensor in tensors:
+            at = bisect_right(bases, tensor) - 1
+            yield made[bases[at]].get(tensor - bases[at], "") if at >= 0 else ""
+
+    @staticmethod
+    def _of_those_that_live(made: dict[int, Signals], store: Mapping[int, Any]) -> dict[int, Signals]:
+        bases = sorted(made)
+        found = (bisect_right(bases, tensor) - 1 for tensor in store)
+        return {bases[at]: made[bases[at]] for at in sorted({at for at in found if at >= 0})}
+
+
+def holdings(stores: Stores, origins: Origins, buffers: Buffers) -> list[Holding]:
+    """What is stored, the largest first. Memory at which several tensors look is counted with the first of them."""
+    sums: dict[tuple[int, str], list[int]] = {}
+    seen: set[Hashable] = set()
+    for client, store in stores.items():
+        tensors = sorted(store)
+        for tensor, signal in zip(tensors, origins.signals(client, tensors), strict=True):
+            value = store[tensor]
+            key: Hashable
+            if type(value) is Spilled:
+                key, at, nbytes = value.outside, 3, value.outside.nbytes
+            elif not hasattr(value, "dtype"):
+                continue  # a fault, or a tensor of which this worker has no part
+            elif (known := buffers.of(value)) is not None:
+                (key, nbytes), at = known, 1
+            else:
+                key, at, nbytes = (client, tensor), 2, value.nbytes
+            found = sums.setdefault((client, signal), [0, 0, 0, 0])
+            found[0] += 1
+            if key not in seen:
+                seen.add(key)
+                found[at] += nbytes
+    return sorted((Holding(*who, *found) for who, found in sums.items()), key=lambda held: (-held.nbytes, held[:2]))
+
+
+def largest(held: list[Holding], most: int) -> list[Holding]:
+    """At most so many of each client, the others of it added up in the signal '(others)'."""
+    counts: dict[int, int] = {}
+    found: list[Holding] = []
+    rest: dict[int, list[int]] = {}
+    for each in held:
+        counts[each.client] = counts.get(each.client, 0) + 1
+        if counts[each.client] <= most:
+            found.append(each)
+        else:
+            sums = rest.setdefault(each.client, [0, 0, 0, 0])
+            rest[each.client] = [a + b for a, b in zip(sums, each[2:], strict=True)]
+    return found + [Holding(client, OTHERS, *sums) for client, sums in rest.items()]
