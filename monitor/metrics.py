@@ -14,6 +14,7 @@ from itertools import accumulate
 from typing import Any, Final, NamedTuple
 
 from gt import telemetry as t
+from gt.errors import KINDS
 
 MAX_CLIENTS: Final = 256
 """Clients that have samples of their own: the oldest that are there."""
@@ -107,6 +108,9 @@ COLLECTIVES: Final = (
     ("gt_collective_waiting_seconds", "waiting", 1e-9, "Of that, waiting for pieces of others."),
     ("gt_collective_sent_bytes", "sent", 1.0, "Bytes that were sent in collectives."),
 )
+MISSES: Final = (("plan", "new"), ("plan", "placements"), ("definition", ""))
+"""Words that are told from the beginning, at 0: Prometheus takes a counter's first value for what was there before, so the first
+error of a kind would be no increase. So are all `KINDS` of errors, of transfers and of spills."""
 TRANSFERS: Final = (
     ("gt_transfers", "times", 1.0, "Workers' parts of puts and fetches."),
     ("gt_transferred_bytes", "nbytes", 1.0, "Bytes of these."),
@@ -132,10 +136,10 @@ class Metrics:
         self.totals: Counter[tuple[str, int]] = Counter()
         """What that adds up to, over all beginnings."""
         self.collectives: Counter[tuple[str, str]] = Counter()
-        self.transfers: Counter[tuple[str, str]] = Counter()
-        self.spills: Counter[tuple[str, str]] = Counter()
-        self.misses: Counter[tuple[str, str]] = Counter()
-        self.failures: Counter[str] = Counter()
+        self.transfers: Counter[tuple[str, str]] = _zeros(TRANSFERS, ("put", "fetch"))
+        self.spills: Counter[tuple[str, str]] = _zeros(SPILLS, ("out", "in", "ahead"))
+        self.misses: Counter[tuple[str, str]] = Counter(dict.fromkeys(MISSES, 0))
+        self.failures: Counter[str] = Counter(dict.fromkeys(KINDS, 0))
         self.fetches = Histogram()
         self.plans = Histogram()
         self.dropped = 0
@@ -282,6 +286,10 @@ class Metrics:
             for name, field, about in names:
                 samples = [((str(n), program), getattr(state, field)) for n, state, program in known]
                 yield Family(name, kind, about, ("client", "program"), samples)
+
+
+def _zeros(rows: Iterable[tuple[str, str, float, str]], kinds: Iterable[str]) -> Counter[tuple[str, str]]:
+    return Counter({(field, kind): 0 for _, field, _, _ in rows for kind in kinds})
 
 
 def _by_word(counts: Counter[tuple[str, str]], field: str, unit: float) -> list[tuple[tuple[str, ...], Any]]:

@@ -50,13 +50,13 @@ up, and stands as one slice in a stream of its own: its length is the sum, where
 COUNTERS: Final[dict[type[Any], tuple[tuple[str, tuple[str, ...]], ...]]] = {
     t.Gauges: (
         ("memory (bytes)", ("held", "process", "lent", "spilled")),
-        ("queue", ("queue", "unreported")),
-        ("tensors", ("tensors",)),
+        ("work", ("queue", "unreported")),
+        ("live", ("tensors",)),
     ),
-    t.ClientState: (("memory (bytes)", ("nbytes",)), ("queue", ("queued", "inflight")), ("tensors", ("tensors",))),
+    t.ClientState: (("memory (bytes)", ("nbytes",)), ("work", ("queued", "inflight")), ("live", ("tensors",))),
     t.Service: (("peers", ("workers", "clients", "watchers")),),
 }
-"""Which fields of samples are drawn as counters, and under which name."""
+"""Which fields of samples are drawn as counters, and under which name: viewers show both, as 'work queue'."""
 SHARES: Final = ("compute", "communication", "runtime", "waiting", "idle")
 """Of a worker's time: drawn as per cent of the time between two samples."""
 
@@ -383,7 +383,8 @@ def _keep(known: OrderedDict[Any, Any], key: Hashable, value: object) -> None:
         known.popitem(last=False)
 
 
-_compact: Final = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
+# Not as ASCII: Perfetto shows an escaped letter as its escape, unless there is a quotation mark in the name too.
+_compact: Final = json.JSONEncoder(separators=(",", ":"), check_circular=False, ensure_ascii=False).encode
 
 _WRITERS: Final[dict[type[Any], Callable[[Trace, Any], None]]] = {
     t.PlanSlice: Trace._plan,

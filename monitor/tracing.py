@@ -42,12 +42,17 @@ class Summary(NamedTuple):
 
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[TextIO]:
-    """The file of a trace, open for writing; compressed when its name ends in .gz. Raises `OSError`."""
+    """The file of a trace, open for writing; compressed when its name ends in .gz. Raises `OSError`.
+
+    What no UTF-8 has, half of a surrogate pair, becomes its escape in JSON.
+    """
     if path.suffix == ".gz":
-        with gzip.open(path, "wt", encoding="ascii", compresslevel=4) as packed:
+        with gzip.open(
+            path, "wt", encoding="utf-8", errors="backslashreplace", newline="\n", compresslevel=4
+        ) as packed:
             yield packed
     else:
-        with path.open("w", encoding="ascii") as plain:
+        with path.open("w", encoding="utf-8", errors="backslashreplace", newline="\n") as plain:
             yield plain
 
 

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from gt import telemetry as t
+from gt.errors import KINDS
 from gt.monitor.metrics import MAX_CLIENTS, MAX_KINDS, OTHER, Family, Histogram, Metrics
 
 CONFIGS = Path(__file__).parent.parent.parent / "configs"
@@ -89,6 +90,14 @@ def test_every_counter_only_grows_over_a_session() -> None:
         }  # fmt: skip
         assert all(now[key] >= number for key, number in before.items())
         before = now
+
+
+def test_the_first_error_of_a_kind_is_an_increase() -> None:
+    made = metrics(*e.joined())
+    assert {value(made, "gt_failures", kind) for kind in KINDS} == {0}
+    assert value(made, "gt_cache_misses", "plan", "placements") == value(made, "gt_transfers", "put") == 0
+    made.add([t.Failure(e.START, -1, 1, 7, 9, "OutOfMemory", "", "")])
+    assert value(made, "gt_failures", "OutOfMemory") == 1
 
 
 def test_who_has_left_disappears() -> None:

@@ -5,8 +5,6 @@ Skipped where there is no browser or no playwright to drive it.
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,18 +20,6 @@ pytestmark = pytest.mark.process
 HOSTILE = (
     "</script><img src=http://evil.example/x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
 )
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    play = pytest.importorskip("playwright.sync_api")
-    installed = next(filter(None, map(shutil.which, ("chromium-headless-shell", "chromium", "google-chrome"))), None)
-    with play.sync_playwright() as driver:
-        if installed is None and not Path(driver.chromium.executable_path).exists():
-            pytest.skip("no browser is installed")
-        chromium = driver.chromium.launch(executable_path=installed, args=["--no-sandbox"])
-        yield chromium
-        chromium.close()
 
 
 class Tab:
