@@ -146,7 +146,7 @@ class Ranks:
         self.all(m.Store(next(self.orders), CLIENT, tensor, pack_spec(known), 1, form, [], b"", data))
 
     def stored(self, tensor: int, rank: int = 0) -> Any:
-        return self.cores[rank].stores[CLIENT][tensor]
+        return self.cores[rank].stored.tensors[CLIENT][tensor]
 
     def faults(self, rank: int = 0) -> list[str]:
         """The errors that a worker has reported, by their first lines."""

@@ -70,7 +70,7 @@ def test_what_comes_out_of_a_loop_is_found_by_its_signal() -> None:
             kept.append(x)
         gt.flush()
     (core,) = gt.client.session.current().link.fabric.workers.values()
-    assert sum(map(len, core.origins.made.values())) < 2000
+    assert sum(map(len, core.stored.origins.made.values())) < 2000
     assert gt.memory().by_signal()["loop"] == Holder(-1, gt.memory().client, "loop", 4, 4 * 8 * FLOAT, 0, 0)
 
 

@@ -59,7 +59,7 @@ def check(session: Any) -> None:
         assert set(worker.meshes) <= set(core.service.meshes)
     ids = {tensor for client in core.service.clients.values() for tensor in client.table}
     for worker in fabric.workers.values():
-        for store in worker.stores.values():
+        for store in worker.stored.tensors.values():
             assert set(store) <= ids, "nothing is left on a worker that nobody knows of"
 
 

@@ -283,8 +283,8 @@ class WorkerPeer:
             elif isinstance(send, ToPeer):
                 self.network.send(self.name, send.address, send.message)
         self.core.check()
-        self.granted &= set(self.core.expecting)
-        for key, (sender, known, part) in self.core.expecting.items():
+        self.granted &= set(self.core.stored.expecting)
+        for key, (sender, known, part) in self.core.stored.expecting.items():
             if key not in self.granted:
                 self.granted.add(key)
                 self.network.send(self.name, sender.decode(), ("wanted", key, known, part))
@@ -307,7 +307,15 @@ class WorkerPeer:
         """Nothing of any client is left."""
         core = self.core
         assert core.running is None
-        left = (core.stores, core.plans, core.programs, core.meshes, core.arrived, core.expecting, core.unwanted)
+        left = (
+            core.stored.tensors,
+            core.plans,
+            core.programs,
+            core.meshes,
+            core.arrived,
+            core.stored.expecting,
+            core.stored.unwanted,
+        )
         assert not any(left), left
         assert not core.queue
         assert not self.offered

@@ -117,8 +117,8 @@ def test_a_loop_without_a_garbage_collector_keeps_no_tensor(workers: int, config
             assert np.isfinite(loss)
             gt.flush()
             (client,) = fabric.dispatcher.service.clients.values()
-            stored = [len(store) for worker in fabric.workers.values() for store in worker.stores.values()]
-            sizes.append((len(client.table), *stored, *(worker.held_bytes for worker in fabric.workers.values())))
+            stored = [len(store) for worker in fabric.workers.values() for store in worker.stored.tensors.values()]
+            sizes.append((len(client.table), *stored, *(worker.stored.nbytes for worker in fabric.workers.values())))
             if number == 3:
                 values.append(sum(issubclass(type(thing), Value) for thing in gc.get_objects()))
     fabric.check()

@@ -193,8 +193,8 @@ class Shell:
     def close(self) -> None:
         """Close the sockets and remove what is left of them."""
         self.control.close(linger=200)
-        if self.core.keeping is not None:
-            self.core.keeping.spill.close()
+        if self.core.stored.keeping is not None:
+            self.core.stored.keeping.spill.close()
         transport.unlink(self.peers_in)
         if self.own_folder:
             shutil.rmtree(self.own_folder, ignore_errors=True)
@@ -223,11 +223,11 @@ class Shell:
                 case _:
                     if isinstance(message, m.Welcome):
                         opened.append(self._welcomed(message))
-                    if self.core.keeping is not None:
+                    if self.core.stored.keeping is not None:
                         self.core.announce(message)
                     else:
                         self._act(message)
-        if self.core.keeping is not None:
+        if self.core.stored.keeping is not None:
             self._act(None)
         return opened
 
@@ -268,7 +268,9 @@ class Shell:
                     socket.close()
             else:
                 self.streams.drop_client(send.client)
-        if self.core.expecting or self.landing:  # whatever the event was: the core may have caught up with its queue
+        if (
+            self.core.stored.expecting or self.landing
+        ):  # whatever the event was: the core may have caught up with its queue
             self._open_puts()
 
     def _report(self, *, idle: bool) -> None:
@@ -305,7 +307,7 @@ class Shell:
         """Grant the senders of bulk puts that were announced; forget those that were called off."""
         known = set(self.landing.values())
         here: list[Arrived] = []
-        for (client, tensor), (sender, spec, part) in self.core.expecting.items():
+        for (client, tensor), (sender, spec, part) in self.core.stored.expecting.items():
             if (client, tensor) not in known:
                 key = (PUT, client, tensor, self.core.number)
                 make = partial(self.pool.empty, extent(part), spec.dtype.numpy)
@@ -317,7 +319,7 @@ class Shell:
                 else:
                     here.append(whole)
         for key, (client, tensor) in list(self.landing.items()):
-            if (client, tensor) not in self.core.expecting:
+            if (client, tensor) not in self.core.stored.expecting:
                 del self.landing[key]
                 self.streams.inbox.close(key)
         while here:

@@ -15,25 +15,21 @@ from collections import deque
 from dataclasses import dataclass
 from functools import partial
 from operator import length_hint
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 
 from gt import messages as m
-from gt.bulk import GET
 from gt.errors import ProtocolError, VerificationError
 from gt.instruction import unpack_plan
 from gt.messages import Fault, fault_of
-from gt.partition import box
-from gt.placement import Mesh, parse_layout
-from gt.spec import unpack_spec
+from gt.placement import Mesh
 
 from .aside import settle
 from .backend import Backend
 from .careful import Careful
-from .events import BulkIn, BulkOut, Forgotten, Send, ToDispatcher
+from .events import BulkIn, Forgotten, Send, ToDispatcher
 from .exchange import Exchange, Move, Ready
-from .holdings import Origins, holdings, largest
 from .hot import HOT, fused
 from .keeping import Cause, Keeping
 from .links import Links
@@ -43,24 +39,12 @@ from .program import Program, Step, compile_plan, describe
 from .recording import COMMUNICATION, RUNTIME, Instruments, Recording
 from .reports import Reports
 from .spill import Spilled
+from .stored import ABSENT, Poison, Stored, kept, missing
 
 PEER_TIMEOUT: Final = 300.0
 """Seconds without a piece that a plan waits for before it goes on without, saying whom it waited for."""
 
 
-class Poison(NamedTuple):
-    """What stands where a value would be that could not be computed."""
-
-    fault: Fault
-
-
-class Absent:
-    """What is stored of a tensor that this worker has no part in."""
-
-    nbytes: Final = 0
-
-
-ABSENT: Final = Absent()
 NOTHING: Final[np.ndarray[Any, Any]] = np.empty(0, np.uint8)
 """What goes with a fault."""
 
@@ -122,7 +106,6 @@ class Core:
         self.recording: Recording | None = None
         """What is told to watchers, while there are any."""
         self.reports = reports or Reports()
-        self.keeping = keeping
         self.peers = Peers(memory, links, packer)
         self.turn = turn
         self.peer_timeout = peer_timeout
@@ -130,8 +113,6 @@ class Core:
         self.meshes: dict[int, MeshInfo] = {}
         self.plans: dict[int, bytes] = {}
         self.programs: dict[int, Program] = {}
-        self.stores: dict[int, dict[int, Any]] = {}
-        self.origins = Origins()
         self.queue: deque[Any] = deque()
         self.running: Running | None = None
         self.arrived: dict[tuple[int, int], list[m.Piece]] = {}
@@ -140,10 +121,7 @@ class Core:
         self.last: tuple[Program, Move] | None = None
         """The last collective that was finished."""
         self.out: list[Send] = self.peers.out
-        self.expecting: dict[tuple[int, int], tuple[Any, ...]] = {}
-        """Bulk puts announced and not landed: (client, tensor) -> (sender, spec, box); read by the shell."""
-        self.unwanted: set[tuple[int, int]] = set()
-        """Bulk puts that were freed before they landed: their sender is heard to the end, and nothing is kept."""
+        self.stored = Stored(backend, keeping, self.queue, self.out)
         self.executed = 0
 
     def announce(self, message: m.Message) -> None:
@@ -163,7 +141,7 @@ class Core:
         elif isinstance(event, m.PeerLost):
             self.peers.lose(event.worker, event.text)
         elif isinstance(event, BulkIn):
-            self._landed(event)
+            self.stored.land(event, self.recording)
         elif event is not None:
             self.queue.append(event)
         with np.errstate(all="ignore"):
@@ -191,44 +169,22 @@ class Core:
         running = self.running
         return running is not None and running.exchange is not None and bool(running.exchange.ready)
 
-    @property
-    def held_bytes(self) -> int:
-        """Bytes of all stored tensors (arrays that share memory count each)."""
-        return sum(v.nbytes for store in self.stores.values() for v in store.values() if not isinstance(v, Poison))
-
-    def survey(self, most: int) -> dict[str, Any]:
-        """This worker's memory as `gt.memory()` says it, with the `most` largest holdings of each client."""
-        held = holdings(self.stores, self.origins, self.backend.buffers)
-        usage, keeping = self.backend.usage(), self.keeping
-        live = sum(each.live for each in held)
-        return {
-            "device": self.backend.name,
-            "pool_size": 0 if keeping is None else keeping.limit,
-            "pool_used": live if usage.used is None else usage.used,
-            "high_water": usage.most if keeping is None or usage.used is not None else keeping.most,
-            "pinned": 0,
-            "fragmentation": usage.unused,
-            "holders": [list(each) for each in largest(held, most)],
-        }
-
     def _act(self, message: Any, now: float) -> None:
         if isinstance(message, m.Execute):
             self._execute(message, now)
         elif isinstance(message, m.Store):
-            self._store(message, now)
+            info = self.meshes[message.mesh]
+            self.stored.put(message, info.mesh, info.rank, self.recording)
+            self._done(message.order, info, now)
         elif isinstance(message, m.Release):
-            self._free(message.client, message.tensors)
+            self.stored.free(message.client, message.tensors)
         elif isinstance(message, m.Collect):
-            self._collect(message)
-        elif isinstance(message, m.Survey):
-            self.out.append(ToDispatcher(m.Holdings(message.request, self.survey(message.most))))
+            self.stored.collect(message, self.number, self.recording)
         elif isinstance(message, m.Forget):
-            self.stores.pop(message.client, None)
-            self.origins.forget(message.client)
-            for key in [key for key in self.expecting if key[0] == message.client]:
-                del self.expecting[key]
-                self.unwanted.discard(key)
+            self.stored.forget(message.client)
             self.out.append(Forgotten(message.client))
+        elif isinstance(message, m.Survey):
+            self.out.append(ToDispatcher(m.Holdings(message.request, self.stored.survey(message.most))))
         else:
             self._learn(message, now)
 
@@ -249,8 +205,8 @@ class Core:
             self.recording = None
             if message.level and self.instruments is not None:
                 self.recording = Recording(self.instruments, self.number, message.level, message.rate)
-            if self.keeping is not None:
-                self.keeping.recording = self.recording
+            if self.stored.keeping is not None:
+                self.stored.keeping.recording = self.recording
         elif not isinstance(message, m.Ping):
             raise ProtocolError(f"{type(message).__name__} is nothing that a dispatcher says to a worker")
 
@@ -260,113 +216,6 @@ class Core:
         self.meshes[message.mesh] = MeshInfo(mesh, mesh.members.index(self.number))
         for worker, address in zip(mesh.members, message.addresses, strict=True):
             self.peers.know(worker, address, now)
-
-    # tensors in and out
-
-    def _store(self, message: m.Store, now: float) -> None:
-        info = self.meshes[message.mesh]
-        spec = unpack_spec(message.spec)
-        part = box(spec.shape, parse_layout(message.layout), info.mesh, info.rank)
-        assert part is not None, "a put is cut or whole"
-        store = self.stores.setdefault(message.client, {})
-        shape = tuple(stop - start for start, stop in part)
-        if message.signal:
-            self.origins.note(message.client, message.tensor, {0: "/".join(message.signal)}, store)
-        recording = self.recording
-        if message.sender and all(shape):
-            self.expecting[message.client, message.tensor] = (bytes(message.sender), spec, part)
-            if recording is not None:
-                recording.put_announced(message.client, message.tensor)
-        else:
-            began = recording.clock() if recording is not None else 0
-            try:
-                if message.sender:
-                    array = np.empty(shape, spec.dtype.numpy)
-                else:
-                    whole = np.frombuffer(message.data, spec.dtype.numpy).reshape(spec.shape)
-                    array = np.array(whole[tuple(slice(*pair) for pair in part)], order="C")
-                if self.keeping is not None:
-                    self.keeping.cause = Cause(message.client)
-                    self.keeping.receives(array, self.stores, self.queue)
-                store[message.tensor] = self.backend.from_host(array)
-            except Exception as error:  # noqa: BLE001 — whatever it raises becomes a fault of what it was to make
-                store[message.tensor] = Poison(_put_fault(spec, error))
-            if recording is not None:
-                nbytes = math.prod(shape) * spec.dtype.itemsize
-                recording.transferred("put", began, message.client, message.tensor, nbytes)
-        self._done(message.order, info, now)
-
-    def _landed(self, event: BulkIn) -> None:
-        key = event.client, event.tensor
-        announced = self.expecting.pop(key, None)
-        if announced is None:
-            return
-        if key in self.unwanted:
-            self.unwanted.discard(key)
-            return
-        _, spec, _ = announced
-        value: Any
-        try:
-            if event.array is None:
-                raise MemoryError("out of memory")
-            if self.keeping is not None:
-                self.keeping.cause = Cause(event.client)
-                self.keeping.receives(event.array, self.stores, self.queue)
-            value = self.backend.from_host(event.array)
-        except Exception as error:  # noqa: BLE001 — whatever it raises becomes a fault of what it was to make
-            value = Poison(_put_fault(spec, error))
-        self.stores.setdefault(event.client, {})[event.tensor] = value
-        if self.recording is not None:
-            self.recording.put_landed(event.client, event.tensor, 0 if event.array is None else event.array.nbytes)
-        self.out.append(ToDispatcher(m.Landed(event.client, event.tensor)))
-
-    def _free(self, client: int, tensors: list[int]) -> None:
-        store = self.stores.get(client, {})
-        for tensor in tensors:
-            store.pop(tensor, None)
-            if self.expecting and (client, tensor) in self.expecting:
-                self.unwanted.add((client, tensor))
-
-    def _collect(self, message: m.Collect) -> None:
-        recording = self.recording
-        began = recording.clock() if recording is not None else 0
-        value = self.stores.get(message.client, {}).get(message.tensor)
-        if value is None:
-            value = self._missing(message.tensor)
-        array = None
-        if not message.silent and not isinstance(value, Poison):
-            try:
-                if type(value) is Spilled and self.keeping is not None:
-                    self.keeping.cause = Cause(message.client)
-                    value = self.keeping.fetched(value, (message.client, message.tensor), self.stores, self.queue)
-                array = self.backend.to_host(value)
-                if array.size and 0 in array.strides:
-                    array = np.ascontiguousarray(array).reshape(value.shape)
-            except Exception as error:  # noqa: BLE001 — out of memory: an expanded tensor takes none until it is sent
-                kind, text = fault_of(error)
-                value = Poison((kind, f"{text}\n  in a fetch of tensor {message.tensor}"))
-        if isinstance(value, Poison):
-            self.out.append(ToDispatcher(m.Part(message.request, list(value.fault), False, b"")))
-        elif array is None:
-            self.out.append(ToDispatcher(m.Part(message.request, [], False, b"")))
-        else:
-            key = (GET, message.client, message.reply, self.number)
-            self.out.append(BulkOut(m.Part(message.request, [], False, b""), key, bytes(message.receiver), array))
-            if recording is not None:
-                recording.transferred("fetch", began, message.client, message.tensor, array.nbytes)
-
-    def _taken_in(self, client: int, tensor: int, value: Spilled) -> Any:
-        """A stored value that was out; there is room for it."""
-        assert self.keeping is not None, "only what it put out is out"
-        try:
-            return self.keeping.take_in(value, (client, tensor))
-        except Exception as error:  # noqa: BLE001 — a disk that cannot be read
-            kind, text = fault_of(error)
-            return Poison((kind, f"{text}\n  when tensor {tensor} was read that had been put out of memory"))
-
-    def _missing(self, tensor: int) -> Poison:
-        """What stands for a tensor that should be here and is not: its reader fails, and nobody else."""
-        return Poison(("WorkerError", f"tensor {tensor} is not on worker {self.number}"))
 
     # plans
 
@@ -384,20 +233,22 @@ class Core:
             if program.runs == HOT and self.backend.crew is not None:
                 program = self.programs[message.plan] = fused(program, self.backend.crew)
         info = self.meshes[program.plan.mesh]
-        store = self.stores.setdefault(message.client, {})
-        keeping = self.keeping
+        store = self.stored.tensors.setdefault(message.client, {})
+        keeping = self.stored.keeping
         if keeping is not None:
             keeping.cause = Cause(message.client, message.plan, message.order)
-        fits = keeping is None or keeping.admits(program, message.client, message.inputs, self.stores, self.queue)
+        fits = keeping is None or keeping.admits(
+            program, message.client, message.inputs, self.stored.tensors, self.queue
+        )
         slots: list[Any] = [None] * program.slots
         count = len(message.inputs)
         poisoned = False
         for slot, tensor in enumerate(message.inputs):
             value = store.get(tensor)
             if value is None:
-                value = self._missing(tensor)
+                value = missing(tensor, self.number)
             elif keeping is not None and fits and type(value) is Spilled:
-                value = store[tensor] = self._taken_in(message.client, tensor, value)
+                value = store[tensor] = self.stored.take_in((message.client, tensor), value)
             slots[slot] = None if value is ABSENT else value
             if type(value) is Poison:
                 poisoned = True
@@ -406,14 +257,14 @@ class Core:
         for position in message.dying:
             store.pop(message.inputs[position], None)
         if message.freed:
-            self._free(message.client, message.freed)
+            self.stored.free(message.client, message.freed)
         running = Running(
             message.order, message.plan, message.client, message.base, message.inputs, program, info, slots
         )
         running.poisoned = poisoned
         if keeping is not None and not fits:
-            kept = {slot: (message.client, message.base + offset) for offset, slot in program.survivors}
-            running.careful = Careful(keeping, program, slots, self.stores, self.queue, kept)
+            lasting = {slot: (message.client, message.base + offset) for offset, slot in program.survivors}
+            running.careful = Careful(keeping, program, slots, self.stored.tensors, self.queue, lasting)
         if self.recording is not None:
             self.recording.begin(program)
         self._run(running, now)
@@ -487,14 +338,14 @@ class Core:
 
     def _finish(self, running: Running, now: float) -> None:
         program, slots = running.program, running.slots
-        store = self.stores.setdefault(running.client, {})
+        store = self.stored.tensors.setdefault(running.client, {})
         for offset, slot in program.survivors:
-            store[running.base + offset] = running.refuted or self._kept(slots[slot])
+            store[running.base + offset] = running.refuted or kept(slots[slot])
         for position, slot in program.rehomed:
             if running.inputs[position] in store:
-                store[running.inputs[position]] = self._kept(slots[slot])
+                store[running.inputs[position]] = kept(slots[slot])
         if program.survivors:
-            self.origins.note(running.client, running.base, program.signals, store)
+            self.stored.origins.note(running.client, running.base, program.signals, store)
         if running.careful is not None:
             running.careful.end()
         self.running = None
@@ -506,19 +357,6 @@ class Core:
             for piece in self.arrived.pop(key):
                 self.peers.was_read(piece.block)
         self._done(running.order, running.info, now)
-
-    def _kept(self, value: Any) -> Any:
-        """A value as it is stored: an array, and no small view that keeps a much larger one alive."""
-        if type(value) is Poison or type(value) is Spilled:
-            return value
-        if value is None:
-            return ABSENT
-        if isinstance(value, np.generic):
-            return np.asarray(value)
-        base = value.base
-        if base is not None and getattr(base, "nbytes", 0) > 2 * value.nbytes:
-            return value.copy()
-        return value
 
     def _done(self, order: int, info: MeshInfo, now: float) -> None:
         self.out += map(ToDispatcher, self.reports.finished(order, info.mesh.number, len(info.mesh.members), now))
@@ -685,8 +523,3 @@ class Core:
 def _named(program: Program, move: Move) -> str:
     """A collective, as a time-out names the last one that was well."""
     return f"the {move.collective or 'move'} of {move.spec} at {program.plan.tags[move.instruction.tag].site}"
-
-
-def _put_fault(spec: Any, error: Exception) -> Fault:
-    kind, text = fault_of(error)
-    return kind, f"a put of {spec}: {text}"

@@ -301,10 +301,10 @@ class Recording:
 
     def _gauges(self, core: Core, now: int) -> t.Gauges:
         if now >= self.count_at:
-            self.counted = (sum(map(len, core.stores.values())), core.held_bytes)
+            self.counted = (sum(map(len, core.stored.tensors.values())), core.stored.nbytes)
             self.count_at = now + COUNTING * (self.clock() - now)
         process, limit = self.instruments.memory()
-        keeping = core.keeping
+        keeping = core.stored.keeping
         return t.Gauges(
             now,
             self.worker,

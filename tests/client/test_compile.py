@@ -806,7 +806,7 @@ def test_nothing_is_left_behind() -> None:
             if at % 50 == 20:
                 gt.flush()
                 (client,) = fabric.dispatcher.service.clients.values()
-                stored = [len(store) for worker in fabric.workers.values() for store in worker.stores.values()]
+                stored = [len(store) for worker in fabric.workers.values() for store in worker.stored.tensors.values()]
                 values = sum(issubclass(type(thing), Value) for thing in gc.get_objects())
                 sizes.append((values, len(client.table), *stored))
     finally:

@@ -183,7 +183,7 @@ def test_unlike_workers_get_shards_in_proportion_and_values_stay() -> None:
         (client,) = fabric.dispatcher.service.clients.values()
         assert client.planner is not None
         assert client.planner.speeds == record.speeds
-        stored = [next(iter(worker.stores.values())) for worker in fabric.workers.values()]
+        stored = [next(iter(worker.stored.tensors.values())) for worker in fabric.workers.values()]
         assert [min(array.shape[0] for array in store.values()) for store in stored] == [6, 2, 2, 2]
     finally:
         gt.disconnect()

@@ -420,10 +420,10 @@ def nothing_is_left() -> None:
     assert not dispatcher.fetches.collections, "a fetch was never answered"
     assert not dispatcher.service.issued, "a plan was never finished"
     for worker in fabric.workers.values():
-        held = {key for store in worker.stores.values() for key in store}
+        held = {key for store in worker.stored.tensors.values() for key in store}
         assert not held, f"worker {worker.number} still holds {held}"
         assert not worker.arrived, f"worker {worker.number} still has pieces of {worker.arrived.keys()}"
-        assert not worker.expecting, f"worker {worker.number} still expects {worker.expecting}"
+        assert not worker.stored.expecting, f"worker {worker.number} still expects {worker.stored.expecting}"
 
 
 def connected(place: Place) -> None:

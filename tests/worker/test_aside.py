@@ -21,9 +21,10 @@ from gt.spec import pack_spec, spec
 from gt.worker import aside
 from gt.worker.aside import Aside
 from gt.worker.backend import backend
-from gt.worker.core import Core, Poison
+from gt.worker.core import Core
 from gt.worker.crew import Crew
 from gt.worker.hot import HOT
+from gt.worker.stored import Poison
 
 Array = np.ndarray[Any, Any]
 SIDE = 24
@@ -72,7 +73,7 @@ class Alone:
         return self.handle(m.Execute(self.order, 1, CLIENT, self.base, inputs, [], [], []))
 
     def result(self, at: int) -> Any:
-        return self.core.stores[CLIENT][self.base + at]
+        return self.core.stored.tensors[CLIENT][self.base + at]
 
     @property
     def program(self) -> Any:

@@ -22,9 +22,10 @@ from gt.dtypes import as_dtype, float32, int64
 from gt.errors import ProtocolError
 from gt.instruction import MOVE, Segment, pack_plan
 from gt.spec import spec
-from gt.worker.core import PEER_TIMEOUT, Poison
+from gt.worker.core import PEER_TIMEOUT
 from gt.worker.events import BulkIn, BulkOut, Forgotten
 from gt.worker.packing import Packer
+from gt.worker.stored import Poison
 
 made: list[Ranks] = []
 
@@ -79,7 +80,7 @@ def test_survivors_are_numbered_as_the_segment_numbers_them() -> None:
     group.all(group.execute(plan, [1], base=70))
     group.settle()
     expected = evaluate(segment, [array])
-    assert set(group.cores[0].stores[CLIENT]) == {1, 70, 72}
+    assert set(group.cores[0].stored.tensors[CLIENT]) == {1, 70, 72}
     for rank in range(2):
         np.testing.assert_array_equal(group.stored(70, rank), expected[0])
         np.testing.assert_array_equal(group.stored(72, rank), expected[2][:, rank * 2 : rank * 2 + 2])
@@ -93,7 +94,7 @@ def test_dying_and_freed_tensors_are_gone() -> None:
     lines = Lines()
     plan, _ = group.define(lines.segment(lines.op("add", lines.input(3), lines.input(3))), [WHOLE, WHOLE])
     group.tell(0, group.execute(plan, [0, 1], dying=[1], freed=[3, 99]))
-    assert set(group.cores[0].stores[CLIENT]) == {0, 2, 100}
+    assert set(group.cores[0].stored.tensors[CLIENT]) == {0, 2, 100}
 
 
 def test_a_dying_input_may_be_read_to_the_end() -> None:
@@ -119,7 +120,7 @@ def test_a_survivor_keeps_no_more_than_itself() -> None:
     group.tell(0, group.execute(plan, [1], scalars=[7], dying=[0]))
     assert group.stored(100).base is None
     np.testing.assert_array_equal(group.stored(100), numbers(1000, 100)[7:8])
-    assert group.cores[0].held_bytes == 400
+    assert group.cores[0].stored.nbytes == 400
 
 
 def test_results_without_dimensions_are_stored_as_arrays() -> None:
@@ -139,11 +140,11 @@ def test_release_and_forget() -> None:
         group.store(tensor, numbers(3))
     group.tell(0, m.Store(9, 6, 1, ["f32", [3]], 1, "R", [], b"", numbers(3).tobytes()))
     group.tell(0, m.Release(CLIENT, [1, 77]))
-    assert set(group.cores[0].stores[CLIENT]) == {2}
+    assert set(group.cores[0].stored.tensors[CLIENT]) == {2}
     group.tell(0, m.Forget(CLIENT))
     group.tell(0, m.Forget(CLIENT))
     group.tell(0, m.Release(CLIENT, [2]))
-    assert set(group.cores[0].stores) == {6}
+    assert set(group.cores[0].stored.tensors) == {6}
 
 
 def test_dropped_plans_and_meshes_are_gone() -> None:
@@ -244,7 +245,7 @@ def test_what_follows_waits_its_turn() -> None:
     group.tell(0, m.Release(CLIENT, [101]))
     group.tell(0, m.Collect(1, 1, CLIENT, 101, True, b"c"))
     assert len(group.cores[0].queue) == 2
-    assert 1 in group.cores[0].stores[CLIENT]
+    assert 1 in group.cores[0].stored.tensors[CLIENT]
     group.tell(1, m.Execute(2, plan, CLIENT, 100, [1], [], [], []))
     group.settle()
     assert group.said[0][-2] == m.Done(2)
@@ -303,7 +304,7 @@ def test_an_input_that_moves_for_good_is_replaced() -> None:
     group.settle()
     for rank in range(2):
         np.testing.assert_array_equal(group.stored(1, rank), array[rank * 2 : rank * 2 + 2])
-        assert 2 not in group.cores[rank].stores[CLIENT]
+        assert 2 not in group.cores[rank].stored.tensors[CLIENT]
         np.testing.assert_array_equal(group.stored(200, rank), array[rank * 2 : rank * 2 + 2])
 
 
@@ -721,10 +722,10 @@ def test_a_bulk_put_lands() -> None:
     """A bulk put is announced first and holds up nothing; when it has arrived it is stored and the dispatcher told."""
     group = ranks(2)
     assert announce(group, 1) == [m.Done(1)]
-    assert group.cores[0].expecting == {(CLIENT, 1): (b"sender", spec(float32, (4, 2)), ((0, 2), (0, 2)))}
+    assert group.cores[0].stored.expecting == {(CLIENT, 1): (b"sender", spec(float32, (4, 2)), ((0, 2), (0, 2)))}
     assert group.tell(0, BulkIn(CLIENT, 1, numbers(2, 2))) == [m.Landed(CLIENT, 1)]
     np.testing.assert_array_equal(group.stored(1), numbers(2, 2))
-    assert group.cores[0].expecting == {}
+    assert group.cores[0].stored.expecting == {}
 
 
 def test_an_empty_part_of_a_bulk_put_lands_at_once() -> None:
@@ -733,7 +734,7 @@ def test_an_empty_part_of_a_bulk_put_lands_at_once() -> None:
     said = group.tell(0, m.Store(1, CLIENT, 1, ["f32", [4, 2]], 1, "S0(0,1)", [], b"sender", b""))
     assert said == [m.Done(1)]
     assert group.stored(1).shape == (0, 2)
-    assert group.cores[0].expecting == {}
+    assert group.cores[0].stored.expecting == {}
 
 
 def test_a_bulk_put_lands_while_a_plan_waits() -> None:
@@ -766,8 +767,8 @@ def test_a_bulk_put_that_was_freed_meanwhile_is_not_kept(how: str) -> None:
         plan, _ = group.define(one("neg", spec(float32, (3,))), [WHOLE])
         group.tell(0, group.execute(plan, [9], freed=[1]))
     assert group.tell(0, BulkIn(CLIENT, 1, numbers(2, 2))) == []
-    assert 1 not in group.cores[0].stores[CLIENT]
-    assert (group.cores[0].expecting, group.cores[0].unwanted) == ({}, set())
+    assert 1 not in group.cores[0].stored.tensors[CLIENT]
+    assert (group.cores[0].stored.expecting, group.cores[0].stored.unwanted) == ({}, set())
 
 
 def test_a_bulk_put_of_a_client_that_left_is_forgotten() -> None:
@@ -777,9 +778,9 @@ def test_a_bulk_put_of_a_client_that_left_is_forgotten() -> None:
     announce(group, 2)
     group.tell(0, m.Release(CLIENT, [2]))
     group.tell(0, m.Forget(CLIENT))
-    assert (group.cores[0].expecting, group.cores[0].unwanted) == ({}, set())
+    assert (group.cores[0].stored.expecting, group.cores[0].stored.unwanted) == ({}, set())
     assert group.tell(0, BulkIn(CLIENT, 1, numbers(2, 2))) == []
-    assert group.cores[0].stores == {}
+    assert group.cores[0].stored.tensors == {}
 
 
 def test_a_client_is_forgotten_in_its_turn() -> None:

@@ -50,7 +50,7 @@ def workers(count: int, limit: int | None, config: Any = None) -> Iterator[list[
     with pytest.MonkeyPatch.context() as patch:
         if limit is not None:
             for core in cores:
-                core.keeping = Checked(HostBuffers(), Spill(), limit, small=0)
+                core.stored.keeping = Checked(HostBuffers(), Spill(), limit, small=0)
 
             def done(self: Careful, *arguments: Any) -> None:
                 original(self, *arguments)
@@ -139,13 +139,13 @@ def test_three_times_the_memory() -> None:
         free = trained()
     with workers(1, 8 * BYTES) as (core,):
         tight = trained()
-        keeping = core.keeping
+        keeping = core.stored.keeping
         assert keeping is not None
         assert keeping.careful_runs > 0
         assert keeping.spill.written > 24 * BYTES
         gc.collect()
         gt.ones(1).sum().item()  # what died is freed with the next run
-        held = [value for store in core.stores.values() for value in store.values()]
+        held = [value for store in core.stored.tensors.values() for value in store.values()]
         assert sum(type(value) is Spilled for value in held) == 0
         assert keeping.spill.used == 0
     assert all(a.tobytes() == b.tobytes() for a, b in zip(free, tight, strict=True))
@@ -155,8 +155,8 @@ def test_what_fits_runs_as_usual() -> None:
     """With room for all nothing is counted, run step by step, or written."""
     with workers(1, 1 << 30) as (core,):
         grown(1, 40)
-        assert core.keeping is not None
-        assert (core.keeping.careful_runs, core.keeping.spill.written) == (0, 0)
+        assert core.stored.keeping is not None
+        assert (core.stored.keeping.careful_runs, core.stored.keeping.spill.written) == (0, 0)
 
 
 def test_other_tensors_go_out_before_a_plan_runs_step_by_step() -> None:
@@ -170,9 +170,9 @@ def test_other_tensors_go_out_before_a_plan_runs_step_by_step() -> None:
         for _ in range(5):
             x = x * 2 + 1
             assert x[0, 0].item() > 0
-        assert core.keeping is not None
-        assert core.keeping.spill.written > 0
-        assert core.keeping.careful_runs == 0
+        assert core.stored.keeping is not None
+        assert core.stored.keeping.spill.written > 0
+        assert core.stored.keeping.careful_runs == 0
         assert [value.sum().item() for value in idle] == sums
 
 
@@ -195,8 +195,8 @@ def test_a_full_disk_is_an_error_of_what_needed_it(tmp_path: Path) -> None:
             raise OSError(28, "No space left on device")
 
     with workers(1, 4 * BYTES) as (core,):
-        assert core.keeping is not None
-        core.keeping.spill = Broken(str(tmp_path))
+        assert core.stored.keeping is not None
+        core.stored.keeping.spill = Broken(str(tmp_path))
         first = gt.full((SIDE, SIDE), 1.0, dtype=gt.float64)
         gt.stats()
         more = [gt.full((SIDE, SIDE), float(n), dtype=gt.float64) for n in range(6)]
@@ -245,20 +245,20 @@ def test_lent_memory_is_nobodys_to_put_out() -> None:
 def test_what_announced_plans_read_comes_back_ahead() -> None:
     """Of plans that wait in the worker's queue the inputs are read by another thread, and no more than was allowed."""
     with workers(1, 4 * BYTES) as (core,):
-        keeping = core.keeping
+        keeping = core.stored.keeping
         assert keeping is not None
         keeping.ahead = BYTES
         tensors = [gt.full((SIDE, SIDE), float(n), dtype=gt.float64) for n in range(6)]
         sums = [tensor.sum().item() for tensor in tensors]
-        ((client, store),) = core.stores.items()
+        ((client, store),) = core.stored.tensors.items()
         out = [number for number, value in store.items() if type(value) is Spilled]
         assert out
-        keeping.look_ahead(core.stores, [Execute(9, 1, client, 1, out, [], [], [])])
+        keeping.look_ahead(core.stored.tensors, [Execute(9, 1, client, 1, out, [], [], [])])
         assert keeping.spill.ahead == 0, "there is no room for it"
         keeping.bound = 0
-        keeping.look_ahead(core.stores, [Execute(9, 1, client, 1, out, [], [], [])])
+        keeping.look_ahead(core.stored.tensors, [Execute(9, 1, client, 1, out, [], [], [])])
         assert (keeping.spill.ahead, keeping.spill.begun()) == (BYTES, BYTES)
-        keeping.bound = keeping.count(core.stores).used
+        keeping.bound = keeping.count(core.stored.tensors).used
         assert [tensor.sum().item() for tensor in tensors] == sums
 
 
@@ -280,5 +280,5 @@ def test_pieces_from_peers_find_room() -> None:
                 turned = [value * 2 + other for value, other in itertools.pairwise(values)]
             found.append([value.numpy() for value in turned])
             if limit:
-                assert sum(core.keeping.careful_runs for core in cores if core.keeping is not None) > 0
+                assert sum(core.stored.keeping.careful_runs for core in cores if core.stored.keeping is not None) > 0
     assert all(a.tobytes() == b.tobytes() for a, b in zip(*found, strict=True))

@@ -113,7 +113,7 @@ def test_values_are_what_they_are_without_a_watcher(ranks: Ranks) -> None:
     ranks.all(m.Record(t.TRACE, 10_000))
     loop(ranks, 4)
     for core in ranks.cores:
-        assert core.stores[CLIENT][103] == 32
+        assert core.stored.tensors[CLIENT][103] == 32
 
 
 def test_what_a_worker_waits_for_is_told(ranks: Ranks) -> None:
@@ -187,7 +187,7 @@ def test_what_goes_out_and_comes_back_is_told(rate: int, ahead: int) -> None:
     try:
         (core,) = session.link.fabric.workers.values()  # type: ignore[attr-defined]
         core.instruments = Instruments(CLOCK, lambda: (7, 70), lambda: 0)
-        keeping = core.keeping = Keeping(HostBuffers(), Spill(), 5 << 11, ahead=ahead, small=0)
+        keeping = core.stored.keeping = Keeping(HostBuffers(), Spill(), 5 << 11, ahead=ahead, small=0)
         core.handle(m.Record(t.TRACE, rate), 0.0)
         values = [gt.full((16, 16), float(n), dtype=gt.float64) for n in range(8)]
         with gt.signal.context("tight"):
@@ -200,7 +200,7 @@ def test_what_goes_out_and_comes_back_is_told(rate: int, ahead: int) -> None:
         sums = {kind: sum(each.nbytes for each in spills if each.kind == kind) for kind in ("out", "in", "ahead")}
         assert sums["out"] == keeping.spill.written > 0
         assert sums["in"] + sums["ahead"] == keeping.spill.read
-        ((client, _),) = core.stores.items()
+        ((client, _),) = core.stored.tensors.items()
         assert {each.client for each in spills} == {client}
         assert all(each.duration > 0 for each in spills)
         if rate:
@@ -240,13 +240,13 @@ def test_a_disk_that_is_full_leaves_the_time_right_and_tells_of_no_spill(ranks: 
 def test_what_is_out_in_the_file_is_told(ranks: Ranks) -> None:
     """A worker with a limit says it, and how many bytes it has put out; one without says 0 of both."""
     core = ranks.cores[0]
-    core.keeping = Keeping(HostBuffers(), Spill(), 3 << 20, small=64)
+    core.stored.keeping = Keeping(HostBuffers(), Spill(), 3 << 20, small=64)
     ranks.all(m.Record(t.SUMMARY, 100))
     for tensor in range(1, 6):
         ranks.store(tensor, np.ones(1 << 18, np.float32), WHOLE)
     (gauges,) = kinds(taken(ranks, 0), t.Gauges)
     assert gauges.pool == 3 << 20
-    assert gauges.spilled == core.keeping.spill.used >= 2 << 20
+    assert gauges.spilled == core.stored.keeping.spill.used >= 2 << 20
     (other,) = kinds(taken(ranks, 1), t.Gauges)
     assert (other.pool, other.spilled) == (0, 0)
-    core.keeping.spill.close()
+    core.stored.keeping.spill.close()

@@ -1,0 +1,216 @@
+"""What a worker holds of every client's tensors, and how values come and go otherwise than by computing: puts, fetches, frees.
+
+Part of the worker's core: no socket, clock or thread in here, and nothing of plans.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from gt import messages as m
+from gt.bulk import GET
+from gt.messages import Fault, fault_of
+from gt.partition import Box, box
+from gt.placement import Mesh, parse_layout
+from gt.spec import Spec, unpack_spec
+
+from .backend import Backend
+from .events import BulkIn, BulkOut, Send, ToDispatcher
+from .holdings import Origins, holdings, largest
+from .keeping import Cause, Keeping
+from .recording import Recording
+from .spill import Spilled
+
+
+class Poison(NamedTuple):
+    """What stands where a value would be that could not be computed."""
+
+    fault: Fault
+
+
+class Absent:
+    """What is stored of a tensor that this worker has no part in."""
+
+    nbytes: Final = 0
+
+
+ABSENT: Final = Absent()
+
+
+class Stored:
+    """The values by client and tensor, and the puts under way. With `keeping` there is a limit to their memory.
+
+    `queue` is what the worker has still to do, by which `keeping` knows what is needed next; what is to be sent goes to
+    `out`.
+    """
+
+    def __init__(self, backend: Backend, keeping: Keeping | None, queue: Sequence[Any], out: list[Send]) -> None:
+        self.backend = backend
+        self.keeping = keeping
+        self.queue = queue
+        self.out = out
+        self.tensors: dict[int, dict[int, Any]] = {}
+        """By client and tensor an array, a scalar of NumPy's, `ABSENT`, what is `Spilled`, or a `Poison`."""
+        self.origins = Origins()
+        self.expecting: dict[tuple[int, int], tuple[bytes, Spec, Box]] = {}
+        """Bulk puts announced and not landed: (client, tensor) -> (sender, spec, box); read by the shell."""
+        self.unwanted: set[tuple[int, int]] = set()
+        """Bulk puts that were freed before they landed: their sender is heard to the end, and nothing is kept."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all stored tensors (arrays that share memory count each)."""
+        return sum(v.nbytes for store in self.tensors.values() for v in store.values() if not isinstance(v, Poison))
+
+    def survey(self, most: int) -> dict[str, Any]:
+        """This worker's memory as `gt.memory()` says it, with the `most` largest holdings of each client."""
+        held = holdings(self.tensors, self.origins, self.backend.buffers)
+        usage, keeping = self.backend.usage(), self.keeping
+        live = sum(each.live for each in held)
+        return {
+            "device": self.backend.name,
+            "pool_size": 0 if keeping is None else keeping.limit,
+            "pool_used": live if usage.used is None else usage.used,
+            "high_water": usage.most if keeping is None or usage.used is not None else keeping.most,
+            "pinned": 0,
+            "fragmentation": usage.unused,
+            "holders": [list(each) for each in largest(held, most)],
+        }
+
+    def put(self, message: m.Store, mesh: Mesh, rank: int, recording: Recording | None) -> None:
+        """Keep this worker's part of what is put; or expect it, when its bytes come by themselves."""
+        spec = unpack_spec(message.spec)
+        part = box(spec.shape, parse_layout(message.layout), mesh, rank)
+        assert part is not None, "a put is cut or whole"
+        store = self.tensors.setdefault(message.client, {})
+        shape = tuple(stop - start for start, stop in part)
+        if message.signal:
+            self.origins.note(message.client, message.tensor, {0: "/".join(message.signal)}, store)
+        if message.sender and all(shape):
+            self.expecting[message.client, message.tensor] = (bytes(message.sender), spec, part)
+            if recording is not None:
+                recording.put_announced(message.client, message.tensor)
+            return
+        began = recording.clock() if recording is not None else 0
+        try:
+            if message.sender:
+                array = np.empty(shape, spec.dtype.numpy)
+            else:
+                whole = np.frombuffer(message.data, spec.dtype.numpy).reshape(spec.shape)
+                array = np.array(whole[tuple(slice(*pair) for pair in part)], order="C")
+            store[message.tensor] = self._received(message.client, array)
+        except Exception as error:  # noqa: BLE001 — whatever it raises becomes a fault of what it was to make
+            store[message.tensor] = _failed_put(spec, error)
+        if recording is not None:
+            nbytes = math.prod(shape) * spec.dtype.itemsize
+            recording.transferred("put", began, message.client, message.tensor, nbytes)
+
+    def land(self, event: BulkIn, recording: Recording | None) -> None:
+        """The bytes of a put are there."""
+        key = event.client, event.tensor
+        announced = self.expecting.pop(key, None)
+        if announced is None:
+            return
+        if key in self.unwanted:
+            self.unwanted.discard(key)
+            return
+        _, spec, _ = announced
+        value: Any
+        try:
+            if event.array is None:
+                raise MemoryError("out of memory")
+            value = self._received(event.client, event.array)
+        except Exception as error:  # noqa: BLE001 — whatever it raises becomes a fault of what it was to make
+            value = _failed_put(spec, error)
+        self.tensors.setdefault(event.client, {})[event.tensor] = value
+        if recording is not None:
+            recording.put_landed(event.client, event.tensor, 0 if event.array is None else event.array.nbytes)
+        self.out.append(ToDispatcher(m.Landed(event.client, event.tensor)))
+
+    def _received(self, client: int, array: np.ndarray[Any, Any]) -> Any:
+        """What came, on the device; other values go out of memory for it if they must."""
+        if self.keeping is not None:
+            self.keeping.cause = Cause(client)
+            self.keeping.receives(array, self.tensors, self.queue)
+        return self.backend.from_host(array)
+
+    def free(self, client: int, tensors: list[int]) -> None:
+        """Nobody needs these any more."""
+        store = self.tensors.get(client, {})
+        for tensor in tensors:
+            store.pop(tensor, None)
+            if self.expecting and (client, tensor) in self.expecting:
+                self.unwanted.add((client, tensor))
+
+    def forget(self, client: int) -> None:
+        """A client is gone, and all that it had."""
+        self.tensors.pop(client, None)
+        self.origins.forget(client)
+        for key in [key for key in self.expecting if key[0] == client]:
+            del self.expecting[key]
+            self.unwanted.discard(key)
+
+    def collect(self, message: m.Collect, worker: int, recording: Recording | None) -> None:
+        """Send a client this worker's part of what it fetches; or say, when another has the same, that it is sound."""
+        began = recording.clock() if recording is not None else 0
+        value = self.tensors.get(message.client, {}).get(message.tensor)
+        if value is None:
+            value = missing(message.tensor, worker)
+        array = None
+        if not message.silent and not isinstance(value, Poison):
+            try:
+                if type(value) is Spilled and self.keeping is not None:
+                    self.keeping.cause = Cause(message.client)
+                    value = self.keeping.fetched(value, (message.client, message.tensor), self.tensors, self.queue)
+                array = self.backend.to_host(value)
+                if array.size and 0 in array.strides:
+                    array = np.ascontiguousarray(array).reshape(value.shape)
+            except Exception as error:  # noqa: BLE001 — out of memory: an expanded tensor takes none until it is sent
+                kind, text = fault_of(error)
+                value = Poison((kind, f"{text}\n  in a fetch of tensor {message.tensor}"))
+        if isinstance(value, Poison):
+            self.out.append(ToDispatcher(m.Part(message.request, list(value.fault), False, b"")))
+        elif array is None:
+            self.out.append(ToDispatcher(m.Part(message.request, [], False, b"")))
+        else:
+            key = (GET, message.client, message.reply, worker)
+            self.out.append(BulkOut(m.Part(message.request, [], False, b""), key, bytes(message.receiver), array))
+            if recording is not None:
+                recording.transferred("fetch", began, message.client, message.tensor, array.nbytes)
+
+    def take_in(self, key: tuple[int, int], value: Spilled) -> Any:
+        """A stored value, by client and tensor, that was out of memory; there is room for it."""
+        assert self.keeping is not None, "only what it put out is out"
+        try:
+            return self.keeping.take_in(value, key)
+        except Exception as error:  # noqa: BLE001 — a disk that cannot be read
+            kind, text = fault_of(error)
+            return Poison((kind, f"{text}\n  when tensor {key[1]} was read that had been put out of memory"))
+
+
+def missing(tensor: int, worker: int) -> Poison:
+    """What stands for a tensor that should be here and is not: its reader fails, and nobody else."""
+    return Poison(("WorkerError", f"tensor {tensor} is not on worker {worker}"))
+
+
+def kept(value: Any) -> Any:
+    """A value as it is stored: an array, and no small view that keeps a much larger one alive."""
+    if type(value) is Poison or type(value) is Spilled:
+        return value
+    if value is None:
+        return ABSENT
+    if isinstance(value, np.generic):
+        return np.asarray(value)
+    base = value.base
+    if base is not None and getattr(base, "nbytes", 0) > 2 * value.nbytes:
+        return value.copy()
+    return value
+
+
+def _failed_put(spec: Spec, error: Exception) -> Poison:
+    kind, text = fault_of(error)
+    return Poison((kind, f"a put of {spec}: {text}"))
