@@ -69,12 +69,20 @@ class Residency:
             self.used -= buffer.nbytes if buffer.inside else 0
 
     def turn(self, old: Hashable, new: Hashable) -> None:
-        """A buffer has gone out, or come in, and has another key there."""
-        buffer = self.buffers[new] = self.buffers.pop(old)
-        buffer.inside = not buffer.inside
-        self.used += buffer.nbytes if buffer.inside else -buffer.nbytes
+        """A buffer has gone out, or come in, and has another key there. Where one is known by that key they are one now: what
+        came in was in already, for others who had looked at it before."""
+        buffer = self.buffers.pop(old)
+        known = self.buffers.get(new)
         for place in buffer.places:
             self.keys[place] = new
+        if known is not None:
+            assert known.inside != buffer.inside, "a buffer turned into itself"
+            known.places |= buffer.places
+            self.used -= buffer.nbytes if buffer.inside else 0
+            return
+        self.buffers[new] = buffer
+        buffer.inside = not buffer.inside
+        self.used += buffer.nbytes if buffer.inside else -buffer.nbytes
 
     def victims(
         self, nbytes: int, pinned: Collection[Hashable], wanted: Callable[[Place], float], limit: int | None = None

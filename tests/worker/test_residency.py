@@ -43,6 +43,19 @@ def test_a_buffer_is_wanted_when_the_first_of_its_values_is() -> None:
     assert next(books.victims(10, (), {0: NEVER, 1: 2.0, 2: 5.0}.__getitem__)) == "alone"
 
 
+def test_what_comes_in_where_it_is_already_counts_once() -> None:
+    """Values that went out at one time and others that look at the same memory, taken in before, are of one buffer again."""
+    books = Residency(20)
+    books.put(0, "in", 10)
+    books.put(1, "out", 10, inside=False)
+    books.turn("out", "in")
+    books.check()
+    assert (books.used, books.keys) == (10, {0: "in", 1: "in"})
+    books.clear(0)
+    books.clear(1)
+    assert books.used == 0
+
+
 def test_what_is_pinned_stays_and_too_much_is_said_before_anything_goes() -> None:
     """Nothing is named when all that may go is not enough; the error has the sizes."""
     books = filled([10, 20, 30], 60)
