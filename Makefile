@@ -24,7 +24,7 @@ SOURCES := gt $(ROOMS) tests $(wildcard benchmarks examples docs/img)
 TREE := $(VENV)/typecheck
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test prove check bench docs-images torch browser cuda format lint types fast clean
+.PHONY: help demo test prove check bench gpu-test gpu-bench docs-images torch browser cuda format lint types fast clean
 .DELETE_ON_ERROR:
 
 help: ## say what there is
@@ -43,6 +43,12 @@ check: lint types ## format, lint and strict types: a minute, before every commi
 
 bench: $(VENV)/.bench $(VENV)/.peers ## measure GT beside NumPy and what can be had of PyTorch, JAX, Dask, Ray; write and draw
 	@$(BIN)/python benchmarks/suite.py
+
+gpu-test: $(VENV)/.gpu ## the tests that need a GPU; where there is none, say so
+	@OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest tests/gpu
+
+gpu-bench: $(VENV)/.gpu ## measure a GPU worker beside bare CuPy and PyTorch on the same card
+	@$(BIN)/python benchmarks/gpu.py
 
 docs-images: $(VENV)/.browser ## draw the pictures in the documents anew, from real runs
 	@for script in docs/img/*.py; do $(BIN)/python $$script || exit 1; done
@@ -101,6 +107,13 @@ $(VENV)/.cuda: $(VENV)/.python pyproject.toml
 	@$(PYTHON) -m venv $(VENV)/cuda
 	@if $(VENV)/cuda/bin/python -m pip --disable-pip-version-check --quiet install --editable . 'cupy-cuda12x>=13.4' nvidia-cuda-nvrtc-cu12; \
 	then touch $@; else rm -rf $(VENV)/cuda; echo "CuPy could not be installed: going on without it"; fi
+
+# CuPy and NCCL beside everything else, for the driver that is here; without a driver nothing is installed.
+$(VENV)/.gpu: $(VENV)/.bench
+	@if [ -e /dev/nvidiactl ]; then \
+		version=$$(nvidia-smi 2>/dev/null | sed -n 's/.*CUDA Version: \([0-9]*\).*/\1/p'); \
+		$(PIP) install --editable ".[cuda$${version:-12}]" && touch $@; \
+	else echo "there is no NVIDIA driver here: what needs a GPU is skipped"; fi
 
 # Each by itself, so that one that cannot be had keeps out no other.
 $(VENV)/.peers: $(VENV)/.installed

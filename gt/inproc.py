@@ -21,17 +21,21 @@ if TYPE_CHECKING:
     from .config import Config
 
 CLIENT = b"client"
+DEVICE = "cpu"
+"""What workers compute on when nobody says."""
 
 
 class Fabric:
     """One dispatcher core, `workers` worker cores, and the messages between them in order of sending.
 
-    `codec` True sends every message through its bytes, as sockets would. `facts[n]` is what worker n says of itself.
+    `codec` True sends every message through its bytes, as sockets would. `facts[n]` is what worker n says of itself,
+    `devices[n]` what it computes on.
     """
 
     def __init__(
-        self, workers: int, config: Config | None, *, codec: bool = False, facts: Sequence[dict[str, Any]] = ()
-    ) -> None:
+        self, workers: int, config: Config | None, *, codec: bool = False, facts: Sequence[dict[str, Any]] = (),
+        devices: Sequence[str] = (),
+    ) -> None:  # fmt: skip
         from .dispatcher.core import Core as Dispatcher
         from .dispatcher.events import Lost, Received, Work
         from .worker.backend import backend
@@ -43,13 +47,17 @@ class Fabric:
         self.bulk_out, self.to_dispatcher, self.to_peer = BulkOut, ToDispatcher, ToPeer
         self.codec = codec
         self.dispatcher = Dispatcher(config=config, workers_expected=workers)
-        self.workers = {self._identity(n): Worker(backend("cpu"), keeping=keeping(for_workers)) for n in range(workers)}
+        self.workers = {
+            self._identity(n): Worker(backend(devices[n] if devices else DEVICE), keeping=keeping(for_workers))
+            for n in range(workers)
+        }
         self.numbers: dict[bytes, int] = {}
         self.inboxes: dict[bytes, deque[m.Message]] = {}
         self.queue: deque[tuple[bytes, bytes, m.Message]] = deque()
-        for number, identity in enumerate(self.workers):
+        for number, (identity, worker) in enumerate(self.workers.items()):
             said = facts[number] if facts else {}
-            hello = {"address": identity.decode(), "bulk": identity, "device": "cpu", "kind": "cpu", **said}
+            on = {"device": worker.backend.name, "kind": worker.backend.kind}
+            hello = {"address": identity.decode(), "bulk": identity, **on, **said}
             self.say(identity, m.Hello(m.VERSION, "worker", hello))
         self.run()
 

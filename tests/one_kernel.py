@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
+from card import CARD, installed
 from effort import cases
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -33,14 +35,8 @@ KINDS = {
 few = settings(max_examples=cases(15))
 
 
-class Other:
-    """NumPy under another identity: what kernels do for any array module that is not NumPy itself."""
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(np, name)
-
-
-OTHER = Other()
+OTHER = CARD
+"""What kernels are computed over beside NumPy: a stand-in with the manners of CuPy, or (tests/gpu) CuPy itself."""
 
 
 def operand_of(value: Any) -> Spec | str:
@@ -61,10 +57,24 @@ def compute(xp: Any, name: str, operands: tuple[Any, ...], attributes: dict[str,
     specs = tuple(map(operand_of, operands))
     (result,) = infer(name, specs, attributes)
     call = Call(xp, name, attributes, specs, result, result.shape, tuple((0, size) for size in result.shape))
-    with np.errstate(all="ignore"):
-        out = KERNELS[name](call)(*map(frozen, operands))
+    with np.errstate(all="ignore"), installed(card=False) if xp is CARD else nullcontext():
+        out = over(xp, KERNELS[name](call))(*map(frozen, operands))
     assert (out.dtype, out.shape) == (result.dtype.numpy, result.shape)
     return out
+
+
+def over(xp: Any, kernel: Callable[..., Any]) -> Callable[..., Any]:
+    """A kernel over `xp`, as a function of arrays at the host; numbers of the program stay what they are."""
+    if xp is np:
+        return kernel
+
+    def computed(*operands: Any) -> Any:
+        there = [xp.asarray(x) if isinstance(x, (np.ndarray, np.generic)) else x for x in operands]
+        out = kernel(*there)
+        assert isinstance(out, xp.ndarray), f"a kernel gave {type(out)}"
+        return xp.asnumpy(out)
+
+    return computed
 
 
 def run(name: str, *operands: Any, **attributes: Any) -> Any:

@@ -1,13 +1,17 @@
 """Benchmarks that run without daemons do run, and measure what they say."""
 
 import importlib
+import json
 import runpy
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import gt
+from gt.worker.backend import diagnose
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 
@@ -189,3 +193,48 @@ def test_what_watching_costs_is_measured_at_each_level(monkeypatch: pytest.Monke
     times = events.measure("chain", 1, 1, 0.05)
     assert times.keys() == {0, 1, 2}
     assert all(clock > 0 and cpu >= 0 for rounds in times.values() for clock, cpu in rounds)
+
+
+@pytest.mark.process
+def test_what_is_measured_on_a_gpu_runs_without_one(tmp_path: Path) -> None:
+    """The same code in small on NumPy; every figure of the list is there."""
+    file = tmp_path / "figures.json"
+    command = [
+        sys.executable,
+        str(BENCHMARKS / "gpu.py"),
+        "--device",
+        "cpu",
+        "--small",
+        "--rounds",
+        "1",
+        "--json",
+        str(file),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(file.read_text())
+    assert found["facts"]["card"] == "cpu"
+    titles = " ".join(row[0] for row in found["gpu"])
+    for what in (
+        "copy",
+        "element-wise",
+        "softmax",
+        "layer norm",
+        "bfloat16",
+        "hot plan",
+        "memory",
+        "training step",
+        "put",
+        "fetch",
+    ):
+        assert what in titles
+
+
+@pytest.mark.skipif(not diagnose()["reason"], reason="there is a GPU")
+def test_without_a_gpu_its_benchmark_says_so_in_one_line() -> None:
+    done = subprocess.run(
+        [sys.executable, str(BENCHMARKS / "gpu.py")], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("no GPU to measure: ")
+    assert done.stderr.count("\n") == 1

@@ -36,6 +36,25 @@ def exact(name: str) -> KernelFactory:
     return factory
 
 
+def nextafter(call: Call) -> Kernel:
+    """The array module's own; of bfloat16 on a GPU by bits, which are in the order of the numbers but for the sign."""
+    own = exact("nextafter")(call)
+    if call.xp is np or call.result.dtype is not bfloat16:
+        return own
+    xp, number = call.xp, bfloat16.numpy.type
+
+    def kernel(a: Any, b: Any) -> Any:
+        a, b = xp.broadcast_arrays(*(xp.asarray(x if isinstance(x, xp.ndarray) else number(x)) for x in (a, b)))
+        x, y = a.astype(np.float32), b.astype(np.float32)
+        bits = xp.ascontiguousarray(a).view(np.int16)
+        away = xp.where((y > x) == (x > 0), bits + 1, bits - 1)
+        away = xp.where(x == 0, xp.where(y > 0, np.int16(1), np.int16(-32767)), away).astype(np.int16)
+        out = xp.where(x == y, xp.ascontiguousarray(b).view(np.int16), away).view(bfloat16.numpy)
+        return xp.where(xp.isnan(x), a, xp.where(xp.isnan(y), b, out))
+
+    return kernel
+
+
 def in_float32(call: Call, function: Kernel) -> Kernel:
     """`function`, computed in float32 and rounded once where it would compute in half precision, as PyTorch does.
 
@@ -143,6 +162,8 @@ def sigmoid(call: Call) -> Kernel:
     work = wide(dtype).numpy
 
     def kernel(x: Any) -> Any:
+        if dtype is bfloat16:
+            x = x.astype(work)
         out = xp.empty(shape, work)
         xp.negative(x, out)
         xp.exp(out, out)
@@ -155,7 +176,8 @@ def sigmoid(call: Call) -> Kernel:
 
 def relu(call: Call) -> Kernel:
     # An array of no dimensions meets an array faster than a Python number does.
-    return in_float32(call, partial(call.xp.maximum, call.xp.zeros((), call.result.dtype.numpy)))
+    work = float32 if call.result.dtype is bfloat16 else call.result.dtype
+    return in_float32(call, partial(call.xp.maximum, call.xp.zeros((), work.numpy)))
 
 
 def where(call: Call) -> Kernel:

@@ -23,8 +23,8 @@ from .elementwise import (
     cast,
     complex_,
     divide_integers,
-    exact,
     expm1,
+    nextafter,
     part,
     power,
     relu,
@@ -99,11 +99,13 @@ def _matmul(call: Call) -> Kernel:
     if result.size == 0 or call.tensor(0).size == 0:
         return lambda _a, _b: xp.zeros(result.shape, result.dtype.numpy)
     matmul = product(call, result.size * call.tensor(0).shape[-1])
-    if result.dtype in HALVES and (xp is np or result.dtype is bfloat16):
-        # cuBLAS accumulates in float32 by itself; NumPy has no BLAS for half precision, CuPy none for bfloat16
+    folds = call.tensor(0).ndim > 2 and call.tensor(1).ndim == 2
+    flat = folds or call.tensor(0).ndim == call.tensor(1).ndim == 2
+    if result.dtype in HALVES and (xp is np or (result.dtype is bfloat16 and not flat)):
+        # cuBLAS accumulates in float32 by itself; NumPy has no BLAS for half precision, CuPy no stacks of bfloat16
         widen, narrow = methodcaller("astype", wide(result.dtype).numpy), methodcaller("astype", result.dtype.numpy)
         return lambda a, b: narrow(matmul(widen(a), widen(b)))
-    if call.tensor(0).ndim > 2 and call.tensor(1).ndim == 2:
+    if folds:
         return _folded(call, matmul)
     return matmul
 
@@ -200,7 +202,7 @@ KERNELS: Final[dict[str, KernelFactory]] = {
     "atan2": ufunc("arctan2"),
     "hypot": ufunc("hypot"),
     "copysign": ufunc("copysign"),
-    "nextafter": exact("nextafter"),
+    "nextafter": nextafter,
     "zeta": special_function("zeta"),
     "gammainc": special_function("gammainc"),
     "gammaincc": special_function("gammaincc"),

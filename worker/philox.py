@@ -46,6 +46,8 @@ def uniform(call: Call) -> Kernel:
     dtype = call.result.dtype.numpy
     bits = _DIGITS[call.result.dtype]
     shift, scale = np.uint64(64 - bits), dtype.type(2.0**-bits)
+    if call.result.dtype is bfloat16 and call.xp is not np:  # exact in float32, too
+        return _kernel(call, lambda raw: ((raw >> shift).astype(np.float32) * np.float32(scale)).astype(dtype))
     return _kernel(call, lambda raw: (raw >> shift).astype(dtype) * scale)
 
 

@@ -59,6 +59,9 @@ def reduction(call: Call) -> Kernel:
         return lambda _x: xp.full(result.shape, nothing, dtype)
     joins = op in ("sum", "prod")
     reduce = reducer_of(xp, op, axes, keepdims=call.attributes["keepdims"], dtype=wide(result.dtype) if joins else None)
+    if xp is not np and call.tensor(0).dtype is bfloat16:
+        widen = methodcaller("astype", wide(bfloat16).numpy)
+        return lambda x: reduce(widen(x)).astype(dtype)
     return (lambda x: reduce(x).astype(dtype)) if joins and result.dtype in HALVES else reduce
 
 

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from gt.dtypes import bfloat16
+
 from .call import Call, Kernel
 from .elementwise import same, wide
 
@@ -34,7 +36,11 @@ def cumulated(call: Call) -> Kernel:
     floating = call.tensor(0).dtype.kind == "f"
     own = xp.arange(shape[axis]).reshape(-1, *(1,) * (len(shape) - 1 - axis))
 
+    narrow = call.tensor(0).dtype is bfloat16
+
     def kernel(x: Any) -> Any:
+        if narrow:
+            x = x.astype(np.float32)
         met = x == extreme(x)
         if floating:
             met |= xp.isnan(x)

@@ -1,0 +1,365 @@
+"""A GPU worker beside bare CuPy and PyTorch on the same card, in one run: `make gpu-bench`.
+
+    python benchmarks/gpu.py [--device cuda:0] [--rounds 20] [--small] [--json FILE]
+
+Kernels are measured in this process, on an in-memory worker: what it starts is asynchronous, so the clock is read when the
+device has nothing left to do. Training steps and copies go through real processes, as a program's do. Every figure is the
+median of rounds in which contenders take turns. `--device cpu --small` runs the same code with NumPy, to see that it runs:
+such figures say nothing. Writes `benchmarks/results/<date>-<card>.json`, with card, driver and versions.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import suite
+
+import gt
+from gt import inproc
+from gt.worker.backend import Backend, backend, diagnose
+
+try:
+    import torch
+except ImportError:
+    torch = None  # type: ignore[assignment]
+
+Rows = list[tuple[str, str, str, str]]
+RESULTS = Path(__file__).parent / "results"
+
+
+class Sizes(NamedTuple):
+    """How large what is measured is."""
+
+    elements: int = 64 << 20
+    side: int = 8192
+    rows: int = 8192
+    columns: int = 8192
+    steps: int = 50
+    bulk: int = 64 << 20
+
+
+SMALL = Sizes(1 << 12, 64, 32, 64, 3, 1 << 14)
+
+
+class Bench:
+    """A device, and turns of contenders on it."""
+
+    def __init__(self, computed: Backend, rounds: int, sizes: Sizes) -> None:
+        self.backend = computed
+        self.xp = computed.xp
+        self.rounds = rounds
+        self.sizes = sizes
+        self.copied = 0.0
+        """Bytes a second that a copy on the device reads and writes."""
+
+    def seconds(self, contenders: dict[str, Callable[[], Any]], repeats: int = 5) -> dict[str, float]:
+        """Median seconds of one run of each; a round is several runs on end, and then a wait for the device."""
+        times: dict[str, list[float]] = {name: [] for name in contenders}
+        for turn in range(self.rounds + 3):
+            for name, run in contenders.items():
+                self.backend.synchronize()
+                start = time.perf_counter()
+                for _ in range(repeats):
+                    run()
+                self.backend.synchronize()
+                if turn >= 3:  # before, kernels are compiled, and plans get hot
+                    times[name].append((time.perf_counter() - start) / repeats)
+        return {name: statistics.median(taken) for name, taken in times.items()}
+
+    def random(self, *shape: int, dtype: Any = np.float32) -> Any:
+        """Numbers on the device, drawn: zeros would be faster than data is."""
+        host = np.random.default_rng(len(shape)).standard_normal(shape, np.float32).astype(dtype)
+        return self.backend.from_host(host)
+
+
+def flushed(run: Callable[[], Any]) -> Callable[[], None]:
+    """A computation of GT's, all of which the worker has been told when it returns."""
+
+    def all_of_it() -> None:
+        kept = run()
+        gt.synchronize()
+        del kept
+
+    return all_of_it
+
+
+def copy(bench: Bench) -> Rows:
+    """What the device can do: one array copied to another."""
+    source = bench.random(bench.sizes.elements)
+    target = bench.xp.empty_like(source)
+    taken = bench.seconds({"copy": lambda: bench.xp.copyto(target, source)})["copy"]
+    bench.copied = 2 * source.nbytes / taken
+    return [("copy on the device", bench.xp.__name__, f"{bench.copied / 1e9:.1f} GB/s", "")]
+
+
+def bandwidth(bench: Bench, what: str, goal: float, nbytes: int, contenders: dict[str, Callable[[], Any]]) -> Rows:
+    """Rows of what only moves bytes, as a share of the copy's speed."""
+    taken = bench.seconds(contenders)
+    rows = []
+    for name, value in taken.items():
+        share = nbytes / value / bench.copied
+        said = f"of copy = {share:.2f}" + (f"  (goal ≥ {goal})" if name == "GT" else "")
+        rows.append((what if name == "GT" else "", name, f"{value * 1e6:.1f} µs", said))
+    return rows
+
+
+def chain(bench: Bench) -> Rows:
+    """Eight element-wise operations, one after the other: two arrays read, one written."""
+    hosts = [np.random.default_rng(n).standard_normal(bench.sizes.elements, np.float32) for n in range(2)]
+    x, y = map(gt.from_numpy, hosts)
+    a, b = map(bench.backend.from_host, hosts)
+
+    def of(x: Any, y: Any, tanh: Callable[[Any], Any]) -> Any:
+        return tanh(((x * 2.0 + y) * x - y) * 0.5 + x) * y
+
+    contenders = {"GT": flushed(lambda: of(x, y, gt.tanh)), bench.xp.__name__: lambda: of(a, b, bench.xp.tanh)}
+    if torch is not None and bench.backend.kind == "cuda":
+        t, u = (torch.from_numpy(host).cuda() for host in hosts)
+        contenders["PyTorch"] = lambda: of(t, u, torch.tanh)
+        contenders["torch.compile"] = torch.compile(lambda: of(t, u, torch.tanh))
+    return bandwidth(bench, "8 element-wise operations, float32", 0.85, 3 * hosts[0].nbytes, contenders)
+
+
+def rows_of(bench: Bench) -> Rows:
+    """softmax and layer norm along rows: one array read, one written."""
+    shape = (bench.sizes.rows, bench.sizes.columns)
+    host = np.random.default_rng(0).standard_normal(shape, np.float32)
+    x = gt.from_numpy(host)
+    found: Rows = []
+    for what, ours, theirs in (
+        ("softmax", lambda: gt.softmax(x, -1), "softmax"),
+        ("layer norm", lambda: gt.nn.functional.layer_norm(x, shape[-1:]), "layer_norm"),
+    ):
+        contenders = {"GT": flushed(ours)}
+        if torch is not None and bench.backend.kind == "cuda":
+            t, functions = torch.from_numpy(host).cuda(), torch.nn.functional
+            contenders["PyTorch"] = (
+                (lambda t=t, f=functions: f.softmax(t, -1))
+                if theirs == "softmax"
+                else (lambda t=t, f=functions: f.layer_norm(t, shape[-1:]))
+            )
+        found += bandwidth(bench, f"{what} of {shape[0]} × {shape[1]}, float32", 0.8, 2 * host.nbytes, contenders)
+    return found
+
+
+def products(bench: Bench) -> Rows:
+    """Matrix products beside the array module's own, on the same numbers; TF32 for both or for none."""
+    side = bench.sizes.side
+    found: Rows = []
+    for name in ("float32", "TF32", "float16", "bfloat16"):
+        if name == "TF32" and bench.backend.kind != "cuda":
+            continue
+        dtype = getattr(gt, "float32" if name == "TF32" else name)
+        a, b = (bench.random(side, side, dtype=dtype.numpy) for _ in range(2))
+        x, y = (gt.from_numpy(bench.backend.to_host(each)) for each in (a, b))
+        core = sys.modules.get("cupy._core._routines_linalg")
+        if core is not None:
+            core.set_compute_type(np.float32, core.COMPUTE_TYPE_TF32 if name == "TF32" else core.COMPUTE_TYPE_DEFAULT)
+        taken = bench.seconds(
+            {"GT": flushed(lambda x=x, y=y: x @ y), "bare": lambda a=a, b=b: bench.xp.matmul(a, b)}, repeats=3
+        )
+        flops = 2.0 * side**3
+        share = taken["bare"] / taken["GT"]
+        ours, bare = (f"{flops / taken[who] / 1e12:.2f} TFLOP/s" for who in ("GT", "bare"))
+        found.append((f"{side}² by {side}², {name}", "GT", ours, f"of bare = {share:.3f}  (goal ≥ 0.97)"))
+        found.append(("", bench.xp.__name__, bare, ""))
+    return found
+
+
+def mlp(lib: Any) -> Any:
+    """784-256-128-10."""
+    nn = lib.nn
+    return nn.Sequential(nn.Linear(784, 256), nn.ReLU(), nn.Linear(256, 128), nn.ReLU(), nn.Linear(128, 10))
+
+
+def steps(bench: Bench) -> Rows:
+    """One SGD step of a small network and of a small transformer, through real processes, beside PyTorch on the same card."""
+    from run import transformer_model
+
+    generator = np.random.default_rng(0)
+    cases = {
+        "784-256-128-10 at 128": (mlp, generator.standard_normal((128, 784), np.float32), generator.integers(0, 10, 128)),
+        "small transformer": (transformer_model, generator.integers(0, 256, (8, 64)), generator.integers(0, 256, 512)),
+    }  # fmt: skip
+    count, found = bench.sizes.steps, []
+    for what, (model_of, inputs, targets) in cases.items():
+
+        def training(lib: Any, model: Any, there: Callable[[Any], Any], wrap: Callable[..., Any]) -> Callable[[], None]:
+            optimizer = lib.optim.SGD(model.parameters(), lr=0.01)
+            criterion = lib.nn.CrossEntropyLoss()
+            x, y = there(inputs), there(targets)  # noqa: B023  # called in this turn alone
+
+            def one(x: Any, y: Any) -> Any:
+                loss = criterion(model(x), y)
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                return loss
+
+            step = wrap(one)
+
+            def run() -> None:
+                for _ in range(count):
+                    loss = step(x, y)
+                loss.item()
+
+            return run
+
+        contenders = {
+            "GT": training(gt, model_of(gt), gt.from_numpy, lambda f: f),
+            "GT compiled": training(gt, model_of(gt), gt.from_numpy, gt.compile),
+        }
+        if torch is not None:
+            on = "cuda" if bench.backend.kind == "cuda" else "cpu"
+
+            def there(x: Any, on: str = on) -> Any:
+                return torch.from_numpy(x).to(on)
+
+            contenders["PyTorch eager"] = training(torch, model_of(torch).to(on), there, lambda f: f)
+            if bench.backend.kind == "cuda":
+                quick = torch.compile(model_of(torch).to(on), mode="reduce-overhead")
+                contenders["torch.compile"] = training(torch, quick, there, lambda f: f)
+        taken = bench.seconds(contenders, repeats=1)
+        peer = taken.get("PyTorch eager")
+        for name, value in taken.items():
+            ratio = f"{name} / PyTorch eager = {value / peer:.2f}  (goal ≤ 1)" if peer and name.startswith("GT") else ""
+            found.append(
+                (f"training step, {what}" if name == "GT" else "", name, f"{value / count * 1e3:.3f} ms", ratio)
+            )
+    return found
+
+
+def bulk(bench: Bench) -> Rows:
+    """Put and fetch through real processes, beside a copy between pinned memory and the device."""
+    host = np.random.default_rng(0).standard_normal(bench.sizes.bulk, np.float32)
+    computed = -gt.from_numpy(host)
+    contenders: dict[str, Callable[[], Any]] = {
+        "put": flushed(lambda: gt.from_numpy(host)),
+        "fetch": computed.numpy,
+    }
+    if bench.backend.kind == "cuda":
+        pinned = bench.xp.cuda.alloc_pinned_memory(host.nbytes)
+        here = np.frombuffer(pinned, np.float32, host.size)
+        here[:] = host
+        there = bench.xp.empty(host.shape, np.float32)
+        contenders["pinned copy in"] = lambda: there.set(here)
+        contenders["pinned copy out"] = lambda: there.get(out=here)
+    taken = bench.seconds(contenders, repeats=2)
+    size = host.nbytes >> 20
+    return [
+        (f"{name} of {size} MiB", "CuPy" if "pinned" in name else "GT", f"{host.nbytes / value / 1e9:.2f} GB/s", "")
+        for name, value in taken.items()
+    ]
+
+
+def gaps(bench: Bench) -> Rows:
+    """How much of a hot plan's time the device waits: the plan as it runs, beside a graph of the same kernels."""
+    x = gt.from_numpy(np.random.default_rng(0).standard_normal((256, 256), np.float32))
+
+    def turn() -> Any:
+        y = x
+        for _ in range(8):
+            y = ((y @ x).tanh() + 1) * 0.5
+        return y
+
+    for _ in range(5):
+        flushed(turn)()
+    (worker,) = _workers()
+    ops = {number: [i.op for i in each.plan.instructions] for number, each in worker.programs.items()}
+    program = worker.programs[max(ops, key=lambda number: ops[number].count("matmul"))]
+    held = bench.random(256, 256)
+
+    def plain() -> None:
+        slots: list[Any] = [None] * program.slots
+        slots[: len(program.plan.inputs)] = [held] * len(program.plan.inputs)
+        slots[len(program.plan.inputs) : len(program.plan.inputs) + len(program.plan.kinds)] = [1.0] * len(
+            program.plan.kinds
+        )
+        for actions in program.actions:
+            for action in actions:
+                action(slots)
+
+    contenders = {"plan": plain}
+    if bench.backend.kind == "cuda":
+        stream = bench.xp.cuda.Stream(non_blocking=True)
+        with stream:
+            plain()
+            stream.synchronize()
+            stream.begin_capture()
+            plain()
+            graph = stream.end_capture()
+        contenders["graph"] = lambda: graph.launch(stream)
+    taken = bench.seconds(contenders, repeats=20)
+    share = f"of it the device waits {1 - taken['graph'] / taken['plan']:.0%}" if "graph" in taken else ""
+    return [("hot plan of 8 products with a chain each", "GT", f"{taken['plan'] * 1e6:.1f} µs", share)]
+
+
+def _workers() -> Any:
+    from gt.client.session import current
+
+    return current().link.fabric.workers.values()
+
+
+def memory(bench: Bench) -> Rows:
+    """Whether a loop that goes on takes more and more memory of the device."""
+    x = gt.from_numpy(np.ones((512, 512), np.float32))
+    held = []
+    for turn in range(40):
+        x = (x @ x).tanh()
+        x.sum().item()
+        if turn in (9, 39):
+            pool = bench.xp.get_default_memory_pool() if bench.backend.kind == "cuda" else None
+            held.append(pool.total_bytes() if pool else 0)
+    return [
+        ("memory after 10 and after 40 turns", "GT", f"{held[0] >> 20} and {held[1] >> 20} MiB", "(goal: the same)")
+    ]
+
+
+def table(device: str, rounds: int, sizes: Sizes) -> Rows:
+    """All figures."""
+    bench = Bench(backend(device), rounds, sizes)
+    inproc.DEVICE = device
+    gt.connect("inproc", workers=1)
+    rows: Rows = []
+    for part in (copy, chain, rows_of, products, gaps, memory):
+        rows += part(bench)
+    gt.disconnect()
+    gt.init(workers=1)
+    for part in (steps, bulk):
+        rows += part(bench)
+    gt.disconnect()
+    return rows
+
+
+def main() -> int:
+    """Measure, print and write down."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cuda:0")
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--small", action="store_true", help="sizes that only show that it runs")
+    parser.add_argument("--json", type=Path, help="where the figures go (default: benchmarks/results)")
+    options = parser.parse_args()
+    known = diagnose()
+    if options.device != "cpu" and known["reason"]:
+        print(f"no GPU to measure: {known['reason']}", file=sys.stderr)
+        return 1
+    rows = table(options.device, options.rounds, SMALL if options.small else Sizes())
+    for what, who, figure, ratio in rows:
+        print(f"{what:44} {who:16} {figure:>20}  {ratio}")
+    card = (known.get("GPUs") or ["cpu"])[0]
+    facts = {**suite.facts(), "card": card, **{key: str(value) for key, value in known.items()}}
+    file = options.json or RESULTS / f"{facts['date']}-{card.replace(' ', '-')}.json"
+    file.write_text(json.dumps({"facts": facts, "gpu": rows}, indent=1) + "\n", "utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,324 @@
+"""A card that is none: an array module with CuPy's manners over NumPy's arithmetic, to run GPU workers where no GPU is.
+
+What is stricter on a card is as strict here: arrays of the device and of NumPy never meet (`asarray` and `asnumpy` alone lead
+from one to the other), nothing is a NumPy scalar, functions have neither `reduce` nor `accumulate`, and bfloat16 knows no
+arithmetic. Every function that is asked for is noted in `asked`, so that a test can ask the true CuPy whether it has it.
+CUDA sources run too, where there is a C++ compiler (`cuda_on_host.py`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import operator
+import sys
+from collections.abc import Callable, Iterator
+from types import ModuleType, SimpleNamespace
+from typing import Any, Final
+
+import numpy as np
+import scipy.special
+
+from gt.dtypes import bfloat16
+
+asked: set[str] = set()
+"""Functions that were asked of the module, by their dotted names."""
+INTO: Final = frozenset(("array", "asarray"))
+"""Functions that take arrays of NumPy to the device."""
+MOVES: Final = frozenset(
+    (
+        *(
+            "array",
+            "asarray",
+            "ascontiguousarray",
+            "broadcast_arrays",
+            "broadcast_to",
+            "concatenate",
+            "empty_like",
+            "flip",
+        ),
+        *("moveaxis", "where", "tile", "zeros", "empty", "full", "take_along_axis", "lib.stride_tricks.as_strided"),
+    )
+)
+"""Functions that only move values: these take bfloat16."""
+HALF: Final = bfloat16.numpy
+
+
+def host(value: Any) -> Any:
+    """What lies behind arrays of the device, in whatever holds them. Raises `TypeError` for an array of NumPy."""
+    if isinstance(value, Array):
+        return value._x
+    if isinstance(value, np.ndarray):
+        raise TypeError(f"Unsupported type {type(value)}")
+    if isinstance(value, (tuple, list)):
+        return type(value)(map(host, value))
+    if isinstance(value, dict):
+        return {key: host(each) for key, each in value.items()}
+    return value
+
+
+def device(value: Any) -> Any:
+    """A result as the device gives it: always an array of it, without dimensions too."""
+    if isinstance(value, (np.ndarray, np.generic)):
+        return Array(np.asarray(value))
+    if isinstance(value, (tuple, list)):
+        return tuple(map(device, value))
+    return value
+
+
+def no_arithmetic(name: str, *values: Any) -> None:
+    """Raises `TypeError` where arrays of bfloat16 would be computed with."""
+    for value in values:
+        if isinstance(value, (tuple, list)):
+            no_arithmetic(name, *value)
+        elif isinstance(value, Array) and value._x.dtype == HALF:
+            raise TypeError(f"{name} of bfloat16")
+
+
+def _binary(name: str, *, turned: bool = False) -> Callable[[Array, Any], Any]:
+    function = getattr(operator, name)
+
+    def method(self: Array, other: Any) -> Any:
+        no_arithmetic(name, self, other)
+        a, b = host(self), host(other)
+        return device(function(b, a) if turned else function(a, b))
+
+    return method
+
+
+def _own(name: str) -> Callable[..., Any]:
+    """A method of arrays as NumPy's."""
+
+    def method(self: Array, *args: Any, **kwargs: Any) -> Any:
+        if name not in ("copy", "reshape", "take", "transpose", "swapaxes", "view", "astype"):
+            no_arithmetic(name, self)
+        return device(getattr(self._x, name)(*host(args), **host(kwargs)))
+
+    return method
+
+
+class Array:
+    """An array of the device."""
+
+    __array_ufunc__ = None
+
+    def __init__(self, x: np.ndarray[Any, Any]) -> None:
+        self._x = x
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        raise TypeError("Implicit conversion to a NumPy array is not allowed. Please use `.get()`")
+
+    def get(self) -> Any:
+        """The same values at the host."""
+        return self._x.copy()
+
+    def item(self) -> Any:
+        return self._x.item()
+
+    @property
+    def base(self) -> Any:
+        return None if self._x.base is None else device(self._x.base)
+
+    @property
+    def T(self) -> Any:  # noqa: N802  # as NumPy calls it
+        return Array(self._x.T)
+
+    @property
+    def real(self) -> Any:
+        return Array(self._x.real)
+
+    @real.setter
+    def real(self, value: Any) -> None:
+        self._x.real = host(value)
+
+    @property
+    def imag(self) -> Any:
+        return Array(self._x.imag)
+
+    @imag.setter
+    def imag(self, value: Any) -> None:
+        self._x.imag = host(value)
+
+    @property
+    def flags(self) -> Any:
+        return SimpleNamespace(c_contiguous=self._x.flags.c_contiguous, f_contiguous=self._x.flags.f_contiguous)
+
+    @property
+    def data(self) -> Any:
+        root = self._x
+        while isinstance(root.base, np.ndarray):
+            root = root.base
+        return SimpleNamespace(ptr=self._x.ctypes.data, mem=SimpleNamespace(ptr=root.ctypes.data, size=root.nbytes))
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("dtype", "shape", "ndim", "size", "strides", "nbytes", "itemsize"):
+            return getattr(self._x, name)
+        raise AttributeError(f"arrays of the device have no {name!r}")
+
+    def __getitem__(self, index: Any) -> Any:
+        return device(self._x[host(index)])
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        self._x[host(index)] = host(value)
+
+    def __len__(self) -> int:
+        return len(self._x)
+
+    def __bool__(self) -> bool:
+        return bool(self._x)
+
+    def __int__(self) -> int:
+        return int(self._x)
+
+    def __index__(self) -> int:
+        return operator.index(self._x)
+
+    def __float__(self) -> float:
+        return float(self._x)
+
+    def __complex__(self) -> complex:
+        return complex(self._x)
+
+    def __neg__(self) -> Any:
+        return device(-self._x)
+
+    def __invert__(self) -> Any:
+        return device(~self._x)
+
+    def __abs__(self) -> Any:
+        return device(abs(self._x))
+
+
+for _name in (
+    "add",
+    "sub",
+    "mul",
+    "truediv",
+    "floordiv",
+    "mod",
+    "pow",
+    "matmul",
+    "and_",
+    "or_",
+    "xor",
+    "lshift",
+    "rshift",
+):
+    _short = _name.rstrip("_")
+    setattr(Array, f"__{_short}__", _binary(_name))
+    setattr(Array, f"__r{_short}__", _binary(_name, turned=True))
+for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
+    setattr(Array, f"__{_name}__", _binary(_name))
+Array.__hash__ = None  # type: ignore[assignment]  # as of every array
+for _name in ("astype", "reshape", "transpose", "swapaxes", "copy", "view", "take", "sum", "prod", "max", "min", "any", "all",
+              "argmax", "argmin"):  # fmt: skip
+    setattr(Array, _name, _own(_name))
+
+
+def _product(a: Any, b: Any, out: Any = None) -> Any:
+    """A product as cuBLAS makes it: half precision is added up in float32, of bfloat16 there are matrices alone."""
+    if a.dtype not in (np.float16, HALF):
+        return device(np.matmul(a, b, out=out))
+    if a.dtype == HALF and not a.ndim == b.ndim == 2:
+        raise TypeError("matmul of stacks of bfloat16")
+    return device(np.matmul(a.astype(np.float32), b.astype(np.float32)).astype(a.dtype))
+
+
+class Functions:
+    """A namespace of the module: NumPy's functions on arrays of the device."""
+
+    def __init__(self, source: Any, path: str = "") -> None:
+        self._source = source
+        self._path = path
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._source, name)
+        path = f"{self._path}{name}"
+        if isinstance(found, ModuleType):
+            return Functions(found, f"{path}.")
+        if isinstance(found, type) or not callable(found):
+            return found
+        asked.add(path)
+
+        def function(*args: Any, **kwargs: Any) -> Any:
+            if path == "matmul":
+                return _product(*host(args), **host(kwargs))
+            if path in INTO:
+                return device(found(*(x._x if isinstance(x, Array) else x for x in args), **kwargs))
+            if path not in MOVES:
+                no_arithmetic(path, *args)
+            return device(found(*host(args), **host(kwargs)))
+
+        return function
+
+
+def _to_host(x: Any) -> Any:
+    if not isinstance(x, Array):
+        raise TypeError(f"asnumpy of {type(x)}, which is at the host")
+    return x.get()
+
+
+class Device:
+    """The one device."""
+
+    def __init__(self, index: int) -> None:
+        self.id = index
+
+    def use(self) -> None:
+        """It is in use."""
+
+    def synchronize(self) -> None:
+        """Nothing is under way."""
+
+    def __enter__(self) -> Device:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+class Card(Functions):
+    """What stands for the module `cupy`."""
+
+    __name__ = "cupy"
+    __version__ = "14.0"
+    ndarray = Array
+
+    def __init__(self) -> None:
+        super().__init__(np)
+        runtime = SimpleNamespace(
+            getDeviceCount=lambda: 1,
+            getDevice=lambda: 0,
+            getDeviceProperties=lambda _: {"name": b"no card", "totalGlobalMem": 1 << 30, "multiProcessorCount": 4},
+            memGetInfo=lambda: (1 << 29, 1 << 30),
+        )
+        self.cuda = SimpleNamespace(runtime=runtime, Device=Device)
+        self.asnumpy = _to_host
+        pool = SimpleNamespace(used_bytes=lambda: 0, total_bytes=lambda: 0)
+        self.get_default_memory_pool = lambda: pool
+
+    def RawKernel(self, source: str, name: str, options: tuple[str, ...] = ()) -> Any:  # noqa: N802  # as CuPy calls it
+        return self.RawModule(code=source, options=options).get_function(name)
+
+    def RawModule(self, *, code: str, options: tuple[str, ...] = ()) -> Any:  # noqa: N802
+        from cuda_on_host import Module
+
+        return Module(code)
+
+
+CARD: Final = Card()
+SPECIAL: Final = Functions(scipy.special, "special.")
+
+
+@contextlib.contextmanager
+def installed(*, card: bool = True) -> Iterator[None]:
+    """While this lasts, whoever imports CuPy gets the card, or (without it) its special functions alone."""
+    mine: dict[str, Any] = {"cupyx.scipy.special": SPECIAL, **({"cupy": CARD} if card else {})}
+    before = {name: sys.modules.get(name) for name in mine}
+    sys.modules.update(mine)
+    try:
+        yield
+    finally:
+        for name, module in before.items():
+            if module is None:
+                del sys.modules[name]
+            else:
+                sys.modules[name] = module

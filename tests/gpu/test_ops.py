@@ -1,0 +1,49 @@
+"""Every kernel on the GPU: the tests of tests/worker once more, against NumPy, PyTorch and plain arithmetic.
+
+Each file is loaded anew with a `one_kernel` whose other array module is CuPy. Names say where a test comes from.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Final
+from unittest.mock import patch
+
+import pytest
+from card import CARD
+
+from gt.worker import backend
+
+TESTS: Final = Path(__file__).parents[1]
+FILES: Final = ("test_kernels", "test_kernels_linalg", "test_kernels_order", "test_kernels_shape", "test_kernels_torch")
+
+
+def loaded(path: Path, name: str) -> ModuleType:
+    """A file of tests as a module of its own."""
+    specification = importlib.util.spec_from_file_location(name, path)
+    assert specification is not None
+    assert specification.loader is not None
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    return module
+
+
+def once_more() -> None:
+    """The tests of all files, as tests of this one."""
+    one_kernel = loaded(TESTS / "one_kernel.py", "one_kernel_on_gpu")
+    one_kernel.OTHER = CARD if backend.diagnose()["reason"] else backend.backend("cuda:0").xp  # type: ignore[attr-defined]
+    with patch.dict(sys.modules, one_kernel=one_kernel):
+        for file in FILES:
+            try:
+                module = loaded(TESTS / "worker" / f"{file}.py", f"{file}_on_gpu")
+            except pytest.skip.Exception:
+                continue  # without PyTorch there is nothing to compare with
+            for name, found in vars(module).items():
+                if name.startswith("test_"):
+                    globals()[f"{file}_{name.removeprefix('test_')}"] = found
+
+
+once_more()

@@ -1,0 +1,90 @@
+"""Real daemons whose workers are on the GPU: several on one card, mixed with CPUs, and the examples as users start them."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from daemons import Machine
+
+ROOT = Path(__file__).parents[2]
+TRAIN = """
+    import json
+    def train(devices, config):
+        from gt.launch import Local
+        from gt import session
+        local = Local(len(devices), devices=devices)
+        session._join(local.address, gt.Config.from_plain(config) if config else None, 60.0, local)
+        gt.manual_seed(0)
+        numbers = np.random.default_rng(0)
+        x, y = gt.from_numpy(numbers.standard_normal((64, 32), np.float32)), gt.from_numpy(numbers.integers(0, 5, 64))
+        model = gt.nn.Sequential(gt.nn.Linear(32, 64), gt.nn.LayerNorm(64), gt.nn.ReLU(), gt.nn.Linear(64, 5))
+        optimizer = gt.optim.Adam(model.parameters(), lr=0.01)
+        losses = []
+        for _ in range(20):
+            loss = gt.nn.functional.cross_entropy(model(x), y)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss)
+        found = np.array([loss.item() for loss in losses])
+        gt.disconnect()
+        return found
+    TWO = {"mesh": {"data": 2}, "sharding_config": {"*": {"strategy": "data_parallel"}}}
+    reference = train(["cpu"], None)
+    devices = sys.argv[1].split(",")
+    np.testing.assert_allclose(train(devices, TWO if len(devices) == 2 else None), reference, rtol=1e-4)
+    say("the same")
+"""
+SPILL = """
+    gt.config.set({"memory_pool_size": "64MB"})
+    numbers = np.random.default_rng(0)
+    arrays = [numbers.standard_normal((1024, 1024), np.float32) for _ in range(48)]
+    held = [gt.from_numpy(x) * 2 + 1 for x in arrays]
+    total = sum((x.sum() for x in held), gt.zeros(()))
+    np.testing.assert_allclose(total.item(), sum(float((x * 2 + 1).sum()) for x in arrays), rtol=1e-3)
+    for x, host in zip(held, arrays):
+        np.testing.assert_array_equal(x.numpy(), host * 2 + 1)
+    say("the same")
+"""
+
+
+@pytest.fixture
+def machine() -> Iterator[Machine]:
+    made = Machine()
+    try:
+        yield made
+        made.close()
+        assert made.left() == []
+    finally:
+        made.close()
+        made.remove()
+
+
+@pytest.mark.parametrize("devices", ["cuda:0", "cuda:0,cuda:0", "cuda:0,cpu", "cpu,cuda:0"])
+def test_training_is_that_of_a_cpu_worker(devices: str, machine: Machine) -> None:
+    program = machine.program(TRAIN, devices)
+    program.expect("the same", 300.0)
+    assert program.wait() == 0
+
+
+def test_tensors_of_three_times_the_pool(machine: Machine) -> None:
+    program = machine.program(SPILL)
+    program.expect("the same", 300.0)
+    assert program.wait() == 0
+
+
+def test_the_digits_are_learnt_as_on_cpus() -> None:
+    """Sharded over four workers on one card, and on one worker, with the same losses."""
+    command = [sys.executable, "examples/digits.py", "--config", "configs/digits.yaml"]
+    wide = {**os.environ, "COLUMNS": "200"}
+    done = subprocess.run(command, cwd=ROOT, env=wide, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = re.search(r"over \d+ steps: (\S+)", done.stdout)
+    assert found is not None, done.stdout
+    assert float(found[1]) < 1e-2
