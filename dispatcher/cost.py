@@ -56,6 +56,10 @@ NETWORK: Final = Link(1e9, 150e-6)
 """Between two hosts: ten-gigabit Ethernet."""
 HOST_LATENCY: Final = 100e-6
 """Seconds of an exchange within one host."""
+NVLINK: Final = Link(200e9, 20e-6)
+"""Within a group (`groups.py`): NVLink of the third generation has 300 GB/s each way, of which collectives reach two thirds."""
+PCIE: Final = Link(20e9, HOST_LATENCY)
+"""Between groups of one host, at best: PCI Express of the fourth generation has 32 GB/s each way, likewise."""
 COPIES: Final = 4
 """Within a host a byte that moves is read and written when it is sent and again when it is received."""
 MAX_WEIGHT: Final = 999_999
@@ -203,21 +207,28 @@ def speeds_of(
     links: Mapping[tuple[str, str], Link] = MappingProxyType({}),
 ) -> Speeds:
     """The speeds of a mesh whose workers, in order of rank, say these facts; `links` are those that were measured between
-    two hosts, either way. An axis is as slow as its slowest link."""
+    two hosts, either way. `group`, among the facts, is whom a worker is joined to by NVLink. An axis is as slow as its
+    slowest link."""
     devices = devices_of(facts)
-    hosts = [str(said.get("host")) for said in facts]
+    places = [(str(said.get("host")), str(said.get("group", ""))) for said in facts]
     within = Link(rounded(min(device.memory for device in devices) / COPIES), HOST_LATENCY)
+    apart = Link(min(PCIE.bandwidth, within.bandwidth), PCIE.latency)
     between = Link(min(NETWORK.bandwidth, within.bandwidth), NETWORK.latency)
+
+    def link(one: tuple[str, str], other: tuple[str, str]) -> Link:
+        (here, group), (there, another) = one, other
+        if here != there:
+            return links.get((here, there)) or links.get((there, here)) or between
+        if not group and not another:
+            return within
+        return NVLINK if group == another else apart
+
     axes = []
-    stride = len(hosts)
+    stride = len(places)
     for size in sizes:
         stride //= size
-        steps = (rank for rank in range(len(hosts) - stride) if rank // stride % size != size - 1)
-        pairs = {(hosts[rank], hosts[rank + stride]) for rank in steps}
-        used = [
-            within if here == there else links.get((here, there)) or links.get((there, here)) or between
-            for here, there in pairs
-        ] or [within]
+        steps = (rank for rank in range(len(places) - stride) if rank // stride % size != size - 1)
+        used = [link(*pair) for pair in {(places[rank], places[rank + stride]) for rank in steps}] or [within]
         axes.append(Link(min(link.bandwidth for link in used), max(link.latency for link in used)))
     return Speeds(tuple(axes), devices)
 

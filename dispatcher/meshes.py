@@ -18,6 +18,7 @@ from gt.spec import pack_spec
 from .cost import measured_mesh
 from .directory import Client, MeshRecord, Moving
 from .events import Send
+from .groups import groups_of, side_by_side
 from .migrate import Live, carry, first_few, layout_on, meeting
 from .plan import Planner
 from .policy import Policy, resolve
@@ -55,7 +56,8 @@ class Meshes:
         size = 1
         for length in axes.values():
             size *= length
-        numbers = sorted(worker.number for worker in self.service.workers.values())
+        workers = {worker.number: worker.facts for worker in self.service.workers.values()}
+        numbers = side_by_side(sorted(workers), workers, groups_of(workers))
         if size == 1:
             others = (record.mesh for record in self.service.meshes.values() if record.client != client.number)
             used = Counter(member for mesh in others for member in mesh.members)
@@ -70,7 +72,8 @@ class Meshes:
         """A mesh of these workers, which they do not know yet; `blocks` are those of a deterministic session."""
         by_number = {worker.number: worker for worker in self.service.workers.values()}
         members = [by_number[number] for number in numbers]
-        facts = [worker.facts for worker in members]
+        groups = groups_of({number: worker.facts for number, worker in by_number.items()})
+        facts = [{**worker.facts, "group": groups.get(worker.number, "")} for worker in members]
         hosts = {worker.number: str(worker.facts.get("host")) for worker in self.service.workers.values()}
         links = {
             (hosts[worker.number], hosts[other]): link

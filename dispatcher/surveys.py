@@ -10,6 +10,7 @@ from gt import messages as m
 
 from .directory import Client, Worker
 from .events import Send
+from .groups import groups_of
 from .service import Service
 
 MOST: Final = 200_000
@@ -77,9 +78,15 @@ class Surveys:
 def devices(service: Service) -> dict[str, Any]:
     """What the workers said of themselves when they joined."""
     told = ("kind", "device", "model", "host", "cores", "memory", "host_memory", "speed")
+    groups = groups_of({worker.number: worker.facts for worker in service.workers.values()})
     found = sorted(service.workers.values(), key=lambda worker: worker.number)
     return {
         "workers": [
-            [worker.number, {name: worker.facts[name] for name in told if name in worker.facts}] for worker in found
+            [
+                worker.number,
+                {name: worker.facts[name] for name in told if name in worker.facts}
+                | {"group": groups.get(worker.number, "")},
+            ]
+            for worker in found
         ]
     }

@@ -580,6 +580,8 @@ def set(values: Mapping[str, Any]) -> None:  # read as gt.config.set(...)
 
     `memory_pool_size`: how much memory a worker's tensors may take ('8GB'); what finds no room goes out to a file in the
     folder for temporary files, and comes back before it is read. 0, the default: as much as there is.
+    `nvlink_group_size`: how many workers of one host NVLink joins, in runs by the numbers of their GPUs (4: cuda:0 to cuda:3, …).
+    Plans are priced by it, and meshes keep those of a run beside each other. 0, the default: as links were measured.
     `cpu_spill_threshold`: the share of it that is in use before anything goes out (0.8).
     `prefetch_buffer_size`: how much of what is out may come back before it is read, because announced plans will ('256MiB').
     """

@@ -351,11 +351,20 @@ def _measured() -> tuple[str, float, float]:
 
 def facts_of(workers: int, speeds: str) -> list[dict[str, Any]]:
     """What `workers` would say of themselves, if they all were on a machine like this one. CPU workers share its cores."""
+    joined = {"host": "here", "nvlink_group_size": _group_size()}
     if speeds == "typical":
-        return [{"kind": "cpu", "host": "here"}] * workers
+        return [{"kind": "cpu", **joined}] * workers
     from .launch import cores
 
     kind, flops, memory = _measured()
     if kind == "cpu":
         flops, memory = flops / workers, memory / max(1.0, workers / cores())
-    return [{"kind": kind, "host": "here", "speed": [flops, memory]}] * workers
+    return [{"kind": kind, "speed": [flops, memory], **joined}] * workers
+
+
+def _group_size() -> int:
+    """How many workers NVLink joins, as this process would tell those that it starts."""
+    from . import options
+
+    name = "nvlink_group_size"
+    return int(options.for_workers.get(name) or options.from_environment(name))

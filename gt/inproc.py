@@ -57,7 +57,8 @@ class Fabric:
         for number, (identity, worker) in enumerate(self.workers.items()):
             said = facts[number] if facts else {}
             on = {"device": worker.backend.name, "kind": worker.backend.kind}
-            hello = {"address": identity.decode(), "bulk": identity, **on, **said}
+            joined = {"nvlink_group_size": for_workers.get("nvlink_group_size", 0)}
+            hello = {"address": identity.decode(), "bulk": identity, **on, **joined, **said}
             self.say(identity, m.Hello(m.VERSION, "worker", hello))
         self.run()
 

@@ -35,6 +35,8 @@ class Device:
     measured, so planned for as is typical of its kind. In-memory workers are not measured."""
     bandwidth: float | None
     """Bytes a second that element-wise work reads and writes, measured likewise."""
+    group: str = ""
+    """Workers of one group are joined by NVLink, as their operator says (`nvlink_group_size`); empty: nobody said so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,7 @@ class Devices(Sequence[Device]):
         return len(self.devices)
 
     def __str__(self) -> str:
-        head = ("worker", "device", "model", "host", "cores", "memory", "float32 products", "element-wise")
+        head = ("worker", "device", "model", "host", "cores", "memory", "float32 products", "element-wise", "group")
         return _table(head, (_device_row(device) for device in self.devices))
 
 
@@ -187,11 +189,11 @@ def memory() -> Memory:
 
 
 def _device(number: int, facts: dict[str, Any]) -> Device:
-    speed = facts.get("speed") or (None, None)
+    flops, bandwidth = facts.get("speed") or (None, None)
     return Device(
         number, str(facts.get("kind", "cpu")), str(facts.get("device", "")), str(facts.get("model", "")),
         str(facts.get("host", "")), int(facts.get("cores", 0)), int(facts.get("memory", facts.get("host_memory", 0))),
-        *speed,
+        flops, bandwidth, str(facts.get("group", "")),
     )  # fmt: skip
 
 
@@ -203,6 +205,7 @@ def _device_row(device: Device) -> tuple[str, ...]:
         size(device.memory) if device.memory else "",
         "" if device.flops is None else f"{device.flops / 1e9:,.0f} Gflop/s",
         "" if device.bandwidth is None else f"{device.bandwidth / 1e9:,.1f} GB/s",
+        device.group,
     )  # fmt: skip
 
 

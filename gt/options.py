@@ -69,9 +69,19 @@ def share(said: Any) -> float:
     return value
 
 
+def count(said: Any) -> int:
+    """A whole number from 0. Raises `ValueError` for anything else."""
+    if type(said) not in (int, str) or re.fullmatch(r"[0-9]{1,6}", str(said).strip()) is None:
+        raise ValueError(f"{said!r} is no whole number from 0")
+    return int(said)
+
+
 A_SIZE: Final = "a size such as '8GB', '512MiB' or a number of bytes"
 WORKER_OPTIONS: Final[dict[str, WorkerOption]] = {
     "memory_pool_size": WorkerOption(0, f"{A_SIZE}; 0: no limit", size, "GT_MEMORY_POOL_SIZE"),
+    "nvlink_group_size": WorkerOption(
+        0, "a number of workers; 0: links are as they were measured", count, "GT_NVLINK_GROUP_SIZE"
+    ),
     "cpu_spill_threshold": WorkerOption(0.8, "a share above 0 and up to 1", share, "GT_CPU_SPILL_THRESHOLD"),
     "prefetch_buffer_size": WorkerOption(256 << 20, f"{A_SIZE}; 0: none", size, "GT_PREFETCH_BUFFER_SIZE"),
 }

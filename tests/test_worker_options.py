@@ -43,18 +43,19 @@ def test_any_number_of_bytes_is_itself(nbytes: int) -> None:
         *(("memory_pool_size", value) for value in ("8XB", -1, True, None, "nan", "1i", "", [], 1e400)),
         *(("cpu_spill_threshold", value) for value in (0, -0.5, 1.01, "much", None, float("nan"))),
         ("prefetch_buffer_size", "lots"),
+        *(("nvlink_group_size", value) for value in (-1, 1.5, True, "all", None, "")),
     ],
 )
 def test_what_is_not_allowed(name: str, value: Any) -> None:
     """One error with the option, what was said and what is allowed; nothing of what was said with it is set."""
-    with pytest.raises(ConfigError, match=f"option {name}: .* is not a s"):
+    with pytest.raises(ConfigError, match=f"option {name}: .* is not a (s|number)"):
         gt.config.set({"prefetch_buffer_size": 1, name: value})
     assert options.for_workers == {}
 
 
 def test_an_unknown_key_names_all() -> None:
     """The options of workers are among those that are allowed."""
-    with pytest.raises(ConfigError, match="verify, progress, memory_pool_size, cpu_spill_threshold"):
+    with pytest.raises(ConfigError, match="verify, progress, memory_pool_size, nvlink_group_size, cpu_spill_threshold"):
         gt.config.set({"pool": 1})
 
 
@@ -74,6 +75,16 @@ def test_they_are_for_workers_to_come() -> None:
         gt.config.set({"memory_pool_size": 0})
 
 
+def test_all_of_them_at_once() -> None:
+    """The four options of workers, as a program sets them."""
+    gt.config.set(
+        {"memory_pool_size": "8GB", "nvlink_group_size": 4, "cpu_spill_threshold": 0.8, "prefetch_buffer_size": "1GB"}
+    )
+    assert [gt.config.get(name) for name in options.WORKER_OPTIONS] == [8 * 10**9, 4, 0.8, 10**9]
+    gt.connect("inproc", workers=6)
+    assert [device.group for device in gt.devices()] == ["None/cpu/0"] * 4 + ["None/cpu/1"] * 2
+
+
 def test_on_a_shared_service_they_are_the_operators() -> None:
     """Whoever joins others' workers is told which option is theirs, before anything is tried."""
     gt.config.set({"memory_pool_size": "1GB"})
@@ -81,6 +92,18 @@ def test_on_a_shared_service_they_are_the_operators() -> None:
         ConfigError, match=r"belongs to whoever starts the workers of tcp://.*gt worker --memory-pool-size"
     ):
         gt.connect("tcp://127.0.0.1:1")
+
+
+@pytest.mark.parametrize("name", options.WORKER_OPTIONS)
+def test_each_is_refused_on_a_service_of_others(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a session on others' workers too; the error names the operator's option and variable."""
+    session = gt.connect("inproc")
+    monkeypatch.setattr(session, "name", "tcp://10.0.0.1:7000")
+    with pytest.raises(
+        ConfigError, match=f"gt worker --{name.replace('_', '-')}.*{options.WORKER_OPTIONS[name].variable}"
+    ):
+        gt.config.set({name: 1})
+    assert name not in options.for_workers
 
 
 def test_out_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

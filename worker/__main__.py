@@ -65,6 +65,7 @@ class Shell:
         self.memory = Shared(limit)
         timeout = environment_number("GT_PEER_TIMEOUT", PEER_TIMEOUT)
         self.limit = memory_limit()
+        self.group_size = options.from_environment("nvlink_group_size")
         self.patience = environment_number("GT_SILENCE", SILENCE)
         computed = backend(device, threads())
         self.core = Core(
@@ -106,7 +107,7 @@ class Shell:
         facts = {
             **host_facts(), "address": self.peer_address, "bulk": self.bulk_identity,
             "device": self.core.backend.name, "kind": self.core.backend.kind, "cores": len(os.sched_getaffinity(0)),
-            **measure(self.core.backend),
+            "nvlink_group_size": self.group_size, **measure(self.core.backend),
         }  # fmt: skip
         self._say(m.Hello(m.VERSION, "worker", facts))
         poller = transport.poller()

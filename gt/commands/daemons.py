@@ -26,6 +26,10 @@ SpillThreshold = Annotated[
     str | None,
     typer.Option(help="The share of it in use before anything goes out; default 0.8 (GT_CPU_SPILL_THRESHOLD)."),
 ]
+GroupSize = Annotated[
+    str | None,
+    typer.Option(help="How many workers of a host NVLink joins, for the planner's prices (GT_NVLINK_GROUP_SIZE)."),
+]
 PrefetchSize = Annotated[
     str | None,
     typer.Option(help="What may come back before it is read; default 256MiB (GT_PREFETCH_BUFFER_SIZE)."),
@@ -46,6 +50,7 @@ def up(
     memory_pool_size: PoolSize = None,
     cpu_spill_threshold: SpillThreshold = None,
     prefetch_buffer_size: PrefetchSize = None,
+    nvlink_group_size: GroupSize = None,
     metrics_port: MetricsPort = None,
     metrics_host: MetricsHost = LOOPBACK,
 ) -> None:
@@ -55,7 +60,7 @@ def up(
         from gt.transport import check_bind
 
         check_bind(address)
-        _for_workers(memory_pool_size, cpu_spill_threshold, prefetch_buffer_size)
+        _for_workers(memory_pool_size, cpu_spill_threshold, prefetch_buffer_size, nvlink_group_size)
         _check_free(address)
         exporter = Exporter(metrics_host, metrics_port)
         read = _read(config)
@@ -126,6 +131,7 @@ def worker(
     memory_pool_size: PoolSize = None,
     cpu_spill_threshold: SpillThreshold = None,
     prefetch_buffer_size: PrefetchSize = None,
+    nvlink_group_size: GroupSize = None,
 ) -> None:
     """Run one worker of the dispatcher at ADDRESS, until Ctrl-C, SIGTERM or the dispatcher's end."""
     with told():
@@ -135,7 +141,7 @@ def worker(
         from gt.launch import ONE_THREAD
 
         os.environ |= ONE_THREAD  # before this imports NumPy
-        _for_workers(memory_pool_size, cpu_spill_threshold, prefetch_buffer_size)
+        _for_workers(memory_pool_size, cpu_spill_threshold, prefetch_buffer_size, nvlink_group_size)
         os.environ |= options.worker_environment()
         from gt.worker.__main__ import serve
 
@@ -146,11 +152,14 @@ def worker(
     raise typer.Exit(status)
 
 
-def _for_workers(pool: str | None, threshold: str | None, prefetch: str | None) -> None:
+def _for_workers(pool: str | None, threshold: str | None, prefetch: str | None, group: str | None) -> None:
     """What was said of the workers that are to be started."""
     from gt.options import choose_for_workers
 
-    said = {"memory_pool_size": pool, "cpu_spill_threshold": threshold, "prefetch_buffer_size": prefetch}
+    said = {
+        "memory_pool_size": pool, "cpu_spill_threshold": threshold, "prefetch_buffer_size": prefetch,
+        "nvlink_group_size": group,
+    }  # fmt: skip
     choose_for_workers({name: value for name, value in said.items() if value is not None})
 
 

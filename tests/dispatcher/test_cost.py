@@ -10,9 +10,12 @@ import pytest
 import gt
 from gt.client import session as sessions
 from gt.dispatcher.cost import (
+    COPIES,
     HOST_LATENCY,
     IMPOSSIBLE,
     NETWORK,
+    NVLINK,
+    PCIE,
     TYPICAL,
     Device,
     Link,
@@ -131,6 +134,24 @@ def test_a_link_that_was_measured_is_as_it_was_measured() -> None:
         assert model == (rounded(8e9) / 4, HOST_LATENCY)
     assert speeds_of((4,), facts, {("a", "b"): slow}).links == (slow,)
     assert speeds_of((2,), facts[::2], {("a", "c"): slow}).links == (NETWORK,)
+
+
+def test_links_within_a_group_are_those_of_nvlink_and_between_groups_of_a_host_those_of_pcie() -> None:
+    """Two hosts of two groups of two GPUs: three axes, three prices. A group says nothing about another host."""
+    facts = [
+        {**said(1e13, 8e11, host, "cuda"), "group": f"{host}/{group}"}
+        for host in "ab"
+        for group in (0, 1)
+        for _ in "01"
+    ]
+    assert speeds_of((2, 2, 2), facts).links == (NETWORK, PCIE, NVLINK)
+    assert speeds_of((4, 2), facts).links == (NETWORK, NVLINK)
+    assert speeds_of((2, 4), facts).links == (NETWORK, PCIE)
+    assert speeds_of((8,), facts).links == (NETWORK,)
+    assert speeds_of((4,), facts[:4]).links == (PCIE,)
+    assert speeds_of((2,), facts[:2]).links == (NVLINK,)
+    slow = [{**said(4e10, 8e9), "group": group} for group in "aab"]
+    assert speeds_of((2,), slow[1:]).links == (Link(rounded(8e9) / COPIES, HOST_LATENCY),), "no faster than the host"
 
 
 # weights

@@ -1,0 +1,58 @@
+"""Which workers are joined by NVLink: runs of a host's workers, as whoever starts them says (`nvlink_group_size`).
+
+No worker can tell how its GPU is wired, and a copy through the host says nothing of it, so this is said and not measured.
+A mesh has the workers of a group beside each other, so that its last axes, which exchange most, stay in one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any
+
+Facts = Mapping[str, Any]
+"""What a worker says of itself."""
+
+
+def groups_of(workers: Mapping[int, Facts]) -> dict[int, str]:
+    """By number of each worker its group; workers of no group are left out.
+
+    A GPU's place in its host is its own number, cuda:N, so that whoever is missing shifts nobody; others' places are the
+    order in which they joined.
+    """
+    hosts: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for number in sorted(workers):
+        facts = workers[number]
+        if _size(facts):
+            hosts[str(facts.get("host")), str(facts.get("kind", "cpu"))].append(number)
+    found = {}
+    for (host, kind), members in hosts.items():
+        for position, number in enumerate(members):
+            at = _device(workers[number], position)
+            found[number] = f"{host}/{kind}/{at // _size(workers[number])}"
+    return found
+
+
+def side_by_side(numbers: list[int], workers: Mapping[int, Facts], groups: Mapping[int, str]) -> list[int]:
+    """The workers with those of a group beside each other, in the order of their GPUs: the largest groups first, so that a
+    mesh that needs fewer workers is cut through as few groups as may be."""
+    members: dict[str, list[int]] = defaultdict(list)
+    for number in numbers:
+        members[groups.get(number, "")].append(number)
+    alone = members.pop("", [])
+    for some in members.values():
+        some.sort(key=lambda number: (_device(workers[number], 0), number))
+    joined = sorted(members.values(), key=lambda some: (-len(some), some[0]))
+    return [number for some in joined for number in some] + alone
+
+
+def _size(facts: Facts) -> int:
+    said = facts.get("nvlink_group_size")
+    return said if type(said) is int and said > 0 else 0
+
+
+def _device(facts: Facts, otherwise: int) -> int:
+    """N of a worker on cuda:N."""
+    match = re.fullmatch(r"cuda:(\d{1,4})", str(facts.get("device")))
+    return int(match[1]) if match else otherwise
