@@ -106,10 +106,11 @@ def devices() -> Iterator[Finding]:
             "gpu", PROBLEM, f"asking for GPUs failed: {ended}", "see whether nvidia-smi answers; restart the driver"
         )
         return
-    reason = ended.pop("reason")
+    reason, told = ended.pop("reason"), ended.pop("nvml", [])
     said = ", ".join(f"{key} {value}" for key, value in ended.items() if value)
     if not reason:
         yield Finding("gpu", OK, said)
+        yield from _health(told)
     elif driver.is_file():
         yield Finding(
             "gpu", PROBLEM, f"there is a driver, but {reason}",
@@ -117,6 +118,27 @@ def devices() -> Iterator[Finding]:
         )  # fmt: skip
     else:
         yield Finding("gpu", OK, f"none: {reason}; workers compute with NumPy")
+
+
+def _health(told: list[dict[str, Any]]) -> Iterator[Finding]:
+    """Of each GPU what NVML says."""
+    for number, gpu in enumerate(told):
+        name = f"cuda:{number}"
+        if "reason" in gpu:
+            yield Finding(
+                "gpu",
+                NOTE,
+                f"no temperature or power of {name}: {gpu['reason']}",
+                "pip install nvidia-ml-py: gt top shows them",
+            )
+        elif gpu["errors"] > 0:
+            yield Finding(
+                "gpu", PROBLEM, f"{name} has had {gpu['errors']} memory errors that could not be corrected",
+                "take it out of service, or nvidia-smi --gpu-reset; nvidia-smi -q -d ECC says more",
+            )  # fmt: skip
+        else:
+            slowed = f", slowed down by {', '.join(gpu['slowed'])}" if gpu["slowed"] else ""
+            yield Finding("gpu", OK, f"{name}: {gpu['temperature']} °C, {gpu['power'] / 1000:.0f} W{slowed}")
 
 
 def memory() -> Iterator[Finding]:

@@ -400,20 +400,38 @@ class Spill(NamedTuple):
     site: str
 
 
+class Device(NamedTuple):
+    """A sample of a worker's GPU, as NVML tells it, every two seconds: `temperature` in degrees Celsius, `power` and the most
+    that it may be (`power_limit`) in milliwatts, `busy` per cent of the last moment in which a kernel ran, bytes `used` by
+    whomever of `total`, `errors` of its memory that could not be corrected since the driver was loaded, and why it is `slowed`
+    down ('temperature', 'power cap', …). -1: it does not tell."""
+
+    time: int
+    worker: int
+    temperature: int
+    power: int
+    power_limit: int
+    busy: int
+    used: int
+    total: int
+    errors: int
+    slowed: list[str]
+
+
 Event = (
     PlanSlice | OpSlice | Collective | Transfer | Utilisation | Gauges | Traffic | Waiting | Service | ClientJoined
     | ClientLeft | ClientState | WorkerJoined | WorkerLost | PlanDescribed | RunIssued | Fetched | CacheMiss | Failure
-    | Decision | Tensors | Spill
+    | Decision | Tensors | Spill | Device
 )  # fmt: skip
 
 KINDS: Final[tuple[type[Any], ...]] = (
     PlanSlice, OpSlice, Collective, Transfer, Utilisation, Gauges, Traffic, Waiting, Service, ClientJoined,
     ClientLeft, ClientState, WorkerJoined, WorkerLost, PlanDescribed, RunIssued, Fetched, CacheMiss, Failure,
-    Decision, Tensors, Spill,
+    Decision, Tensors, Spill, Device,
 )  # fmt: skip
 """An event's code is its place here: append only."""
 
-FROM_WORKER: Final = (PlanSlice, OpSlice, Collective, Transfer, Utilisation, Gauges, Traffic, Waiting, Spill)
+FROM_WORKER: Final = (PlanSlice, OpSlice, Collective, Transfer, Utilisation, Gauges, Traffic, Waiting, Spill, Device)
 """What workers may tell."""
 SUMMED: Final = frozenset(
     {"duration", "times", "compute", "communication", "waiting", "elements", "nbytes", "sent", "received"}
@@ -434,6 +452,7 @@ ALIKE: Final[dict[type[Any], tuple[str, ...]]] = {
 """Which fields must be the same, beside kind and worker, for several events to become one."""
 SAMPLES: Final[dict[type[Any], tuple[str, ...]]] = {
     Utilisation: (), Gauges: (), Traffic: (), Service: (), ClientState: ("client",), Tensors: ("client",),
+    Device: (),
 }  # fmt: skip
 """Samples and counters: of those with the same fields, beside kind and worker, a later one stands for the earlier ones."""
 

@@ -90,6 +90,16 @@ WORKER_GAUGES: Final = (
     ("gt_worker_spilled_bytes", "spilled", "Bytes of tensors that are out in the worker's file."),
     ("gt_worker_pool_bytes", "pool", "What the worker's tensors may take in memory; 0: no limit was set."),
 )
+# of each worker's GPU: name, field, times what, sentence
+GPU_GAUGES: Final = (
+    ("gt_gpu_temperature_celsius", "temperature", 1.0, "Temperature of the worker's GPU."),
+    ("gt_gpu_power_watts", "power", 1e-3, "Power that it takes."),
+    ("gt_gpu_power_limit_watts", "power_limit", 1e-3, "Power that it may take."),
+    ("gt_gpu_busy_ratio", "busy", 1e-2, "Share of the last moment in which a kernel ran on it, whoever's."),
+    ("gt_gpu_used_bytes", "used", 1.0, "Its memory that is in use, by whomever."),
+    ("gt_gpu_memory_bytes", "total", 1.0, "Its memory in all."),
+    ("gt_gpu_uncorrected_errors", "errors", 1.0, "Errors of its memory since the driver was loaded."),
+)
 # of each client: name, field, sentence
 CLIENT_COUNTERS: Final = (
     ("gt_client_runs", "runs", "Runs of the client."),
@@ -130,6 +140,7 @@ class Metrics:
         self.workers: dict[int, t.WorkerJoined] = {}
         self.clients: dict[int, t.ClientJoined] = {}
         self.gauges: dict[int, t.Gauges] = {}
+        self.gpus: dict[int, t.Device] = {}
         self.states: dict[int, t.ClientState] = {}
         self.counted: dict[tuple[str, int], int] = {}
         """What counters said last, by what and worker."""
@@ -187,6 +198,9 @@ class Metrics:
     def _gauges(self, event: t.Gauges) -> None:
         self.gauges[event.worker] = event
 
+    def _device(self, event: t.Device) -> None:
+        self.gpus[event.worker] = event
+
     def _service(self, event: t.Service) -> None:
         self.service = event
 
@@ -199,6 +213,7 @@ class Metrics:
     def _lost(self, event: t.WorkerLost) -> None:
         self.workers.pop(event.number, None)
         self.gauges.pop(event.number, None)
+        self.gpus.pop(event.number, None)
         for known in (self.counted, self.totals):
             for key in [key for key in known if key[1] == event.number]:
                 del known[key]
@@ -275,6 +290,12 @@ class Metrics:
         for name, field, about in WORKER_GAUGES:
             samples = [((str(n),), getattr(self.gauges[n], field)) for n, _ in known if n in self.gauges]
             yield Family(name, "gauge", about, ("worker",), samples)
+        gpus = [(str(n), self.gpus[n]) for n, _ in known if n in self.gpus]
+        for name, field, unit, about in GPU_GAUGES:
+            told = [((n,), getattr(gpu, field) * unit) for n, gpu in gpus if getattr(gpu, field) >= 0]
+            yield Family(name, "gauge", about, ("worker",), told)
+        slowed = [((n, why), 1) for n, gpu in gpus for why in list(dict.fromkeys(gpu.slowed))[:MAX_KINDS]]
+        yield Family("gt_gpu_slowed", "gauge", "1: it is slowed down, and why.", ("worker", "reason"), slowed)
 
     def _of_clients(self) -> Iterator[Family]:
         known = [
@@ -311,6 +332,7 @@ _TAKERS: Final[dict[type[Any], Callable[[Metrics, Any], None]]] = {
     t.Utilisation: Metrics._utilisation,
     t.Traffic: Metrics._traffic,
     t.Gauges: Metrics._gauges,
+    t.Device: Metrics._device,
     t.Service: Metrics._service,
     t.ClientState: Metrics._state,
     t.WorkerJoined: Metrics._joined,

@@ -82,6 +82,7 @@ class _Worker:
     counters: Series = field(default_factory=Series)
     traffic: Series = field(default_factory=Series)
     gauges: t.Gauges | None = None
+    gpu: t.Device | None = None
     heard: int = 0
     lost: int = -1
     waiting: t.Waiting | None = None
@@ -189,6 +190,9 @@ class Reducer:
 
     def _gauges(self, event: t.Gauges) -> None:
         self._worker(event.worker, event.time).gauges = event
+
+    def _device(self, event: t.Device) -> None:
+        self._worker(event.worker, event.time).gpu = event
 
     def _traffic(self, event: t.Traffic) -> None:
         worker = self._worker(event.worker, event.time)
@@ -345,6 +349,7 @@ class Reducer:
             queue=worker.gauges.queue if worker.gauges else 0, gauges=worker.gauges, counters=worker.counters.last,
             bytes_per_s=worker.traffic.rate(lambda each: sum(each.nbytes)), age=age,
             recent=tuple(sorted(worker.recent, key=lambda task: task.time)), waiting=waiting,
+            gpu=worker.gpu,
         )  # fmt: skip
 
     def _client_view(self, number: int) -> ClientView:
@@ -414,6 +419,7 @@ _TAKES: Final[dict[type[Any], Callable[[Reducer, Any], None]]] = {
     t.Tensors: Reducer._tensors,
     t.Utilisation: Reducer._utilisation,
     t.Gauges: Reducer._gauges,
+    t.Device: Reducer._device,
     t.Traffic: Reducer._traffic,
     t.Waiting: Reducer._waiting,
     t.PlanSlice: Reducer._plan_slice,

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from gt.telemetry import ClientState, Gauges, PlanDescribed, Service, Utilisation, Waiting
+from gt.telemetry import ClientState, Device, Gauges, PlanDescribed, Service, Utilisation, Waiting
 
 CONNECTING: Final = "connecting"
 LIVE: Final = "live"
@@ -95,6 +95,8 @@ class WorkerView:
     """What it did last, in order of beginning; at most `reducer.TASKS`."""
     waiting: Waiting | None
     """What it waits for now."""
+    gpu: Device | None = None
+    """How its GPU is; None for a CPU, and where that is not told."""
 
 
 @dataclass(frozen=True, slots=True)

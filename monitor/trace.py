@@ -53,6 +53,12 @@ COUNTERS: Final[dict[type[Any], tuple[tuple[str, tuple[str, ...]], ...]]] = {
         ("work", ("queue", "unreported")),
         ("live", ("tensors",)),
     ),
+    t.Device: (
+        ("GPU (°C)", ("temperature",)),
+        ("GPU (mW)", ("power",)),
+        ("GPU (%)", ("busy",)),
+        ("GPU (bytes)", ("used",)),
+    ),
     t.ClientState: (("memory (bytes)", ("nbytes",)), ("work", ("queued", "inflight")), ("live", ("tensors",))),
     t.Service: (("peers", ("workers", "clients", "watchers")),),
 }
@@ -224,7 +230,9 @@ class Trace:
         process = process_of(event.worker, getattr(event, "client", -1))
         self._process(process)
         for name, fields in COUNTERS.get(type(event), ()):
-            self._count(process, name, event.time, {field: max(0, getattr(event, field)) for field in fields})
+            told = {field: getattr(event, field) for field in fields if getattr(event, field) >= 0}
+            if told:
+                self._count(process, name, event.time, told)
         self._line(
             {
                 "ph": "M",
@@ -393,6 +401,7 @@ _WRITERS: Final[dict[type[Any], Callable[[Trace, Any], None]]] = {
     t.Transfer: Trace._transfer,
     t.Utilisation: Trace._utilisation,
     t.Gauges: Trace._sample,
+    t.Device: Trace._sample,
     t.Traffic: Trace._sample,
     t.Waiting: Trace._waiting,
     t.Service: Trace._sample,

@@ -94,6 +94,13 @@ def gauges(time: int, worker: int = 0, held: int = 1 << 20, **fields: Any) -> t.
     return t.Gauges(time, worker, held=held, **(usual | fields))
 
 
+def device(time: int, worker: int = 0, **fields: Any) -> t.Device:
+    """How a worker's GPU is."""
+    usual = {"temperature": 71, "power": 312_000, "power_limit": 700_000, "busy": 93, "used": 1 << 33, "total": 80 << 30,
+             "errors": 0, "slowed": ["power cap"]}  # fmt: skip
+    return t.Device(time, worker, **(usual | fields))
+
+
 def utilisation(time: int, worker: int = 0, share: tuple[int, ...] = (6, 2, 1, 1, 0), **fields: Any) -> t.Utilisation:
     """Where a worker's time went since `START`, in these shares."""
     spent = [(time - START) * each // sum(share) for each in share]
@@ -149,6 +156,7 @@ def session(steps: int = 4) -> list[t.Event]:
         t.Waiting(end + 30 * MS, -1, end, "credit", 7, 3, 9, "", [1], 0, 0, "", ""),
         t.Failure(end, -1, 1, 7, 9, "WorkerError", "matmul went wrong", SITE),
         t.Decision(end, -1, 1, 7, "improved", "info", "plan 3 is better now"),
+        device(end),
         t.Spill(end + 2 * MS, 0, 3 * MS, 1, "out", 3, 7, 9, 7, 5, 1 << 20, "batch", SITE),
         t.Spill(end + 6 * MS, 0, MS, 1, "ahead", 3, 7, 9, 7, 5, 1 << 20, "", ""),
         t.Tensors(end, -1, 7, [[5, "f32[64,64]", "S0", 16384, "batch", SITE, 5 * MS]]),

@@ -18,7 +18,7 @@ from gt.monitor.snapshot import (
     TensorView,
     WorkerView,
 )
-from gt.telemetry import ClientState, Gauges, PlanDescribed, Service, Utilisation, Waiting
+from gt.telemetry import ClientState, Device, Gauges, PlanDescribed, Service, Utilisation, Waiting
 
 MILLI = 1_000_000
 SECOND = 1_000 * MILLI
@@ -179,6 +179,24 @@ GONE = replace(BUSY, status=Status("reconnecting", "tcp://127.0.0.1:7000", 12.0,
 
 UNKNOWN = replace(QUIET, status=Status("connecting", "tcp://127.0.0.1:7000"), service=None, uptime=0.0, wall=0)
 """Nothing has come yet."""
+
+GPUS = replace(
+    BUSY,
+    workers=tuple(
+        replace(each, device=f"cuda:{each.number}", kind="cuda", gpu=gpu)
+        for each, gpu in zip(
+            BUSY.workers,
+            (
+                Device(NOW, 0, 71, 312_400, 700_000, 93, 9 << 30, 80 << 30, 0, []),
+                Device(NOW, 1, 92, 698_000, 700_000, 99, 9 << 30, 80 << 30, 0, ["power cap", "hardware temperature"]),
+                Device(NOW, 2, 55, -1, -1, -1, 9 << 30, 80 << 30, -1, []),
+                None,
+            ),
+            strict=True,
+        )
+    ),
+)
+"""The same on GPUs, of which one is too hot, one tells little and one nothing."""
 
 
 def many(workers: int) -> Snapshot:

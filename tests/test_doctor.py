@@ -82,6 +82,19 @@ def test_gpus_are_told_with_their_versions(monkeypatch: pytest.MonkeyPatch) -> N
     assert (found.status, found.found) == (OK, "CuPy 14.0, CUDA driver 13.0, NCCL 22703, GPUs ['H100']")
 
 
+def test_gpus_tell_how_they_are_and_why_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    well = {"temperature": 54, "power": 120_400, "errors": -1, "slowed": ["power cap"]}
+    said = {"reason": "", "CuPy": "14.0", "nvml": [well, {**well, "errors": 3}, {"reason": "no module"}]}
+    monkeypatch.setattr(doctor, "ask", lambda *_: dict(said))
+    _, fine, broken, silent = doctor.devices()
+    assert (fine.status, fine.found) == (OK, "cuda:0: 54 °C, 120 W, slowed down by power cap")
+    assert (broken.status, broken.found) == (
+        PROBLEM, "cuda:1 has had 3 memory errors that could not be corrected",
+    )  # fmt: skip
+    assert (silent.status, silent.found) == (NOTE, "no temperature or power of cuda:2: no module")
+    assert "nvidia-ml-py" in silent.advice
+
+
 @pytest.mark.parametrize(("soft", "status"), [(100, PROBLEM), (512, NOTE), (4096, OK)])
 def test_few_open_files_are_too_few(soft: int, status: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("resource.getrlimit", lambda _: (soft, 4096))

@@ -34,6 +34,7 @@ from .events import BulkIn, BulkOut, ToDispatcher, ToPeer, Unreachable
 from .heap import keep_freed_memory
 from .keeping import Keeping, keeping
 from .links import Links
+from .nvml import Gpu
 from .packing import packer
 from .recording import Instruments
 from .reports import PLANS, Reports
@@ -77,7 +78,12 @@ class Shell:
             packer=packer(),
             reports=Reports(PLANS),
             keeping=_limited(computed),
-            instruments=Instruments(time.monotonic_ns, self._memory, lambda: self.memory.lent * CHUNK),
+            instruments=Instruments(
+                time.monotonic_ns,
+                self._memory,
+                lambda: self.memory.lent * CHUNK,
+                None if computed.bus is None else Gpu(computed.bus).sample,
+            ),
         )
         self.own_folder = None if folder or listen else tempfile.mkdtemp(prefix="gt-worker-")
         path = Path(folder or self.own_folder or "") / f"worker-{os.getpid()}"

@@ -25,6 +25,7 @@ from gt.host import peak_memory
 from . import heap
 from .buffers import Buffers, HostBuffers, Usage, View
 from .crew import Crew
+from .nvml import Gpu
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +49,8 @@ class Backend:
     """What its allocator says."""
     crew: Crew | None = None
     """Who computes chains of NumPy's functions; None where there are no chains."""
+    bus: Callable[[], str] | None = None
+    """Where the GPU is on the PCI bus ('0000:65:00.0'), by which everybody else knows it; None for a CPU."""
 
 
 def backend(device: str | None, lanes: int = 1) -> Backend:
@@ -102,7 +105,15 @@ def diagnose() -> dict[str, Any]:
             found[key] = ask()
         except (RuntimeError, ImportError, AttributeError) as error:
             found[key] = f"not known ({_first_line(error)})"
+    found["nvml"] = [_asked(cupy, index) for index in range(count_devices())]
     return found
+
+
+def _asked(cupy: Any, index: int) -> dict[str, Any]:
+    """What NVML tells of a GPU, or the `reason` why nothing."""
+    gpu = Gpu(lambda: str(cupy.cuda.Device(index).pci_bus_id))
+    sample = gpu.sample()
+    return {"reason": gpu.reason} if sample is None else sample._asdict()
 
 
 def _version(number: int) -> str:
@@ -169,6 +180,7 @@ def _cuda(index: int) -> Backend:
         device.synchronize,
         DeviceBuffers(cupy),
         partial(_pool_usage, cupy),
+        bus=lambda: str(device.pci_bus_id),
     )
 
 

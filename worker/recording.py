@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from gt import telemetry as t
 from gt.recorder import Bucket, Recorder
 
+from .nvml import Sample
 from .program import Action, Slots
 
 if TYPE_CHECKING:
@@ -38,17 +39,21 @@ EVENT_COST: Final = 5_000
 LONG: Final = 20_000_000
 """Nanoseconds after which it is said what is waited for."""
 COUNTING: Final = 200
-"""Times as long as counting held bytes takes passes until they are counted again."""
+"""Times as long as counting held bytes, or asking the GPU, takes passes until it is done again."""
+DEVICE_PERIOD: Final = 2 * t.SECOND
+"""Nanoseconds between two questions to the GPU how it is, at least."""
 MAX_KNOWN: Final = 256
 """Programs whose steps' names are remembered."""
 
 
 class Instruments(NamedTuple):
-    """What a worker is measured by: nanoseconds, (bytes of this process, of the machine or device in all), bytes lent."""
+    """What a worker is measured by: nanoseconds, (bytes of this process, of the machine or device in all), bytes lent, and
+    how its GPU is."""
 
     clock: Callable[[], int]
     memory: Callable[[], tuple[int, int]]
     lent: Callable[[], int]
+    gpu: Callable[[], Sample | None] | None = None
 
 
 class Named(NamedTuple):
@@ -98,7 +103,7 @@ class Recording:
         self.named: dict[int, tuple[Program, list[list[Named]]]] = {}
         self.moves: dict[int, tuple[Move, list[int]]] = {}
         self.counted = (0, 0)
-        self.count_at = now
+        self.count_at = self.device_at = now
 
     # time
 
@@ -291,6 +296,11 @@ class Recording:
             )
         )  # fmt: skip
         events.append(self._gauges(core, now))
+        if self.instruments.gpu is not None and now >= self.device_at:
+            sample = self.instruments.gpu()
+            if sample is not None:
+                events.append(t.Device(now, self.worker, *sample))
+            self.device_at = now + max(DEVICE_PERIOD, COUNTING * (self.clock() - now))
         if self.sent:
             peers = sorted(self.sent)
             events.append(t.Traffic(now, self.worker, peers, [self.sent[peer] for peer in peers]))

@@ -30,7 +30,7 @@ from .plain import document
 from .screens import Confirm, Help, Menu, help_text
 from .source import Source
 from .style import SHEET, THEMES
-from .tables import TABLES
+from .tables import OF_GPUS, TABLES
 from .view import PANES, View
 from .widgets import Canvas, Clicks, Lines, Listing
 from .words import LANGUAGES, NAMES
@@ -135,7 +135,7 @@ class Top(App[None]):
         empty = "nothing found" if view.having.get(name) else listing.table.empty
         listing.show(
             view.rows(name, self.shown), self.ink, view.sort[name], view.turned.get(name, False),
-            view.marked.get(name, set()), view.hidden.get(name, frozenset()), empty,
+            view.marked.get(name, set()), view.hidden_in(name, self.shown), empty,
         )  # fmt: skip
 
     def _titles(self) -> None:
@@ -286,7 +286,7 @@ class Top(App[None]):
             things += [
                 (f"{table} {column.name}", sign(column.name not in hidden) + ink.word(column.name))
                 for column in TABLES[table].columns
-                if column.keep
+                if column.keep and (column.name not in OF_GPUS or any(worker.gpu for worker in self.shown.workers))
             ]
         menu = Menu(ink.word("setup"), ink.word("toggle"), things, chosen or f"theme {self.theme}")
         self._open(menu, self._set_up)

@@ -19,7 +19,7 @@ MOST: Final = {"workers": 1024, "clients": 64, "ops": 8, "signals": 8}
 
 ASCII: Final = str.maketrans({
     "…": "~", "–": "-", "×": "x", "µ": "u", "▁": "_", "▂": ".", "▃": "-", "▄": ":", "▅": "=", "▆": "+", "▇": "*", "█": "#",
-    "┃": "!", "“": '"', "”": '"',
+    "┃": "!", "°": "", "“": '"', "”": '"',
 })  # fmt: skip
 """What a terminal that knows no more is given for other signs."""
 
@@ -30,7 +30,7 @@ def table(name: str, snapshot: Snapshot, view: View, ink: Ink, width: int) -> li
     rows = view.rows(name, snapshot)
     if not rows:
         return [ink.text(" " + ink.word(described.empty), "dim")]
-    columns = described.fitted(width, ink, view.hidden.get(name, frozenset()))
+    columns = described.fitted(width, ink, view.hidden_in(name, snapshot))
     titles = head(columns, ink, view.sort[name], view.turned.get(name, False))
     titles.stylize(ink.style("title"))
     return [titles, *(body(columns, row, ink) for row in rows[: MOST[name]])]

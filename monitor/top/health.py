@@ -31,6 +31,10 @@ def troubles(snapshot: Snapshot) -> list[str]:
             found.append(f"worker {worker.number} on {worker.host} is lost")
         elif worker.state == "silent":
             found.append(f"worker {worker.number} on {worker.host} has said nothing for {worker.age / 1e9:.0f} s")
+        if worker.gpu is not None and worker.gpu.errors > 0:
+            found.append(
+                f"the GPU of worker {worker.number} has had {worker.gpu.errors} memory errors that could not be corrected"
+            )
         waiting = worker.waiting
         if waiting is not None and waiting.what == "pieces" and waiting.time - waiting.since > STUCK:
             found.append(

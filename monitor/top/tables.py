@@ -103,6 +103,35 @@ def _memory(worker: WorkerView, ink: Ink, width: int) -> Text:
     return Text.assemble(bar, " ", words.rjust(11), no_wrap=True, end="")
 
 
+OF_GPUS: Final = frozenset({"temperature", "power"})
+"""Columns that are there only where a GPU tells of itself."""
+
+
+def _heat(worker: WorkerView) -> int:
+    return worker.gpu.temperature if worker.gpu else -1
+
+
+def _temperature(worker: WorkerView, ink: Ink, width: int) -> Text:
+    """Degrees; marked where it slows the GPU down."""
+    if worker.gpu is None or worker.gpu.temperature < 0:
+        return ink.text(ink.none, "dim")
+    hot = any("temperature" in reason for reason in worker.gpu.slowed)
+    return ink.text(f"{worker.gpu.temperature}°C" + "!" * hot, "bad" if hot else "")
+
+
+def _draw(worker: WorkerView) -> int:
+    return worker.gpu.power if worker.gpu else -1
+
+
+def _power(worker: WorkerView, ink: Ink, width: int) -> Text:
+    """Watts, of those that it may take; marked where they slow the GPU down."""
+    gpu = worker.gpu
+    if gpu is None or gpu.power < 0:
+        return ink.text(ink.none, "dim")
+    most = f"/{gpu.power_limit / 1000:.0f}" if gpu.power_limit > 0 and width >= 8 else ""
+    return ink.text(f"{gpu.power / 1000:.0f}{most}W", "warning" if "power cap" in gpu.slowed else "")
+
+
 def _history(worker: WorkerView, ink: Ink, width: int) -> Text:
     return ink.sparkline(tuple(split.used for split in worker.history), width)
 
@@ -146,6 +175,8 @@ WORKERS: Final[Table[WorkerView]] = Table(
         number("used", 4, lambda w: w.split.used, figures.share, "value"),
         Column("utilisation", 12, _utilisation, lambda w: w.split.used, grows=4, most=60, falls=True),
         Column("memory", 6, _memory, _memory_order, keep=2, grows=2, most=34, falls=True),
+        Column("temperature", 6, _temperature, _heat, keep=1, right=True, falls=True),
+        Column("power", 5, _power, _draw, keep=4, grows=1, most=9, right=True, falls=True),
         number("held", 7, held, figures.size, keep=7),
         number("queue", 5, lambda w: w.queue, keep=4),
         number("done", 8, lambda w: w.counters.plans if w.counters else 0, _named, keep=10),

@@ -13,7 +13,7 @@ from gt.monitor.snapshot import Snapshot, WorkerView
 
 from . import figures
 from .table import Row
-from .tables import LEVELS, TABLES, level
+from .tables import LEVELS, OF_GPUS, TABLES, level
 
 PANES: Final = ("tasks", "matrix", "hot", "tensors", "log", "why", "plans")
 """In the order of their numbers, from 1."""
@@ -69,6 +69,13 @@ class View:
             return (plan for plan in snapshot.plans.values() if only is None or plan.client == only)
         source = f"client {only}"
         return ((snapshot.now - line.time, line) for line in snapshot.log if only is None or line.source == source)
+
+    def hidden_in(self, name: str, snapshot: Snapshot) -> frozenset[str]:
+        """The columns of a table that are not shown: those that somebody hid, and those of GPUs where none tells anything."""
+        hidden = self.hidden.get(name, frozenset())
+        if name == "workers" and not any(worker.gpu for worker in snapshot.workers):
+            hidden |= OF_GPUS
+        return hidden
 
     def sort_by(self, name: str, column: str) -> None:
         """Sort by a column; by the one that it is sorted by already: turn the order round."""

@@ -68,6 +68,8 @@ def lines(snapshot: Snapshot, view: View, ink: Ink, width: int, height: int) -> 
                 line.append(f"{ink.word(each.state)}  ", ink.style(STATES.get(each.state, "")))
                 line.append(doing)
                 made.append(line)
+    if worker.gpu is not None and worker.gpu.slowed:
+        made += [Text(""), ink.text("   " + ink.word("why slowed", reasons=", ".join(worker.gpu.slowed)), "warning")]
     held_up = [each for each in snapshot.waiting if each.client >= 0 and each.worker < 0]
     if held_up:
         made += [Text(""), ink.text(" " + ink.word("why clients"), "strong")]

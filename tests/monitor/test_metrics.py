@@ -92,6 +92,19 @@ def test_every_counter_only_grows_over_a_session() -> None:
         before = now
 
 
+def test_gpus_are_told_in_watts_and_degrees_and_what_they_do_not_tell_is_left_out() -> None:
+    made = metrics(*e.joined(), e.device(e.START), e.device(e.START, 1, power=-1, errors=-1, slowed=["sync boost"] * 2))
+    assert value(made, "gt_gpu_power_watts", "0") == pytest.approx(312)
+    assert value(made, "gt_gpu_busy_ratio", "0") == pytest.approx(0.93)
+    found = families(made)
+    assert found["gt_gpu_temperature_celsius"].samples == [(("0",), 71), (("1",), 71)]
+    assert {labels for labels, _ in found["gt_gpu_power_watts"].samples} == {("0",)}
+    assert {labels for labels, _ in found["gt_gpu_uncorrected_errors"].samples} == {("0",)}
+    assert found["gt_gpu_slowed"].samples == [(("0", "power cap"), 1), (("1", "sync boost"), 1)]
+    made.add([t.WorkerLost(e.START, -1, 0, "")])
+    assert {labels[0] for labels, _ in families(made)["gt_gpu_slowed"].samples} == {"1"}
+
+
 def test_the_first_error_of_a_kind_is_an_increase() -> None:
     made = metrics(*e.joined())
     assert {value(made, "gt_failures", kind) for kind in KINDS} == {0}

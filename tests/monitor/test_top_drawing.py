@@ -14,6 +14,7 @@ from monitor_samples import (
     CREDIT,
     FAMILIES,
     GONE,
+    GPUS,
     LOST,
     NOW,
     QUIET,
@@ -27,6 +28,7 @@ from monitor_samples import (
 )
 from rich.cells import cell_len
 
+from gt.monitor.snapshot import Snapshot
 from gt.monitor.top import figures, frame, header, health, matrix, tasks, why
 from gt.monitor.top.ink import GROUP_OF, PLAIN_SIGNS, SIGNS, SPLIT, Ink, fit
 from gt.monitor.top.keys import KEYS
@@ -38,7 +40,7 @@ from gt.monitor.top.words import CHINESE, ENGLISH, LANGUAGES, NAMES
 from gt.ops import OPS
 
 INKS = (Ink(), Ink("zh"), Ink(dark=False), Ink(color=False), Ink("zh", color=False), Ink(color=False, unicode=False))
-SNAPSHOTS = (BUSY, QUIET, LOST, GONE, UNKNOWN, many(40))
+SNAPSHOTS = (BUSY, GPUS, QUIET, LOST, GONE, UNKNOWN, many(40))
 
 
 # numbers
@@ -368,3 +370,25 @@ def test_memory_has_a_mark_where_spilling_begins_and_is_orange_while_data_is_out
         assert marked.plain.index("┃" if ink.unicode else "!") == 10, "half of twenty cells"
         assert not {"┃", "!"} & set(calm.plain)
     assert column.cell(spilling, Ink(), 6).style == Ink().style("spill")
+
+
+def test_temperature_and_power_are_shown_where_a_gpu_tells_them_and_marked_where_they_slow_it_down() -> None:
+    def page(snapshot: Snapshot, ink: Ink = INKS[3], width: int = 200) -> list[str]:
+        return [line.plain for line in frame.table("workers", snapshot, View(), ink, width)]
+
+    shown = page(GPUS)
+    assert all(title in shown[0] for title in ("TEMP", "POWER"))
+    assert not any(title in page(BUSY)[0] for title in ("TEMP", "POWER"))
+    for row, told in zip(shown[1:], (" 71°C ", " 92°C!", " 55°C ", " – "), strict=True):
+        assert told in row
+    for row, told in zip(shown[1:], ("312/700W", "698/700W", " – ", " – "), strict=True):
+        assert told in row
+    assert "TEMP" in page(GPUS, width=80)[0]
+    assert any("92C!" in line for line in (each.plain for each in frame.lines(GPUS, INKS[5], 200)))
+    slow = [line.plain for line in why.lines(GPUS, View(worker=1), INKS[0], 120, 20)]
+    assert "   Its GPU is slowed down: power cap, hardware temperature." in slow
+    assert health.troubles(GPUS) == []
+    gpu = GPUS.workers[0].gpu
+    assert gpu is not None
+    broken = replace(GPUS, workers=(replace(GPUS.workers[0], gpu=gpu._replace(errors=2)),))
+    assert health.troubles(broken) == ["the GPU of worker 0 has had 2 memory errors that could not be corrected"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from monitor_samples import BUSY
+from monitor_samples import GPUS
 
 from gt.monitor.top.health import STATUSES
 from gt.monitor.top.ink import Ink
@@ -50,7 +50,7 @@ def deeper(of: str, name: str, value: Any) -> str:
 def fields() -> str:
     """The table of fields; what is known already by another name is not told again."""
     rows: dict[tuple[str, ...], str] = {}
-    for of, names in named("the document", document(BUSY)):
+    for of, names in named("the document", document(GPUS)):
         rows.setdefault(tuple(names), of)
     quoted = {of: of if of == "the document" else f"`{of}`" for of in rows.values()}
     return "".join(f"| {quoted[of]} | {' '.join(f'`{name}`' for name in names)} |\n" for names, of in rows.items())

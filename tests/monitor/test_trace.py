@@ -157,10 +157,17 @@ def test_an_arrow_is_drawn_whether_the_run_or_its_plan_is_told_first() -> None:
 
 def test_counters_are_drawn_and_shares_of_time_are_those_between_two_samples() -> None:
     counters = [event for event in drawn(ALL) if event["ph"] == "C"]
-    assert {event["name"] for event in counters} == {"memory (bytes)", "work", "live", "peers", "time (%)"}
+    assert {event["name"] for event in counters} == {
+        "memory (bytes)", "work", "live", "peers", "time (%)", "GPU (°C)", "GPU (mW)", "GPU (%)", "GPU (bytes)",
+    }  # fmt: skip
     shares = [event["args"] for event in counters if event["name"] == "time (%)"]
     assert shares
     assert all(sum(each.values()) == pytest.approx(100, abs=0.1) and each["compute"] == 60 for each in shares)
+
+
+def test_what_a_sample_does_not_tell_is_not_drawn() -> None:
+    [counter] = [event for event in drawn([e.device(e.START, power=-1, busy=-1, used=-1)]) if event["ph"] == "C"]
+    assert (counter["name"], counter["args"]) == ("GPU (°C)", {"temperature": 71})
 
 
 def test_waiting_that_is_told_again_and_again_is_one_slice() -> None:

@@ -1,0 +1,95 @@
+"""What a worker's GPU says of itself by NVML: temperature, power, use, memory, why it is slowed down, errors of its memory.
+
+The one place that names pynvml. A GPU is found by its address on the PCI bus and never by its number: NVML counts all GPUs of the
+machine, in the order of the bus, CUDA those of CUDA_VISIBLE_DEVICES, the fastest first. Without the package (nvidia-ml-py) or a
+driver nothing is told, and a line at debug says why.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+log = logging.getLogger(__name__)
+
+CELSIUS: Final = 0
+"""NVML_TEMPERATURE_GPU: the sensor in the chip."""
+UNCORRECTED: Final = 1
+VOLATILE: Final = 0
+"""Of errors: NVML_MEMORY_ERROR_TYPE_UNCORRECTED, and NVML_VOLATILE_ECC, since the driver was loaded."""
+REASONS: Final = {
+    0x002: "application clocks", 0x004: "power cap", 0x008: "hardware slowdown", 0x010: "sync boost", 0x020: "temperature",
+    0x040: "hardware temperature", 0x080: "power brake", 0x100: "display clocks",
+}  # fmt: skip
+"""Why clocks are lower than they could be, by NVML's bits (nvmlClocksEventReason…). Having nothing to do is none of them."""
+
+
+class Sample(NamedTuple):
+    """A GPU at one moment: degrees Celsius, milliwatts and the most of them that it may take, per cent of the last moment in
+    which a kernel ran, bytes in use by whomever and in all, errors of memory that could not be corrected, and why it is slowed
+    down. -1: it does not tell."""
+
+    temperature: int
+    power: int
+    power_limit: int
+    busy: int
+    used: int
+    total: int
+    errors: int
+    slowed: list[str]
+
+
+class Gpu:
+    """One GPU. Nothing is asked before the first `sample`, and nothing more once NVML could not be had."""
+
+    def __init__(self, bus: Callable[[], str], load: Callable[[], Any] | None = None) -> None:
+        """`bus` gives its address ('0000:65:00.0'), `load` the package."""
+        self._bus = bus
+        self._load = load or (lambda: importlib.import_module("pynvml"))
+        self._nvml: Any = None
+        self._handle: Any = None
+        self.reason = ""
+        """Why nothing can be had."""
+
+    def sample(self) -> Sample | None:
+        """How it is now; None where that cannot be had."""
+        if self._handle is None and not self.reason:
+            self._find()
+        if self.reason:
+            return None
+        nvml, handle = self._nvml, self._handle
+        memory = self._ask(lambda: nvml.nvmlDeviceGetMemoryInfo(handle))
+        rates = self._ask(lambda: nvml.nvmlDeviceGetUtilizationRates(handle))
+        slowed = self._number(lambda: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle))
+        return Sample(
+            self._number(lambda: nvml.nvmlDeviceGetTemperature(handle, CELSIUS)),
+            self._number(lambda: nvml.nvmlDeviceGetPowerUsage(handle)),
+            self._number(lambda: nvml.nvmlDeviceGetEnforcedPowerLimit(handle)),
+            self._number(lambda: rates.gpu),
+            self._number(lambda: memory.used),
+            self._number(lambda: memory.total),
+            self._number(lambda: nvml.nvmlDeviceGetTotalEccErrors(handle, UNCORRECTED, VOLATILE)),
+            [word for bit, word in REASONS.items() if slowed > 0 and slowed & bit],
+        )
+
+    def _find(self) -> None:
+        try:
+            self._nvml = nvml = self._load()
+            nvml.nvmlInit()
+            self._handle = nvml.nvmlDeviceGetHandleByPciBusId(self._bus())
+        except Exception as error:  # noqa: BLE001 — of NVML, of CUDA or of the import: watching is never why a worker ends
+            self.reason = f"{type(error).__name__}: {error}"
+            log.debug("no temperature or power of the GPU: %s", self.reason)
+
+    def _ask(self, question: Callable[[], Any]) -> Any:
+        """The answer; None where the GPU has none, as most know only some of all this."""
+        try:
+            return question()
+        except (self._nvml.NVMLError, AttributeError, OSError):
+            return None
+
+    def _number(self, question: Callable[[], Any]) -> int:
+        answer = self._ask(question)
+        return -1 if answer is None else min(int(answer), (1 << 63) - 1)
