@@ -1,34 +1,56 @@
-"""What watching costs: the same work watched as monitors do, as traces do, and by nobody, in turns in one run: `make bench`.
+"""What watching costs: the same work in the same service, in short turns watched and not watched: `make bench`.
 
-    python benchmarks/events.py [--rounds 9] [--workers 1,2] [--seconds 0.5] [--json FILE]
+    python benchmarks/events.py [--rounds 30] [--workers 1,2] [--seconds 0.25] [--only plans,step] [--json FILE]
 
-The watcher is a process of its own on the same machine, and reads all that comes. Figures are medians over the rounds of what one
-unit of work takes, and of each round's ratio to nobody watching: time on the clock, and processor time of client, dispatcher and
-workers, which says more where others use the machine. Nothing here passes or fails.
+A round has four turns in an order drawn by lot: watched by nobody, by nobody again, as monitors do, as traces do. The watcher is
+a process of its own on the same machine, and reads all that comes; a turn begins when its level holds. Figures are medians
+over the rounds of the difference to nobody in the same round, with the interval in which that median lies with 95 %
+confidence (of the sign test, which asks nothing of the noise). Nobody against nobody is the noise itself: what is smaller has
+not been measured. Beside the time on the clock there is the processor time of each process, all its threads, to the
+nanosecond, which says more where others use the machine. Nothing here passes or fails.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
+import os
+import random
 import statistics
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
 
 import gt
 from gt import nn
 
 Work = Callable[[], Any]
-LEVELS = {0: "nobody", 1: "summary", 2: "trace"}
+TURNS = {"nobody": 0, "again": 0, "summary": 1, "trace": 2}
+"""The turns of a round, and at which level each is watched."""
 RULES = {"sharding_config": {"net": {"strategy": "data_parallel"}}}
+Turn = dict[str, float]
+"""Seconds that one unit of work took: on the clock ('wall'), of all processors ('cpu'), and of each process by its name."""
+
+
+def plans() -> Work:
+    """A hundred plans of two operations on 16×16, and the last value fetched."""
+    x = gt.from_numpy(np.random.default_rng(0).standard_normal((16, 16), np.float32))
+
+    def run() -> None:
+        y = x
+        for _ in range(100):
+            y = y * 0.99 + x
+            gt.flush()
+        y.sum().item()
+
+    return run
 
 
 def chain() -> Work:
@@ -64,7 +86,7 @@ def step() -> Work:
     return run
 
 
-WORKS = {"chain": chain, "step": step}
+WORKS = {"plans": plans, "chain": chain, "step": step}
 
 
 class Watcher:
@@ -97,6 +119,7 @@ class Watcher:
 def watch(address: str) -> None:
     """Be the watcher: levels come as lines."""
     from gt.monitor.stream import Stream
+    from gt.telemetry import Utilisation
 
     wanted = [0]
 
@@ -108,75 +131,107 @@ def watch(address: str) -> None:
         print("ready", flush=True)
         told = 1
         while True:
-            stream.read(0.05)
+            stream.read(0.02)
             if len(wanted) > told:
                 told = len(wanted)
                 stream.set_level(wanted[-1])
-                stream.read(0.5)  # what comes first at a level
-                stream.read(0.3)
+                ends = time.monotonic() + 5.0
+                while wanted[-1] and time.monotonic() < ends:
+                    if any(isinstance(event, Utilisation) for event in stream.read(0.5)):
+                        break  # workers record: what comes first is over
+                time.sleep(0.02)
                 print(f"level {wanted[-1]}", flush=True)
 
 
-def timed(work: Work, seconds: float, processes: Sequence[psutil.Process] = ()) -> tuple[float, float]:
-    """(seconds, processor seconds of some processes) that one unit of work takes, over about so many."""
-    done, began, before = 0, time.perf_counter(), spent(processes)
-    while (passed := time.perf_counter() - began) < seconds:
+def clock_of(pid: int) -> int:
+    """The clock that counts a process' processor time, as `clock_getcpuclockid` makes it on Linux."""
+    return (~pid << 3) | 2
+
+
+def timed(work: Work, count: int, processes: Mapping[str, int] = {}) -> Turn:
+    """What so many units of work take, each, on the clock and of this process (the client) and others by their numbers."""
+    clocks = {"client": clock_of(os.getpid()), **{name: clock_of(pid) for name, pid in processes.items()}}
+    before = {name: time.clock_gettime_ns(clock) for name, clock in clocks.items()}
+    began = time.perf_counter_ns()
+    for _ in range(count):
         work()
-        done += 1
-    return passed / done, (spent(processes) - before) / done
+    took = {"wall": time.perf_counter_ns() - began}
+    took |= {name: time.clock_gettime_ns(clock) - before[name] for name, clock in clocks.items()}
+    took["cpu"] = sum(took[name] for name in clocks if name != "watcher")
+    return {name: nanoseconds / count / 1e9 for name, nanoseconds in took.items()}
 
 
-def spent(processes: Sequence[psutil.Process]) -> float:
-    """Processor seconds of this process and these, since they began."""
-    total = time.process_time()
-    for process in processes:
-        used = process.cpu_times()
-        total += used.user + used.system
-    return total
-
-
-def measure(name: str, workers: int, rounds: int, seconds: float) -> dict[int, list[tuple[float, float]]]:
-    """The times of one work at each level, in turns."""
+def measure(name: str, workers: int, rounds: int, seconds: float) -> list[dict[str, Turn]]:
+    """The turns of each round. Processes are 'client', 'dispatcher', 'worker 0', …, and 'watcher', which 'cpu' is without."""
     session = gt.init(workers=workers, config=RULES)
     work = WORKS[name]()
-    timed(work, 2 * seconds)  # plans are made, searched and compiled
+    ends = time.perf_counter() + 4 * seconds
+    while time.perf_counter() < ends:
+        work()  # plans are made, searched and compiled
+    count = max(1, round(seconds / timed(work, 3)["wall"]))
     watcher = Watcher(session.link.local.address)
-    processes = [psutil.Process(child.pid) for _, child in session.link.local.children]
-    times: dict[int, list[tuple[float, float]]] = {level: [] for level in LEVELS}
+    names = ["dispatcher", *[f"worker {number}" for number in range(workers)]]
+    children = [child.pid for _, child in session.link.local.children]
+    processes = {**dict(zip(names, children, strict=True)), "watcher": watcher.process.pid}
+    lots = random.Random(0)
+    found = []
     try:
-        for number in range(rounds):
-            for level in sorted(LEVELS, key=lambda level: (level + number) % len(LEVELS)):
-                watcher.set_level(level)
-                times[level].append(timed(work, seconds, processes))
+        for _ in range(rounds):
+            order = list(TURNS)
+            lots.shuffle(order)
+            turns = {}
+            for turn in order:
+                watcher.set_level(TURNS[turn])
+                timed(work, max(1, count // 5))  # what the change itself costs is over
+                turns[turn] = timed(work, count, processes)
+            found.append(turns)
     finally:
         watcher.close()
         gt.disconnect()
-    return times
+    return found
+
+
+def median(values: list[float]) -> tuple[float, float, float]:
+    """The median, and the interval in which that of all such values lies with 95 % confidence, by order statistics."""
+    ordered, count = sorted(values), len(values)
+    outside, at = 0.0, 0
+    while at < (count - 1) // 2 and (outside + math.comb(count, at) / 2**count) <= 0.025:
+        outside += math.comb(count, at) / 2**count
+        at += 1
+    low = max(0, at - 1)
+    return statistics.median(values), ordered[low], ordered[count - 1 - low]
 
 
 def rows(names: list[str], workers: list[int], rounds: int, seconds: float) -> list[list[str]]:
-    """One row for each work, number of workers and level."""
+    """One row for each work, number of workers and thing that is measured: nobody's time, and differences to it."""
     found = []
     for name in names:
         for count in workers:
-            times = measure(name, count, rounds, seconds)
-            for level, word in LEVELS.items():
-                row = [name, f"{count} worker{'s' * (count > 1)}", word]
-                for at in range(2):
-                    ratio = statistics.median(a[at] / b[at] for a, b in zip(times[level], times[0], strict=True))
-                    took = statistics.median(each[at] for each in times[level]) * 1e6
-                    row += [f"{took:,.0f} us{' cpu' * at}", f"{ratio - 1:+.1%}"]
+            turns = measure(name, count, rounds, seconds)
+            for what in turns[0]["nobody"]:
+                base = statistics.median([each["nobody"][what] for each in turns])
+                row = [name, f"{count} worker{'s' * (count > 1)}", what, f"{base * 1e6:,.0f} us"]
+                for turn in list(TURNS)[1:]:
+                    over = [each[turn][what] - each["nobody"][what] for each in turns]
+                    if what != "watcher":
+                        over = [100 * (each / base) for each in over]
+                        row.append("{:+.1f} % ({:+.1f} … {:+.1f})".format(*median(over)))
+                    else:
+                        row.append(f"{median(over)[0] * 1e6:+,.0f} us")
                 found.append(row)
-                print("  ".join(f"{cell:>12}" for cell in row), flush=True)
+                print("  ".join(f"{cell:>{width}}" for cell, width in zip(row, WIDTHS, strict=True)), flush=True)
     return found
+
+
+WIDTHS = (6, 9, 10, 10, 24, 24, 24)
 
 
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--workers", default="1,2")
-    parser.add_argument("--seconds", type=float, default=0.5, help="of each turn")
+    parser.add_argument("--seconds", type=float, default=0.25, help="of each turn")
     parser.add_argument("--only", default=",".join(WORKS), help="a comma-separated choice of: %(default)s")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--watch", help=argparse.SUPPRESS)
@@ -185,9 +240,14 @@ def main() -> None:
         watch(options.watch)
         return
     counts = [int(count) for count in options.workers.split(",")]
+    head = ["work", "", "of", "nobody", *[f"{turn}" for turn in list(TURNS)[1:]]]
+    print("  ".join(f"{cell:>{width}}" for cell, width in zip(head, WIDTHS, strict=True)))
     table = rows(options.only.split(","), counts, options.rounds, options.seconds)
+    print(
+        f"load {os.getloadavg()[0]:.1f}; medians of {options.rounds} differences, and where they lie with 95 % confidence"
+    )
     if options.json:
-        options.json.write_text(json.dumps({"rows": table}), "utf-8")
+        options.json.write_text(json.dumps({"rows": table, "load": os.getloadavg()[0]}), "utf-8")
 
 
 if __name__ == "__main__":

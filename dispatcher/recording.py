@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import math
 import re
-from bisect import bisect_right
-from collections import Counter
+from bisect import bisect_left, bisect_right
+from collections import Counter, deque
 from collections.abc import Iterator
 from functools import lru_cache
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from gt import messages as m
@@ -29,9 +30,10 @@ from .directory import Client, Collection, MeshRecord, Worker
 if TYPE_CHECKING:
     from .service import Service
 
-RATES: Final = {t.SUMMARY: 60, t.TRACE: 1000}
-"""Events a second that go by themselves, of the dispatcher and of each worker, by level; and of all workers together:"""
-TOTALS: Final = {t.SUMMARY: 500, t.TRACE: 2000}
+RATES: Final = {t.SUMMARY: 60, t.TRACE: 300}
+"""Events a second that go by themselves, of the dispatcher and of each worker, by level: each takes some 10 µs to make, check and
+pass on, all processes together. And of all workers together:"""
+TOTALS: Final = {t.SUMMARY: 500, t.TRACE: 1000}
 SECOND: Final = t.SECOND
 SLOW: Final = SECOND
 """Nanoseconds between two looks at all of a client's tensors, at least."""
@@ -44,11 +46,17 @@ BUSY: Final = SECOND // 2
 LARGEST: Final = 30
 """Tensors of one client that are told of."""
 MAX_BIRTHS: Final = 20_000
-MAX_ORDERS: Final = 4096
+MAX_ASKED: Final = 4096
 MAX_ISSUES: Final = 1024
+MAX_CHUNKS: Final = 16
+MAX_PLANS: Final = 4096
 MAX_MOVES: Final = 100
 """Moves, signals and sites of one plan that are told of: a batch of many plans must fit a frame."""
 _SITE: Final = re.compile(r" at (\S+:\d+)")
+Birth = tuple[int, int, int, float, str]
+"""What was issued, or put: order and plan (-1, -1: a put), the first tensor that it makes, when (seconds), and a put's signal."""
+_ORDER: Final = itemgetter(0)
+_NUMBER: Final = itemgetter(1)
 
 
 class Recording:
@@ -58,17 +66,21 @@ class Recording:
         self.service = service
         self.level = level
         self.recorder = Recorder(self.now, RATES[level])
-        self.issues: list[tuple[float, int, Cached, int, int]] = []
-        """What was issued and not gone through yet: when (seconds), client, plan, order, first id."""
-        self.orders: dict[int, tuple[int, int]] = {}
-        """By order: plan and client, of what was issued lately."""
+        self.issues: list[Birth] = []
+        """What was issued and not gone through yet."""
+        self.recent: deque[list[Birth]] = deque(maxlen=MAX_CHUNKS)
+        """And what was gone through lately."""
+        self.plans: dict[int, tuple[int, Plan]] = {}
+        """By number: the client of a plan that was issued, and what it is."""
+        self.carries: dict[int, tuple[int, int]] = {}
+        """By order: plan and client."""
         self.last: dict[int, Cached] = {}
         """By client: the plan that it ran last."""
         self.runs: Counter[int] = Counter()
         self.asked: dict[int, tuple[int, int]] = {}
         """By collection: when it was asked for, and after which plan."""
-        self.births: dict[int, dict[int, tuple[int, Plan | None, str]]] = {}
-        """By client and first id: when tensors were made, by which plan, or put in which signal."""
+        self.births: dict[int, dict[int, Birth]] = {}
+        """By client and first id: where tensors come from."""
         self.stuck: dict[int, tuple[int, int]] = {}
         """By client: the first message that waits, and since when."""
         self.look_at: dict[int, int] = {}
@@ -115,7 +127,9 @@ class Recording:
     def carried(self, client: Client, number: int, plan: Plan, mesh: Mesh, order: int) -> None:
         """A plan of one use takes tensors to another mesh."""
         self.recorder.add(described(self.now(), client.number, -1, number, plan, mesh.members, "carry"))
-        self.orders[order] = (number, client.number)
+        if len(self.carries) >= MAX_ISSUES:
+            self.carries.clear()
+        self.carries[order] = (number, client.number)
 
     def defined(self, client: Client) -> None:
         """A segment came whole."""
@@ -123,8 +137,11 @@ class Recording:
 
     def issued(self, client: Client, run: m.Run, cached: Cached, order: int) -> None:
         """A run became an execution of a plan. The hot path: what follows from it is worked out for many at once."""
+        number = cached.number
+        if number not in self.plans:
+            self.plans[number] = (client.number, cached.planned.plan)
         self.last[client.number] = cached
-        self.issues.append((self.service.now, client.number, cached, order, run.base))
+        self.issues.append((order, number, run.base, self.service.now, ""))
         if len(self.issues) >= MAX_ISSUES:
             self._settle()
 
@@ -133,42 +150,59 @@ class Recording:
         issues, self.issues = self.issues, []
         if not issues:
             return
-        recorder, single = self.recorder, 0
-        for now, client, cached, order, _ in issues:
+        recorder, plans, single = self.recorder, self.plans, 0
+        for order, number, _, now, _ in issues:
             if not recorder.bucket.take(int(now * SECOND)):
                 break
-            recorder.keep(t.RunIssued(int(now * SECOND), t.DISPATCHER, 1, cached.number, client, order))
+            recorder.keep(t.RunIssued(int(now * SECOND), t.DISPATCHER, 1, number, plans[number][0], order))
             single += 1
-        counts: dict[tuple[int, int], list[int]] = {}
-        for now, client, cached, order, _ in issues[single:]:
-            found = counts.get((client, cached.number))
-            if found is None:
-                counts[client, cached.number] = [1, int(now * SECOND), order]
-            else:
-                found[0] += 1
-        for (client, plan), (times, first, order) in counts.items():
-            recorder.collapse(t.RunIssued(first, t.DISPATCHER, times, plan, client, order))
-        self.runs.update([issue[1] for issue in issues])
-        self.orders.update((order, (cached.number, client)) for _, client, cached, order, _ in issues)
-        if len(self.orders) > 2 * MAX_ORDERS:
-            self.orders = dict(list(self.orders.items())[-MAX_ORDERS:])
-        for now, client, cached, _, base in issues:
-            if cached.made:
-                self._born(client, base, (int(now * SECOND), cached.planned.plan, ""))
+        rest = issues[single:]
+        firsts = dict(zip(map(_NUMBER, reversed(rest)), reversed(rest), strict=True))
+        for number, times in Counter(map(_NUMBER, rest)).items():
+            order, _, _, now, _ = firsts[number]
+            recorder.collapse(t.RunIssued(int(now * SECOND), t.DISPATCHER, times, number, plans[number][0], order))
+        counts = Counter(map(_NUMBER, issues))
+        for number, times in counts.items():
+            self.runs[plans[number][0]] += times
+        births = {number: self.births.setdefault(plans[number][0], {}) for number in counts}
+        for issue in issues:
+            births[issue[1]][issue[2]] = issue
+        self.recent.append(issues)
+        for client in {plans[number][0] for number in counts}:
+            self._bound(client)
 
     def put(self, client: Client, message: m.Put) -> None:
         """A put was placed."""
-        self._born(client.number, message.tensor, (self.now(), None, "/".join(message.signal)))
+        births = self.births.setdefault(client.number, {})
+        births[message.tensor] = (-1, -1, message.tensor, self.service.now, "/".join(message.signal))
+        self._bound(client.number)
 
-    def _born(self, client: int, tensor: int, birth: tuple[int, Plan | None, str]) -> None:
+    def _bound(self, client: int) -> None:
+        if len(self.births[client]) > MAX_BIRTHS:
+            self._prune(client)
+
+    def _prune(self, client: int) -> list[int]:
+        """Of what a client made keep that of which something lives, or the younger half; which these are, in order."""
         births = self.births.setdefault(client, {})
-        births[tensor] = birth
-        if len(births) > MAX_BIRTHS:  # keep those of which something lives, or the younger half
-            known = self.service.by_number.get(client)
-            bases = sorted(births)
-            alive = {bases[at - 1] for number in (known.table if known else ()) if (at := bisect_right(bases, number))}
-            kept = [base for base in births if base in alive][-MAX_BIRTHS // 2 :]
-            self.births[client] = {base: births[base] for base in kept}
+        known = self.service.by_number.get(client)
+        bases = sorted(births)
+        alive = {bases[at - 1] for number in (known.table if known else ()) if (at := bisect_right(bases, number))}
+        kept = [base for base in births if base in alive][-MAX_BIRTHS // 2 :]
+        self.births[client] = {base: births[base] for base in kept}
+        if len(self.plans) > MAX_PLANS:
+            used = {issue[1] for each in (*self.births.values(),) for issue in each.values()}
+            used.update(map(_NUMBER, self.issues), *(map(_NUMBER, chunk) for chunk in self.recent))
+            self.plans = {number: known for number, known in self.plans.items() if number in used}
+        return sorted(kept)
+
+    def _ran(self, order: int) -> tuple[int, int]:
+        """The plan and the client of what was issued lately as this order."""
+        for chunk in reversed(self.recent):
+            if chunk[0][0] <= order <= chunk[-1][0]:
+                at = bisect_left(chunk, order, key=_ORDER)
+                if chunk[at][0] == order:
+                    return chunk[at][1], self.plans[chunk[at][1]][0]
+        return self.carries.get(order, (-1, -1))
 
     def decided(self, client: int, what: str, level: str, text: str) -> None:
         """Something was decided, or written to the log."""
@@ -183,7 +217,7 @@ class Recording:
 
     def fetch_asked(self, number: int, client: Client) -> None:
         """A client wants a tensor."""
-        if len(self.asked) < MAX_ORDERS:
+        if len(self.asked) < MAX_ASKED:
             last = self.last.get(client.number)
             self.asked[number] = (self.now(), -1 if last is None else last.number)
 
@@ -249,14 +283,30 @@ class Recording:
                 break
             chosen.add(entry)
             count += entries[entry]
-        births = self.births.get(client.number, {})
-        bases = sorted(births)
+        bases = self._prune(client.number)
+        births = self.births[client.number]
         found = [(sizes[entry], number, entry) for number, entry in client.table.items() if entry in chosen]
         rows: list[Any] = []
         for nbytes, number, entry in sorted(found, key=lambda each: (-each[0], -each[1]))[:LARGEST]:
-            signal, site, age = _birth(births, bases, number, now)
+            signal, site, age = self._birth(births, bases, number, now)
             rows.append([number, str(entry.spec), format_layout(entry.home.layout), nbytes, signal, site, age])
         return rows
+
+    def _birth(self, births: dict[int, Birth], bases: list[int], number: int, now: int) -> tuple[str, str, int]:
+        """(signal, site, age) of a tensor, as far as that is known."""
+        at = bisect_right(bases, number) - 1
+        if at < 0:
+            return "", "", -1
+        _, made_by, base, made, signal = births[bases[at]]
+        age = now - int(made * SECOND)
+        if made_by < 0:
+            return (signal, "", age) if number == base else ("", "", -1)
+        _, plan = self.plans[made_by]
+        index = dict(plan.survivors).get(number - base)
+        if index is None:
+            return "", "", -1
+        tag = plan.tags[plan.makers[index].tag]
+        return "/".join(tag.signal)[: t.MAX_TEXT], tag.site[: t.MAX_TEXT], age
 
     def _stuck(self, now: int) -> Iterator[t.Waiting]:
         """What keeps the first message of a client's queue waiting."""
@@ -299,7 +349,7 @@ class Recording:
                 default=-1,
             )
             if order >= 0:
-                plan, client = self.orders.get(order, (-1, -1))
+                plan, client = self._ran(order)
                 yield t.Waiting(
                     now, t.DISPATCHER, since, "busy", client, plan, order, "", [worker.number], 0, 0, "", ""
                 )
@@ -360,23 +410,6 @@ def _place(cached: Cached | None) -> tuple[int, str, str]:
         return cached.number, "", ""
     tag = plan.tags[plan.instructions[-1].tag]
     return cached.number, "/".join(tag.signal), tag.site
-
-
-def _birth(
-    births: dict[int, tuple[int, Plan | None, str]], bases: list[int], number: int, now: int
-) -> tuple[str, str, int]:
-    """(signal, site, age) of a tensor, as far as that is known."""
-    at = bisect_right(bases, number) - 1
-    if at < 0:
-        return "", "", -1
-    made, plan, signal = births[bases[at]]
-    if plan is None:
-        return (signal, "", now - made) if number == bases[at] else ("", "", -1)
-    index = dict(plan.survivors).get(number - bases[at])
-    if index is None:
-        return "", "", -1
-    tag = plan.tags[plan.makers[index].tag]
-    return "/".join(tag.signal)[: t.MAX_TEXT], tag.site[: t.MAX_TEXT], now - made
 
 
 def _bytes(entry: Entry, meshes: dict[int, MeshRecord]) -> int:

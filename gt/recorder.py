@@ -11,10 +11,12 @@ from collections.abc import Callable, Hashable
 from operator import attrgetter
 from typing import Any, Final
 
-from .telemetry import ALIKE, SAMPLES, SUMMED, Event
+from .telemetry import ALIKE, SAMPLES, SECOND, SUMMED, Event
 
 MAX_AGGREGATES: Final = 1024
 """Different aggregates between two batches; what is beyond is added up by kind alone."""
+NEVER: Final = 1 << 62
+"""Nanoseconds that nobody sees pass."""
 MAX_OTHERS: Final = 4096
 """Events that cannot be added up (a client joined) between two batches; what is beyond is dropped and counted."""
 
@@ -37,34 +39,28 @@ _UNNAMED: Final[dict[str, Any]] = {
 
 
 class Bucket:
-    """Tokens that come at `rate` a second, at most a second's worth. Times are nanoseconds."""
+    """Tokens that come at `rate` a second, at most a second's worth. Times are nanoseconds.
 
-    __slots__ = ("filled", "rate", "tokens", "until")
+    How many there are follows from when there were none, so to look is one comparison: `now >= bucket.until`.
+    """
+
+    __slots__ = ("interval", "rate", "until")
 
     def __init__(self, now: int, rate: int) -> None:
         self.rate = rate
-        self.tokens = float(rate)
-        self.filled = now
-        self.until = now
-        """Until then there is not one."""
+        self.interval = SECOND // rate if rate else NEVER
+        self.until = now - SECOND + self.interval
+        """From then on there is one."""
 
     def has(self, now: int, wanted: int = 1) -> bool:
         """Whether so many are there; for more than the bucket holds it must be full."""
-        if self.tokens >= wanted:
-            return True
-        if now < self.until or not self.rate:
-            return False
-        self.tokens = min(float(self.rate), self.tokens + (now - self.filled) * self.rate / 1e9)
-        self.filled = now
-        if self.tokens < 1:
-            self.until = now + int((1 - self.tokens) * 1e9 / self.rate)
-        return self.tokens >= min(wanted, self.rate)
+        return now >= self.until + (min(wanted, self.rate) - 1) * self.interval and self.rate > 0
 
     def take(self, now: int, wanted: int = 1) -> bool:
         """Take so many, if they are there."""
         if not self.has(now, wanted):
             return False
-        self.tokens -= wanted
+        self.until = max(self.until, now - SECOND + self.interval) + wanted * self.interval
         return True
 
 
@@ -97,13 +93,6 @@ class Recorder:
             self.events.append(event)
         else:
             self.collapse(event)
-
-    def collapsed(self, kind: type[Any], alike: Hashable, now: int) -> list[Any] | None:
-        """The fields of the aggregate to which an event of this kind would be added now, so that whoever has many of them may
-        add to the sums by himself and make no event; None: it goes by itself, or is the first of its aggregate. `alike` are
-        its worker and the fields in `telemetry.ALIKE`."""
-        found = self.aggregates.get((kind, alike))
-        return None if found is None or self.bucket.has(now) else found
 
     def keep(self, event: Event) -> None:
         """Take in an event that its source bounds itself; it goes by itself."""

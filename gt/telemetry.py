@@ -431,7 +431,9 @@ KINDS: Final[tuple[type[Any], ...]] = (
 )  # fmt: skip
 """An event's code is its place here: append only."""
 
-FROM_WORKER: Final = (PlanSlice, OpSlice, Collective, Transfer, Utilisation, Gauges, Traffic, Waiting, Spill, Device)
+FROM_WORKER: Final = frozenset(
+    {PlanSlice, OpSlice, Collective, Transfer, Utilisation, Gauges, Traffic, Waiting, Spill, Device}
+)
 """What workers may tell."""
 SUMMED: Final = frozenset(
     {"duration", "times", "compute", "communication", "waiting", "elements", "nbytes", "sent", "received"}
@@ -510,6 +512,12 @@ def encode_event(event: Event) -> list[Any]:
 
 def decode_event(raw: object) -> Event:
     """An event from plain values, checked. Raises `ProtocolError` for anything that is not exactly one event."""
+    event: Event = check_event(raw)._make(raw[1:])  # type: ignore[index]
+    return event
+
+
+def check_event(raw: object) -> type[Any]:
+    """The kind of an event that stays plain values. Raises `ProtocolError` as `decode_event` does."""
     if type(raw) is not list or not raw or type(raw[0]) is not int or not 0 <= raw[0] < len(KINDS):
         raise ProtocolError("an event is [code, fields …]")
     code = raw[0]
@@ -520,8 +528,7 @@ def decode_event(raw: object) -> Event:
         for value, (name, form, holds) in zip(raw[1:], checks, strict=True):
             if not holds(value):
                 raise ProtocolError(f"{kind.__name__}.{name} is {form}")
-    event: Event = kind._make(raw[1:])
-    return event
+    return kind
 
 
 def _is_sound(code: int, raw: list[Any]) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from gt import telemetry as t
@@ -67,6 +68,41 @@ class Named(NamedTuple):
     nbytes: int
 
 
+@dataclass(slots=True)
+class Runs:
+    """Runs of one plan that do not go by themselves, added up until the next batch; the first began at `began`.
+
+    `whole` is the time of those that were in kernels all the time, which is in no other sum, nor in the counters, yet.
+    """
+
+    program: Program
+    client: int
+    order: int
+    began: int
+    times: int = 0
+    whole: int = 0
+    duration: int = 0
+    compute: int = 0
+    communication: int = 0
+    waiting: int = 0
+
+
+MOVED: Final = ("times", "duration", "sent", "received", "waiting")
+
+
+@dataclass(slots=True)
+class Moved:
+    """The same of one move; `event` is the first of them."""
+
+    move: Move
+    event: t.Collective
+    times: int = 0
+    duration: int = 0
+    sent: int = 0
+    received: int = 0
+    waiting: int = 0
+
+
 class Recording:
     """The recording of one worker, at one level, until nobody watches."""
 
@@ -77,22 +113,29 @@ class Recording:
         self.level = level
         self.period = PERIODS[level]
         self.recorder = Recorder(clock, rate // 2)
+        self.singles = self.recorder.bucket
         self.bucket = Bucket(clock(), rate - rate // 2)
         """For op slices, so that they leave room for others."""
         now = clock()
         self.totals = [0, 0, 0, 0, 0]
+        """By state; run time of GT is what is left over."""
         self.state = RUNTIME
-        self.since = now
+        self.since = self.started = now
         self.due = now + self.period
         self.plans = self.instructions = self.compiled = 0
         self.sent: dict[int, int] = {}
         self.outward = self.inward = 0
         """Bytes sent and received in all."""
+        self.runs: dict[int, Runs] = {}
+        """By plan: since the last batch."""
+        self.moved: dict[int, Moved] = {}
+        """By move."""
         self.began = 0
         self.before = (0, 0, 0)
         self.whole = True
         """Whether the run under way has been in its kernels all the time since it began."""
         self.sampling = False
+        """Whether the run under way is timed instruction by instruction."""
         self.sample_at = now
         self.marks: list[int] = []
         """When the actions of the block under way ended, in a run that is timed."""
@@ -110,60 +153,112 @@ class Recording:
     def switch(self, state: int) -> int:
         """From now on time goes to `state`; the time."""
         now = self.clock()
-        self.totals[self.state] += now - self.since
+        if self.state != RUNTIME:
+            self.totals[self.state] += now - self.since
         self.since = now
         self.state = state
         return now
 
     def rest(self, *, waits: bool) -> None:
         """There is nothing to do until something comes."""
-        self.switch(WAITING if waits else IDLE)
+        self.since = self.clock()
+        self.state = WAITING if waits else IDLE
 
     def wake(self) -> None:
         """Something may have come."""
-        self.switch(RUNTIME)
+        now = self.clock()
+        self.totals[self.state] += now - self.since
+        self.since = now
+        self.state = RUNTIME
 
     # runs
 
     def begin(self, program: Program) -> None:
-        """A run begins: its first block."""
-        began = self.began = self.switch(COMPUTE)
-        compute, communication, _, waiting, _ = self.totals
-        self.before = (compute, communication, waiting)
-        self.whole = not program.moves
-        if began >= self.sample_at:
-            actions = sum(map(len, program.actions))
-            self.sampling = self.bucket.take(began, actions)
-            self.sample_at = began if self.sampling else began + t.SECOND * actions // max(1, self.bucket.rate)
-        else:
-            self.sampling = False
+        """A run begins: its first block. The hot path, as `finish` is: what can be worked out for many runs at once is, in
+        `_settle`; and run time of GT, which comes before, is what is left over of all time."""
+        now = self.since = self.clock()
+        self.state = COMPUTE
+        if program.moves:
+            self._in_parts(now)
+        self.sampling = now >= self.sample_at and self._sample(program, now)
+
+    def _in_parts(self, began: int) -> None:
+        """The run under way will not be in its kernels all the time."""
+        self.whole = False
+        self.began = began
+        self.before = (self.totals[COMPUTE], self.totals[COMMUNICATION], self.totals[WAITING])
+
+    def _sample(self, program: Program, now: int) -> bool:
+        """It is time for a sample: whether there is room for one of this size."""
+        actions = sum(map(len, program.actions))
+        if self.bucket.take(now, actions):
+            self.sample_at = now
+            return True
+        self.sample_at = now + t.SECOND * actions // max(1, self.bucket.rate)
+        return False
 
     def finish(self, running: Running) -> None:
         """It has ended."""
-        now = self.switch(RUNTIME)
-        program, plan, client = running.program, running.plan, running.client
-        self.plans += 1
-        self.instructions += len(program.plan.instructions)
-        duration = compute = now - self.began
-        communication = waiting = 0
+        now = self.clock()
+        runs = self.runs.get(running.plan)
+        if runs is None or not self.whole or now >= self.singles.until:
+            self._finish(running, now)
+        else:
+            runs.times += 1
+            runs.whole += now - self.since
+        self.since = now
+        self.state = RUNTIME
+
+    def _finish(self, running: Running, now: int) -> None:
+        """The same for a run that goes by itself, is the first to which others are added, or was not all in kernels."""
+        self.totals[COMPUTE] += now - self.since
+        began, compute, communication, waiting = self.since, now - self.since, 0, 0
         if not self.whole:
-            compute, communication, _, waiting, _ = self.totals
-            a, b, c = self.before
-            compute, communication, waiting = compute - a, communication - b, waiting - c
-        slices = self.recorder.collapsed(t.PlanSlice, (self.worker, plan, client), now)
-        if slices is None:
-            self.recorder.add(
-                t.PlanSlice(
-                    self.began, self.worker, duration, 1, plan, client, running.order,
-                    compute, communication, waiting,
-                )
-            )  # fmt: skip
-        else:  # in the order of its fields
-            slices[2] += duration
-            slices[3] += 1
-            slices[7] += compute
-            slices[8] += communication
-            slices[9] += waiting
+            self.whole = True
+            began = self.began
+            compute, communication, waiting = (
+                self.totals[state] - before
+                for state, before in zip((COMPUTE, COMMUNICATION, WAITING), self.before, strict=True)
+            )
+        plan, client = running.plan, running.client
+        runs = self.runs.get(plan)
+        if runs is not None and now < self.singles.until:
+            runs.times += 1
+            runs.duration += now - began
+            runs.compute += compute
+            runs.communication += communication
+            runs.waiting += waiting
+            return
+        if runs is None:
+            self.runs[plan] = Runs(running.program, client, running.order, began)
+        self.plans += 1
+        self.instructions += len(running.program.plan.instructions)
+        self.recorder.add(
+            t.PlanSlice(
+                began, self.worker, now - began, 1, plan, client, running.order, compute, communication, waiting
+            )
+        )
+
+    def _settle(self) -> None:
+        """What was added up becomes events."""
+        whole = sum(runs.whole for runs in self.runs.values())
+        self.totals[COMPUTE] += whole
+        if not self.whole:  # a run that began after them stands in a move
+            self.before = (self.before[0] + whole, *self.before[1:])
+        for plan, runs in self.runs.items():
+            if runs.times:
+                self.plans += runs.times
+                self.instructions += runs.times * len(runs.program.plan.instructions)
+                self.recorder.collapse(
+                    t.PlanSlice(
+                        runs.began, self.worker, runs.duration + runs.whole, runs.times, plan, runs.client, runs.order,
+                        runs.compute + runs.whole, runs.communication, runs.waiting,
+                    )
+                )  # fmt: skip
+        for moved in self.moved.values():
+            if moved.times:
+                self.recorder.collapse(moved.event._replace(**{name: getattr(moved, name) for name in MOVED}))
+        self.runs, self.moved = {}, {}
 
     def timed(self, actions: Iterator[Action], slots: Slots) -> None:
         """Do the actions of a block, looking at the clock after each. Raises what they raise."""
@@ -205,24 +300,23 @@ class Recording:
         """It leaves it, for its next block."""
         now = self.switch(COMPUTE)
         began, waiting, outward, inward = self.moving
-        tag = running.program.plan.tags[move.instruction.tag]
-        signal, sent, received = "/".join(tag.signal), self.outward - outward, self.inward - inward
-        waited = self.totals[WAITING] - waiting
-        alike = (self.worker, running.plan, running.client, move.collective, signal, tag.site)
-        moves = self.recorder.collapsed(t.Collective, alike, now)
-        if moves is None:
-            self.recorder.add(
-                t.Collective(
-                    began, self.worker, now - began, 1, running.plan, running.client, running.order, move.collective,
-                    self._peers(running, move), sent, received, waited, signal, tag.site,
-                )
+        moved = self.moved.get(id(move))
+        if moved is None or moved.move is not move or now >= self.singles.until:
+            tag = running.program.plan.tags[move.instruction.tag]
+            event = t.Collective(
+                began, self.worker, now - began, 1, running.plan, running.client, running.order, move.collective,
+                self._peers(running, move), self.outward - outward, self.inward - inward, self.totals[WAITING] - waiting,
+                "/".join(tag.signal), tag.site,
             )  # fmt: skip
-        else:  # in the order of its fields
-            moves[2] += now - began
-            moves[3] += 1
-            moves[9] += sent
-            moves[10] += received
-            moves[11] += waited
+            self.recorder.add(event)
+            if moved is None:
+                self.moved[id(move)] = Moved(move, event)
+            return
+        moved.times += 1
+        moved.duration += now - began
+        moved.sent += self.outward - outward
+        moved.received += self.inward - inward
+        moved.waiting += self.totals[WAITING] - waiting
 
     def _peers(self, running: Running, move: Move) -> list[int]:
         known = self.moves.get(id(move))
@@ -266,7 +360,9 @@ class Recording:
     @contextlib.contextmanager
     def spilling(self, kind: str, cause: Cause, place: Place, nbytes: int) -> Iterator[None]:
         """Memory goes out or comes in; `place` is where its value is. The time is GT's own, whatever is under way."""
-        state, self.whole = self.state, False
+        state = self.state
+        if state == COMPUTE and self.whole:
+            self._in_parts(self.since)
         began = self.switch(RUNTIME)
         try:
             yield
@@ -287,8 +383,10 @@ class Recording:
         """The next batch as it travels, and how many events were dropped before it."""
         now = self.switch(self.state)
         self.due = now + self.period
+        self._settle()
         events, dropped = self.recorder.take()
-        compute, communication, runtime, waiting, idle = self.totals
+        compute, communication, _, waiting, idle = self.totals
+        runtime = now - self.started - compute - communication - waiting - idle
         events.append(
             t.Utilisation(
                 now, self.worker, compute, communication, runtime, waiting, idle,

@@ -109,6 +109,29 @@ def test_slices_add_up_to_the_counters_at_any_rate(ranks: Ranks, rate: int) -> N
             assert all(each.elements in (16, 1) for each in ops)
 
 
+def test_a_batch_amid_a_run_counts_nothing_twice(ranks: Ranks) -> None:
+    """While a run stands in a move, what was added up before it goes into the counters, and not into the run."""
+    ranks.all(m.Record(t.SUMMARY, 0))
+    lines, others = Lines(), Lines()
+    x, y = lines.input(4, 8), others.input(4, 8)
+    summed, _ = ranks.define(lines.segment(lines.op("sum", x, axes=(0, 1), keepdims=False)), [(Shard(0),)])
+    plain, _ = ranks.define(others.segment(others.op("relu", y)), [(Shard(0),)])
+    ranks.store(1, np.ones((4, 8), np.float32), (Shard(0),))
+    events = []
+    for number in range(3):
+        for at in range(4):
+            ranks.all(ranks.execute(plain, [1], 100 + 10 * number + at))
+        ranks.all(ranks.execute(summed, [1], 109 + 10 * number))
+        events += taken(ranks, 0)
+        ranks.settle()
+    events += taken(ranks, 0)
+    counters = kinds(events, t.Utilisation)[-1]
+    slices = kinds(events, t.PlanSlice)
+    assert sum(each.times for each in slices) == counters.plans == 15
+    for state in ("compute", "communication", "waiting"):
+        assert sum(getattr(each, state) for each in slices) == getattr(counters, state), state
+
+
 def test_values_are_what_they_are_without_a_watcher(ranks: Ranks) -> None:
     """Runs that are timed instruction by instruction, plain and fused, compute what others do."""
     ranks.all(m.Record(t.TRACE, 10_000))
