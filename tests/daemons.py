@@ -150,6 +150,7 @@ class Machine:
             prefix="gt-test-"
         )  # who is killed leaves a line there, which is no harm
         self.environment["XDG_RUNTIME_DIR"] = self._runtime.name
+        self.environment["XDG_CONFIG_HOME"] = f"{self._runtime.name}/config"
         self.environment.pop("GT_CONFIG", None)
         self._shared = self._shared_memory()
 

@@ -34,7 +34,9 @@ def top(
     wait: Annotated[
         float, typer.Option(min=0, max=60, help="Seconds that one frame waits for until rates are known.")
     ] = 5.0,
-    lang: Annotated[Language | None, typer.Option(help="English or Chinese; default as LANG says.")] = None,
+    lang: Annotated[
+        Language | None, typer.Option(help="English or Chinese; default as was chosen in the monitor, or as LANG says.")
+    ] = None,
     light: Annotated[bool, typer.Option("--light", help="Begin with colours for a light background.")] = False,
 ) -> None:
     """Watch a service: workers, clients, what they do and why they wait. F1 shows the keys.
@@ -47,18 +49,22 @@ def top(
     with told():
         from gt.monitor.top import health
         from gt.monitor.top.ink import Ink
+        from gt.monitor.top.settings import UNSET, place, read
         from gt.monitor.top.source import Live
 
         dumb = os.environ.get("TERM", "dumb") in ("dumb", "unknown", "")
         utf = (sys.stdout.encoding or "").lower().startswith("utf")
-        spoken = (lang or _language()).value if utf else "en"
-        ink = Ink(spoken, color=not (dumb or "NO_COLOR" in os.environ), dark=not light, unicode=utf)
         live = Live(address)
         try:
+            kept, wrong = (UNSET, "") if json else read(place())
+            if wrong:
+                typer.echo(f"gt: {wrong}", err=True)
+            spoken = (lang.value if lang else kept.language or _language().value) if utf else "en"
+            ink = Ink(spoken, color=not (dumb or "NO_COLOR" in os.environ), dark=not light, unicode=utf)
             if not (once or json or dumb or not (sys.stdin.isatty() and sys.stdout.isatty())):
                 from gt.monitor.top.app import run
 
-                run(live, ink)
+                run(live, ink, kept._replace(theme="gt-light") if light else kept, place())
                 return
             snapshot = live.settled(wait)
         finally:

@@ -18,10 +18,12 @@ from textual.pilot import Pilot
 from textual.widgets import Input, OptionList
 
 from gt.monitor.snapshot import Snapshot
-from gt.monitor.top.app import LEAST, Top
+from gt.monitor.top.app import Top
+from gt.monitor.top.display import LEAST
 from gt.monitor.top.ink import Ink
 from gt.monitor.top.keys import KEYS, first
 from gt.monitor.top.screens import Confirm, Help, Menu
+from gt.monitor.top.settings import UNSET, Settings, read
 from gt.monitor.top.view import PANES
 from gt.monitor.top.widgets import Canvas, Clicks, Listing
 
@@ -53,10 +55,12 @@ def drive(
     size: tuple[int, int] = MIDDLE,
     ink: Ink | None = None,
     folder: Path | None = None,
+    kept: Settings = UNSET,
+    file: Path | None = None,
 ) -> None:
     """Run the app without a terminal, and a test with it."""
     source = Fixed(snapshot)
-    app = Top(source, ink or Ink(), folder, frame=None)
+    app = Top(source, ink or Ink(), folder, None, kept, file)
 
     async def run() -> None:
         async with app.run_test(size=size, notifications=True) as pilot:
@@ -251,6 +255,36 @@ def test_setup_changes_theme_language_and_columns_at_once() -> None:
         assert isinstance(app.screen, Menu)
 
     drive(test)
+
+
+def test_theme_and_language_are_kept_when_they_are_chosen_and_nothing_else_is(tmp_path: Path) -> None:
+    file = tmp_path / "gt" / "top.json"
+
+    async def choosing(app: Top, pilot: Pilot[None], source: Fixed) -> None:
+        await press(app, pilot, "f2")
+        await choose(app, pilot, "workers held")
+        assert not file.exists()
+        await choose(app, pilot, "theme gt-light")
+        assert read(file) == (Settings("gt-light", ""), ""), "Chinese was asked for this once alone"
+        await choose(app, pilot, "language en")
+        assert read(file) == (Settings("gt-light", "en"), "")
+
+    async def again(app: Top, pilot: Pilot[None], source: Fixed) -> None:
+        assert (app.theme, app.ink.dark) == ("gt-light", False)
+
+    async def unknown(app: Top, pilot: Pilot[None], source: Fixed) -> None:
+        assert (app.theme, app.ink.dark) == ("gt-dark", True)
+
+    async def nowhere(app: Top, pilot: Pilot[None], source: Fixed) -> None:
+        await press(app, pilot, "f2")
+        await choose(app, pilot, "theme nord")
+        assert app.theme == "nord"
+        await until(app, pilot, "cannot be kept")
+
+    drive(choosing, ink=Ink("zh"), file=file)
+    drive(again, kept=read(file)[0])
+    drive(unknown, kept=Settings("no such theme", ""))
+    drive(nowhere, file=file / "below")
 
 
 def test_search_goes_to_the_row_and_on_to_the_next() -> None:

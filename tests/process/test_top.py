@@ -195,3 +195,19 @@ def test_a_dumb_terminal_is_given_a_frame_and_a_small_one_a_line(machine: Machin
     chinese.until("利用率", TIMEOUT)
     chinese.press("q")
     assert chinese.wait(TIMEOUT) == 0
+
+
+def test_a_language_that_was_chosen_is_spoken_again_unless_another_is_asked_for(machine: Machine, opened: Open) -> None:
+    address, _, _ = machine.service(1)
+    file = Path(machine.environment["XDG_CONFIG_HOME"]) / "gt" / "top.json"
+    file.parent.mkdir(parents=True)
+    file.write_text('{"language": "zh"}')
+    opened("top", address).until(r"设置", TIMEOUT)
+    opened("top", address, "--lang", "en").until(r"Setup", TIMEOUT)
+    file.write_text("{")
+    status, lines = once(machine, address, "--once")
+    assert status == 0
+    assert [line for line in lines if line.startswith("gt: ")] == [
+        f"gt: {file} is ignored: gt top keeps its settings there as JSON, and this is something else"
+    ]
+    assert not any(line.startswith("gt: ") for line in once(machine, address, "--json")[1])
