@@ -1,11 +1,12 @@
 """A whole service in the caller's thread: the dispatcher's core and N workers' cores, joined by queues in memory.
 
-`gt.connect("inproc", workers=N, config=…)` uses it, and so do tests: there is no process, socket, clock or thread, and
-every run is the same. Part of the public face, so it may reach into rooms, when it is first used.
+`gt.connect("inproc", workers=N, config=…)` uses it, and so do tests: there is no process, socket or thread, nor, but while
+somebody watches, a clock, and every run is the same. Part of the public face, so it may reach into rooms, when it is first used.
 """
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -13,14 +14,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import messages as m
+from .host import host_facts, memory_limit, resident_memory
 from .options import for_workers
 from .pool import Pool, half_of_memory
 from .spec import Spec
 
 if TYPE_CHECKING:
     from .config import Config
+    from .worker.core import Core as Worker
 
 CLIENT = b"client"
+WATCHER = b"watcher"
+Told = Callable[[list[Any], int], object]
+"""Who is given events as they travel, and how many were lost before them."""
 DEVICE = "cpu"
 """What workers compute on when nobody says."""
 
@@ -37,18 +43,27 @@ class Fabric:
         devices: Sequence[str] = (),
     ) -> None:  # fmt: skip
         from .dispatcher.core import Core as Dispatcher
-        from .dispatcher.events import Lost, Received, Work
+        from .dispatcher.events import Lost, Publish, Received, Work
         from .worker.backend import backend
-        from .worker.core import Core as Worker
+        from .worker.core import Core
         from .worker.events import BulkOut, ToDispatcher, ToPeer
         from .worker.keeping import keeping
+        from .worker.recording import Instruments
 
-        self.received, self.lost, self.work = Received, Lost, Work
+        self.received, self.lost, self.work, self.publish = Received, Lost, Work, Publish
         self.bulk_out, self.to_dispatcher, self.to_peer = BulkOut, ToDispatcher, ToPeer
         self.codec = codec
+        self.time = 0
+        """Nanoseconds; it passes only while somebody watches."""
+        self.began = 0
+        self.told: Told | None = None
+        self.level = self.seen = self.publish_at = 0
         self.dispatcher = Dispatcher(config=config, workers_expected=workers)
+        measured = Instruments(self._clock, lambda: (resident_memory(), memory_limit()), lambda: 0)
         self.workers = {
-            self._identity(n): Worker(backend(devices[n] if devices else DEVICE), keeping=keeping(for_workers))
+            self._identity(n): Core(
+                backend(devices[n] if devices else DEVICE), keeping=keeping(for_workers), instruments=measured
+            )
             for n in range(workers)
         }
         self.numbers: dict[bytes, int] = {}
@@ -71,13 +86,13 @@ class Fabric:
         number = self.numbers[peer]
         if self.codec:
             number, message = m.decode(m.encode(message, number))
-        self._hand_out(self.dispatcher.handle(self.received(peer, number, message), 0.0))
+        self._hand_out(self.dispatcher.handle(self.received(peer, number, message), self._now()))
 
     def kill(self, number: int) -> None:
         """Worker `number` is gone, as if its process had been killed."""
         identity = self._identity(number)
         del self.workers[identity]
-        self._hand_out(self.dispatcher.handle(self.lost(identity, "killed"), 0.0))
+        self._hand_out(self.dispatcher.handle(self.lost(identity, "killed"), self._now()))
         self.run()
 
     def _hand_out(self, sends: Iterable[Any]) -> None:
@@ -88,18 +103,24 @@ class Fabric:
     def run(self) -> None:
         """Deliver messages until there are none."""
         queue = self.queue
-        while queue or self.dispatcher.busy:
+        while queue or self.dispatcher.busy or self._due():
+            if not queue and not self.dispatcher.busy:
+                self._publish()
+                continue
             if not queue:
-                self._hand_out(self.dispatcher.handle(self.work(), 0.0))
+                self._hand_out(self.dispatcher.handle(self.work(), self._now()))
                 continue
             _, target, message = queue.popleft()
             worker = self.workers.get(target)
+            if target == WATCHER:
+                self._hear(message)
+                continue
             if worker is None:
                 self.inboxes.setdefault(target, deque()).append(message)
                 continue
             if self.codec:
                 _, message = m.decode(m.encode(message))
-            for send in worker.handle(message, 0.0):
+            for send in self._act(worker, message):
                 if isinstance(send, self.bulk_out):
                     data: Any = send.array.tobytes()
                     self.say(target, send.message._replace(data=data))
@@ -107,6 +128,65 @@ class Fabric:
                     self.say(target, send.message)
                 elif isinstance(send, self.to_peer):
                     queue.append((target, send.address.encode(), send.message))
+
+    def _act(self, worker: Worker, message: m.Message) -> list[Any]:
+        """What a worker sends because of a message; while it does nothing it is idle."""
+        recording = worker.recording
+        if recording is not None:
+            recording.wake()
+        sends = worker.handle(message, self._now())
+        if worker.recording is not None:
+            worker.recording.rest(waits=worker.running is not None)
+        return sends
+
+    # watching
+
+    def watch(self, level: int, told: Told) -> None:
+        """From now on `told` is given what happens, as batches of events and how many were lost before each, whenever something
+        was done and a batch is due; there is one watcher at a time. Level 0: who watches is told what is left, and no more."""
+        if not level:
+            if self.told is not None:
+                self._publish()
+                self.run()
+                self.say(WATCHER, m.Goodbye("", "it has seen enough"))
+                self.run()
+                self.told = None
+                self.numbers.pop(WATCHER)
+            return
+        assert self.told is None, "there is one watcher at a time"
+        self.began = time.monotonic_ns() - self.time
+        self.told, self.level, self.seen = told, level, 0
+        self.publish_at = 0
+        self.say(WATCHER, m.Hello(m.VERSION, "watcher", host_facts()))
+        self.say(WATCHER, m.Watch(level, 0))
+        self.run()
+
+    def _clock(self) -> int:
+        if self.told is not None:
+            self.time = time.monotonic_ns() - self.began
+        return self.time
+
+    def _now(self) -> float:
+        return self._clock() / 1e9 if self.told is not None else self.time / 1e9
+
+    def _due(self) -> bool:
+        return self.told is not None and self._clock() >= self.publish_at
+
+    def _publish(self) -> None:
+        """Have workers and dispatcher tell what they have recorded."""
+        self.publish_at = self._clock() + int(self.dispatcher.watching.period * 1e9)
+        for identity, worker in self.workers.items():
+            if worker.recording is not None:
+                events, dropped = worker.recording.take(worker)
+                self.say(identity, m.Events(self._clock(), dropped, events))
+        self._hand_out(self.dispatcher.handle(self.publish(time.time_ns()), self._now()))
+
+    def _hear(self, message: m.Message) -> None:
+        """Something for whoever watches."""
+        if isinstance(message, m.Events) and self.told is not None:
+            self.told(message.events, message.dropped)
+            self.seen += 1
+            self.say(WATCHER, m.Watch(self.level, self.seen))
 
     def check(self) -> None:
         """The invariants of all cores."""

@@ -1,5 +1,5 @@
 """`gt.profile`: a trace of what a service does while a block of a program runs. It is recorded by a process of its own
-(`monitor/tracing.py`), which takes nothing of the program's time.
+(`monitor/tracing.py`), which takes nothing of the program's time; where all of the service is in the program's thread, there.
 """
 
 from __future__ import annotations
@@ -12,9 +12,13 @@ import subprocess
 import sys
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Final
+from typing import IO, TYPE_CHECKING, Any, Final
 
 from .errors import SessionError
+from .telemetry import OFF, TRACE, decode_event
+
+if TYPE_CHECKING:
+    from .inproc import Fabric
 
 TIMEOUT: Final = 30.0
 """Seconds that the recording has to begin, and to write what it has."""
@@ -34,6 +38,8 @@ class profile:  # noqa: N801 — it is read as a verb: with gt.profile("run.json
         self.events = 0
         self.dropped = 0
         self._child: subprocess.Popen[str] | None = None
+        self._inside: contextlib.ExitStack | None = None
+        """What is to be ended, where it is recorded in this thread."""
 
     def __enter__(self) -> profile:
         from .client import session as sessions
@@ -41,14 +47,13 @@ class profile:  # noqa: N801 — it is read as a verb: with gt.profile("run.json
 
         if substitutes:
             return self  # the program is being explained: nothing runs that could be recorded
-        if self._child is not None:
+        if self._child is not None or self._inside is not None:
             raise SessionError(f"the trace {self.path} is being recorded already: take a gt.profile for each block")
         session = sessions.current()
-        if not session.name.startswith(("tcp://", "ipc://")):
-            raise SessionError(
-                "a session in this thread (inproc) has no event stream to record: use gt.init(workers=…) or gt.connect(address)"
-            )
         session.flush()
+        if session.name == "inproc":
+            self._watch(session.link.fabric)  # type: ignore[attr-defined]
+            return self
         self.path.open("w").close()  # an error of the file is raised here, before anything is started
         self._child = subprocess.Popen(  # noqa: S603 — this very interpreter, with arguments made here
             [sys.executable, "-P", "-m", "gt.monitor.tracing", session.name, str(self.path.absolute())],
@@ -64,10 +69,15 @@ class profile:  # noqa: N801 — it is read as a verb: with gt.profile("run.json
         from .session import synchronize
 
         child = self._child
-        if child is None:
+        if child is None and self._inside is None:
             return
         with contextlib.suppress(GTError):  # what the block could not do, it has raised itself
             synchronize()
+        if child is None:
+            inside, self._inside = self._inside, None
+            assert inside is not None, "one of them it is"
+            inside.close()
+            return
         with contextlib.suppress(OSError):  # it has ended already, and said why
             _pipe(child.stdin).write("end\n")  # not by closing: a forked child may hold the pipe open
             _pipe(child.stdin).flush()
@@ -82,6 +92,28 @@ class profile:  # noqa: N801 — it is read as a verb: with gt.profile("run.json
         self.events, self.dropped = int(said["events"]), int(said["dropped"])
         if said["text"] and error is None:
             raise SessionError(f"the trace {self.path} ends early: {said['text']}")
+
+    def _watch(self, fabric: Fabric) -> None:
+        """Record in this thread, from a service that is in it."""
+        from .monitor.trace import Trace
+        from .monitor.tracing import facts, writing
+
+        if fabric.told is not None:
+            raise SessionError(f"the trace {self.path} cannot be recorded: another one is, and there is one at a time")
+        with contextlib.ExitStack() as stack:
+            trace = Trace(stack.enter_context(writing(self.path)).write, facts())
+
+            def told(events: list[Any], dropped: int) -> None:
+                trace.add(map(decode_event, events), dropped)
+
+            def end() -> None:
+                fabric.watch(OFF, told)
+                trace.close()
+                self.events, self.dropped = trace.events, trace.dropped
+
+            fabric.watch(TRACE, told)
+            stack.callback(end)
+            self._inside = stack.pop_all()
 
     def _hear(self, key: str) -> dict[str, Any]:
         """The line of the recording that has this key."""
