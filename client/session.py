@@ -251,7 +251,9 @@ class Session:
         return self._exclusive
 
     def sink(self, messages: list[Any]) -> None:
-        """Send what a flush made. Never waits."""
+        """Send what a flush made. Never waits. After the session's end nobody is there to hear it."""
+        if self.failure is not None:
+            return
         for message in messages:
             if type(message) is m.Run:
                 self.sent += 1
@@ -414,13 +416,14 @@ class Session:
 
     def free_orphans(self) -> None:
         """Free tensors whose builders are gone themselves."""
-        if self.orphans:
+        if self.orphans and self.failure is None:
             self.orphans, orphans = [], self.orphans
             self.link.send(m.Free(orphans))
 
     def say_alive(self) -> None:
         """Give a sign of life."""
-        self.link.send(m.Ping())
+        if self.failure is None:
+            self.link.send(m.Ping())
 
     def stats(self) -> dict[str, Any]:
         """Counters of this session's caches and of the service."""
@@ -566,14 +569,16 @@ class Session:
     def close(self) -> None:
         """End the session: what is under way is finished first, tensors are freed, local daemons stop."""
         self._stop.set()
+        ended = SessionError("the session has ended: gt.disconnect() was called")
         if self.failure is None and self.pid == os.getpid():
             try:
                 self.flush()
                 with self.lock:
+                    self.failure = ended  # the keeper may wait for the lock, with something to send
                     self.link.send(m.Goodbye("", ""))
             except GTError:
                 pass  # the service is gone already: there is nobody left to say goodbye to
-        self.failure = self.failure or SessionError("the session has ended: gt.disconnect() was called")
+        self.failure = self.failure or ended
         if self._keeper is not None and self._keeper.is_alive() and self._keeper is not threading.current_thread():
             self._keeper.join(5)
         if self.pid == os.getpid():

@@ -260,7 +260,7 @@ class Shell:
         return self.core.knows(peer)
 
     def _gone(self, descriptor: int) -> None:
-        self._handle(Lost(self._unwatch(descriptor), "its process ended"))
+        self._handle(Lost(self._unwatch(descriptor), "its process ended", ended=True))
 
     def _unwatch(self, descriptor: int) -> bytes:
         """Watch a process no longer; the peer that it is."""

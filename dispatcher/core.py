@@ -63,6 +63,8 @@ CANCELLED: Final[Fault] = (
 )
 WORKER_TIMEOUT: Final = 10.0
 """Seconds without a sign of life after which a worker counts as lost."""
+MAX_ENDED: Final = 4096
+"""Ended processes that are remembered."""
 CLIENT_TIMEOUT: Final = 60.0
 """The same for a client whose process cannot be watched."""
 JOIN_TIMEOUT: Final = 30.0
@@ -89,6 +91,8 @@ class Core:
         self.worker_numbers = itertools.count()
         self.started: float | None = None
         self.confused: set[bytes] = set()
+        self.ended: dict[bytes, None] = {}
+        """Those whose processes are no more, lately."""
         self.pulses: dict[bytes, Worker] = {}
         """Connections that only say that some worker lives."""
 
@@ -103,6 +107,8 @@ class Core:
         elif isinstance(event, Malformed):
             self._refuse(event.peer, event.reason)
         elif isinstance(event, Lost):
+            if event.ended:
+                self._ended(event.peer)
             self._lost(event.peer, event.reason)
         elif isinstance(event, Reload):
             self._reload(event)
@@ -177,7 +183,7 @@ class Core:
             self.pulses[peer].heard = now
             return
         if known is None:
-            if not isinstance(message, m.Goodbye):
+            if not isinstance(message, m.Goodbye) and peer not in self.ended:
                 self._refuse(peer, f"{type(message).__name__} before Hello")
             return
         known.expected += 1
@@ -273,6 +279,12 @@ class Core:
             "info", f"worker {number} joined ({hello.facts.get('device', 'unknown device')})", worker=number
         )
         self._pump_all(now)
+
+    def _ended(self, peer: bytes) -> None:
+        """A process is no more: what it had sent and was not read is to be passed over, from all its connections."""
+        self.ended |= dict.fromkeys([peer, *[p for p, worker in self.pulses.items() if worker.identity == peer]])
+        while len(self.ended) > MAX_ENDED:
+            del self.ended[next(iter(self.ended))]
 
     def _lost(self, peer: bytes, reason: str) -> None:
         self.watching.leave(peer)

@@ -33,10 +33,11 @@ class Malformed(NamedTuple):
 
 
 class Lost(NamedTuple):
-    """A peer's process is gone."""
+    """A peer is gone; `ended`: its process is for certain, though what it had sent may not have been read yet."""
 
     peer: bytes
     reason: str
+    ended: bool = False
 
 
 class Tick(NamedTuple):

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
+import gt
+from gt import messages as m
 from gt.client.keeper import IDLE_FLUSH, MOMENT, PATIENCE, Idleness
 from gt.client.segment import FLUSH_LENGTH
 
@@ -75,3 +79,29 @@ def test_nothing_is_flushed_twice_and_a_program_that_waits_is_looked_at_less() -
     assert not idleness.due(builder, 6.0, standing=True)
     assert idleness.pause() == MOMENT
     assert idleness.due(builder, 6.0 + MOMENT, standing=True), "deaths are news too"
+
+
+def test_nothing_is_said_after_goodbye(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The keeper may be about to free, to flush or to give a sign of life while the session ends: then it does not."""
+    session = gt.connect("inproc")
+    kept = gt.ones(3)
+    assert kept.sum().item() == 3
+    service = session.link.fabric.dispatcher.service  # type: ignore[attr-defined]
+    link, number = session.link, kept._value.id
+    send = link.send
+    said: list[Any] = []
+
+    def sent(message: Any) -> None:
+        said.append(message)
+        send(message)
+        if isinstance(message, m.Goodbye):
+            session.orphans.append(number)
+            with session.exclusive():
+                session.free_orphans()
+                session.say_alive()
+                session.sink([m.Free([number])])
+
+    monkeypatch.setattr(link, "send", sent)
+    gt.disconnect()
+    assert isinstance(said[-1], m.Goodbye)
+    assert service.counters.refused == 0

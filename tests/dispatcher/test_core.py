@@ -15,7 +15,7 @@ from gt import messages as m
 from gt.config import Config
 from gt.dispatcher import caching
 from gt.dispatcher import core as dispatcher
-from gt.dispatcher.core import CLIENT_CREDITS, JOIN_TIMEOUT, WORKER_TIMEOUT
+from gt.dispatcher.core import CLIENT_CREDITS, JOIN_TIMEOUT, MAX_ENDED, WORKER_TIMEOUT
 from gt.dispatcher.cost import rounded
 from gt.dispatcher.events import Lost, Malformed, Received, Tick
 from gt.dispatcher.plan import Planner
@@ -1095,6 +1095,39 @@ def test_pulses_are_one_for_each_worker() -> None:
     assert list(each.core.pulses) == [b"p3"]
     each.event(Lost(b"w0", "killed"))
     assert each.core.pulses == {}
+
+
+def test_what_a_process_had_sent_before_it_ended_is_no_mistake() -> None:
+    """The end of a process may be noticed before its last words are read: they are passed over without a word, and those of
+    a worker's second connection too. Of one that only seemed lost they are answered, as it may start afresh."""
+    each = service(2)
+    each.client()
+    each.put(1)
+    each.hello("p0", "pulse", address="ipc:///w0")
+    each.log.clear()
+    for peer in (b"c", b"w0"):
+        each.event(Lost(peer, "its process ended", ended=True))
+    each.say("c", m.Free([1]))
+    each.say("c", m.Ping())
+    each.say("w0", m.Ping())
+    each.say("p0", m.Ping())
+    assert each.core.service.counters.refused == 0
+    assert not [line for line in each.log if "refused" in line]
+    assert not each.hears("c", m.Goodbye)
+    each.client("d")
+    each.event(Lost(b"d", "its connection broke"))
+    each.say("d", m.Free([1]))
+    assert each.core.service.counters.refused == 1
+    assert len(each.hears("d", m.Goodbye)) == 1
+
+
+def test_those_whose_processes_ended_are_not_remembered_for_ever() -> None:
+    each = service(1)
+    for number in range(MAX_ENDED + 10):
+        each.core.handle(Lost(b"%d" % number, "its process ended", ended=True), 0.0)
+    assert len(each.core.ended) == MAX_ENDED
+    each.say(str(MAX_ENDED + 9), m.Free([1]), number=1)
+    assert each.core.service.counters.refused == 0
 
 
 def test_random_streams_never_do_more_than_be_refused() -> None:
