@@ -14,6 +14,9 @@ TORCH ?= torch==2.13.0
 # Other runtimes that the benchmarks measure beside GT, each if it can be had; empty leaves them out.
 PEERS ?= jax distributed ray
 
+# A service is many processes. Where the environment forbids to keep compiled modules, each would compile them all again.
+export PYTHONDONTWRITEBYTECODE :=
+
 # By how much more `make prove` tries than `make test`.
 EFFORT ?= 20
 

@@ -38,6 +38,8 @@ FRESH: Final = SECOND
 SILENT: Final = 3 * SECOND
 LOST: Final = 30 * SECOND
 """Nanoseconds for which a lost worker is shown."""
+GONE: Final = 256
+"""Clients that left of which that is remembered."""
 _STATES: Final = ("compute", "communication", "runtime", "waiting", "idle")
 
 
@@ -113,6 +115,8 @@ class Reducer:
         self.service = Series()
         self.workers: dict[int, _Worker] = {}
         self.clients: dict[int, _Client] = {}
+        self.gone: deque[int] = deque(maxlen=GONE)
+        """The clients that left last: what is told of them late brings none of them back."""
         self.plans: dict[int, t.PlanDescribed] = {}
         self.misses: Counter[str] = Counter()
         self.hot: deque[tuple[int, dict[tuple[str, str], list[Any]]]] = deque(maxlen=MINUTE)
@@ -159,11 +163,15 @@ class Reducer:
 
     def _client_left(self, event: t.ClientLeft) -> None:
         self.clients.pop(event.client, None)
+        self.gone.append(event.client)
 
     def _client(self, number: int, time: int) -> _Client:
+        """A client, also one whose joining was not told."""
         found = self.clients.get(number)
         if found is None:
-            found = self.clients[number] = _Client(t.ClientJoined(time, t.DISPATCHER, number, "", -1, ""))
+            found = _Client(t.ClientJoined(time, t.DISPATCHER, number, "", -1, ""))
+            if number not in self.gone:
+                self.clients[number] = found
         return found
 
     def _client_state(self, event: t.ClientState) -> None:

@@ -178,12 +178,17 @@ class Machine:
             "dispatcher", "--address", "tcp://127.0.0.1:*", "--workers", str(workers), "--log-level", "info", *arguments
         )
         address = dispatcher.expect("listening at").split()[-1]
-        started = []
-        for number in range(workers):
-            worker = self.command("worker", "--address", address, "--device", "cpu", "--log-level", "info")
-            worker.expect(f"worker {number} on cpu")
-            started.append(worker)
+        # by their modules, as a session starts its own: a third less to load than by the command line
+        joined = {}
+        for worker in [self.worker(address) for _ in range(workers)]:
+            joined[int(worker.expect(" on cpu").split(" worker ")[-1].split()[0])] = worker
+        started = [joined[number] for number in range(workers)]
         return address, dispatcher, started
+
+    def worker(self, address: str) -> Process:
+        """A worker on the CPU, which says when it has joined."""
+        arguments = ["--address", address, "--device", "cpu", "--log-level", "info"]
+        return self.start("a worker", [sys.executable, "-P", "-m", "gt.worker", *arguments])
 
     def left(self) -> list[str]:
         """What lies in the temp folder and in shared memory that was not there before."""

@@ -152,6 +152,8 @@ def test_clients_their_fetches_and_their_tensors() -> None:
     assert [(tensor.tensor, tensor.nbytes, tensor.age) for tensor in found.tensors] == [(5, 16, 9)]
     gone = reduced(*events, t.ClientLeft(S, -1, 1, "it said goodbye"))
     assert (gone.clients, gone.tensors) == ((), ())
+    late = reduced(*events, t.ClientLeft(S, -1, 1, "it said goodbye"), *events[2:])
+    assert (late.clients, late.tensors) == ((), ()), "what is told after it left brings nobody back"
 
 
 def test_the_log_says_each_thing_once() -> None:

@@ -56,10 +56,7 @@ def test_a_member_of_a_large_group_is_killed_or_stopped(machine: Machine, number
         "dispatcher", "--address", "tcp://127.0.0.1:*", "--workers", str(WORKERS), "--log-level", "info"
     )
     address = dispatcher.expect("listening at").split()[-1]
-    workers = [
-        machine.command("worker", "--address", address, "--device", "cpu", "--log-level", "info")
-        for _ in range(WORKERS)
-    ]
+    workers = [machine.worker(address) for _ in range(WORKERS)]
     named = {int(worker.expect(" on cpu at your").split(" worker ")[-1].split()[0]): worker for worker in workers}
     program = machine.program(PROGRAM, address)
     program.expect("computing")

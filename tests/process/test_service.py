@@ -109,7 +109,7 @@ def test_a_service_on_a_socket_file(machine: Machine) -> None:
     address = f"ipc://{machine.temp}/here"
     dispatcher = machine.command("dispatcher", "--address", address, "--log-level", "info")
     dispatcher.expect("listening")
-    worker = machine.command("worker", "--address", address, "--device", "cpu", "--log-level", "info")
+    worker = machine.worker(address)
     worker.expect("worker 0")
     gt.connect(address)
     right()
@@ -312,7 +312,7 @@ def test_the_last_worker_may_go_and_another_come(machine: Machine) -> None:
     dispatcher.expect("worker 0 was lost")
     with pytest.raises(gt.WorkerLost, match="gt worker --address"):
         gt.ones(3).numpy()
-    machine.command("worker", "--address", address, "--device", "cpu", "--log-level", "info").expect("worker 1")
+    machine.worker(address).expect("worker 1")
     right()
 
 
