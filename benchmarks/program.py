@@ -21,7 +21,7 @@ from gt.worker.backend import backend
 from gt.worker.core import Core, Running
 from gt.worker.crew import Crew
 from gt.worker.heap import keep_freed_memory
-from gt.worker.hot import fused
+from gt.worker.hot import fused, on_cpu
 from gt.worker.program import Action, Program, compile_plan
 
 Case = tuple[Program, list[Any]]
@@ -121,7 +121,7 @@ def seconds(actions: list[Action], slots: list[Any]) -> float:
 
 def measure(name: str, rounds: int) -> tuple[int, int, float, float, float]:
     """(steps, actions when hot, seconds step by step, seconds hot, seconds of products in them), medians."""
-    cases = [(cold, fused(cold, Crew()), slots) for cold, slots in recorded(WORKS[name])]
+    cases = [(cold, fused(cold, on_cpu(Crew())), slots) for cold, slots in recorded(WORKS[name])]
     times: list[tuple[float, float, float]] = []
     with np.errstate(all="ignore"):
         for _ in range(rounds + 1):

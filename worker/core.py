@@ -30,7 +30,7 @@ from .backend import Backend
 from .careful import Careful
 from .events import BulkIn, Forgotten, Send, ToDispatcher
 from .exchange import Exchange, Move, Ready
-from .hot import HOT, fused
+from .hot import HOT, executor, fused
 from .keeping import Cause, Keeping
 from .links import Links
 from .packing import Packer
@@ -227,11 +227,11 @@ class Core:
             plan = unpack_plan(self.plans[message.plan])
             info = self.meshes[plan.mesh]
             program = self.programs[message.plan] = compile_plan(plan, info.mesh, info.rank, self.backend)
-            program.runs = HOT - 1 if plan.hot else 0
+            program.runs = HOT - 1 if plan.hot or self.backend.crew is None else 0
         if program.runs < HOT:
             program.runs += 1
-            if program.runs == HOT and self.backend.crew is not None:
-                program = self.programs[message.plan] = fused(program, self.backend.crew)
+            if program.runs == HOT:
+                program = self.programs[message.plan] = fused(program, executor(self.backend))
         info = self.meshes[program.plan.mesh]
         store = self.stored.tensors.setdefault(message.client, {})
         keeping = self.stored.keeping

@@ -6,7 +6,7 @@ go on with (softmax and layer norm are chains). So any part of the rows can be c
 reads is never stored as a whole. A chain runs as one, when all that it reads is there: so a step may join only where
 nothing outside lies between it and the other members.
 
-How a chain is computed is the business of `strips.py`, and of the kernel that a GPU may have for it one day.
+How a chain is computed is the business of `strips.py` on a CPU, of `generated.py` on a GPU.
 """
 
 from __future__ import annotations

@@ -7,28 +7,65 @@ where something fails or is poison the steps are there as before, in an order in
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final, NamedTuple
 
-from . import lowering, strips
+from . import generated, lowering, strips
 from .aside import Group, set_aside
+from .backend import Backend
+from .call import Call
 from .crew import Crew
 from .fusion import Chain, fuse
 from .program import Action, Program, Slots, Step, action_of
 
 HOT: Final = 3
-"""The run at which a program is fused: from then on it saves more than fusing takes. Nothing changes but the time."""
+"""The run at which a program is fused: from then on it saves more than fusing takes. Nothing changes but the time. (On a GPU it
+is the first: there rows are added up in an order of their own.)"""
 
 
-def fused(program: Program, crew: Crew) -> Program:
+class Executor(NamedTuple):
+    """Who computes chains: which calls they may have, which of them pay, and what runs one (None: its steps)."""
+
+    able: Callable[[Call], bool]
+    worth: Callable[[Chain], bool]
+    compile: Callable[[Chain, tuple[int, ...], Action], Action | None]
+    crew: Crew | None = None
+    """Whose other lanes may take what is read late."""
+
+
+def on_cpu(crew: Crew) -> Executor:
+    """NumPy's own functions over strips of rows."""
+    return Executor(
+        lowering.able,
+        lambda chain: strips.worth(chain, crew),
+        lambda chain, dead, by_steps: strips.compile_chain(chain, crew, dead, by_steps),
+        crew,
+    )
+
+
+def on_gpu(xp: Any) -> Executor:
+    """A kernel written for each chain."""
+    return Executor(
+        generated.able,
+        generated.worth,
+        lambda chain, dead, by_steps: generated.compile_chain(chain, xp, dead, by_steps),
+    )
+
+
+def executor(backend: Backend) -> Executor:
+    """The one that a backend has."""
+    return on_gpu(backend.xp) if backend.crew is None else on_cpu(backend.crew)
+
+
+def fused(program: Program, executor: Executor) -> Program:
     """The same program with its chains as one action each. Poison and errors still go step by step."""
     wanted = {slot for _, slot in program.survivors + program.rehomed}
     blocks: list[list[Step]] = []
     actions: list[list[Action]] = []
     starts: list[Sequence[int]] = []
     for number in range(len(program.blocks) - 1, -1, -1):
-        block, acts, firsts = _fused_block(program.blocks[number], wanted, crew)
+        block, acts, firsts = _fused_block(program.blocks[number], wanted, executor)
         blocks.append(block)
         actions.append(acts)
         starts.append(firsts)
@@ -39,15 +76,17 @@ def fused(program: Program, crew: Crew) -> Program:
     return replace(program, blocks=blocks[::-1], actions=actions[::-1], starts=starts[::-1])
 
 
-def _fused_block(steps: list[Step], wanted: set[int], crew: Crew) -> tuple[list[Step], list[Action], list[int]]:
+def _fused_block(steps: list[Step], wanted: set[int], executor: Executor) -> tuple[list[Step], list[Action], list[int]]:
     """The steps of a block in the order in which they run as chains, the actions, and where in the steps each begins."""
-    order = fuse(steps, wanted, lowering.able, lambda chain: strips.worth(chain, crew))
-    groups = set_aside(_grouped(steps, order, crew), wanted, crew)
+    order = fuse(steps, wanted, executor.able, executor.worth)
+    groups = _grouped(steps, order, executor)
+    if executor.crew is not None:
+        groups = set_aside(groups, wanted, executor.crew)
     starts = list(itertools.accumulate((len(group.steps) for group in groups), initial=0))[:-1]
     return [step for group in groups for step in group.steps], [group.action for group in groups], starts
 
 
-def _grouped(steps: list[Step], order: Sequence[Chain | int], crew: Crew) -> list[Group]:
+def _grouped(steps: list[Step], order: Sequence[Chain | int], executor: Executor) -> list[Group]:
     """Steps in the order in which they run, those of a chain together."""
     if not any(isinstance(each, Chain) for each in order):
         return [Group(step.action, [step]) for step in steps]
@@ -70,7 +109,7 @@ def _grouped(steps: list[Step], order: Sequence[Chain | int], crew: Crew) -> lis
         compiled = None
         if isinstance(each, Chain):
             dies = tuple(dict.fromkeys(slot for step in members for slot in step.dead))
-            compiled = strips.compile_chain(each, crew, dies, _one_by_one(members, dies))
+            compiled = executor.compile(each, dies, _one_by_one(members, dies))
         groups += [Group(step.action, [step]) for step in members] if compiled is None else [Group(compiled, members)]
         at += len(members)
     return groups

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from .crew import LANE, Crew
 from .fusion import Chain
 from .lowering import GENERAL, KEEPS, UNARY, Draft, Registers, Step, draft_of
 from .own import taken
+from .space import Merged, merged
 
 STRIP: Final = 1 << 20
 """Bytes of a strip of one value. Smaller ones would fit into nearer caches, but calls take their time too."""
@@ -38,50 +39,6 @@ RUN: Final = 8
 """Calls of one function, one after the other, from which they are one."""
 
 Slots = list[Any]
-
-
-class Merged(NamedTuple):
-    """A chain's space with neighbouring dimensions merged where all sources allow it. Of the dimensions from `edge` on columns
-    have one element. `patterns` say for each source (None: a number) of which dimensions it has all elements."""
-
-    shape: tuple[int, ...]
-    edge: int
-    patterns: tuple[tuple[bool, ...] | None, ...]
-
-    @property
-    def column(self) -> tuple[int, ...]:
-        return (*self.shape[: self.edge], *(1,) * (len(self.shape) - self.edge))
-
-
-def merged(chain: Chain) -> Merged:
-    """The space of a chain in as few dimensions as will do."""
-    ndim, shape = len(chain.shape), chain.shape
-    border = ndim - chain.joined
-    fulls: list[list[bool] | None] = []
-    for source in chain.sources:
-        if isinstance(source.spec, str) or source.spec.size == 1:
-            fulls.append(None)
-        else:
-            padded = (1,) * (ndim - source.spec.ndim) + source.spec.shape
-            fulls.append([size == whole for size, whole in zip(padded, shape, strict=True)])
-    lead: list[list[int]] = []
-    trail: list[list[int]] = []
-    for axis in range(ndim):
-        groups = lead if axis < border else trail
-        if shape[axis] == 1:
-            continue
-        if groups and all(full is None or full[axis] == full[groups[-1][-1]] for full in fulls):
-            groups[-1].append(axis)
-        else:
-            groups.append([axis])
-    if not lead:
-        lead.append([])
-    together = [*lead, *trail]
-    return Merged(
-        tuple(math.prod(shape[axis] for axis in group) for group in together),
-        len(lead),
-        tuple(None if full is None else tuple(not group or full[group[0]] for group in together) for full in fulls),
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,9 +172,9 @@ class Strips:
                 source = source.reshape(())
             views[number] = source
         made = []
-        for (number, slot, shape, dtype, merged), heirloom in zip(self.results, heirlooms, strict=True):
+        for (number, slot, shape, dtype, laid), heirloom in zip(self.results, heirlooms, strict=True):
             array = np.empty(shape, dtype) if heirloom is None else heirloom
-            views[number] = array.reshape(merged)
+            views[number] = array.reshape(laid)
             made.append((slot, array))
         cuts = iter(self.cuts)  # whoever is free takes the next
         if self.shared:

@@ -6,20 +6,50 @@ without it these tests say so and skip.
 
 from __future__ import annotations
 
+import ast
 import json
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
+from effort import cases
+from generated_samples import (
+    DTYPES,
+    Drawn,
+    adam,
+    compiled,
+    every_op,
+    known,
+    layer_norm,
+    softmaxes,
+    sources_of,
+)
 
+from gt.dtypes import float16, float32
+from gt.worker.backend import backend
+from gt.worker.cuda_source import ENTRY, WIDE_ENTRY
+from gt.worker.generated import OPTIONS
 from gt.worker.philox import SOURCE
 
 PYTHON = Path(__file__).parents[2] / ".venv" / "cuda" / "bin" / "python"
 pytestmark = pytest.mark.skipif(not PYTHON.exists(), reason="no CuPy and NVRTC to try: run `make cuda`")
 
-SOURCES = {"philox_words": SOURCE}
-"""All CUDA that GT writes, by its entry."""
+CPU = backend("cpu")
+
+
+def written() -> dict[str, tuple[str, str]]:
+    """All CUDA that GT writes, by what it is for, with its entry; of chains those of every kind."""
+    samples = {f"every op on {dtype.name}": every_op(dtype) for dtype in DTYPES}
+    samples |= {f"drawn {seed}": Drawn(seed).sample() for seed in range(cases(60))}
+    samples |= dict(known())
+    found = {"random numbers": (SOURCE, "philox_words")}
+    for name, sample in samples.items():
+        for number, source in enumerate(sources_of(compiled(sample, CPU))):
+            found[f"{name}, {number}"] = (source, ENTRY)
+    return found
+
 
 COMPILE = """
 import ctypes, importlib.util, json, pathlib, sys
@@ -34,13 +64,17 @@ def ask(name, program):
     assert getattr(nvrtc, f"nvrtcGet{name}")(program, text) == 0
     return text.value.decode()
 
-source, architecture = json.load(sys.stdin)
-program = ctypes.c_void_p()
-assert nvrtc.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"gt.cu", 0, None, None) == 0
-options = [f"--gpu-architecture={architecture}".encode(), b"--fmad=false", b"--std=c++17"]
-status = nvrtc.nvrtcCompileProgram(program, len(options), (ctypes.c_char_p * len(options))(*options))
-log = ask("ProgramLog", program)
-print(json.dumps([status, log, ask("PTX", program) if status == 0 else ""]))
+def compiled(source, options):
+    program = ctypes.c_void_p()
+    assert nvrtc.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"gt.cu", 0, None, None) == 0
+    given = [option.encode() for option in options]
+    status = nvrtc.nvrtcCompileProgram(program, len(given), (ctypes.c_char_p * len(given))(*given))
+    found = [status, ask("ProgramLog", program).strip(), ask("PTX", program) if status == 0 else ""]
+    nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
+    return found
+
+sources, options = json.load(sys.stdin)
+print(json.dumps([compiled(source, options) for source in sources]))
 """
 
 FALL_BACK = """
@@ -62,23 +96,53 @@ print(json.dumps([*found, said, refusal]))
 def python(program: str, said: Any = None) -> Any:
     """What a program prints, as JSON, when it runs where CuPy is."""
     command = [str(PYTHON), "-W", "error", "-c", program]
-    done = subprocess.run(command, input=json.dumps(said), capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, input=json.dumps(said), capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
 
+def compiled_by_nvrtc(sources: list[str], architecture: str) -> list[tuple[int, str, str]]:
+    """Status, log and PTX of each."""
+    return [tuple(each) for each in python(COMPILE, [sources, [f"--gpu-architecture={architecture}", *OPTIONS]])]
+
+
 @pytest.mark.parametrize("architecture", ["compute_75", "compute_80", "compute_90"])
-@pytest.mark.parametrize("entry", SOURCES)
-def test_every_source_compiles(entry: str, architecture: str) -> None:
+def test_every_source_compiles(architecture: str) -> None:
     """For cards from Turing on, without a warning, and its entry has the name by which it is called."""
-    status, log, code = python(COMPILE, [SOURCES[entry], architecture])
-    assert (status, log.strip("\0\n ")) == (0, "")
-    assert f".entry {entry}(" in code
+    sources = written()
+    unlike = {source: name for name, (source, _) in sources.items()}
+    for name, (status, log, code) in zip(unlike.values(), compiled_by_nvrtc(list(unlike), architecture), strict=True):
+        assert (status, log) == (0, ""), name
+        assert f".entry {sources[name][1]}(" in code, name
+
+
+def test_float_is_never_computed_in_double() -> None:
+    """A function without a form for float would be computed in double, on most cards at 1/32 of the speed."""
+    samples = {
+        "adam": adam(float32, 8, 8),
+        "softmax": softmaxes(float32, 9, 64),
+        "layer norm": layer_norm(float32, 9, 64),
+    }
+    for name, sample in samples.items():
+        (source,) = sources_of(compiled(sample, CPU))
+        ((_, _, code),) = compiled_by_nvrtc([source], "compute_90")
+        computed = set(re.findall(r"\b(?:add|sub|mul|div|fma|sqrt|rcp|ex2|lg2)[\w.]*\.f64", code))
+        assert not computed, f"{name}: {computed}"
+
+
+def test_memory_moves_sixteen_bytes_at_once() -> None:
+    """Where sizes divide and memory is aligned: four floats, or eight numbers of half precision."""
+    for dtype, wanted in ((float32, "ld.global.nc.v4"), (float16, "ld.global.nc.v4")):
+        (source,) = sources_of(compiled(adam(dtype, 8, 64), CPU))
+        ((_, _, code),) = compiled_by_nvrtc([source], "compute_90")
+        wide = code[code.index(f".entry {WIDE_ENTRY}(") :]
+        assert wanted in wide
+        assert "st.global.v4" in wide
 
 
 def test_what_does_not_compile_is_noticed() -> None:
     """The check can fail: an unknown name is an error with its line."""
-    status, log, _ = python(COMPILE, [SOURCE.replace("rest /= ", "best /= "), "compute_80"])
+    ((status, log, _),) = compiled_by_nvrtc([SOURCE.replace("rest /= ", "best /= ")], "compute_80")
     assert status != 0
     assert 'identifier "best" is undefined' in log
 
@@ -92,3 +156,47 @@ def test_without_a_driver_numpy_computes() -> None:
     assert line.startswith("computing on the CPU with NumPy: no CUDA driver answers (cudaError")
     assert refusal.startswith("device 'cuda:0' cannot be had, no CUDA driver answers (cudaError")
     assert refusal.endswith("install gt-tensor[cuda12] or say 'cpu'")
+
+
+ASKED = """
+import importlib, json, sys
+import cupy, cupyx.scipy.special
+from functools import reduce
+functions, special = json.load(sys.stdin)
+missing = []
+for root, names in ((cupy, functions), (cupyx.scipy.special, special)):
+    for name in names:
+        try:
+            reduce(getattr, name.split("."), root)
+        except AttributeError:
+            missing.append(name)
+print(json.dumps(missing))
+"""
+
+
+def asked_of_the_module() -> tuple[list[str], list[str]]:
+    """What kernels ask of `xp` by name, and of its special functions, as their sources say."""
+    functions, special = set(), set()
+    for path in sorted((Path(__file__).parents[2] / "worker").glob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Attribute):
+                names = ast.unparse(node).split(".")
+                if "xp" in names[:-1] and all(name.isidentifier() for name in names):
+                    functions.add(".".join(names[names.index("xp") + 1 :]))
+            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.args:
+                (first, *_), maker = node.args, node.func.id
+                if isinstance(first, ast.Constant) and maker in (
+                    "ufunc",
+                    "exact",
+                    "divide_integers",
+                    "special_function",
+                ):
+                    (special if maker == "special_function" else functions).add(str(first.value))
+    return sorted(functions), sorted(special)
+
+
+def test_cupy_has_all_that_kernels_ask_for() -> None:
+    functions, special = asked_of_the_module()
+    assert len(functions) > 60
+    assert len(special) > 20
+    assert python(ASKED, [functions, special]) == []

@@ -21,7 +21,7 @@ from gt.placement import REPLICATE, uniform_mesh
 from gt.worker import strips
 from gt.worker.backend import backend
 from gt.worker.crew import Crew
-from gt.worker.hot import fused
+from gt.worker.hot import fused, on_cpu
 from gt.worker.program import Program, compile_plan
 
 Array = np.ndarray[Any, Any]
@@ -218,7 +218,7 @@ def test_chains_give_the_bits_of_their_steps(draw: random.Random, lanes: int) ->
         return
     survivors = sorted({made[-1], *draw.sample(made, min(len(made), 2))})
     program = compiled(drawn.lines, *survivors)
-    same_bits(program, fused(program, Crew(lanes)), drawn.arrays + drawn.numbers)
+    same_bits(program, fused(program, on_cpu(Crew(lanes))), drawn.arrays + drawn.numbers)
 
 
 def normed(lines: Lines, x: int) -> int:
@@ -234,7 +234,7 @@ def test_a_layer_norm_is_one_chain() -> None:
     """Sums along rows and what is made of them belong to the chain: only the result is stored."""
     lines = Lines()
     program = compiled(lines, normed(lines, lines.input(4, 8)))
-    hot = fused(program, Crew())
+    hot = fused(program, on_cpu(Crew()))
     assert chains(hot) == [["sum", "div", "sub", "square", "sum", "div", "add", "rsqrt", "mul"]]
     x = np.random.default_rng(0).standard_normal((4, 8), np.float32)
     same_bits(program, hot, [x, 8.0])
@@ -250,7 +250,7 @@ def test_nothing_outside_may_lie_between_members() -> None:
     after = lines.op("add", product, a)
     beside = lines.op("mul", a, a)
     program = compiled(lines, after, beside)
-    hot = fused(program, Crew())
+    hot = fused(program, on_cpu(Crew()))
     assert chains(hot) == [["tanh", "neg", "exp", "mul"]]
     assert [step.instruction.op for step in hot.blocks[0]] == ["tanh", "neg", "exp", "mul", "matmul", "add"]
     same_bits(program, hot, [np.random.default_rng(0).standard_normal((4, 4), np.float32)])
@@ -262,7 +262,7 @@ def test_phases_do_not_share_chains() -> None:
     x = lines.input(4, 4)
     a = lines.op("exp", lines.op("neg", lines.op("tanh", x)))
     b = lines.op("exp", lines.op("neg", lines.op("square", a, phase="backward"), phase="backward"), phase="backward")
-    assert chains(fused(compiled(lines, a, b), Crew())) == [["tanh", "neg", "exp"], ["square", "neg", "exp"]]
+    assert chains(fused(compiled(lines, a, b), on_cpu(Crew()))) == [["tanh", "neg", "exp"], ["square", "neg", "exp"]]
 
 
 def test_chains_see_through_expands() -> None:
@@ -273,7 +273,7 @@ def test_chains_see_through_expands() -> None:
     y = lines.op("neg", lines.op("mul", lines.op("add", x, wide), wide))
     z = lines.op("cumsum", wide, axis=1)
     program = compiled(lines, y, z)
-    hot = fused(program, Crew())
+    hot = fused(program, on_cpu(Crew()))
     assert chains(hot) == [["expand", "add", "mul", "neg"]]
     assert sorted(step.instruction.op for step in hot.blocks[0]) == [
         "add", "cumsum", "exp", "expand", "expand", "mul", "neg",
@@ -289,7 +289,7 @@ def test_large_values_are_cut_into_strips_that_lanes_share() -> None:
     x = lines.input(64, 40)
     program = compiled(lines, lines.op("exp", lines.op("neg", lines.op("softmax", x, axis=1))))
     crew = Crew(3)
-    hot = fused(program, crew)
+    hot = fused(program, on_cpu(crew))
     same_bits(program, hot, [np.random.default_rng(0).standard_normal((64, 40), np.float32)])
 
 
@@ -316,7 +316,7 @@ def test_a_result_takes_the_memory_of_what_dies_unless_others_see_it(seen: bool)
     w, g, rate = lines.input(64, 40), lines.input(64, 40), lines.scalar("f")
     later = lines.op("mul", lines.op("sub", w, lines.op("mul", g, rate)), rate)
     program = compiled(lines, later)
-    hot = fused(program, Crew(2))
+    hot = fused(program, on_cpu(Crew(2)))
     assert chains(hot) == [["mul", "sub", "mul"]]
     generator = np.random.default_rng(0)
     weights, gradient = (generator.standard_normal((64, 40), np.float32) for _ in range(2))
@@ -342,7 +342,7 @@ def test_a_source_that_is_read_after_a_result_keeps_its_memory() -> None:
     first = lines.op("exp", lines.op("neg", x))
     second = lines.op("add", first, x)
     program = compiled(lines, first, second)
-    hot = fused(program, Crew())
+    hot = fused(program, on_cpu(Crew()))
     array = np.random.default_rng(0).standard_normal((64, 40), np.float32)
     cold = ran(program, [array.copy()])
     slots: list[Any] = [array, *[None] * (program.slots - 1)]
@@ -360,6 +360,6 @@ def test_a_row_that_is_too_long_is_computed_step_by_step() -> None:
     x = lines.input(2, 3 << 20)
     total = lines.op("sum", lines.op("exp", lines.op("neg", x)), axes=(1,), keepdims=True)
     program = compiled(lines, lines.op("mul", lines.op("neg", lines.op("exp", x)), total))
-    hot = fused(program, Crew())
+    hot = fused(program, on_cpu(Crew()))
     assert chains(hot) == []
     assert len(hot.actions[0]) == len(hot.blocks[0]) == 6

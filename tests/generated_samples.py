@@ -1,0 +1,242 @@
+"""Chains for the tests of generated kernels: every op on every dtype, drawn ones, and those that networks have."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from builders import Lines
+
+from gt import dtypes
+from gt.dispatcher.plan import Planner
+from gt.dispatcher.policy import Policy
+from gt.dispatcher.tables import Home
+from gt.ops import OPS
+from gt.placement import REPLICATE, uniform_mesh
+from gt.worker import cuda_ops, cuda_source, generated
+from gt.worker.backend import Backend
+from gt.worker.fusion import Chain, fuse
+from gt.worker.program import Program, compile_plan
+
+ONE = uniform_mesh(1, {"workers": 1}, (0,))
+DTYPES = tuple(dtypes.BY_NAME[name] for name in cuda_ops.STORED)
+DOMAINS = {
+    "any": "bif", "ordered": "bif", "number": "if", "real": "if", "inexact": "f", "float": "f", "integer": "i", "bool": "b",
+}  # fmt: skip
+
+
+class Sample(NamedTuple):
+    """A program, and arrays and numbers for it."""
+
+    lines: Lines
+    survivors: list[int]
+    inputs: list[Any]
+
+
+def compiled(sample: Sample, backend: Backend) -> Program:
+    """The program for one worker, step by step."""
+    homes = tuple(Home((REPLICATE,)) for _ in sample.lines.inputs)
+    plan = Planner(ONE, Policy(ONE, {})).plan(sample.lines.segment(*sample.survivors), homes).plan
+    return compile_plan(plan, ONE, 0, backend)
+
+
+def chains_of(program: Program) -> list[Chain]:
+    """The chains of a program, as a GPU has them."""
+    (steps,) = program.blocks
+    wanted = {slot for _, slot in program.survivors}
+    return [each for each in fuse(steps, wanted, generated.able, generated.worth) if isinstance(each, Chain)]
+
+
+def sources_of(program: Program) -> list[str]:
+    return [cuda_source.kernel_of(chain).source for chain in chains_of(program)]
+
+
+def numbers(dtype: dtypes.DType, shape: tuple[int, ...], seed: int = 0) -> Any:
+    """Numbers of both signs and all that is special, some of them twice."""
+    generator = np.random.default_rng(seed)
+    if dtype.kind == "b":
+        return generator.random(shape) < 0.5
+    if dtype.kind == "i":
+        limits = np.iinfo(dtype.name)
+        special = np.array([0, 1, 2, 7, limits.max, limits.min, limits.max - 1], dtype.numpy)
+        small = generator.integers(0 if not limits.min else -9, 10, shape)
+        return np.where(generator.random(shape) < 0.3, generator.choice(special, shape), small.astype(dtype.numpy))
+    special = np.array([0.0, -0.0, 1.0, -1.0, 0.5, 2.5, np.nan, np.inf, -np.inf])
+    made = np.where(
+        generator.random(shape) < 0.3, generator.choice(special, shape), generator.standard_normal(shape) * 4
+    )
+    return made.astype(np.float32 if dtype.itemsize < 4 else dtype.numpy).astype(dtype.numpy)
+
+
+def every_op(dtype: dtypes.DType, size: int = 512) -> Sample:
+    """All ops of one domain on one dtype, in one chain: they read a value that it makes first."""
+    lines = Lines()
+    x, y = lines.input(size, dtype=dtype), lines.input(size, dtype=dtype)
+    c = lines.input(size, dtype=dtypes.bool_)
+    first = lines.op("where", lines.op("logical_not", c), y, x)
+    survivors = [first]
+    for name in (*cuda_ops.EXPRESSIONS, "cast"):
+        op = OPS[name]
+        if name == "where":
+            survivors.append(lines.op("where", c, first, y))
+            if dtype.kind != "b":
+                survivors.append(lines.op("where", c, lines.scalar("f" if dtype.kind == "f" else "i"), first))
+        elif name == "cast":
+            targets = (each for each in DTYPES if each is not dtype and (dtype.kind != "f" or each.kind in "bf"))
+            survivors += [lines.op("cast", first, dtype=target) for target in targets]
+        elif dtype.kind in DOMAINS[op.domain] and (dtype.kind == "f" or name not in cuda_ops.CHECKED):
+            survivors.append(lines.op(name, first) if op.family == "unary" else lines.op(name, first, y))
+            if op.family == "binary" and dtype.kind in "if" and name in ("add", "mul", "lt", "eq", "maximum", "pow"):
+                survivors.append(lines.op(name, first, lines.scalar("f" if dtype.kind == "f" else "i")))
+    given = [2 if kind == "i" else 0.1 for kind in lines.kinds]
+    return Sample(
+        lines, survivors, [numbers(dtype, (size,)), numbers(dtype, (size,), 1), numbers(dtypes.bool_, (size,)), *given]
+    )
+
+
+EXACT = {
+    "f": (
+        ("neg", "abs", "relu", "square", "sign", "floor"),
+        ("add", "sub", "mul", "maximum", "minimum", "lt", "eq", "ge"),
+    ),
+    "i": (("neg", "abs", "square", "bitwise_not"), ("add", "sub", "mul", "maximum", "bitwise_xor", "ge", "ne")),
+    "b": (("logical_not",), ("logical_and", "logical_xor", "eq")),
+}
+
+
+class Drawn:
+    """A random chain of what computes whole numbers exactly: all that can differ is which elements meet."""
+
+    def __init__(self, seed: int) -> None:
+        self.draw = draw = random.Random(seed)
+        self.lines = Lines()
+        self.arrays: list[Any] = []
+        self.given: list[Any] = []
+        ndim = draw.choice((1, 2, 2, 3, 4))
+        self.shape = tuple(draw.choice((1, 2, 3, 4, 8, 16, 33)) for _ in range(ndim))
+        if draw.random() < 0.2:
+            self.shape = (*self.shape[:1], draw.choice((1500, 4097, 5000)))
+        self.dtypes = [draw.choice([each for each in DTYPES if each.kind != "b"]) for _ in range(2)]
+        self.values = [self.input() for _ in range(draw.randint(1, 4))]
+        for _ in range(draw.randint(3, 12)):
+            made = self.step()
+            if made is not None:
+                self.values.append(made)
+
+    def sample(self) -> Sample:
+        """Some of what is made is kept."""
+        made = [value for value in self.values if value & 3 == self.values[-1] & 3]
+        kept = {self.values[-1], *self.draw.sample(made, min(2, len(made)))}
+        return Sample(self.lines, sorted(kept), self.arrays + self.given)
+
+    def input(self) -> int:
+        draw, shape = self.draw, self.shape
+        way = draw.randrange(8)
+        if way == 0:
+            shape = shape[draw.randrange(len(shape)) :]
+        elif way < 3:
+            shape = tuple(1 if draw.random() < 0.5 else size for size in shape)
+        dtype = draw.choice(self.dtypes)
+        generator = np.random.default_rng(draw.randrange(1 << 30))
+        array = generator.integers(0, 4, shape).astype(np.float32).astype(dtype.numpy)
+        if draw.random() < 0.2:
+            array = np.asfortranarray(array)
+        elif draw.random() < 0.2:  # off by one element: not aligned
+            array = np.concatenate([array.reshape(-1)[:1], array.reshape(-1)])[1:].reshape(shape)
+        self.arrays.append(array)
+        return self.lines.input(*shape, dtype=dtype)
+
+    def step(self) -> int | None:
+        draw, lines = self.draw, self.lines
+        x = draw.choice(self.values[-4:])
+        spec = lines.spec(x)
+        kind = spec.dtype.kind
+        maps, pairs = EXACT[kind]
+        way = draw.randrange(10)
+        if way < 2:
+            return lines.op(draw.choice(maps), x)
+        if way == 2 and kind in "fi":
+            self.given.append(draw.choice((0, 1, 2)) if kind == "i" else draw.choice((0.0, 1.0, 3.0)))
+            return lines.op(draw.choice(("add", "mul", "maximum", "lt")), x, lines.scalar(kind))
+        if way < 6:
+            others = [
+                v
+                for v in self.values
+                if lines.spec(v).dtype is spec.dtype and self.meets(lines.spec(v).shape, spec.shape)
+            ]
+            return lines.op(draw.choice(pairs), x, draw.choice(others))
+        if way == 6 and spec.ndim > 1:
+            axes = tuple(range(spec.ndim - draw.randint(1, spec.ndim - 1), spec.ndim))
+            return lines.op(
+                draw.choice(("any", "all") if kind == "b" else ("sum", "max", "min")), x, axes=axes, keepdims=True
+            )
+        if way == 7:
+            conditions = [
+                v
+                for v in self.values
+                if lines.spec(v).dtype is dtypes.bool_ and self.meets(lines.spec(v).shape, spec.shape)
+            ]
+            return lines.op("where", draw.choice(conditions), x, x) if conditions else None
+        if way == 8:
+            targets = [each for each in self.dtypes if each is not spec.dtype and (kind != "f" or each.kind == "f")]
+            return lines.op("cast", x, dtype=draw.choice(targets)) if targets else None
+        return None
+
+    def meets(self, one: tuple[int, ...], two: tuple[int, ...]) -> bool:
+        """Whether two shapes broadcast to no more than the whole."""
+        try:
+            return np.broadcast_shapes(one, two, self.shape) == self.shape
+        except ValueError:
+            return False
+
+
+def softmaxes(dtype: dtypes.DType, rows: int, columns: int) -> Sample:
+    lines = Lines()
+    x = lines.input(rows, columns, dtype=dtype)
+    y = lines.op("mul", x, lines.scalar("f"))
+    survivors = [lines.op("softmax", y, axis=1), lines.op("log_softmax", y, axis=1)]
+    generator = np.random.default_rng(columns)
+    return Sample(lines, survivors, [generator.standard_normal((rows, columns), np.float32).astype(dtype.numpy), 3.0])
+
+
+def layer_norm(dtype: dtypes.DType, rows: int, columns: int) -> Sample:
+    lines = Lines()
+    x, weight, bias = (lines.input(*shape, dtype=dtype) for shape in ((rows, columns), (columns,), (columns,)))
+    size, eps = lines.scalar("f"), lines.scalar("f")
+    mean = lines.op("div", lines.op("sum", x, axes=(1,), keepdims=True), size)
+    less = lines.op("sub", x, mean)
+    variance = lines.op("div", lines.op("sum", lines.op("square", less), axes=(1,), keepdims=True), size)
+    scale = lines.op("rsqrt", lines.op("add", variance, eps))
+    out = lines.op("add", lines.op("mul", lines.op("mul", less, scale), weight), bias)
+    generator = np.random.default_rng(columns)
+    arrays = [
+        generator.standard_normal(shape, np.float32).astype(dtype.numpy)
+        for shape in ((rows, columns), (columns,), (columns,))
+    ]
+    return Sample(lines, [out, mean, scale], [*arrays, float(columns), 1e-5])
+
+
+def adam(dtype: dtypes.DType, *shape: int) -> Sample:
+    lines = Lines()
+    p, g, m, v = (lines.input(*shape, dtype=dtype) for _ in range(4))
+    b1, c1, b2, c2, rate, eps = (lines.scalar("f") for _ in range(6))
+    m = lines.op("add", lines.op("mul", m, b1), lines.op("mul", g, c1))
+    v = lines.op("add", lines.op("mul", v, b2), lines.op("mul", lines.op("square", g), c2))
+    step = lines.op("div", m, lines.op("add", lines.op("sqrt", v), eps))
+    out = lines.op("sub", p, lines.op("mul", step, rate))
+    generator = np.random.default_rng(0)
+    arrays = [generator.standard_normal(shape, np.float32).astype(dtype.numpy) for _ in range(3)]
+    second = np.square(generator.standard_normal(shape, np.float32)).astype(dtype.numpy)
+    return Sample(lines, [m, v, out], [*arrays, second, 0.9, 0.1, 0.999, 0.001, 0.01, 1e-8])
+
+
+def known() -> Iterator[tuple[str, Sample]]:
+    """What networks have, over rows of every length that makes a difference."""
+    for dtype in (dtypes.float32, dtypes.float16, dtypes.bfloat16, dtypes.float64):
+        yield f"adam {dtype.name}", adam(dtype, 12, 40)
+        for rows, columns in ((5, 1), (37, 33), (9, 64), (3, 1500), (3, 2048), (2, 5001), (2, 20000)):
+            if dtype is dtypes.float32 or columns in (33, 64):
+                yield f"softmax {dtype.name} {columns}", softmaxes(dtype, rows, columns)
+                yield f"layer norm {dtype.name} {columns}", layer_norm(dtype, rows, columns)

@@ -1,0 +1,143 @@
+"""Kernels written for chains, compiled by the host's own compiler: they compute what the steps compute over NumPy.
+
+That NVIDIA's compiler takes them is in `test_cuda.py`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from card import CARD, installed
+from cuda_on_host import COMPILER
+from effort import cases
+from generated_samples import DTYPES, Drawn, Sample, chains_of, compiled, every_op, known, layer_norm, sources_of
+from one_kernel import check
+
+from gt import dtypes
+from gt.limits import finfo
+from gt.worker import cuda_ops, cuda_source, generated, lowering
+from gt.worker.backend import backend
+from gt.worker.hot import fused, on_gpu
+from gt.worker.program import Program
+
+pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler to run CUDA sources with")
+CPU = backend("cpu")
+
+
+@pytest.fixture(autouse=True)
+def _on_the_card(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """Nothing falls back to steps unseen."""
+    with installed(), caplog.at_level(logging.WARNING, "gt.worker.generated"):
+        yield
+    assert not caplog.records, caplog.text
+
+
+def ran(program: Program, inputs: list[Any]) -> list[Any]:
+    slots = [*inputs, *[None] * (program.slots - len(inputs))]
+    with np.errstate(all="ignore"):
+        for action in program.actions[0]:
+            action(slots)
+    return slots
+
+
+def both(sample: Sample) -> Iterator[tuple[Any, Any, int]]:
+    """Each result by generated kernels and by NumPy's steps, and how many kernels there were."""
+    card = backend("cuda:0")
+    cold = compiled(sample, card)
+    hot = fused(cold, on_gpu(CARD))
+    there = [CARD.asarray(x) if isinstance(x, np.ndarray) else x for x in sample.inputs]
+    found = ran(hot, there)
+    program = compiled(sample, CPU)
+    expected = ran(program, sample.inputs)
+    for x, y in zip(there, sample.inputs, strict=True):
+        if isinstance(y, np.ndarray):
+            assert CARD.asnumpy(x).tobytes() == y.tobytes(), "operands are left as they were"
+    for _, slot in program.survivors:
+        yield CARD.asnumpy(found[slot]), np.asarray(expected[slot]), len(chains_of(cold))
+
+
+def test_every_op_that_can_be_written_is() -> None:
+    """What chains have on CPUs they have on GPUs, but for functions that CUDA does not have."""
+    assert set(lowering.LOWER) - generated.KNOWN == {"erfinv", "digamma", "conj"}
+    assert not generated.KNOWN - set(lowering.LOWER)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: dtype.name)
+def test_every_op_gives_what_numpy_gives(dtype: dtypes.DType) -> None:
+    """NaN, infinities, both zeros, numbers that wrap; half precision rounded once an op."""
+    sample = every_op(dtype)
+    found = list(both(sample))
+    assert {count for _, _, count in found} == {1}
+    program = compiled(sample, CPU)
+    ops = [next(i for i in program.plan.instructions if i.outputs[0] == index) for _, index in program.plan.survivors]
+    for instruction, (mine, theirs, _) in zip(ops, found, strict=True):
+        try:
+            check(mine, theirs, 64 if instruction.op in ("lgamma", "pow") else 16)
+        except AssertionError as error:
+            error.add_note(f"{instruction.op} of {dtype.name} {instruction.attributes}")
+            raise
+
+
+@pytest.mark.parametrize("seed", range(cases(60)))
+def test_drawn_chains_give_what_their_steps_give(seed: int) -> None:
+    """Any shapes that broadcast, casts, columns, operands that lie in any way or off by one element."""
+    for mine, theirs, _ in both(Drawn(seed).sample()):
+        assert (mine.dtype, mine.shape) == (theirs.dtype, theirs.shape)
+        check(mine, theirs)
+
+
+@pytest.mark.parametrize(("name", "sample"), list(known()), ids=lambda each: each if isinstance(each, str) else "")
+def test_what_networks_have_is_one_kernel(name: str, sample: Sample) -> None:
+    """Softmaxes, norms and Adam's step: near what NumPy computes, and one launch."""
+    for mine, theirs, count in both(sample):
+        assert count == 1
+        dtype = dtypes.as_dtype(mine.dtype)
+        unit = (2e-2 if dtype is dtypes.bfloat16 else 2e-3) if dtype in dtypes.HALVES else 64 * finfo(dtype).eps
+        np.testing.assert_allclose(mine.astype(np.float64), theirs.astype(np.float64), rtol=unit, atol=unit)
+
+
+def test_a_source_depends_on_no_size() -> None:
+    """So that it is compiled once; only rows of very different lengths have other threads."""
+    one, two, long = (sources_of(compiled(layer_norm(dtypes.float32, 4, n), CPU)) for n in (64, 512, 4096))
+    assert one == two
+    assert one != long
+    assert one == sources_of(compiled(layer_norm(dtypes.float32, 4, 64), CPU))
+
+
+def test_a_number_that_no_element_could_be_goes_by_steps() -> None:
+    """As everywhere: an integer that the dtype does not hold is an error of the step that meets it."""
+    from builders import Lines
+
+    lines = Lines()
+    x = lines.input(4, dtype=dtypes.int8)
+    out = lines.op("neg", lines.op("add", x, lines.scalar("i")))
+    sample = Sample(lines, [out], [np.arange(4, dtype=np.int8), 300])
+    with pytest.raises(OverflowError):
+        list(both(sample))
+    ((mine, theirs, _),) = both(sample._replace(inputs=[np.arange(4, dtype=np.int8), 100]))
+    np.testing.assert_array_equal(mine, theirs)
+
+
+def test_what_does_not_compile_runs_step_by_step(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And that is said."""
+    monkeypatch.setitem(cuda_ops.EXPRESSIONS, "neg", lambda args, _t: f"no_such_function({args[0]})")
+    for mine, theirs, _ in both(every_op(dtypes.bool_)):
+        np.testing.assert_array_equal(mine, theirs)
+    lines_before = len(caplog.records)
+    for mine, theirs, _ in both(every_op(dtypes.float32)):
+        check(mine, theirs, 64)
+    assert lines_before == 0
+    assert "is computed step by step" in caplog.text
+    caplog.clear()
+
+
+def test_few_long_rows_are_left_to_cupy() -> None:
+    """One block for a row of a million elements would leave the device idle."""
+    assert not chains_of(compiled(layer_norm(dtypes.float32, 2, 1 << 20), CPU))
+    assert cuda_source.kernel_of(chains_of(compiled(layer_norm(dtypes.float32, 200, 1 << 16), CPU))[0]).lanes == 512

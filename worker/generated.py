@@ -1,0 +1,156 @@
+"""Chains on a GPU: each is one kernel, written for it (`cuda_source.py`), compiled once and kept on disk by its source.
+
+Multiplications and additions are not contracted, and half precision is rounded after every op, so what works element by element
+gives what its steps give; a row is added up in another order than CuPy's, so programs are fused before their first run, and
+no value depends on how often it ran. Results lie row by row; what lies otherwise is copied so before it is read.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, Final
+
+import numpy as np
+
+from gt.spec import Spec
+
+from . import cuda_ops, cuda_source
+from .call import Call
+from .cuda_source import ENTRY, THREADS, WARP, WIDE_ENTRY, Kernel
+from .fusion import Chain
+
+log = logging.getLogger(__name__)
+
+OPTIONS: Final = ("--std=c++17", "--fmad=false")
+SOURCES: Final = 1024
+"""Compiled sources that a process remembers."""
+TALL: Final = 1 << 16
+"""Elements of a row from which there must be `FEW` rows, or most of the device would wait for one block."""
+FEW: Final = 128
+MOST: Final = 96
+"""Sources and outputs of one kernel: each is an argument, and some registers."""
+
+Slots = list[Any]
+Action = Callable[[Slots], None]
+
+
+def able(call: Call) -> bool:
+    """Whether a kernel can have this call."""
+    if call.op not in KNOWN or call.result.size == 0 or call.blocks:
+        return False
+    specs = [call.result, *(each for each in call.operands if isinstance(each, Spec))]
+    if any(each.dtype.name not in cuda_ops.STORED for each in specs) or "c" in call.operands:
+        return False
+    if call.op == "cast":
+        source, target = (
+            call.tensor(0).dtype,
+            call.result.dtype,
+        )  # of a float that is no integer an integer may be anything
+        return source is not target and (source.kind in "bi" or target.kind == "b" or source.kind == target.kind)
+    return call.op not in cuda_ops.CHECKED or call.result.dtype.kind == "f"
+
+
+KNOWN: Final = frozenset((*cuda_ops.EXPRESSIONS, *cuda_ops.JOINS, "cast", "softmax", "log_softmax"))
+
+
+def worth(chain: Chain) -> bool:
+    """Whether a chain pays: it saves launches and memory as soon as it has two members. One alone is CuPy's, if CuPy has it."""
+    if not chain.outputs or len(chain.sources) + len(chain.outputs) > MOST:
+        return False
+    if chain.joined:
+        edge = len(chain.shape) - chain.joined
+        if math.prod(chain.shape[edge:]) >= TALL and math.prod(chain.shape[:edge]) < FEW:
+            return False
+    return len(chain.values) > 1 or chain.values[0].call.op in ("softmax", "log_softmax", "sigmoid", "rsqrt")
+
+
+@lru_cache(maxsize=SOURCES)
+def _compiled(xp: Any, source: str) -> Callable[[str], Any]:
+    """The functions of a source by name. CuPy keeps what it compiled on disk."""
+    get: Callable[[str], Any] = xp.RawModule(code=source, options=OPTIONS).get_function
+    return get
+
+
+def compile_chain(chain: Chain, xp: Any, dead: tuple[int, ...], by_steps: Action) -> Action | None:
+    """What runs a chain over slots; None when it does not compile, which is logged."""
+    kernel = cuda_source.kernel_of(chain)
+    try:
+        get = _compiled(xp, kernel.source)
+        plain, wide = get(ENTRY), get(WIDE_ENTRY) if kernel.pack > 1 else None
+    except Exception as error:  # noqa: BLE001 — whatever the compiler raises: the steps are there
+        log.warning("a chain of %d steps is computed step by step: %s", len(chain.steps), str(error).splitlines()[0])
+        return None
+    return _Launch(chain, kernel, xp, plain, wide, dead, by_steps)
+
+
+class _Launch:
+    """A chain, compiled. `by_steps` does the same one by one, for numbers that are not of the tensors' dtype."""
+
+    def __init__(
+        self, chain: Chain, kernel: Kernel, xp: Any, plain: Any, wide: Any, dead: tuple[int, ...], by_steps: Action
+    ) -> None:
+        self.xp = xp
+        self.plain = plain
+        self.wide = wide
+        self.dead = dead
+        self.by_steps = by_steps
+        place = np.uint64 if kernel.large else np.uint32
+        self.sizes = [place(size) for size in kernel.sizes]
+        self.sources = [
+            (source.slot, _NUMBERS[source.spec] if isinstance(source.spec, str) else None) for source in chain.sources
+        ]
+        self.bounds = [bound for number in range(len(chain.sources)) if (bound := _bounds(chain, number)) is not None]
+        self.aligned = [
+            (number, kernel.pack * chain.sources[number].spec.dtype.itemsize - 1)  # type: ignore[union-attr]  # a tensor
+            for number in kernel.packed
+        ]
+        results = [chain.values[number] for number in chain.outputs]
+        self.results = [(each.slot, each.call.result.shape, each.call.result.dtype.numpy) for each in results]
+        self.threads = kernel.lanes if kernel.lanes > WARP else THREADS  # threads of several warps meet in their block
+        if kernel.lanes:
+            self.blocks = self.wide_blocks = -(-kernel.rows // (self.threads // kernel.lanes))
+        else:
+            self.blocks = -(-kernel.rows // self.threads)
+            self.wide_blocks = -(-kernel.rows // (self.threads * kernel.pack))
+
+    def __call__(self, slots: Slots) -> None:
+        for slot, least, most in self.bounds:
+            if not least <= slots[slot] <= most:
+                self.by_steps(slots)
+                return
+        arguments: list[Any] = []
+        for slot, number in self.sources:
+            value = slots[slot]
+            if number is not None:
+                arguments.append(number(value))
+            else:
+                arguments.append(value if value.flags.c_contiguous else self.xp.ascontiguousarray(value))
+        function, blocks = self.plain, self.blocks
+        if self.wide is not None and not any(arguments[number].data.ptr & rest for number, rest in self.aligned):
+            function, blocks = self.wide, self.wide_blocks
+        made = [self.xp.empty(shape, dtype) for _, shape, dtype in self.results]
+        function((blocks,), (self.threads,), (*self.sizes, *arguments, *made))
+        for (slot, _, _), array in zip(self.results, made, strict=True):
+            slots[slot] = array
+        for slot in self.dead:
+            slots[slot] = None
+
+
+_NUMBERS: Final[dict[str, Any]] = {"f": np.float64, "i": np.int64, "b": np.bool_}
+
+
+def _bounds(chain: Chain, number: int) -> tuple[int, int, int] | None:
+    """Of a run-time integer its slot, and what it may be: an integer of every dtype that it meets."""
+    if chain.sources[number].spec != "i":
+        return None
+    least, most = -(2**63), 2**63 - 1
+    for value in chain.values:
+        if number in value.operands:
+            for operand in (*value.call.operands, value.call.result):
+                if isinstance(operand, Spec) and operand.dtype.kind == "i":
+                    known = np.iinfo(operand.dtype.name)
+                    least, most = max(least, int(known.min)), min(most, int(known.max))
+    return chain.sources[number].slot, least, most
