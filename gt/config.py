@@ -578,12 +578,15 @@ def set(values: Mapping[str, Any]) -> None:  # read as gt.config.set(...)
     Some are for the workers that this process will start, and so are set before its first operation; on a shared service
     they belong to whoever starts its workers (`gt worker --memory-pool-size`, …):
 
-    `memory_pool_size`: how much memory a worker's tensors may take ('8GB'); what finds no room goes out to a file in the
-    folder for temporary files, and comes back before it is read. 0, the default: as much as there is.
+    `memory_pool_size`: how much memory a worker's tensors may take ('8GB'); what finds no room goes out, of a GPU to pinned
+    memory of the host, and then to a file in the folder for temporary files, and comes back before it is read. 0, the default:
+    as much as there is; of a GPU nine tenths of what is free when the worker starts.
     `nvlink_group_size`: how many workers of one host NVLink joins, in runs by the numbers of their GPUs (4: cuda:0 to cuda:3, …).
     Plans are priced by it, and meshes keep those of a run beside each other. 0, the default: as links were measured.
-    `cpu_spill_threshold`: the share of it that is in use before anything goes out (0.8).
-    `prefetch_buffer_size`: how much of what is out may come back before it is read, because announced plans will ('256MiB').
+    `cpu_spill_threshold`: the share of it that is in use before anything goes out; of a GPU's worker also the share of its part
+    of the host's memory that is pinned for that, before anything goes to the file (0.8).
+    `prefetch_buffer_size`: how much of what is in the file may come back before it is read, because announced plans will
+    ('256MiB').
     """
     workers = {name: value for name, value in values.items() if name in options.WORKER_OPTIONS}
     from .session import send_options, set_for_workers

@@ -60,11 +60,11 @@ class Fabric:
         self.level = self.seen = self.publish_at = 0
         self.dispatcher = Dispatcher(config=config, workers_expected=workers)
         measured = Instruments(self._clock, lambda: (resident_memory(), memory_limit()), lambda: 0)
+        computed = [backend(devices[n] if devices else DEVICE) for n in range(workers)]
+        share = memory_limit() // (2 * max(1, workers))  # the other half is the program's
         self.workers = {
-            self._identity(n): Core(
-                backend(devices[n] if devices else DEVICE), keeping=keeping(for_workers), instruments=measured
-            )
-            for n in range(workers)
+            self._identity(n): Core(each, keeping=keeping(for_workers, each, share), instruments=measured)
+            for n, each in enumerate(computed)
         }
         self.numbers: dict[bytes, int] = {}
         self.inboxes: dict[bytes, deque[m.Message]] = {}

@@ -93,6 +93,8 @@ class WorkerMemory:
     """The most at one time since the worker started: of the pool, or where there is none of the whole process."""
     pinned: int
     """Tensors that went out of a GPU's memory to pinned memory of the host."""
+    pinned_reserved: int
+    """Pinned memory that the worker has from the host, with what nobody uses at the moment."""
     spilled: int
     """All that went out, to pinned memory or to the file."""
     fragmentation: float | None

@@ -9,6 +9,7 @@ CUDA sources run too, where there is a C++ compiler (`cuda_on_host.py`).
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import operator
 import sys
 from collections.abc import Callable, Iterator
@@ -96,12 +97,42 @@ def _own(name: str) -> Callable[..., Any]:
     return method
 
 
+class MemoryPointer:
+    """A place in memory of the device; `copies` counts those to and from the host."""
+
+    copies = 0
+
+    def __init__(self, mem: Any, offset: int) -> None:
+        self.mem = mem
+        self.ptr = mem.ptr + offset
+
+    def copy_to_host_async(self, target: int, size: int, stream: Any) -> None:
+        MemoryPointer.copies += 1
+        ctypes.memmove(target, self.ptr, size)
+
+    def copy_from_host_async(self, source: int, size: int, stream: Any) -> None:
+        MemoryPointer.copies += 1
+        ctypes.memmove(self.ptr, source, size)
+
+
+class Unowned:
+    """Memory of the device that `owner` has."""
+
+    def __init__(self, ptr: int, size: int, owner: Any, device_id: int) -> None:
+        self.ptr, self.size, self.owner = ptr, size, owner
+
+
 class Array:
-    """An array of the device."""
+    """An array of the device: what lies behind it, or a shape over its memory."""
 
     __array_ufunc__ = None
 
-    def __init__(self, x: np.ndarray[Any, Any]) -> None:
+    def __init__(self, x: Any, dtype: Any = None, memptr: Any = None, strides: Any = None) -> None:
+        if memptr is not None:
+            memory = (ctypes.c_ubyte * memptr.mem.size).from_address(memptr.mem.ptr)
+            memory.owner = memptr.mem.owner  # as long as anybody looks at it
+            root = np.frombuffer(memory, np.uint8)
+            x = np.ndarray(x, dtype, root, memptr.ptr - memptr.mem.ptr, strides)
         self._x = x
 
     def __array__(self, *_: Any, **__: Any) -> Any:
@@ -147,7 +178,13 @@ class Array:
         root = self._x
         while isinstance(root.base, np.ndarray):
             root = root.base
-        return SimpleNamespace(ptr=self._x.ctypes.data, mem=SimpleNamespace(ptr=root.ctypes.data, size=root.nbytes))
+        return MemoryPointer(
+            SimpleNamespace(ptr=root.ctypes.data, size=root.nbytes), self._x.ctypes.data - root.ctypes.data
+        )
+
+    @property
+    def device(self) -> Any:
+        return SimpleNamespace(id=0)
 
     def __getattr__(self, name: str) -> Any:
         if name in ("dtype", "shape", "ndim", "size", "strides", "nbytes", "itemsize"):
@@ -290,9 +327,18 @@ class Card(Functions):
             getDeviceProperties=lambda _: {"name": b"no card", "totalGlobalMem": 1 << 30, "multiProcessorCount": 4},
             memGetInfo=lambda: (1 << 29, 1 << 30),
         )
-        self.cuda = SimpleNamespace(runtime=runtime, Device=Device)
+        event = SimpleNamespace(synchronize=lambda: None)
+        self.cuda = SimpleNamespace(
+            runtime=runtime, Device=Device, MemoryPointer=MemoryPointer, UnownedMemory=Unowned, PinnedMemory=bytearray,
+            PinnedMemoryPointer=lambda memory, offset: memory,
+            get_current_stream=lambda: SimpleNamespace(record=lambda: event),
+        )  # fmt: skip
         self.asnumpy = _to_host
-        pool = SimpleNamespace(used_bytes=lambda: 0, total_bytes=lambda: 0)
+        self.limits: list[int] = []
+        """What its pool was limited to."""
+        pool = SimpleNamespace(
+            used_bytes=lambda: 0, total_bytes=lambda: 0, set_limit=lambda size: self.limits.append(size)
+        )
         self.get_default_memory_pool = lambda: pool
 
     def RawKernel(self, source: str, name: str, options: tuple[str, ...] = ()) -> Any:  # noqa: N802  # as CuPy calls it

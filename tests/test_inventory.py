@@ -94,7 +94,7 @@ def test_what_went_out_is_spilled_and_the_pool_never_held_more_than_it_may() -> 
 def test_a_small_service_is_printed_as_tables() -> None:
     """What is empty is left out; the asking client is marked; bytes have units."""
     holder = Holder(0, 3, "net/first", 2, 4096, 0, 1 << 20)
-    worker = WorkerMemory(0, "cpu", 4096, 0, 1 << 20, 4096, 8192, 0, 1 << 20, None)
+    worker = WorkerMemory(0, "cpu", 4096, 0, 1 << 20, 4096, 8192, 0, 0, 1 << 20, None)
     assert str(Memory(3, (worker,), (holder,))).splitlines() == [
         "worker  device  live   shared  pool            high water  pinned  spilled",
         "0       cpu     4 KiB  0 B     4 KiB of 1 MiB  8 KiB       0 B     1 MiB",

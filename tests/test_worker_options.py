@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import gt
 from gt import options
 from gt.errors import ConfigError, SessionError
+from gt.worker.backend import backend
 from gt.worker.keeping import keeping
 
 
@@ -108,9 +109,9 @@ def test_each_is_refused_on_a_service_of_others(name: str, monkeypatch: pytest.M
 
 def test_out_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers read what their environment says; what is not allowed is an error that says the variable."""
-    assert keeping({name: options.from_environment(name) for name in options.WORKER_OPTIONS}) is None
+    assert keeping({name: options.from_environment(name) for name in options.WORKER_OPTIONS}, backend("cpu")) is None
     monkeypatch.setenv("GT_MEMORY_POOL_SIZE", "2MB")
-    found = keeping({name: options.from_environment(name) for name in options.WORKER_OPTIONS})
+    found = keeping({name: options.from_environment(name) for name in options.WORKER_OPTIONS}, backend("cpu"))
     assert found is not None
     assert (found.limit, found.high) == (2_000_000, 1_600_000)
     monkeypatch.setenv("GT_CPU_SPILL_THRESHOLD", "two")

@@ -19,7 +19,7 @@ from gt import messages as m
 from gt import options, transport
 from gt.bulk import INLINE, PUT, Arrived, Bulk, Frames, Key
 from gt.collectives import CHUNK
-from gt.errors import GTError, ProtocolError, SessionError
+from gt.errors import GTError, ProtocolError
 from gt.host import CONNECT_TIMEOUT, environment_number, host_facts, memory_limit, resident_memory
 from gt.lending import Borrower
 from gt.logs import FORMS, Logs
@@ -374,9 +374,8 @@ class Shell:
 def _limited(computed: Backend) -> Keeping | None:
     """The limit to this worker's memory that its environment says."""
     said = {name: options.from_environment(name) for name in options.WORKER_OPTIONS}
-    if said["memory_pool_size"] and computed.kind != "cpu":
-        raise SessionError(f"memory_pool_size limits workers on CPUs, not {computed.name}: unset GT_MEMORY_POOL_SIZE")
-    return keeping(said)
+    share = threads() / len(os.sched_getaffinity(0))  # of the host's memory a worker has as much as of its cores
+    return keeping(said, computed, int(memory_limit() * share))
 
 
 def _pulse(address: str, peer_address: str, logs: Logs | None) -> None:

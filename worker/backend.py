@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -23,11 +23,13 @@ from gt.errors import SessionError
 from gt.host import peak_memory
 
 from . import heap
-from .buffers import Buffers, HostBuffers, Usage, View
+from .buffers import Buffers, HostBuffers, Pinning, Usage, View
 from .crew import Crew
 from .nvml import Gpu
 
 log = logging.getLogger(__name__)
+MOST: Final = 0.9
+"""The share of a GPU's free memory that its pool may have when nobody says how much: libraries need some of their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,10 @@ class Backend:
     """Who computes chains of NumPy's functions; None where there are no chains."""
     bus: Callable[[], str] | None = None
     """Where the GPU is on the PCI bus ('0000:65:00.0'), by which everybody else knows it; None for a CPU."""
+    limit: Callable[[int], int] = int
+    """Have its allocator give no more than so many bytes, 0: than the device has; what the limit is then, 0 for none."""
+    pinning: Pinning | None = None
+    """What moves its memory to pinned memory of the host, where that is another."""
 
 
 def backend(device: str | None, lanes: int = 1) -> Backend:
@@ -171,17 +177,19 @@ def _cuda(index: int) -> Backend:
         with device:
             return cupy.asarray(array)
 
+    buffers = DeviceBuffers(cupy)
     return Backend(
-        cupy,
-        "cuda",
-        f"cuda:{index}",
-        cupy.asnumpy,
-        from_host,
-        device.synchronize,
-        DeviceBuffers(cupy),
-        partial(_pool_usage, cupy),
+        cupy, "cuda", f"cuda:{index}", cupy.asnumpy, from_host, device.synchronize, buffers, partial(_pool_usage, cupy),
+        limit=partial(_limit_pool, cupy), pinning=buffers,
         bus=lambda: str(device.pci_bus_id),
-    )
+    )  # fmt: skip
+
+
+def _limit_pool(cupy: Any, nbytes: int) -> int:
+    free, _ = cupy.cuda.runtime.memGetInfo()
+    limit = nbytes or int(free * MOST)
+    cupy.get_default_memory_pool().set_limit(size=limit)
+    return limit
 
 
 def _pool_usage(cupy: Any) -> Usage:
@@ -195,6 +203,11 @@ class DeviceBuffers:
 
     def __init__(self, cupy: Any) -> None:
         self.cupy = cupy
+        self.copied: Any = None
+        """An event behind the last copy."""
+
+    def arriving(self, array: np.ndarray[Any, Any]) -> int:
+        return array.nbytes
 
     def of(self, value: Any) -> tuple[Hashable, int] | None:
         memory = getattr(getattr(value, "data", None), "mem", None)
@@ -204,21 +217,51 @@ class DeviceBuffers:
         return View(value.dtype, value.shape, value.strides, value.data.ptr - value.data.mem.ptr)
 
     def dump(self, value: Any) -> memoryview:
-        memory = value.data.mem
-        host = np.empty(memory.size, np.uint8)
-        self.cupy.cuda.MemoryPointer(memory, 0).copy_to_host(host.ctypes.data, memory.size)
+        host = np.empty(value.data.mem.size, np.uint8)
+        self.copy_out(value, host)
+        self.settle()
         return host.data
 
     def restore(self, nbytes: int, fill: Callable[[memoryview], None]) -> Any:
         host = np.empty(nbytes, np.uint8)
         fill(host.data)
-        return _Root(self.cupy.asarray(host))
+        root = self.copy_in(host, nbytes)
+        self.settle()
+        return root
 
     def look(self, root: Any, view: View) -> Any:
         array = root.array
         memory = self.cupy.cuda.UnownedMemory(array.data.ptr, array.nbytes, root, array.device.id)
         pointer = self.cupy.cuda.MemoryPointer(memory, view.offset)
         return self.cupy.ndarray(view.shape, view.dtype, pointer, view.strides)
+
+    # pinned memory: all copies are on the stream of the kernels, so what reads or frees memory after them needs no word
+
+    def pin(self, nbytes: int) -> np.ndarray[Any, Any]:
+        cuda = self.cupy.cuda
+        try:
+            pointer = cuda.PinnedMemoryPointer(
+                cuda.PinnedMemory(nbytes), 0
+            )  # not CuPy's pool, which gives nothing back
+        except cuda.runtime.CUDARuntimeError as error:
+            raise MemoryError(f"the host has no {nbytes:,} bytes to pin: {error}") from None
+        return np.frombuffer(pointer, np.uint8, nbytes)
+
+    def copy_out(self, value: Any, block: np.ndarray[Any, Any]) -> None:
+        memory, stream = value.data.mem, self.cupy.cuda.get_current_stream()
+        source = self.cupy.cuda.MemoryPointer(memory, 0)
+        source.copy_to_host_async(block.ctypes.data, memory.size, stream)
+        self.copied = stream.record()
+
+    def copy_in(self, block: np.ndarray[Any, Any], nbytes: int) -> Any:
+        array, stream = self.cupy.empty(nbytes, np.uint8), self.cupy.cuda.get_current_stream()
+        array.data.copy_from_host_async(block.ctypes.data, nbytes, stream)
+        self.copied = stream.record()
+        return _Root(array)
+
+    def settle(self) -> None:
+        if self.copied is not None:
+            self.copied.synchronize()
 
 
 class _Root:

@@ -35,6 +35,9 @@ class Buffers(Protocol):
     def of(self, value: Any) -> tuple[Hashable, int] | None:
         """Who a value's buffer is, as long as it lives, and its bytes; None where there is none, or it is not this worker's."""
 
+    def arriving(self, array: np.ndarray[Any, Any]) -> int:
+        """Bytes of this worker's that an array of the host takes when it comes to the device."""
+
     def view(self, value: Any) -> View:
         """How a value looks at its buffer."""
 
@@ -48,12 +51,33 @@ class Buffers(Protocol):
         """The value that looks so at a restored buffer."""
 
 
+class Pinning(Protocol):
+    """What moves memory of a device to pinned memory of the host and back. Copies are in the order of the device's other work,
+    and nobody waits for them but `settle`."""
+
+    def pin(self, nbytes: int) -> np.ndarray[Any, Any]:
+        """So many bytes of pinned memory. Raises `MemoryError`."""
+
+    def copy_out(self, value: Any, block: np.ndarray[Any, Any]) -> None:
+        """Copy the bytes of a value's whole buffer to the beginning of a block."""
+
+    def copy_in(self, block: np.ndarray[Any, Any], nbytes: int) -> Any:
+        """New memory of the device with the first bytes of a block, as `Buffers.restore` gives it. Raises `MemoryError`."""
+
+    def settle(self) -> None:
+        """Wait until all copies are done. Any thread may."""
+
+
 class HostBuffers:
     """Of NumPy. An array that looks at no other owns its memory; one that looks at anything else was lent it."""
 
     def of(self, value: Any) -> tuple[Hashable, int] | None:
         root = _root(value)
         return None if root is None else (id(root), root.nbytes)
+
+    def arriving(self, array: np.ndarray[Any, Any]) -> int:
+        known = self.of(array)
+        return 0 if known is None else known[1]
 
     def view(self, value: Any) -> View:
         root = _root(value)

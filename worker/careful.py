@@ -39,6 +39,7 @@ class Careful:
         self.later = {place: self.last + when for place, when in soon.items()}
         self.kept = {slot: soon.get(place, NEVER) + self.last for slot, place in kept.items()}
         keeping.spill.forget()
+        keeping.copies.forget_slots()
         self.books = keeping.count(stores)
         for slot, value in enumerate(slots):
             if value is not None:
@@ -71,7 +72,7 @@ class Careful:
         nbytes += sum(books.buffers[key].nbytes for key in missing)
         try:
             for key in books.victims(nbytes, there, self.wanted):
-                self.keeping.put_out(books, key, self.stores, slots)
+                self.keeping.put_out(books, key, self.stores, slots, self.wanted)
         except Full as error:
             raise MemoryError(self.explain(error, tensors)) from None
         except OSError as error:

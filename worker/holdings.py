@@ -111,6 +111,12 @@ def holdings(stores: Stores, origins: Origins, buffers: Buffers) -> list[Holding
     return sorted((Holding(*who, *found) for who, found in sums.items()), key=lambda held: (-held.nbytes, held[:2]))
 
 
+def pinned_bytes(stores: Stores) -> int:
+    """Of what is out, the bytes that are in pinned memory."""
+    out = {value.outside for store in stores.values() for value in store.values() if type(value) is Spilled}
+    return sum(outside.nbytes for outside in out if outside.block is not None)
+
+
 def largest(held: list[Holding], most: int) -> list[Holding]:
     """At most so many of each client, the others of it added up in the signal '(others)'."""
     counts: dict[int, int] = {}

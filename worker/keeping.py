@@ -12,17 +12,20 @@ from __future__ import annotations
 
 import contextlib
 import weakref
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from gt import messages as m
 from gt.instruction import Tag
 from gt.options import WORKER_OPTIONS
 
-from .buffers import Buffers, HostBuffers
+from .backend import Backend
+from .buffers import Buffers
+from .copies import Copies
+from .pinned import Pinned
 from .program import Program
-from .residency import NEVER, Full, Place, Residency
-from .spill import Spill, Spilled
+from .residency import FILE, INSIDE, NEVER, PINNED, Buffer, Full, Place, Residency
+from .spill import Outside, Spill, Spilled
 
 if TYPE_CHECKING:
     from .recording import Recording
@@ -65,9 +68,15 @@ class Keeping:
         self.most = 0
         """What that has been at most."""
         self.careful_runs = 0
+        self.copies = Copies()
         self.recording: Recording | None = None
         """Who is told what goes out and comes in, while somebody watches."""
         self.cause = Cause()
+
+    @property
+    def out(self) -> int:
+        """Bytes that are outside and not in memory too."""
+        return max(0, self.spill.used - self.copies.nbytes)
 
     def admits(self, program: Program, client: int, inputs: list[int], stores: Stores, queue: Iterable[Any]) -> bool:
         """Make room for a plan beside its inputs; whether it may run as usual."""
@@ -102,8 +111,7 @@ class Keeping:
 
     def receives(self, array: Any, stores: Stores, queue: Iterable[Any]) -> None:
         """Make room for what comes from elsewhere, as far as that is possible; nothing for what lies in lent memory."""
-        known = self.buffers.of(array)
-        self.expect(0 if known is None else known[1], stores, queue)
+        self.expect(self.buffers.arriving(array), stores, queue)
 
     def fetched(self, value: Spilled, place: Place, stores: Stores, queue: Iterable[Any]) -> Any:
         """A stored value that is wanted elsewhere. Raises `OSError`, `MemoryError`."""
@@ -134,8 +142,12 @@ class Keeping:
         """Put stored tensors out until so many bytes fit beside those that were begun to be read. Raises `Full`, and `OSError`
         when the disk is full."""
         soon = later(queue)
-        for key in books.victims(nbytes, set(pinned), lambda place: soon.get(place, NEVER), self.high - begun):
-            self.put_out(books, key, stores, [])
+
+        def wanted(place: Place) -> float:
+            return soon.get(place, NEVER)
+
+        for key in books.victims(nbytes, set(pinned), wanted, self.high - begun):
+            self.put_out(books, key, stores, [], wanted)
 
     # in and out
 
@@ -150,7 +162,7 @@ class Keeping:
     def enter(self, books: Residency, place: Place, value: Any) -> None:
         """Note what is in a place now."""
         if type(value) is Spilled:
-            books.put(place, value.outside, value.outside.nbytes, inside=False)
+            books.put(place, value.outside, value.outside.nbytes, value.outside.tier)
             return
         known = self.buffers.of(value)
         if known is None or known[1] < self.small:
@@ -158,14 +170,47 @@ class Keeping:
         else:
             books.put(place, *known)
 
-    def put_out(self, books: Residency, key: Hashable, stores: Stores, slots: list[Any]) -> None:
-        """Write a buffer to the file, and leave `Spilled` wherever a value looked at it. Raises `OSError`."""
-        held = [(place, _at(place, stores, slots)) for place in books.buffers[key].places]
-        with self._told("out", held[0][0], books.buffers[key].nbytes):
-            outside = self.spill.write(self.buffers.dump(held[0][1]))
+    def put_out(
+        self, books: Residency, key: Hashable, stores: Stores, slots: list[Any], wanted: Callable[[Place], float]
+    ) -> None:
+        """Copy a buffer to where there is room, unless a copy is still there, and leave `Spilled` wherever a value looked at it.
+        Raises `OSError`."""
+        buffer = books.buffers[key]
+        held = [(place, _at(place, stores, slots)) for place in buffer.places]
+        outside = self.copies.of(key, buffer.places)
+        if outside is None:
+            with self._told("out", held[0][0], buffer.nbytes):
+                outside = self._copied(held[0][1], buffer, books, wanted)
+        self.copies.drop(key)
         for place, value in held:
             _lay(place, Spilled(outside, self.buffers.view(value)), stores, slots)
-        books.turn(key, outside)
+        books.turn(key, outside, outside.tier)
+
+    def _copied(self, value: Any, buffer: Buffer, books: Residency, wanted: Callable[[Place], float]) -> Outside:
+        """A value's buffer, outside. Raises `OSError`."""
+        try:
+            self.make_pinned_room(buffer, books, wanted)
+            return self.spill.put(value, buffer.nbytes, self.buffers)
+        except OSError:
+            if not self.copies.kept:
+                raise
+        self.copies.kept.clear()  # their room on the disk may be enough
+        return self.spill.put(value, buffer.nbytes, self.buffers)
+
+    def make_pinned_room(self, buffer: Buffer, books: Residency, wanted: Callable[[Place], float]) -> None:
+        """Have room for a buffer in pinned memory, as far as that is worth it: copies of what is inside are given up first, then
+        what is wanted later than this goes on to the file, the last first. Raises `OSError`."""
+        pinned, nbytes = self.spill.pinned, buffer.nbytes
+        if pinned is None or pinned.fits(nbytes) or not pinned.ever(nbytes):
+            return
+        self.copies.drop_pinned(lambda: pinned.fits(nbytes))
+        when = min(map(wanted, buffer.places))
+        for later_on, key in books.last_first(PINNED, (), wanted):
+            if pinned.fits(nbytes) or later_on < when:
+                return
+            assert isinstance(key, Outside), "what is out is known by where it is"
+            self.spill.demote(key)
+            books.turn(key, key, FILE)
 
     def _told(self, kind: str, place: Place, nbytes: int) -> contextlib.AbstractContextManager[None]:
         """While memory goes out or comes in: whoever watches is told."""
@@ -181,7 +226,11 @@ class Keeping:
             with self._told("ahead" if self.spill.reads(outside) else "in", place, outside.nbytes):
                 root = self.spill.restored(outside, self.buffers)
             outside.inside = weakref.ref(root)
-        return self.buffers.look(root, value.view)
+        found = self.buffers.look(root, value.view)
+        known = self.buffers.of(found)
+        if known is not None:
+            self.copies.keep(known[0], root, outside, place)
+        return found
 
     def bring(self, books: Residency, key: Hashable, stores: Stores, slots: list[Any]) -> None:
         """Take a buffer in again, in all its places; whoever asks has made room for it. Raises `OSError`, `MemoryError`."""
@@ -190,18 +239,21 @@ class Keeping:
             _lay(place, value, stores, slots)
         known = self.buffers.of(found[0][1])
         assert known is not None, "its memory was made here"
-        books.turn(key, known[0])
+        books.turn(key, known[0], INSIDE)
 
 
-def keeping(said: Mapping[str, Any]) -> Keeping | None:
-    """The keeping of a worker on a CPU with these options (`gt/options.py`); None when it has no limit."""
+def keeping(said: Mapping[str, Any], backend: Backend, host: int = 0) -> Keeping | None:
+    """The keeping of a worker with these options (`gt/options.py`); None when it has no limit, as on a CPU unless one is said.
+    `host`: bytes of the host's memory that are this worker's, of which a GPU's values may have the same share as of the pool
+    before they go to the file."""
     values = {name: said.get(name, option.default) for name, option in WORKER_OPTIONS.items()}
-    limit = int(values["memory_pool_size"])
+    limit = backend.limit(int(values["memory_pool_size"]))
     if not limit:
         return None
-    return Keeping(
-        HostBuffers(), Spill(), limit, values["cpu_spill_threshold"], ahead=int(values["prefetch_buffer_size"])
-    )
+    share = values["cpu_spill_threshold"]
+    pinned = None if backend.pinning is None or not host else Pinned(backend.pinning, int(host * share))
+    ahead = int(values["prefetch_buffer_size"])
+    return Keeping(backend.buffers, Spill(pinned=pinned), limit, share, ahead=ahead)
 
 
 def _at(place: Place, stores: Stores, slots: list[Any]) -> Any:

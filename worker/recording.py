@@ -422,7 +422,7 @@ class Recording:
             process,
             limit,
             self.instruments.lent(),
-            0 if keeping is None else keeping.spill.used,
+            0 if keeping is None else keeping.out,
             0 if keeping is None else keeping.limit,
         )
 

@@ -1,5 +1,7 @@
 """Which memory stays on a device and which goes out, when only so much may stay: the books, without any memory in them.
 
+There are three tiers: the device, pinned memory of the host (of GPUs alone), and the file. A limit is on one of them.
+
 A *buffer* is memory that one or more values look at. Values are in *places*: the slots of the program under way, and the
 tensors in store. What runs next is known, so what goes out first is the buffer that is wanted again last (L. A. Belady, "A
 study of replacement algorithms for a virtual-storage computer", 1966). No array may be in here, and no file.
@@ -26,13 +28,24 @@ class Full(MemoryError):
         self.wanted, self.fixed, self.limit = wanted, fixed, limit
 
 
+INSIDE: Final = 0
+PINNED: Final = 1
+FILE: Final = 2
+"""The tiers."""
+
+
 @dataclass(slots=True, eq=False)
 class Buffer:
-    """Memory of `nbytes`, `inside` or out; `places` are where its values are."""
+    """Memory of `nbytes` in some `tier`; `places` are where its values are."""
 
     nbytes: int
-    inside: bool
+    tier: int
     places: set[Place] = field(default_factory=set)
+
+    @property
+    def inside(self) -> bool:
+        """Whether it is on the device."""
+        return self.tier == INSIDE
 
 
 class Residency:
@@ -42,18 +55,23 @@ class Residency:
         self.limit = limit
         self.buffers: dict[Hashable, Buffer] = {}
         self.keys: dict[Place, Hashable] = {}
-        self.used = 0
-        """Bytes inside."""
+        self.held = [0, 0, 0]
+        """Bytes in each tier."""
 
-    def put(self, place: Place, key: Hashable, nbytes: int, *, inside: bool = True) -> None:
+    @property
+    def used(self) -> int:
+        """Bytes inside."""
+        return self.held[INSIDE]
+
+    def put(self, place: Place, key: Hashable, nbytes: int, tier: int = INSIDE) -> None:
         """The value in a place looks at this buffer from now on, and at no other."""
         if self.keys.get(place, self) == key:
             return
         self.clear(place)
         buffer = self.buffers.get(key)
         if buffer is None:
-            buffer = self.buffers[key] = Buffer(nbytes, inside)
-            self.used += nbytes if inside else 0
+            buffer = self.buffers[key] = Buffer(nbytes, tier)
+            self.held[tier] += nbytes
         buffer.places.add(place)
         self.keys[place] = key
 
@@ -66,23 +84,23 @@ class Residency:
         buffer.places.discard(place)
         if not buffer.places:
             del self.buffers[key]
-            self.used -= buffer.nbytes if buffer.inside else 0
+            self.held[buffer.tier] -= buffer.nbytes
 
-    def turn(self, old: Hashable, new: Hashable) -> None:
-        """A buffer has gone out, or come in, and has another key there. Where one is known by that key they are one now: what
-        came in was in already, for others who had looked at it before."""
+    def turn(self, old: Hashable, new: Hashable, tier: int) -> None:
+        """A buffer has gone to another tier, and has another key there if it went out or came in. Where one is known by that key
+        they are one now: what came in was in already, for others who had looked at it before."""
         buffer = self.buffers.pop(old)
         known = self.buffers.get(new)
+        self.held[buffer.tier] -= buffer.nbytes
         for place in buffer.places:
             self.keys[place] = new
         if known is not None:
-            assert known.inside != buffer.inside, "a buffer turned into itself"
+            assert known.tier == tier != buffer.tier, "a buffer turned into itself"
             known.places |= buffer.places
-            self.used -= buffer.nbytes if buffer.inside else 0
             return
         self.buffers[new] = buffer
-        buffer.inside = not buffer.inside
-        self.used += buffer.nbytes if buffer.inside else -buffer.nbytes
+        buffer.tier = tier
+        self.held[tier] += buffer.nbytes
 
     def victims(
         self, nbytes: int, pinned: Collection[Hashable], wanted: Callable[[Place], float], limit: int | None = None
@@ -95,21 +113,32 @@ class Residency:
         most = self.limit if limit is None else limit
         if self.used + nbytes <= most:
             return
-        free = [(key, buffer) for key, buffer in self.buffers.items() if buffer.inside and key not in pinned]
-        fixed = self.used - sum(buffer.nbytes for _, buffer in free)
+        fixed = sum(self.buffers[key].nbytes for key in pinned if key in self.buffers and self.buffers[key].inside)
         if fixed + nbytes > most:
             raise Full(nbytes, fixed, most)
+        for _, key in self.last_first(INSIDE, pinned, wanted):
+            if self.used + nbytes <= most:
+                return
+            yield key
+
+    def last_first(
+        self, tier: int, but: Collection[Hashable], wanted: Callable[[Place], float]
+    ) -> Iterator[tuple[float, Hashable]]:
+        """When each buffer of a tier is wanted next, and its key: what is wanted last first, of equal ones the largest."""
+        free = [(key, buffer) for key, buffer in self.buffers.items() if buffer.tier == tier and key not in but]
         order = [
             (-min(map(wanted, buffer.places)), -buffer.nbytes, at)
             for at, (_, buffer) in enumerate(free)
             if buffer.nbytes
         ]
         heapq.heapify(order)
-        while self.used + nbytes > most:
-            yield free[heapq.heappop(order)[2]][0]
+        while order:
+            when, _, at = heapq.heappop(order)
+            yield -when, free[at][0]
 
     def check(self) -> None:
         """The invariants: sums are right, and every place is where its buffer says."""
-        assert self.used == sum(buffer.nbytes for buffer in self.buffers.values() if buffer.inside)
+        for tier, held in enumerate(self.held):
+            assert held == sum(buffer.nbytes for buffer in self.buffers.values() if buffer.tier == tier)
         assert all(buffer.places for buffer in self.buffers.values())
         assert {place: key for key, buffer in self.buffers.items() for place in buffer.places} == self.keys

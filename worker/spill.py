@@ -1,7 +1,8 @@
-"""Where values go that find no room in memory: one file of this worker, unlinked, so that it ends with the process.
+"""Where values go that find no room in memory: pinned memory of the host, if the device is a GPU, and then one file of this
+worker, unlinked, so that it ends with the process.
 
 `Spilled` stands in a slot or in store for a value whose memory is out; values that looked at the same memory share one
-`Outside`, and when nobody refers to that any more its place in the file is free. What goes out and when is in `keeping.py`.
+`Outside`, and when nobody refers to that any more its place is free. What goes out and when is in `keeping.py`.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import contextlib
 import os
 import tempfile
 import weakref
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -21,6 +22,8 @@ import numpy as np
 from gt.ranges import Ranges
 
 from .buffers import Buffers, View
+from .pinned import Block, Pinned
+from .residency import FILE, PINNED
 
 SPAN: Final = 1 << 46
 """Bytes of the longest file: more than any disk has."""
@@ -29,13 +32,22 @@ AT_ONCE: Final = 64 << 20
 
 
 class Outside:
-    """A buffer of `nbytes` in the file. `inside` is its memory again, as long as somebody who loaded it has it."""
+    """A buffer of `nbytes` in a block of pinned memory, or at a place in the file. `inside` is its memory again, as long as
+    somebody who loaded it has it; `free` gives up where it is."""
 
-    __slots__ = ("__weakref__", "at", "inside", "nbytes")
+    __slots__ = ("__weakref__", "at", "block", "free", "inside", "nbytes")
 
-    def __init__(self, at: int, nbytes: int) -> None:
-        self.at, self.nbytes = at, nbytes
+    def __init__(self, nbytes: int) -> None:
+        self.nbytes = nbytes
+        self.at = -1
+        self.block: Block | None = None
         self.inside: weakref.ref[Any] | None = None
+        self.free: Callable[[], object] = lambda: None
+
+    @property
+    def tier(self) -> int:
+        """Where it is (`residency.py`)."""
+        return FILE if self.block is None else PINNED
 
 
 class Spilled(NamedTuple):
@@ -50,16 +62,21 @@ class Spilled(NamedTuple):
 
 
 class Spill:
-    """The file, made when it is first needed. `folder`: where, by default where temporary files go."""
+    """The file, made when it is first needed, behind the `pinned` memory. `folder`: where, by default where temporary files
+    go."""
 
-    def __init__(self, folder: str | None = None) -> None:
+    def __init__(self, folder: str | None = None, pinned: Pinned | None = None) -> None:
         self.folder = folder
+        self.pinned = pinned
         self.ranges = Ranges(SPAN, SPAN, 0)
-        self.written = self.read = self.ahead = 0
-        """Bytes that went out and came back since the start, and those that did so before they were wanted."""
+        self.written = self.read = self.ahead = self.demoted = 0
+        """Bytes that went out and came back since the start, those that did so before they were wanted, and those that went on
+        from pinned memory to the file."""
         self._file = -1
         self._thread: ThreadPoolExecutor | None = None
         self._begun: weakref.WeakKeyDictionary[Outside, Future[Any]] = weakref.WeakKeyDictionary()
+        self._filling: dict[Outside, tuple[Future[None], Block]] = {}
+        """What is read to pinned memory."""
 
     @property
     def where(self) -> str:
@@ -68,22 +85,67 @@ class Spill:
 
     @property
     def used(self) -> int:
-        """Bytes of the file in use."""
-        return self.ranges.used_bytes
+        """Bytes that are in use outside: of pinned memory and of the file."""
+        return self.ranges.used_bytes + (0 if self.pinned is None else self.pinned.used)
+
+    def put(self, value: Any, nbytes: int, buffers: Buffers) -> Outside:
+        """A value's whole buffer: a copy in pinned memory that nobody waits for, if there is room, or else in the file. Raises
+        `OSError`, as when the disk is full."""
+        block = None
+        if self.pinned is not None:
+            with contextlib.suppress(MemoryError):  # the host may have less to pin than it was thought to
+                block = self.pinned.take(nbytes)
+        if block is None or self.pinned is None:
+            return self.write(buffers.dump(value))
+        self.pinned.device.copy_out(value, block)
+        outside = Outside(nbytes)
+        self._hold(outside, block)
+        self.written += nbytes
+        return outside
 
     def write(self, memory: memoryview) -> Outside:
         """The bytes, kept in the file. Raises `OSError`, as when the disk is full."""
+        outside = Outside(memory.nbytes)
+        self._write(outside, memory)
+        self.written += memory.nbytes
+        return outside
+
+    def demote(self, outside: Outside) -> None:
+        """From pinned memory to the file. Raises `OSError`."""
+        assert outside.block is not None, "it is in pinned memory"
+        assert self.pinned is not None, "there are blocks"
+        self.pinned.device.settle()
+        free = outside.free
+        self._write(outside, outside.block.data[: outside.nbytes])
+        outside.block = None
+        free()
+        self.demoted += outside.nbytes
+
+    def _write(self, outside: Outside, memory: memoryview) -> None:
         if self._file < 0:
             self._file = _unlinked(self.where)
         found = self.ranges.take(memory.nbytes)
         assert found is not None, "no disk is as large as the file may get"
-        outside = Outside(found[0], memory.nbytes)
-        weakref.finalize(outside, self._back, outside.at).atexit = False
-        done = 0
-        while done < memory.nbytes:
-            done += os.pwrite(self._file, memory[done : done + AT_ONCE], outside.at + done)
-        self.written += done
-        return outside
+        at, done = found[0], 0
+        try:
+            while done < memory.nbytes:
+                done += os.pwrite(self._file, memory[done : done + AT_ONCE], at + done)
+        except OSError:
+            self._back(at)
+            raise
+        outside.at = at
+        self._freed_by(outside, self._back, at)
+
+    def _hold(self, outside: Outside, block: Block) -> None:
+        assert self.pinned is not None, "there are blocks"
+        outside.block = block
+        self._freed_by(outside, self.pinned.back, block)
+
+    def _freed_by(self, outside: Outside, back: Callable[..., None], place: Any) -> None:
+        """Give up a place when nobody refers to what is there, or when that is elsewhere."""
+        free = weakref.finalize(outside, back, place)
+        free.atexit = False
+        outside.free = free
 
     def load(self, outside: Outside, memory: memoryview) -> None:
         """Fill memory of the right size with what was kept. Raises `OSError`."""
@@ -96,30 +158,75 @@ class Spill:
         self.read += done
 
     def begin(self, outside: Outside, buffers: Buffers) -> None:
-        """Begin to read a buffer that will be wanted, in a thread of its own; nothing when that was begun already."""
-        if outside in self._begun or (outside.inside is not None and outside.inside() is not None):
+        """Begin to read a buffer that will be wanted from the file, in a thread of its own: to memory, or of a GPU to pinned
+        memory, from where it comes in without waiting. Nothing when that was begun already, or there is no room."""
+        if self.reads(outside) or outside.block is not None:
             return
+        if outside.inside is not None and outside.inside() is not None:
+            return
+        block = None
+        if self.pinned is not None:
+            self._look()
+            with contextlib.suppress(MemoryError):
+                block = self.pinned.take(outside.nbytes)
+            if block is None:
+                return
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, "gt-spill")
-        self._begun[outside] = self._thread.submit(self._restore, outside, buffers)
+        if block is None:
+            self._begun[outside] = self._thread.submit(self._restore, outside, buffers)
+        else:
+            self._filling[outside] = self._thread.submit(self._fill, outside, block), block
         self.ahead += outside.nbytes
 
+    def _fill(self, outside: Outside, block: Block) -> None:
+        assert self.pinned is not None, "there are blocks"
+        self.pinned.device.settle()  # a copy may still be under way of what was in the block before
+        self.load(outside, block.data[: outside.nbytes])
+
+    def _look(self) -> None:
+        """Take over what was read to pinned memory meanwhile."""
+        for outside in [outside for outside, (future, _) in self._filling.items() if future.done()]:
+            with contextlib.suppress(OSError):  # it is still in the file, and whoever reads it there is told
+                self._filled(outside)
+
+    def _filled(self, outside: Outside) -> None:
+        """What was begun to be read to pinned memory is there, and no longer in the file. Raises `OSError`."""
+        assert self.pinned is not None, "there are blocks"
+        future, block = self._filling.pop(outside)
+        try:
+            future.result()
+        except OSError:
+            self.pinned.back(block)
+            raise
+        free = outside.free
+        self._hold(outside, block)
+        free()
+
     def begun(self, but: Collection[Outside] = ()) -> int:
-        """Bytes that are being read, or were, for somebody who has not come for them yet."""
+        """Bytes that are being read to memory, or were, for somebody who has not come for them yet."""
         return sum(outside.nbytes for outside in self._begun if outside not in but)
 
     def reads(self, outside: Outside) -> bool:
         """Whether it was begun to be read, and nobody has come for it yet."""
-        return outside in self._begun
+        return outside in self._begun or outside in self._filling
 
     def forget(self) -> None:
-        """What was begun is read when it is wanted."""
+        """What was begun to be read to memory is read when it is wanted."""
         self._begun.clear()
 
     def restored(self, outside: Outside, buffers: Buffers) -> Any:
         """The buffer's memory again. Raises `OSError`, `MemoryError`."""
         begun = self._begun.pop(outside, None)
-        return self._restore(outside, buffers) if begun is None else begun.result()
+        if self.pinned is None:
+            return self._restore(outside, buffers) if begun is None else begun.result()
+        if outside in self._filling:
+            self._filled(outside)
+        if outside.block is None:
+            return self._restore(outside, buffers)
+        root = self.pinned.device.copy_in(outside.block, outside.nbytes)
+        self.read += outside.nbytes
+        return root
 
     def _restore(self, outside: Outside, buffers: Buffers) -> Any:
         return buffers.restore(outside.nbytes, partial(self.load, outside))

@@ -20,7 +20,7 @@ from gt.spec import Spec, unpack_spec
 
 from .backend import Backend
 from .events import BulkIn, BulkOut, Send, ToDispatcher
-from .holdings import Origins, holdings, largest
+from .holdings import Origins, holdings, largest, pinned_bytes
 from .keeping import Cause, Keeping
 from .recording import Recording
 from .spill import Spilled
@@ -76,7 +76,8 @@ class Stored:
             "pool_size": 0 if keeping is None else keeping.limit,
             "pool_used": live if usage.used is None else usage.used,
             "high_water": usage.most if keeping is None or usage.used is not None else keeping.most,
-            "pinned": 0,
+            "pinned": pinned_bytes(self.tensors),
+            "pinned_reserved": 0 if keeping is None or keeping.spill.pinned is None else keeping.spill.pinned.reserved,
             "fragmentation": usage.unused,
             "holders": [list(each) for each in largest(held, most)],
         }

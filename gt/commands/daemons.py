@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 PoolSize = Annotated[
     str | None,
     typer.Option(
-        help="Memory of a worker's tensors, as in 8GB; what finds no room goes to a file (GT_MEMORY_POOL_SIZE)."
+        help="Memory of a worker's tensors, as in 8GB; what finds no room goes out of it (GT_MEMORY_POOL_SIZE)."
     ),
 ]
 SpillThreshold = Annotated[

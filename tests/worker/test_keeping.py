@@ -16,13 +16,16 @@ import pytest
 from effort import cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from unhurried import Unhurried
 
 import gt
 from gt.messages import Execute
+from gt.ranges import PAGE
 from gt.worker.buffers import HostBuffers
 from gt.worker.careful import Careful
 from gt.worker.core import Core
 from gt.worker.keeping import Keeping
+from gt.worker.pinned import Pinned
 from gt.worker.spill import Spill, Spilled
 
 SIDE = 16
@@ -40,17 +43,24 @@ class Checked(Keeping):
         assert books.used == careful.books.used <= self.limit
         assert books.keys.keys() == careful.books.keys.keys()
         careful.books.check()
+        if self.spill.pinned is not None:
+            self.spill.pinned.check()
 
 
 @contextmanager
-def workers(count: int, limit: int | None, config: Any = None) -> Iterator[list[Core]]:
-    """A service in this thread whose workers have so much memory; None: as much as they want."""
+def workers(count: int, limit: int | None, config: Any = None, blocks: int = 0) -> Iterator[list[Core]]:
+    """A service in this thread whose workers have so much memory; None: as much as they want. With `blocks` they are devices
+    with so many blocks of pinned memory, of a tensor each, before the file."""
     session = gt.connect("inproc", workers=count, config=config)
     cores = list(session.link.fabric.workers.values())
     with pytest.MonkeyPatch.context() as patch:
         if limit is not None:
             for core in cores:
-                core.stored.keeping = Checked(HostBuffers(), Spill(), limit, small=0)
+                device = Unhurried() if blocks else HostBuffers()
+                pinned = Pinned(device, blocks * PAGE) if isinstance(device, Unhurried) else None
+                core.stored.keeping = Checked(
+                    device, Spill(pinned=pinned), limit, small=0, ahead=2 * BYTES if blocks else 0
+                )
 
             def done(self: Careful, *arguments: Any) -> None:
                 original(self, *arguments)
@@ -102,14 +112,21 @@ def grown(seed: int, length: int) -> list[np.ndarray[Any, Any]]:
 
 
 @settings(max_examples=cases(40), deadline=None)
-@given(seed=st.integers(0, 1 << 30), length=st.integers(10, 60), room=st.integers(4, 9), count=st.integers(1, 3))
-def test_little_memory_changes_no_bit(seed: int, length: int, room: int, count: int) -> None:
-    """Whatever a program does, with room for a few tensors its numbers are those that it has with room for all."""
+@given(
+    seed=st.integers(0, 1 << 30),
+    length=st.integers(10, 60),
+    room=st.integers(4, 9),
+    count=st.integers(1, 3),
+    blocks=st.integers(0, 6),
+)
+def test_little_memory_changes_no_bit(seed: int, length: int, room: int, count: int, blocks: int) -> None:
+    """Whatever a program does, with room for a few tensors, and for a few more in pinned memory, its numbers are those that it
+    has with room for all."""
     config = {"sharding_config": {"cut": {"strategy": "data_parallel"}}} if seed % 2 else None
     found = []
     for limit in (None, room * BYTES):
         gt.manual_seed(3)
-        with workers(count, limit, config), gt.signal.context("cut"):
+        with workers(count, limit, config, blocks), gt.signal.context("cut"):
             found.append(grown(seed, length))
     assert len(found[0]) == len(found[1])
     for free, tight in zip(*found, strict=True):
@@ -117,7 +134,8 @@ def test_little_memory_changes_no_bit(seed: int, length: int, room: int, count: 
         assert free.tobytes() == tight.tobytes()
 
 
-def test_three_times_the_memory() -> None:
+@pytest.mark.parametrize("blocks", [0, 8, 64])
+def test_three_times_the_memory(blocks: int) -> None:
     """A training loop over 24 weights in room for eight ends with the right numbers, and what is freed leaves the file."""
 
     def trained() -> list[np.ndarray[Any, Any]]:
@@ -137,12 +155,13 @@ def test_three_times_the_memory() -> None:
 
     with workers(1, None):
         free = trained()
-    with workers(1, 8 * BYTES) as (core,):
+    with workers(1, 8 * BYTES, blocks=blocks) as (core,):
         tight = trained()
         keeping = core.stored.keeping
         assert keeping is not None
         assert keeping.careful_runs > 0
         assert keeping.spill.written > 24 * BYTES
+        assert (keeping.spill.demoted > 0) == (blocks == 8), "to the file only when pinned memory is full"
         gc.collect()
         gt.ones(1).sum().item()  # what died is freed with the next run
         held = [value for store in core.stored.tensors.values() for value in store.values()]

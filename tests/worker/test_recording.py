@@ -299,7 +299,7 @@ def test_what_is_out_in_the_file_is_told(ranks: Ranks) -> None:
         ranks.store(tensor, np.ones(1 << 18, np.float32), WHOLE)
     (gauges,) = kinds(taken(ranks, 0), t.Gauges)
     assert gauges.pool == 3 << 20
-    assert gauges.spilled == core.stored.keeping.spill.used >= 2 << 20
+    assert gauges.spilled == core.stored.keeping.out >= 2 << 20
     (other,) = kinds(taken(ranks, 1), t.Gauges)
     assert (other.pool, other.spilled) == (0, 0)
     core.stored.keeping.spill.close()

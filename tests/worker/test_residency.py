@@ -10,7 +10,7 @@ from effort import cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gt.worker.residency import NEVER, Full, Residency
+from gt.worker.residency import FILE, INSIDE, NEVER, Full, Residency
 
 
 def filled(sizes: list[int], limit: int) -> Residency:
@@ -29,7 +29,7 @@ def test_what_is_wanted_last_goes_first() -> None:
     found = []
     for key in books.victims(35, (), soon.__getitem__):
         found.append(key)
-        books.turn(key, f"out {key}")
+        books.turn(key, f"out {key}", FILE)
     assert found == ["in 2", "in 3", "in 0", "in 1"]
 
 
@@ -47,8 +47,8 @@ def test_what_comes_in_where_it_is_already_counts_once() -> None:
     """Values that went out at one time and others that look at the same memory, taken in before, are of one buffer again."""
     books = Residency(20)
     books.put(0, "in", 10)
-    books.put(1, "out", 10, inside=False)
-    books.turn("out", "in")
+    books.put(1, "out", 10, FILE)
+    books.turn("out", "in", INSIDE)
     books.check()
     assert (books.used, books.keys) == (10, {0: "in", 1: "in"})
     books.clear(0)
@@ -97,7 +97,7 @@ def test_any_history_keeps_the_books_right(
             books.clear(place)
         elif what == "in":
             for name in {model[p] for p in model if p == place and not inside[model[p]]}:
-                books.turn(names[name], name)
+                books.turn(names[name], name, INSIDE)
                 inside[name], names[name] = True, name
         else:
             live = set(model.values())
@@ -107,7 +107,7 @@ def test_any_history_keeps_the_books_right(
                     firsts = {n: min(p for p in model if model[p] == n) for n in live if inside[n] and sizes[n]}
                     assert firsts[name] == max(firsts.values()), "the one that is wanted last"
                     inside[name], names[name] = False, ("out", name)
-                    books.turn(key, names[name])
+                    books.turn(key, names[name], FILE)
                 assert books.used + nbytes <= limit or not any(inside[n] and sizes[n] for n in live)
             except Full:
                 assert nbytes > limit
@@ -119,7 +119,7 @@ def loads(uses: list[int], room: int) -> int:
     """How often something is taken in when the books choose: buffers of one size, read in this order."""
     books = Residency(room)
     for place in set(uses):
-        books.put(place, ("out", place), 1, inside=False)
+        books.put(place, ("out", place), 1, FILE)
     count = 0
     for at, place in enumerate(uses):
 
@@ -129,8 +129,8 @@ def loads(uses: list[int], room: int) -> int:
         key = books.keys[place]
         if not books.buffers[key].inside:
             for victim in books.victims(1, (), wanted):
-                books.turn(victim, ("out", *books.buffers[victim].places))
-            books.turn(key, ("in", place))
+                books.turn(victim, ("out", *books.buffers[victim].places), FILE)
+            books.turn(key, ("in", place), INSIDE)
             count += 1
         assert books.used <= room
     return count

@@ -1,0 +1,378 @@
+"""Memory, pinned memory, file: no tier over its limit, no value lost, what goes on is what is wanted last, and nothing is
+copied or waited for without need."""
+
+from __future__ import annotations
+
+import functools
+import random
+
+import numpy as np
+import pytest
+from effort import cases
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from unhurried import Unhurried
+
+from gt.messages import Collect
+from gt.ranges import PAGE
+from gt.worker.keeping import Keeping, Stores
+from gt.worker.pinned import Pinned
+from gt.worker.residency import FILE, INSIDE, NEVER, PINNED, Residency
+from gt.worker.spill import Spill, Spilled
+
+
+class Model:
+    """A keeping with its stores beside what every tensor holds; all tensors are client 1's."""
+
+    def __init__(self, room: int, blocks: int, *, ahead: int = 0) -> None:
+        self.device = Unhurried()
+        pinned = Pinned(self.device, blocks * PAGE) if blocks else None
+        self.keeping = Keeping(self.device, Spill(pinned=pinned), room * PAGE, ahead=ahead * PAGE, small=0)
+        self.stores: Stores = {1: {}}
+        self.store = self.stores[1]
+        self.values: dict[int, bytes] = {}
+
+    def put(self, tensor: int, seed: int, pages: int = 1, queue: list[Collect] | None = None) -> None:
+        array = np.random.default_rng(seed).integers(0, 256, pages * PAGE, np.uint8)
+        self.keeping.receives(array, self.stores, queue or [])
+        self.store[tensor] = array
+        self.values[tensor] = array.tobytes()
+
+    def look(self, tensor: int, at: int) -> None:
+        """A view of what is inside is another tensor."""
+        self.store[tensor] = self.store[at][::2]
+        self.values[tensor] = self.values[at][::2]
+
+    def use(self, tensor: int, queue: list[Collect] | None = None) -> None:
+        """Read a tensor: have it inside from now on, as a plan would."""
+        value = self.store[tensor]
+        if type(value) is Spilled:
+            self.keeping.expect(value.outside.nbytes, self.stores, queue or [])
+            self.store[tensor] = self.keeping.take_in(value, (1, tensor))
+        assert bytes(self.store[tensor]) == self.values[tensor]
+
+    def free(self, tensor: int) -> None:
+        del self.store[tensor], self.values[tensor]
+
+    def check(self) -> None:
+        books = self.keeping.count(self.stores)
+        books.check()
+        assert books.used <= self.keeping.limit
+        assert books.used <= self.keeping.bound, "what is known without counting is never too little"
+        pinned = self.keeping.spill.pinned
+        if pinned is not None:
+            pinned.check()
+            assert books.held[PINNED] <= pinned.used
+        assert self.keeping.out >= books.held[PINNED] + books.held[FILE]
+
+    def close(self) -> None:
+        for tensor in list(self.values):
+            self.use(tensor)
+            self.free(tensor)
+        assert self.keeping.spill.used == 0, "nothing is left outside"
+        self.keeping.spill.close()
+
+
+def announced(tensors: list[int]) -> list[Collect]:
+    return [Collect(1, 1, 1, tensor, False, b"") for tensor in tensors]
+
+
+@settings(max_examples=cases(150), deadline=None)
+@given(
+    room=st.integers(3, 6),
+    blocks=st.integers(0, 5),
+    actions=st.lists(
+        st.tuples(st.sampled_from(("put", "look", "use", "free", "ahead")), st.integers(0, 7), st.integers(1, 3)),
+        max_size=50,
+    ),
+)
+def test_any_history(room: int, blocks: int, actions: list[tuple[str, int, int]]) -> None:
+    """Allocations, views, uses, frees and announced reads in any order, under any limits: sums agree with a fresh count, no tier
+    is over its limit, and every value is what it was."""
+    model = Model(room, blocks, ahead=2)
+    for number, (what, tensor, pages) in enumerate(actions):
+        there = tensor in model.values
+        soon = announced([each[1] for each in actions[number + 1 :] if each[0] == "use"])
+        if what == "put" and not there:
+            model.put(tensor, number, pages, soon)
+        elif what == "look" and there and tensor + 8 not in model.values and type(model.store[tensor]) is not Spilled:
+            model.look(tensor + 8, tensor)
+        elif what == "use" and there:
+            model.use(tensor, soon)
+        elif what == "free" and there:
+            model.free(tensor)
+        elif what == "ahead":
+            model.keeping.look_ahead(model.stores, soon)
+        model.check()
+    model.close()
+
+
+def all_out(room: int, blocks: int, count: int) -> Model:
+    """A model of so many tensors of one page, all of them outside."""
+    model = Model(room, blocks)
+    for tensor in range(count):
+        model.put(tensor, tensor)
+    books = model.keeping.count(model.stores)
+    for key in [key for key, buffer in books.buffers.items() if buffer.inside]:
+        model.keeping.put_out(books, key, model.stores, [], lambda place: NEVER)
+    model.keeping.bound = 0
+    return model
+
+
+def fewest(uses: tuple[int, ...], room: int) -> int:
+    """How often something must be taken in at least, by trying every choice."""
+
+    @functools.cache
+    def from_here(at: int, held: frozenset[int]) -> int:
+        if at == len(uses):
+            return 0
+        if uses[at] in held:
+            return from_here(at + 1, held)
+        if len(held) < room:
+            return 1 + from_here(at + 1, held | {uses[at]})
+        return 1 + min(from_here(at + 1, held - {out} | {uses[at]}) for out in held)
+
+    return from_here(0, frozenset())
+
+
+@settings(max_examples=cases(60), deadline=None)
+@given(uses=st.lists(st.integers(0, 5), max_size=14), room=st.integers(1, 4), blocks=st.sampled_from((0, 2, 8)))
+def test_what_is_announced_is_taken_in_as_seldom_as_can_be(uses: list[int], room: int, blocks: int) -> None:
+    """With reads announced and tensors of one size, no choice of what goes out would have taken in less."""
+    model = all_out(room, blocks, 6)
+    read, ins = model.keeping.spill.read, model.device.ins
+    for at, tensor in enumerate(uses):
+        model.use(tensor, announced(uses[at:]))
+        model.check()
+    assert (model.keeping.spill.read - read) // PAGE == fewest(tuple(uses), room)
+    assert (model.device.ins - ins <= fewest(tuple(uses), room)) if blocks else model.device.ins == 0
+    model.close()
+
+
+@settings(max_examples=cases(60), deadline=None)
+@given(order=st.permutations(range(6)), blocks=st.integers(1, 5))
+def test_of_what_is_out_the_file_has_what_is_wanted_last(order: list[int], blocks: int) -> None:
+    """When all of six tensors go out and so many fit into pinned memory, those are there that are read first."""
+    model = Model(6, blocks)
+    for tensor in range(6):
+        model.put(tensor, tensor)
+    books = model.keeping.count(model.stores)
+    keys = list(books.buffers)
+    random.Random(0).shuffle(keys)
+    for key in keys:
+        model.keeping.put_out(books, key, model.stores, [], lambda place: order.index(place[1]))  # type: ignore[index]
+        books.check()
+    there = {tensor for tensor, value in model.store.items() if value.outside.tier == PINNED}
+    assert there == set(order[:blocks])
+    model.keeping.bound = 0
+    del books, key, keys  # they know what is out, and so keep it there
+    model.close()
+
+
+def test_what_came_in_goes_out_again_for_nothing() -> None:
+    """A value that is still outside is not copied a second time, nor written to the file again."""
+    for blocks in (0, 4):
+        model = all_out(2, blocks, 4)
+        written = model.keeping.spill.written
+        for _ in range(3):
+            for tensor in range(4):
+                model.use(tensor)
+        assert model.keeping.spill.written == written
+        assert model.device.outs == (4 if blocks else 0)
+        model.close()
+
+
+def test_a_place_that_has_another_value_now_vouches_for_none() -> None:
+    """Memory that its tensor has left may have been written to: what it held before is not believed."""
+    model = all_out(2, 0, 2)
+    model.use(0)
+    root = model.store[0].base
+    books = model.keeping.count(model.stores)
+    (key,) = [key for key, buffer in books.buffers.items() if buffer.inside]
+    assert model.keeping.copies.of(key, [(1, 0)]) is not None
+    del model.store[0]
+    root[:] = 7  # what a chain may do with memory that nobody has
+    model.store[5], model.values[5] = root, root.tobytes()
+    del model.values[0], root
+    assert model.keeping.copies.of(key, [(1, 5)]) is None
+    books = model.keeping.count(model.stores)
+    model.keeping.put_out(books, key, model.stores, [], lambda place: NEVER)
+    del books
+    model.use(5)
+    model.close()
+
+
+def test_slots_of_another_run_vouch_for_none() -> None:
+    """A slot is another value in the next run."""
+    model = all_out(2, 0, 1)
+    value = model.keeping.take_in(model.store[0], 3)
+    (key, _) = model.device.of(value) or (None, 0)
+    assert model.keeping.copies.of(key, [3]) is not None
+    model.keeping.copies.forget_slots()
+    assert model.keeping.copies.of(key, [3]) is None
+    del value
+
+
+def test_what_goes_to_pinned_memory_is_not_waited_for() -> None:
+    """Copies out and in are ordered on the device; only who writes the file waits."""
+    model = all_out(2, 8, 6)
+    for tensor in range(6):
+        model.use(tensor)
+    assert (model.device.settled, model.keeping.spill.demoted) == (0, 0)
+    assert model.device.outs >= 6
+    tight = all_out(2, 2, 6)
+    assert tight.device.settled > 0 or tight.device.outs <= 2
+    model.close()
+    tight.close()
+
+
+def test_copies_make_room_before_anything_goes_to_the_file() -> None:
+    """What is inside and still has a copy in pinned memory gives that up first."""
+    model = all_out(3, 3, 3)
+    for tensor in range(3):
+        model.use(tensor)
+    assert model.keeping.copies.nbytes == 3 * PAGE
+    model.put(9, 9)
+    model.check()
+    assert model.keeping.spill.demoted == 0
+    model.close()
+
+
+def test_announced_reads_come_to_pinned_memory_ahead() -> None:
+    """What is in the file and will be read is in pinned memory when it is wanted, no more of it than was allowed."""
+    model = all_out(4, 3, 6)
+    in_file = [tensor for tensor, value in model.store.items() if value.outside.tier == FILE]
+    assert len(in_file) == 3
+    for tensor in set(range(6)) - set(in_file):
+        model.free(tensor)
+    model.keeping.ahead = 2 * PAGE
+    model.keeping.look_ahead(model.stores, announced(in_file))
+    assert model.keeping.spill.ahead == 2 * PAGE
+    coming = [model.store[tensor].outside for tensor in in_file]
+    assert [model.keeping.spill.reads(each) or each.tier == PINNED for each in coming] == [True, True, False]
+    del coming
+    ins = model.device.ins
+    model.use(in_file[0])
+    model.use(in_file[1])
+    assert model.device.ins == ins + 2
+    model.check()
+    model.close()
+
+
+def test_what_was_read_ahead_for_nobody_gives_its_block_back() -> None:
+    """A tensor that dies while it is read ahead leaves neither a block nor a place in the file."""
+    model = all_out(4, 1, 3)
+    (in_file, *_) = [tensor for tensor, value in model.store.items() if value.outside.tier == FILE]
+    for tensor in set(range(3)) - {in_file}:
+        model.free(tensor)
+    model.keeping.ahead = PAGE
+    model.keeping.look_ahead(model.stores, announced([in_file]))
+    outside = model.store[in_file].outside
+    spill = model.keeping.spill
+    spill._filling[outside][0].result()
+    spill._look()
+    assert (outside.tier, spill.ranges.used_bytes) == (PINNED, 0)
+    del outside
+    model.free(in_file)
+    assert spill.used == 0
+    model.close()
+
+
+def test_a_host_without_memory_to_pin_has_a_file() -> None:
+    """When no block can be had values go to the file, and nothing fails."""
+
+    class Poor(Unhurried):
+        def pin(self, nbytes: int) -> np.ndarray[object, np.dtype[np.uint8]]:
+            raise MemoryError("nothing to pin")
+
+    model = Model(2, 4)
+    poor = Poor()
+    assert model.keeping.spill.pinned is not None
+    model.keeping.spill.pinned.device = poor
+    for tensor in range(5):
+        model.put(tensor, tensor)
+    model.check()
+    assert all(value.outside.tier == FILE for value in model.store.values() if type(value) is Spilled)
+    model.close()
+
+
+def test_copies_leave_a_full_disk_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """When the disk is full, copies of what is inside are given up, and what had to go out goes."""
+    model = all_out(3, 0, 2)
+    model.use(0)
+    model.use(1)
+    model.put(2, 2)
+    write = Spill._write
+
+    def full(self: Spill, *arguments: object) -> None:
+        if self.used:
+            raise OSError(28, "No space left on device")
+        write(self, *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Spill, "_write", full)
+    books = model.keeping.count(model.stores)
+    model.keeping.put_out(books, books.keys[1, 2], model.stores, [], lambda place: NEVER)
+    assert type(model.store[2]) is Spilled
+    assert model.keeping.copies.kept == {}
+    with pytest.raises(OSError, match="No space"):
+        model.keeping.put_out(books, books.keys[1, 0], model.stores, [], lambda place: NEVER)
+    model.check()
+    monkeypatch.undo()
+    del books
+    model.close()
+
+
+# blocks
+
+
+@settings(max_examples=cases(100), deadline=None)
+@given(limit=st.integers(1, 12), actions=st.lists(st.tuples(st.booleans(), st.integers(1, 5 * PAGE)), max_size=40))
+def test_blocks_are_used_again_and_never_more_than_may_be(limit: int, actions: list[tuple[bool, int]]) -> None:
+    """Takes and returns in any order: the sums are right, no two uses share a block, and room that is there is given."""
+    pinned = Pinned(Unhurried(), limit * PAGE)
+    held: list[np.ndarray[object, np.dtype[np.uint8]]] = []
+    for takes, nbytes in actions:
+        if takes:
+            fits = pinned.fits(nbytes)
+            block = pinned.take(nbytes)
+            assert (block is not None) == fits
+            if block is not None:
+                assert block.nbytes >= nbytes
+                assert not any(block is other for other in held)
+                held.append(block)
+        elif held:
+            pinned.back(held.pop(nbytes % len(held)))
+        pinned.check()
+    for block in held:
+        pinned.back(block)
+    assert pinned.used == 0
+    assert pinned.most <= pinned.limit
+
+
+def test_a_block_that_came_back_is_there_for_the_next() -> None:
+    """Pinning takes long, so it is not done twice; for another size the free ones are given up, after their copies."""
+    device = Unhurried()
+    pinned = Pinned(device, 4 * PAGE)
+    for _ in range(10):
+        block = pinned.take(PAGE)
+        assert block is not None
+        pinned.back(block)
+    assert (device.pinned, device.settled) == (1, 0)
+    assert pinned.take(4 * PAGE) is not None
+    assert (device.pinned, device.settled, pinned.reserved) == (2, 1, 4 * PAGE)
+
+
+def test_the_books_have_three_tiers() -> None:
+    """A limit is on one of them; moving on changes two sums."""
+    books = Residency(100)
+    books.put(0, "a", 30)
+    books.put(1, "b", 20, PINNED)
+    books.put(2, "c", 10, FILE)
+    assert books.held == [30, 20, 10]
+    books.turn("b", "b", FILE)
+    books.turn("a", "x", PINNED)
+    assert books.held == [0, 30, 30]
+    assert list(books.last_first(PINNED, (), lambda place: 4.0)) == [(4.0, "x")]
+    books.turn("x", "y", INSIDE)
+    assert books.used == 30
+    books.check()
