@@ -54,6 +54,11 @@ CONFIGS: tuple[dict[str, Any] | None, ...] = (
     {"mesh": {"data": 2, "model": 2}, "sharding_config": {"net": BATCH, "up": UP, "down": DOWN}},
 )
 NEEDS = (1, 2, 2, 2, 1, 3, 4)
+PIPED = {
+    "sharding_config": {
+        "net": {"strategy": "pipeline_parallel", "stages": [[0], [1]], "microbatches": 2, "mesh_axis": "pipe"},
+    }
+}  # fmt: skip
 
 
 class Fault:
@@ -116,11 +121,11 @@ PACKED = [pack_segment(segment) for segment in LIBRARY]
 class Network:
     """One dispatcher, its peers, and a queue for each pair of them: order is kept within a queue and nowhere else."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, config: dict[str, Any] | None = None) -> None:
         self.random = random.Random(seed)
         self.codec = seed % 4 == 0
-        self.config = self.random.choice(CONFIGS[:5])
-        self.first = self.random.randint(NEEDS[CONFIGS.index(self.config)], 4)
+        self.config = config or self.random.choice(CONFIGS[:5])
+        self.first = self.random.randint(2 if config else NEEDS[CONFIGS.index(self.config)], 4)
         read = None if self.config is None else Config.from_plain(self.config)
         self.dispatcher = Dispatcher(config=read, workers_expected=self.first, capabilities=("cancel",))
         tickets = itertools.count()
@@ -595,10 +600,11 @@ class Nonsense:
 
 
 def simulate(
-    seed: int, *, kills: bool = False, nonsense: bool = False, cancels: bool = False, events: int = 200
-) -> Network:
+    seed: int, *, kills: bool = False, nonsense: bool = False, cancels: bool = False, events: int = 200,
+    config: dict[str, Any] | None = None,
+) -> Network:  # fmt: skip
     """One run: things happen at random, then everything settles, is fetched, and goes away."""
-    network = Network(seed)
+    network = Network(seed, config)
     draw = network.random
     if nonsense:
         network.nonsense = {f"nonsense{n}": Nonsense(network, f"nonsense{n}") for n in range(2)}
@@ -684,6 +690,14 @@ def test_services_in_which_work_is_cancelled(seeds: range) -> None:
     happened, every run is credited, and nothing is left behind."""
     cancelled = [simulate(seed, cancels=True, kills=seed % 2 == 0).cancelled for seed in seeds]
     assert any(cancelled)
+
+
+@pytest.mark.parametrize("seeds", BATCHES[: -(-len(BATCHES) // 4)], ids=lambda seeds: f"{seeds[0]}-{seeds[-1]}")
+def test_services_in_which_a_pipeline_is_cancelled(seeds: range) -> None:
+    """The same under a config of stages and microbatches: who is not cancelled has every value right."""
+    networks = [simulate(seed, cancels=True, config=PIPED) for seed in seeds]
+    assert any(each.cancelled for each in networks)
+    assert sum(client.answers for each in networks for client in each.clients.values()) > len(seeds)
 
 
 @pytest.mark.parametrize("seeds", BATCHES[: -(-len(BATCHES) // 2)], ids=lambda seeds: f"{seeds[0]}-{seeds[-1]}")

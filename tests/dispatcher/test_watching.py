@@ -10,8 +10,9 @@ from one_dispatcher import Service
 
 from gt import messages as m
 from gt import telemetry as t
+from gt.config import Config
 from gt.dispatcher.events import Publish, Tick
-from gt.dispatcher.recording import RATES
+from gt.dispatcher.recording import MAX_BIRTHS, MAX_ISSUES, RATES
 from gt.dispatcher.watching import MAX_WATCHERS, PENDING, TIMEOUT, WINDOW
 
 
@@ -239,6 +240,78 @@ def test_errors_and_decisions_are_told() -> None:
     (failure,) = kinds(events, t.Failure)
     assert (failure.worker, failure.client, failure.kind, failure.site) == (0, number, "WorkerError", "train.py:7")
     assert any(event.what == "log" and "boom" in event.text for event in kinds(events, t.Decision))
+
+
+RULES = {"mesh": {"data": 2}, "sharding_config": {"net": {"strategy": "data_parallel"}}}
+
+
+def test_a_plan_that_carries_tensors_elsewhere_is_told_and_so_is_who_is_held_up_by_it() -> None:
+    """Another mesh for a live session: its plans of one use are described as such, by whose they are and who takes part; they
+    are no runs of the program. A worker that stands in one is busy in it."""
+    each = service(2)
+    number = each.client()
+    loop(each)
+    watch(each)
+    batch(each)
+    for worker in ("w0", "w1"):
+        each.say(worker, m.Events(0, 0, []))
+    each.hears("w1")
+    each.say("c", m.Configure(7, Config.from_plain(RULES).to_wire()))
+    (execute,) = each.hears("w1", m.Execute)
+    events = batch(each)
+    (told,) = [event for event in kinds(events, t.PlanDescribed) if event.reason == "carry"]
+    assert (told.plan, told.client, told.segment, told.members) == (execute.plan, number, -1, [0, 1])
+    assert told.moves, "it is nothing but moves"
+    assert kinds(events, t.RunIssued) == []
+    each.now = 1.0
+    busy = [event for event in kinds(batch(each), t.Waiting) if event.what == "busy"]
+    assert {(event.plan, event.client, event.order) for event in busy} == {(execute.plan, number, execute.order)}
+    assert {event.peers[0] for event in busy} == {0, 1}
+    each.done()
+    each.now = 2.0
+    assert [event for event in kinds(batch(each), t.Waiting) if event.what == "busy"] == []
+
+
+def test_a_definition_that_is_refused_is_a_failure_and_no_cache_miss() -> None:
+    """It is told with its client, once however often it is run, and what was refused was not made."""
+    each = service(1)
+    number = each.client()
+    loop(each)
+    watch(each)
+    batch(each)
+    each.say("c", m.Define(2, b"nonsense"))
+    each.run(2, 500, [1])
+    events = batch(each)
+    (failure,) = kinds(events, t.Failure)
+    assert (failure.worker, failure.client, failure.kind) == (t.DISPATCHER, number, "ProtocolError")
+    assert [miss for miss in kinds(events, t.CacheMiss) if miss.client == number] == []
+    assert kinds(events, t.RunIssued) == kinds(events, t.PlanDescribed) == []
+    each.run(1, 501, [1])
+    (run,) = kinds(batch(each), t.RunIssued)
+    assert run.client == number, "and the client goes on"
+
+
+def test_where_a_tensor_is_from_is_known_after_any_number_of_runs() -> None:
+    """What lives keeps its birth, in bounded memory; of what is older than the recording nothing is claimed."""
+    each = service(1)
+    number = each.client()
+    loop(each, 1)
+    watch(each)
+    batch(each)
+    each.now = 1.0
+    each.run(1, 1000, [1])
+    for run in range(MAX_BIRTHS + MAX_ISSUES):
+        each.run(1, 2000 + run, [1], freed=[1999 + run] if run else [])
+        each.done()
+    recording = each.core.service.recording
+    assert recording is not None
+    assert len(recording.births[number]) <= MAX_BIRTHS
+    each.now = 200.0
+    tensors = kinds(batch(each), t.Tensors)[-1]
+    ages = {row[0]: row[6] for row in tensors.largest}
+    assert ages[1000] == 199 * t.SECOND
+    assert ages[10] == ages[1] == -1
+    assert len(recording.births[number]) == 2
 
 
 def test_what_is_told_of_many_runs_is_bounded() -> None:

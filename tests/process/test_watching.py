@@ -6,6 +6,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -143,6 +144,66 @@ def test_nobody_to_watch(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> N
     dispatcher.wait()
     with pytest.raises(ConnectionFailed, match="no service runs on this host"):
         Stream()
+
+
+def test_a_pipeline_is_cancelled_and_others_on_its_workers_go_on(machine: Machine) -> None:
+    """A program that trains through stages gets `Cancelled` in its line, and trains anew from what it kept as if nothing had
+    been; another program on the same workers computes all the while, and each of its values is right."""
+    pipe = {"strategy": "pipeline_parallel", "stages": [[0], [1]], "microbatches": 4}
+    gt.init(workers=2, config={"sharding_config": {"net": pipe}})
+    address, number = sessions.current().name, sessions.current().facts["number"]
+    gt.manual_seed(0)
+    with gt.signal.context("net"):
+        model = gt.nn.Sequential(gt.nn.Linear(16, 16), gt.nn.Tanh(), gt.nn.Linear(16, 16))
+    data = gt.from_numpy(np.random.default_rng(0).standard_normal((32, 16), np.float32))
+    kept = {name: value.numpy().copy() for name, value in model.state_dict().items()}
+
+    def train(steps: int) -> list[np.ndarray[Any, Any]]:
+        model.load_state_dict({name: gt.from_numpy(value) for name, value in kept.items()})
+        optimizer = gt.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(steps):
+            optimizer.zero_grad()
+            with gt.signal.context("net"):
+                loss = (model(data) ** 2).mean()
+            loss.backward()
+            optimizer.step()
+            assert loss.item() > 0
+            begun.set()
+        return [value.numpy() for value in model.parameters()]
+
+    begun, found = threading.Event(), list[BaseException]()
+    expected = train(3)
+    other = machine.program(
+        """
+        x = gt.ones(64, 64)
+        for turn in range(100_000):
+            assert ((x + turn % 7) @ x).sum().item() == 64**3 * (1 + turn % 7), turn
+            if not turn % 20:
+                say("turn", turn)
+        """,
+        address,
+    )
+    other.expect("turn 20")
+
+    def loop() -> None:
+        try:
+            train(1_000_000)
+        except gt.GTError as error:
+            found.append(error)
+
+    begun.clear()
+    thread = threading.Thread(target=loop)
+    with Stream(address) as stream:
+        thread.start()
+        assert begun.wait(TIMEOUT)
+        stream.cancel(number)
+        thread.join(TIMEOUT)
+        assert not thread.is_alive()
+    assert [type(error) for error in found] == [gt.Cancelled]
+    said = int(other.expect("turn").split()[-1])
+    again = train(3)
+    assert all(np.array_equal(one, two) for one, two in zip(expected, again, strict=True))
+    other.expect(f"turn {said + 100}")
 
 
 def test_a_client_in_a_loop_is_cancelled_and_goes_on() -> None:
