@@ -77,7 +77,7 @@ def test_what_is_sound_passes_under_every_config(
 
     monkeypatch.setattr(running, "connected", checked)
     monkeypatch.setattr("gt.dispatcher.preparing.verified", count)
-    for seed in range(max(6, cases(12))):  # which count enough
+    for seed in range(max(4, cases(8))):  # which count enough
         try:
             list(judged(*drawn(seed)))
         except Discarded:
