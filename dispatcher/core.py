@@ -26,21 +26,17 @@ from gt.errors import DTypeError, GTError, ProtocolError, ShapeError
 from gt.instruction import unpack_segment
 from gt.messages import Fault, fault_of
 from gt.options import check_options
-from gt.partition import box, extent
-from gt.placement import format_layout
-from gt.spec import Spec, unpack_spec
 
-from .caching import Entry
 from .cost import Link, rounded
 from .directory import Client, Worker
 from .events import Event, Lost, Malformed, Publish, Received, Reload, Send, Work
 from .fetching import Fetches
 from .meshes import Meshes
 from .preparing import Preparing
-from .running import MAX_ID, MAX_TENSORS, Runs, dead
+from .putting import Puts
+from .running import Runs, dead
 from .service import MESH_CREDITS, Service
 from .surveys import Surveys, devices
-from .tables import Home
 from .waiting import why
 from .watching import Watcher, Watching
 
@@ -85,6 +81,7 @@ class Core:
         self.prepared = Preparing(self.service)
         self.meshes = Meshes(self.service, self.prepared)
         self.runs = Runs(self.service, self.meshes, self.prepared)
+        self.puts = Puts(self.service, self.meshes)
         self.fetches = Fetches(self.service)
         self.surveys = Surveys(self.service)
         self.numbers = itertools.count(1)
@@ -414,7 +411,7 @@ class Core:
         if isinstance(message, m.Run):
             return self.runs.run(client, message)
         if isinstance(message, m.Put):
-            return self._put(client, message)
+            return self.puts.put(client, message)
         if isinstance(message, m.Free):
             self.runs.free(client, message.tensors)
         elif isinstance(message, m.Fetch):
@@ -436,7 +433,7 @@ class Core:
                 return False
             self.service.send(client.identity, m.Answer(message.request, devices(self.service)))
         elif isinstance(message, m.Ask):
-            self.service.send(client.identity, m.Answer(message.request, self.statistics(client)))
+            self.service.send(client.identity, m.Answer(message.request, self.service.statistics(client)))
         return True
 
     def _fail(self, client: Client, message: Any, fault: Fault) -> None:
@@ -453,11 +450,7 @@ class Core:
                 self.runs.free(client, dead(message))
             self.service.credit(client)
         elif isinstance(message, m.Put):
-            client.arrived += 1
-            client.table[message.tensor] = Entry(_safe_spec(message.spec), 0, Home(()), fault)
-            if message.bulk:
-                self.service.send(client.identity, m.Cut(message.tensor, []))
-            self.service.credit(client)
+            self.puts.fail(client, message, fault)
         elif isinstance(message, (m.Fetch, m.Ask, m.Configure)):
             self.service.send(client.identity, m.Failed(message.request, *fault))
         elif isinstance(message, Reload):
@@ -536,60 +529,6 @@ class Core:
         client.segments.pop(number, None)
         self.prepared.drop_segment(client, number)
 
-    def _put(self, client: Client, message: m.Put) -> bool:
-        if not self.service.ready():
-            return False
-        spec = unpack_spec(message.spec)
-        self._check_put(client, message, spec)
-        planner = self.meshes.planner(client)
-        mesh = planner.mesh
-        if not self.service.has_credit(mesh):
-            return False
-        home = Home(planner.policy.put_layout(tuple(message.signal), spec))
-        form = format_layout(home.layout)
-        sender = client.bulk if message.bulk else b""
-        self.service.multicast(
-            mesh,
-            m.Store(
-                self.service.place_for(client, mesh),
-                client.number,
-                message.tensor,
-                message.spec,
-                mesh.number,
-                form,
-                message.signal,
-                sender,
-                message.data,
-            ),
-        )
-        landing = set()
-        if message.bulk:
-            parts = []
-            numbers = {worker.number: worker for worker in self.service.workers.values()}
-            for rank, member in enumerate(mesh.members):
-                part = box(spec.shape, home.layout, mesh, rank)
-                if part is not None and all(extent(part)):
-                    landing.add(member)
-                    parts.append([member, numbers[member].bulk, [list(pair) for pair in part]])
-            self.service.send(client.identity, m.Cut(message.tensor, parts))
-        client.table[message.tensor] = Entry(spec, mesh.number, home, landing=frozenset(landing))
-        self.service.counters.puts += 1
-        if self.service.recording is not None:
-            self.service.recording.put(client, message)
-        return True
-
-    def _check_put(self, client: Client, message: m.Put, spec: Spec) -> None:
-        if message.tensor in client.table:
-            raise ProtocolError(f"tensor {message.tensor} exists already")
-        if not 0 <= message.tensor < MAX_ID:
-            raise ProtocolError(f"tensor ids lie from 0 to {MAX_ID - 1}")
-        if message.bulk and not client.bulk:
-            raise ProtocolError("a put goes by the bulk socket only from a client that said which is its own")
-        if len(client.table) >= MAX_TENSORS:
-            raise m.error_of("OutOfMemory", f"more than {MAX_TENSORS} live tensors in one session")
-        if not message.bulk and len(message.data) != spec.nbytes:
-            raise ProtocolError(f"{spec} takes {spec.nbytes} bytes, not {len(message.data)}")
-
     def _from_worker(self, worker: Worker, message: Any) -> None:
         if isinstance(message, m.Done):
             self._done(worker, message.order)
@@ -601,10 +540,8 @@ class Core:
             bandwidth, latency = max(1.0, float(message.bandwidth)), max(1.0, float(message.latency)) / 1e9
             worker.links[message.worker] = Link(rounded(bandwidth), rounded(latency))
         elif isinstance(message, m.Landed):
-            client = self.service.by_number.get(message.client)
-            entry = client.table.get(message.tensor) if client else None
-            if client is not None and entry is not None:
-                client.table[message.tensor] = replace(entry, landing=entry.landing - {worker.number})
+            client = self.puts.landed(worker, message)
+            if client is not None:
                 self._pump(client)
         elif isinstance(message, m.Poisoned):
             self.service.counters.poisoned += 1
@@ -640,33 +577,7 @@ class Core:
             self.service.credit(client)
             self._pump(client)
 
-    def statistics(self, client: Client) -> dict[str, Any]:
-        """Counters of the service and of one session."""
-        counters = self.service.counters
-        return {
-            "workers": len(self.service.workers),
-            "clients": len(self.service.clients),
-            "runs": counters.runs,
-            "instructions": counters.instructions,
-            "plans": counters.plans,
-            "refused": counters.refused,
-            "poisoned": counters.poisoned,
-            "fetches": counters.fetches,
-            "puts": counters.puts,
-            "session": {"tensors": len(client.table), "segments": len(client.segments), "plans_made": client.made,
-                        "plan_hits": client.hits, "queued": len(client.queue), "gpipe": dict(client.gpipe),
-                        "plans_improved": client.improved, "plan_misses": dict(client.misses)},
-        }  # fmt: skip
-
 
 def _waiting(client: Client) -> int:
     """Bytes of a client's puts that wait to be acted on."""
     return sum(len(message.data) for message in client.queue if isinstance(message, m.Put))
-
-
-def _safe_spec(raw: Any) -> Spec:
-    """The spec of a put that failed, or an empty one when that was what failed."""
-    try:
-        return unpack_spec(raw)
-    except ProtocolError:
-        return unpack_spec(["f32", [0]])

@@ -125,3 +125,21 @@ class Service:
             del self.issued[order]
         self.multicast(record.mesh, m.DropMesh(record.mesh.number))
         del self.meshes[record.mesh.number]
+
+    def statistics(self, client: Client) -> dict[str, Any]:
+        """Counters of the service and of one session."""
+        counters = self.counters
+        return {
+            "workers": len(self.workers),
+            "clients": len(self.clients),
+            "runs": counters.runs,
+            "instructions": counters.instructions,
+            "plans": counters.plans,
+            "refused": counters.refused,
+            "poisoned": counters.poisoned,
+            "fetches": counters.fetches,
+            "puts": counters.puts,
+            "session": {"tensors": len(client.table), "segments": len(client.segments), "plans_made": client.made,
+                        "plan_hits": client.hits, "queued": len(client.queue), "gpipe": dict(client.gpipe),
+                        "plans_improved": client.improved, "plan_misses": dict(client.misses)},
+        }  # fmt: skip
