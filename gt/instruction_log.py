@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -37,6 +38,7 @@ VERSION: Final = 1
 """Of the text. A reader refuses a newer one."""
 HEAD: Final = "gt instruction log"
 _HALF: Final = 1 << ID_BITS - 1
+_REST: Final = _HALF - 1
 
 
 LOGGED: Final = (m.Define, m.Drop, m.Run, m.Free, m.Fetch, m.Configure, m.Options)
@@ -95,8 +97,17 @@ class Ended(NamedTuple):
 
 def name(tensor: int) -> str:
     """`%1.7` or `%1p0`: a tensor's id as it is printed."""
-    builder, rest = tensor >> ID_BITS, tensor & (1 << ID_BITS) - 1
-    return f"%{builder}p{rest}" if rest < _HALF else f"%{builder}.{rest - _HALF}"
+    return names([tensor])
+
+
+def names(tensors: Iterable[int]) -> str:
+    """The same of several, with spaces between; the hot path of a log."""
+    return " ".join(
+        [
+            f"%{tensor >> ID_BITS}.{tensor & _REST}" if tensor & _HALF else f"%{tensor >> ID_BITS}p{tensor & _REST}"
+            for tensor in tensors
+        ]
+    )
 
 
 def tensor_of(text: str) -> int:
@@ -127,17 +138,16 @@ def print_definition(number: int, segment: Segment) -> str:
 
 def print_run(number: int, run: m.Run) -> str:
     """A run in one line: its number in the session, segment, first result, inputs, scalars, and what nobody needs after it."""
-    words = [f"run {number} segment {run.segment} makes {name(run.base)}"]
-    for word, items in (
-        ("inputs", map(name, run.inputs)),
-        ("scalars", map(repr, run.scalars)),
-        ("dies", (f"${position}" for position in run.dying)),
-        ("frees", map(name, run.freed)),
-    ):
-        found = list(items)
-        if found:
-            words += [word, *found]
-    return " ".join(words) + "\n"
+    line = f"run {number} segment {run.segment} makes {name(run.base)}"
+    if run.inputs:
+        line += f" inputs {names(run.inputs)}"
+    if run.scalars:
+        line += f" scalars {' '.join(map(repr, run.scalars))}"
+    if run.dying:
+        line += f" dies ${' $'.join(map(str, run.dying))}"
+    if run.freed:
+        line += f" frees {names(run.freed)}"
+    return line + "\n"
 
 
 def _data(at: int | None) -> str:
@@ -166,7 +176,7 @@ def print_record(record: Any) -> str:
         case m.Drop(segment):
             return f"drop {segment}\n"
         case m.Free(tensors):
-            return f"free {' '.join(map(name, tensors))}\n"
+            return f"free {names(tensors)}\n"
         case m.Fetch(request, tensor):
             return f"fetch {request} {name(tensor)}\n"
         case m.Configure(request, config):
@@ -231,10 +241,13 @@ class Writer:
             _, segment = known.definitions[record.segment]
             text = print_run(known.runs + 1, record)
             known.runs += 1
+            alive, base, values, inputs = known.alive, record.base, segment.values, record.inputs
             for number in segment.survivors:
-                known.alive[record.base + number] = segment.values[number]
-            for tensor in (*record.freed, *(record.inputs[position] for position in record.dying)):
-                known.alive.pop(tensor, None)
+                alive[base + number] = values[number]
+            for tensor in record.freed:
+                alive.pop(tensor, None)
+            for position in record.dying:
+                alive.pop(inputs[position], None)
             return text
         if isinstance(record, m.Define):
             segment = unpack_segment(record.body)
