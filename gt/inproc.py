@@ -47,9 +47,11 @@ class Fabric:
         from .worker.backend import backend
         from .worker.core import Core
         from .worker.events import BulkOut, ToDispatcher, ToPeer
+        from .worker.failure import DeviceFailed
         from .worker.keeping import keeping
         from .worker.recording import Instruments
 
+        self.device_failed = DeviceFailed
         self.received, self.lost, self.work, self.publish = Received, Lost, Work, Publish
         self.bulk_out, self.to_dispatcher, self.to_peer = BulkOut, ToDispatcher, ToPeer
         self.codec = codec
@@ -134,10 +136,20 @@ class Fabric:
         recording = worker.recording
         if recording is not None:
             recording.wake()
-        sends = worker.handle(message, self._now())
+        try:
+            sends = worker.handle(message, self._now())
+        except self.device_failed as error:
+            return self._failed(worker, str(error))
         if worker.recording is not None:
             worker.recording.rest(waits=worker.running is not None)
         return sends
+
+    def _failed(self, worker: Worker, reason: str) -> list[Any]:
+        """A worker whose device computes no more is gone, with all that it held."""
+        identity = next(identity for identity, other in self.workers.items() if other is worker)
+        del self.workers[identity]
+        self._hand_out(self.dispatcher.handle(self.lost(identity, reason), self._now()))
+        return []
 
     # watching
 

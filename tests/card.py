@@ -294,6 +294,14 @@ def _to_host(x: Any) -> Any:
     return x.get()
 
 
+class CUDARuntimeError(RuntimeError):
+    """As CuPy says what CUDA says."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(f"cudaError{status}: it fails")
+        self.status = status
+
+
 class Device:
     """The one device."""
 
@@ -304,7 +312,9 @@ class Device:
         """It is in use."""
 
     def synchronize(self) -> None:
-        """Nothing is under way."""
+        """Nothing is under way. Raises what has gone wrong."""
+        if CARD.status:
+            raise CUDARuntimeError(CARD.status)
 
     def __enter__(self) -> Device:
         return self
@@ -321,17 +331,24 @@ class Card(Functions):
 
     def __init__(self) -> None:
         super().__init__(np)
+        self.status = 0
+        """What its stream says of itself."""
+        self.ranges: list[str] = []
+        """Ranges for profilers, as they begin; an empty name where one ends."""
         runtime = SimpleNamespace(
             getDeviceCount=lambda: 1,
             getDevice=lambda: 0,
             getDeviceProperties=lambda _: {"name": b"no card", "totalGlobalMem": 1 << 30, "multiProcessorCount": 4},
+            streamQuery=lambda _: self.status,
+            CUDARuntimeError=CUDARuntimeError,
             memGetInfo=lambda: (1 << 29, 1 << 30),
         )
         event = SimpleNamespace(synchronize=lambda: None)
         self.cuda = SimpleNamespace(
             runtime=runtime, Device=Device, MemoryPointer=MemoryPointer, UnownedMemory=Unowned, PinnedMemory=bytearray,
             PinnedMemoryPointer=lambda memory, offset: memory,
-            get_current_stream=lambda: SimpleNamespace(record=lambda: event),
+            get_current_stream=lambda: SimpleNamespace(record=lambda: event, ptr=0),
+            nvtx=SimpleNamespace(RangePush=self.ranges.append, RangePop=lambda: self.ranges.append("")),
         )  # fmt: skip
         self.asnumpy = _to_host
         self.limits: list[int] = []

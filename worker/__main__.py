@@ -31,6 +31,7 @@ from .backend import Backend, backend
 from .calibrate import measure, threads
 from .core import PEER_TIMEOUT, Core
 from .events import BulkIn, BulkOut, ToDispatcher, ToPeer, Unreachable
+from .failure import DeviceFailed
 from .heap import keep_freed_memory
 from .keeping import Keeping, keeping
 from .links import Links
@@ -104,6 +105,8 @@ class Shell:
         self.orphaned = False
         """Whether the process that started this one is gone."""
         self.reason = ""
+        self.failed = ""
+        """Why the device computes no more."""
         self.refused = 0
         self.wake_read, self.wake_write = os.pipe()
         os.set_blocking(self.wake_write, False)
@@ -150,6 +153,14 @@ class Shell:
             self._give_back()
             self._report(idle=True)
             self._tell()
+        return self._end()
+
+    def _end(self) -> int:
+        """Say why this worker ends; the exit status."""
+        if self.failed:
+            log.error("%s; all that it held is lost", self.failed)
+            self._say(m.Goodbye("WorkerLost", self.failed))
+            return 1
         if self.reason:
             log.info("%s", self.reason)
         else:
@@ -262,7 +273,13 @@ class Shell:
         transport.subscribe(self.published, message.ticket, wanted=isinstance(message, m.Subscribe))
 
     def _handle(self, event: Any) -> None:
-        for send in self.core.handle(event, time.monotonic()):
+        try:
+            sends = self.core.handle(event, time.monotonic())
+        except DeviceFailed as error:
+            self.failed = str(error)
+            self.stopping = True
+            return
+        for send in sends:
             if isinstance(send, ToDispatcher):
                 self._say(send.message)
             elif isinstance(send, BulkOut):

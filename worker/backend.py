@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import importlib
 import logging
+import os
 import re
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
@@ -28,6 +29,8 @@ from .crew import Crew
 from .nvml import Gpu
 
 log = logging.getLogger(__name__)
+NOT_READY: Final = 600
+"""What CUDA says of a stream on which something is under way."""
 MOST: Final = 0.9
 """The share of a GPU's free memory that its pool may have when nobody says how much: libraries need some of their own."""
 
@@ -57,6 +60,12 @@ class Backend:
     """Have its allocator give no more than so many bytes, 0: than the device has; what the limit is then, 0 for none."""
     pinning: Pinning | None = None
     """What moves its memory to pinned memory of the host, where that is another."""
+    failure: Callable[[], str] | None = None
+    """Why the device computes no more, empty while it does; asked without waiting. None where nothing computes by itself."""
+    sync: bool = False
+    """Whether to wait for the device after every step (GT_SYNC=1), so that it is known which one fails."""
+    marks: tuple[Callable[[str], object], Callable[[], object]] | None = None
+    """How a range for profilers begins and ends (GT_NVTX=1)."""
 
 
 def backend(device: str | None, lanes: int = 1) -> Backend:
@@ -181,8 +190,18 @@ def _cuda(index: int) -> Backend:
     return Backend(
         cupy, "cuda", f"cuda:{index}", cupy.asnumpy, from_host, device.synchronize, buffers, partial(_pool_usage, cupy),
         limit=partial(_limit_pool, cupy), pinning=buffers,
-        bus=lambda: str(device.pci_bus_id),
+        bus=lambda: str(device.pci_bus_id), failure=partial(_failure, cupy), sync=os.environ.get("GT_SYNC") == "1",
+        marks=(cupy.cuda.nvtx.RangePush, cupy.cuda.nvtx.RangePop) if os.environ.get("GT_NVTX") == "1" else None,
     )  # fmt: skip
+
+
+def _failure(cupy: Any) -> str:
+    """What the device says of itself: whatever kills a process' context is said by every later call."""
+    runtime = cupy.cuda.runtime
+    status = runtime.streamQuery(cupy.cuda.get_current_stream().ptr)
+    if status in (0, NOT_READY):
+        return ""
+    return _first_line(runtime.CUDARuntimeError(status))
 
 
 def _limit_pool(cupy: Any, nbytes: int) -> int:

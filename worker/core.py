@@ -30,12 +30,14 @@ from .backend import Backend
 from .careful import Careful
 from .events import BulkIn, Forgotten, Send, ToDispatcher
 from .exchange import Exchange, Move, Ready
+from .failure import Device, Watch
 from .hot import HOT, executor, fused
 from .keeping import Cause, Keeping
 from .links import Links
 from .packing import Packer
 from .peers import Memory, Peers
 from .program import Program, Step, compile_plan, describe
+from .ranges import Marks, named
 from .recording import COMMUNICATION, RUNTIME, Instruments, Recording
 from .reports import Reports
 from .spill import Spilled
@@ -102,6 +104,8 @@ class Core:
         keeping: Keeping | None = None,
     ) -> None:
         self.backend = backend
+        self.watch = Watch(Device(backend.name, backend.failure, backend.sync)) if backend.failure is not None else None
+        """What is known when the device fails, where that computes by itself."""
         self.instruments = instruments
         self.recording: Recording | None = None
         """What is told to watchers, while there are any."""
@@ -151,6 +155,8 @@ class Core:
                 self._act(self.queue.popleft(), now)
         if self.peers.read:
             self.peers.give_back(waits=self.running is not None)
+        if self.watch is not None:
+            self.watch.look()
         out = [*self.out]
         self.out.clear()
         return out
@@ -219,19 +225,29 @@ class Core:
 
     # plans
 
-    def _execute(self, message: m.Execute, now: float) -> None:
-        program = self.programs.get(message.plan)
-        if program is None and self.recording is not None:
-            self.recording.compiled += 1
+    def _program(self, number: int) -> Program:
+        """The program of a plan, which is compiled when it first runs and fused when it is hot."""
+        program = self.programs.get(number)
         if program is None:
-            plan = unpack_plan(self.plans[message.plan])
+            if self.recording is not None:
+                self.recording.compiled += 1
+            plan = unpack_plan(self.plans[number])
             info = self.meshes[plan.mesh]
-            program = self.programs[message.plan] = compile_plan(plan, info.mesh, info.rank, self.backend)
+            program = self.programs[number] = compile_plan(plan, info.mesh, info.rank, self.backend)
             program.runs = HOT - 1 if plan.hot or self.backend.crew is None else 0
         if program.runs < HOT:
             program.runs += 1
             if program.runs == HOT:
-                program = self.programs[message.plan] = fused(program, executor(self.backend))
+                program = fused(program, executor(self.backend))
+                if self.backend.marks is not None:
+                    program = named(program, Marks(*self.backend.marks))
+                self.programs[number] = program
+        return program
+
+    def _execute(self, message: m.Execute, now: float) -> None:
+        program = self._program(message.plan)
+        if self.watch is not None:
+            self.watch.recent.append(program)
         info = self.meshes[program.plan.mesh]
         store = self.stored.tensors.setdefault(message.client, {})
         keeping = self.stored.keeping
@@ -281,6 +297,10 @@ class Core:
                 try:
                     if recording is not None and recording.sampling:
                         recording.timed(actions, slots)
+                    if self.backend.sync:
+                        for action in actions:
+                            action(slots)
+                            self.backend.synchronize()
                     for action in actions:
                         action(slots)
                 except Exception as error:  # noqa: BLE001 — whatever a kernel raises becomes the fault of its result
@@ -309,7 +329,10 @@ class Core:
 
     def _fail(self, running: Running, step: Step, error: Exception) -> None:
         kind, text = fault_of(error)
-        fault = (kind, f"{text}\n  in {describe(running.program, step.instruction)}")
+        described = describe(running.program, step.instruction)
+        if self.watch is not None:
+            self.watch.blame(described)
+        fault = (kind, f"{text}\n  in {described}")
         running.slots[step.writes] = Poison(fault)
         running.poisoned = True
         if isinstance(error, VerificationError):
@@ -329,6 +352,8 @@ class Core:
                     if careful is not None:
                         careful.make_ready(step)
                     slots[step.writes] = step.kernel(*[slots[r] for r in step.reads])
+                    if self.backend.sync:
+                        self.backend.synchronize()
                 except Exception as error:  # noqa: BLE001 — as above
                     self._fail(running, step, error)
             for dead in step.dead:

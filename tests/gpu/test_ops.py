@@ -1,4 +1,4 @@
-"""Every kernel on the GPU: the tests of tests/worker once more, against NumPy, PyTorch and plain arithmetic.
+"""Every kernel on the GPU, those written for chains too: the tests of tests/worker once more, against the same judges.
 
 Each file is loaded anew with a `one_kernel` whose other array module is CuPy. Names say where a test comes from.
 """
@@ -18,7 +18,14 @@ from card import CARD
 from gt.worker import backend
 
 TESTS: Final = Path(__file__).parents[1]
-FILES: Final = ("test_kernels", "test_kernels_linalg", "test_kernels_order", "test_kernels_shape", "test_kernels_torch")
+FILES: Final = (
+    "test_kernels",
+    "test_kernels_linalg",
+    "test_kernels_order",
+    "test_kernels_shape",
+    "test_kernels_torch",
+    "test_generated",
+)
 
 
 def loaded(path: Path, name: str) -> ModuleType:

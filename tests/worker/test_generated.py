@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from card import CARD, installed
+from card import installed
 from cuda_on_host import COMPILER
 from effort import cases
 from generated_samples import DTYPES, Drawn, Sample, chains_of, compiled, every_op, known, layer_norm, sources_of
@@ -48,16 +48,16 @@ def both(sample: Sample) -> Iterator[tuple[Any, Any, int]]:
     """Each result by generated kernels and by NumPy's steps, and how many kernels there were."""
     card = backend("cuda:0")
     cold = compiled(sample, card)
-    hot = fused(cold, on_gpu(CARD))
-    there = [CARD.asarray(x) if isinstance(x, np.ndarray) else x for x in sample.inputs]
+    hot = fused(cold, on_gpu(card.xp))
+    there = [card.from_host(x) if isinstance(x, np.ndarray) else x for x in sample.inputs]
     found = ran(hot, there)
     program = compiled(sample, CPU)
     expected = ran(program, sample.inputs)
     for x, y in zip(there, sample.inputs, strict=True):
         if isinstance(y, np.ndarray):
-            assert CARD.asnumpy(x).tobytes() == y.tobytes(), "operands are left as they were"
+            assert card.to_host(x).tobytes() == y.tobytes(), "operands are left as they were"
     for _, slot in program.survivors:
-        yield CARD.asnumpy(found[slot]), np.asarray(expected[slot]), len(chains_of(cold))
+        yield card.to_host(found[slot]), np.asarray(expected[slot]), len(chains_of(cold))
 
 
 def test_every_op_that_can_be_written_is() -> None:
