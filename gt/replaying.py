@@ -110,6 +110,10 @@ class Replay:
     only: int | None = None
     """The session that is replayed; None: all."""
     verbose: bool = False
+    tolerance: float = 0.0
+    """By how much of its largest element a value may differ from the log's and be the same."""
+    farthest: float = 0.0
+    """By how much of its largest element any did differ."""
     sessions: dict[int, Replayed] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
 
@@ -130,6 +134,15 @@ class Replay:
                 self._say_fetched(number, run, request, tensor, future, "the log has no value of it")
             session.futures.clear()
         self._summary()
+
+    @property
+    def fault(self) -> str:
+        """What came out otherwise than the log has it, in a line; "" when nothing did."""
+        different, other = self.counts["different"], self.counts["other outcome"]
+        most = f" (by up to {self.farthest:.2g} of their largest element)" if self.farthest else ""
+        said = [f"{different} fetched values differ from the log{most}"] if different else []
+        said += [f"{other} fetches failed on one side alone"] if other else []
+        return "; ".join(said)
 
     def value(self, tensor: int) -> np.ndarray[Any, Any]:
         """A tensor as it is where the replay stopped. Raises `GTError` for one that does not live there."""
@@ -275,11 +288,17 @@ class Replay:
         if session.drawn:
             self.counts["not compared"] += 1
             return "not compared, as inputs were drawn"
-        self.counts["different"] += 1
         then: Any = load(line.path, record.data, record.spec) if record.data is not None else record.number
         if then is None:
+            self.counts["different"] += 1
             return "other bits"
-        return f"differs by {_distance(array, np.asarray(then)):.3g}"
+        apart, share = distance(array, np.asarray(then))
+        if share <= self.tolerance:
+            self.counts["close"] += 1
+            return f"differs by {apart:.3g}, which is tolerated"
+        self.counts["different"] += 1
+        self.farthest = max(self.farthest, share)
+        return f"differs by {apart:.3g}"
 
     def _say_fetched(self, session: int, run: int, request: int, tensor: int, future: Any, verdict: str) -> None:
         error = future.exception(0)
@@ -289,7 +308,7 @@ class Replay:
 
     def _summary(self) -> None:
         counts = self.counts
-        kinds = ("same bits", "different", "not compared", "failed alike", "other outcome")
+        kinds = ("same bits", "close", "different", "not compared", "failed alike", "other outcome")
         words = [f"{counts['runs']} runs", *(f"{key}: {counts[key]} fetches" for key in kinds if counts[key])]
         if counts["refused"]:
             words.append(f"refused: {counts['refused']} lines")
@@ -344,7 +363,12 @@ def summary(array: np.ndarray[Any, Any], known: Spec | None) -> str:
     return f"{known} mean {finite.mean(dtype=np.float64):.6g}, from {finite.min():.6g} to {finite.max():.6g}{unlike}"
 
 
-def _distance(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> float:
+def distance(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> tuple[float, float]:
+    """How far apart two arrays are at most, and which share that is of the largest element of the other; NaN is like NaN."""
     wide = np.complex128 if "c" in (one.dtype.kind, other.dtype.kind) else np.float64
-    apart = np.abs(one.astype(wide) - other.astype(wide))
-    return float(apart.max(initial=0.0))
+    one, other = one.astype(wide), other.astype(wide)
+    with np.errstate(invalid="ignore"):
+        apart = np.where((one == other) | (np.isnan(one) & np.isnan(other)), 0.0, np.abs(one - other))
+    apart = np.where(np.isnan(apart), np.inf, apart)
+    most, scale = float(apart.max(initial=0.0)), float(np.abs(other[np.isfinite(other)]).max(initial=0.0))
+    return most, 0.0 if most == 0 else most / scale if scale else np.inf

@@ -150,6 +150,8 @@ class Client:
     """When its last run began."""
     fetches: int = 0
     fetching: int = 0
+    waiting: tuple[Plan, int] | None = None
+    """The last fetch for which it seems to have waited: after which plan, and until when."""
 
 
 class Slice(NamedTuple):
@@ -417,8 +419,13 @@ def _fetched(found: Findings, event: t.Fetched) -> None:
     plan.fetching += event.duration
     if event.times == 1:
         plan.told += 1
+        if client.waiting is not None and event.time < client.waiting[1]:
+            client.waiting[0].waited -= 1  # it went on and asked for this one
+        client.waiting = None
         # While it waits a program asks for nothing; what it had asked for before begins in the first half of that time.
-        plan.waited += client.ran <= event.time + event.duration // 2
+        if client.ran <= event.time + event.duration // 2:
+            plan.waited += 1
+            client.waiting = plan, event.time + event.duration
     client.fetches += event.times
     client.fetching += event.duration
     piece = Slice(event.time, event.duration, "fetch", "transfer", event.times, plan.signal, plan.last, event.nbytes)

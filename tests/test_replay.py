@@ -29,7 +29,7 @@ from gt.errors import GTError
 from gt.instruction import pack_segment
 from gt.instruction_log import Began, Ended, Fault, Fetched, Have, Putting, Writer, name, print_definition, tensor_of
 from gt.log_reading import Reader
-from gt.replaying import chain
+from gt.replaying import chain, distance
 from gt.spec import Spec, spec
 
 
@@ -188,6 +188,36 @@ def test_another_config_and_other_workers_give_the_same_values(logged: Path, tmp
         apart = [float(found[1]) if (found := re.search(r"differs by (\S+)\)", line)) else 0.0 for line in lines]
         assert len(apart) == 3
         assert max(apart) < 1e-5
+        assert replay(logged, "--tolerance", "1e-5", *arguments).exit_code == 0
+
+
+def test_a_value_that_is_not_the_logs_is_exit_status_1_and_one_line_that_says_how_far(logged: Path) -> None:
+    losses = run(2)
+    text = logged.read_text()
+    number = re.search(r"digest [0-9a-f]{16} is (\S+) data \d+", text)
+    assert number is not None, text[-2000:]
+    assert float(number[1]) == losses[0]
+    wrong = text.replace(number[0], f"digest {'0' * 16} is {losses[0] * 2}")
+    logged.write_text(wrong)
+    result = replay(logged)
+    assert result.exit_code == 1
+    assert result.stderr == "gt: 1 fetched values differ from the log (by up to 0.5 of their largest element)\n"
+    assert "; same bits: 1 fetches; different: 1 fetches" in result.stdout
+    assert replay(logged, "--tolerance", "0.4").exit_code == 1
+    kind = replay(logged, "--tolerance", "0.5")
+    assert kind.exit_code == 0
+    assert "which is tolerated" in kind.stdout
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "apart", "share"),
+    [
+        ([1.0, np.nan], [1.0, np.nan], 0.0, 0.0), ([1.0, 2.0], [1.0, 4.0], 2.0, 0.5), ([np.inf], [np.inf], 0.0, 0.0),
+        ([np.nan], [1.0], np.inf, np.inf), ([np.inf], [-np.inf], np.inf, np.inf), ([1.0], [0.0], 1.0, np.inf), ([], [], 0.0, 0.0),
+    ],
+)  # fmt: skip
+def test_how_far_apart_two_values_are(one: list[float], other: list[float], apart: float, share: float) -> None:
+    assert distance(np.array(one), np.array(other)) == (apart, share)
 
 
 def test_compiled_functions_are_logged_as_what_they_run(logged: Path) -> None:
@@ -376,7 +406,8 @@ def test_what_the_service_refuses_is_said_with_its_line(logged: Path) -> None:
     run(1)
     logged.write_text(re.sub(r"\nrun 1 segment 1 ", "\nrun 1 segment 77 ", logged.read_text()))
     result = replay(logged)
-    assert result.exit_code == 0
+    assert result.exit_code == 1
+    assert result.stderr == "gt: 1 fetches failed on one side alone\n"
     assert re.search(r"run.log:\d+: the service refuses this: segment 77 is not defined", result.stdout)
     assert "then it had a value" in result.stdout
     assert "refused: 1 lines" in result.stdout

@@ -26,11 +26,21 @@ def replay(
     session: Annotated[int | None, typer.Option(min=1, help="Replay only this session of the log.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="From which inputs are drawn whose values were not kept.")] = 0,
     draw: Annotated[bool, typer.Option("--draw", help="Draw all inputs, also those that were kept.")] = False,
+    tolerance: Annotated[
+        float,
+        typer.Option(
+            min=0, metavar="SHARE", help="By which share of its largest element a value may differ, as 1e-5; default: no bit."
+        ),
+    ] = 0.0,
     verbose: Annotated[bool, typer.Option("--verbose", help="Print each run too.")] = False,
 ) -> None:
-    """Run an instruction log again on in-memory CPU workers, and compare what is fetched with what was."""
+    """Run an instruction log again on in-memory CPU workers, and compare what is fetched with what was.
+
+    Exit status 1 when a value differs, or a fetch fails on one side alone.
+    """
     with told():
         from gt.config import load
+        from gt.errors import GTError
         from gt.instruction_log import tensor_of
         from gt.replaying import Replay
 
@@ -40,8 +50,11 @@ def replay(
             raise typer.BadParameter(str(error), param_hint="--show") from None
         read = False if config == "none" else load(Path(config)) if config is not None else None
         again = Replay(
-            typer.echo, workers=workers, config=read, seed=seed, draw=draw, until=until, only=session, verbose=verbose
-        )
+            typer.echo, workers=workers, config=read, seed=seed, draw=draw, until=until, only=session, verbose=verbose,
+            tolerance=tolerance,
+        )  # fmt: skip
         again.run(log)
         for text, tensor in zip(show or (), tensors, strict=True):
             typer.echo(f"{text} =\n{again.value(tensor)}")
+        if again.fault:
+            raise GTError(again.fault)
