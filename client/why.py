@@ -82,8 +82,13 @@ class Why:
 def why(tensor: Tensor, depth: int = 8) -> Why:
     """How `tensor` came to be (at most `depth` instructions back along each way), where it lives, what it waits for.
 
-    Never flushes, and waits for nothing but the dispatcher's answer, 5 s at most. Raises `SessionError`.
+    Never flushes, and waits for nothing but the dispatcher's answer, 5 s at most. Raises `SessionError`, and
+    `TypeError` for what is no tensor.
     """
+    from .tensor import Tensor
+
+    if not isinstance(tensor, Tensor):
+        raise TypeError(f"gt.why tells of a tensor, and this is {type(tensor).__name__}")
     value = tensor._value if tensor._view is None else tensor._current()
     session = value.owner.session
     if not isinstance(session, sessions.Session) or session is not sessions.active():

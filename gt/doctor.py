@@ -344,9 +344,14 @@ def self_test(kind: str) -> Iterator[Finding]:
 
 def at(address: str) -> Iterator[Finding]:
     """The service at an address: whether it answers, how soon, and its clock."""
-    found = service(address, 5.0)
+    if not address.startswith(("tcp://", "ipc:///")):
+        yield Finding("service", PROBLEM, f"{address} is no address", "say tcp://127.0.0.1:PORT or ipc:///PATH")
+        return
+    patience = 5.0
+    found = service(address, patience)
     if isinstance(found, str):
-        yield Finding("service", PROBLEM, f"{address}: {found}", f"start one: gt up --address {address}")
+        why = f"no answer within {patience:g} s" if found.startswith("TimeoutError") else found
+        yield Finding("service", PROBLEM, f"{address}: {why}", f"start one: gt up --address {address}")
         return
     text = f"{address}: {found['workers']} workers, {found['clients']} clients, answers in {found['seconds'] * 1000:.1f} ms"
     if not found["workers"]:

@@ -95,6 +95,19 @@ def test_gpus_tell_how_they_are_and_why_not(monkeypatch: pytest.MonkeyPatch) -> 
     assert "nvidia-ml-py" in silent.advice
 
 
+@pytest.mark.parametrize("address", ["nonsense", "http://x", "ipc://", "ipc://relative", ""])
+def test_an_address_that_is_none_is_said_to_be_none(address: str) -> None:
+    (found,) = doctor.at(address)
+    assert (found.status, found.found) == (PROBLEM, f"{address} is no address")
+    assert "ipc:///PATH" in found.advice
+
+
+def test_a_service_that_does_not_answer_is_told_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "service", lambda *_: "TimeoutError: waited 5 s for the dispatcher at there")
+    (found,) = doctor.at("tcp://127.0.0.1:1")
+    assert found.found == "tcp://127.0.0.1:1: no answer within 5 s"
+
+
 @pytest.mark.parametrize(("soft", "status"), [(100, PROBLEM), (512, NOTE), (4096, OK)])
 def test_few_open_files_are_too_few(soft: int, status: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("resource.getrlimit", lambda _: (soft, 4096))

@@ -29,7 +29,9 @@ def replay(
     tolerance: Annotated[
         float,
         typer.Option(
-            min=0, metavar="SHARE", help="By which share of its largest element a value may differ, as 1e-5; default: no bit."
+            min=0,
+            metavar="SHARE",
+            help="By which share of its largest element a value may differ, as 1e-5; default: no bit.",
         ),
     ] = 0.0,
     verbose: Annotated[bool, typer.Option("--verbose", help="Print each run too.")] = False,

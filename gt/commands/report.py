@@ -36,6 +36,7 @@ def report(
 
             save(found, png, trace.name)
         target.write_text(page(found, recorded, trace.name), "utf-8", errors="replace")
-        typer.echo(f"{target}: {found.span / 1e9:.2f} s, {len(found.workers)} workers")
+        cut = ", of a recording that was not ended" if recorded.cut else ""
+        typer.echo(f"{target}: {found.span / 1e9:.2f} s, {len(found.workers)} workers{cut}")
         for each in advise(found):
             typer.echo(f"{each.site or '-'}: {each.rule}")

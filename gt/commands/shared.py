@@ -38,6 +38,18 @@ Level = Annotated[LogLevel, typer.Option(help="What to log to stderr.", envvar="
 Format = Annotated[LogFormat, typer.Option(help="How to log.", envvar="GT_LOG_FORMAT")]
 
 
+def said(error: Exception) -> str:
+    """An error in a line: of a file its name and what is wrong with it."""
+    if (
+        type(error).__module__ == "builtins"
+        and isinstance(error, OSError)
+        and error.filename is not None
+        and error.strerror
+    ):
+        return f"{error.filename}: {error.strerror}"
+    return str(error)
+
+
 @contextlib.contextmanager
 def told() -> Iterator[None]:
     """Errors that are the user's or the machine's become one line each on stderr, and exit status 1."""
@@ -46,5 +58,5 @@ def told() -> Iterator[None]:
     try:
         yield
     except (GTError, OSError) as error:
-        typer.echo(f"gt: {error}", err=True)
+        typer.echo(f"gt: {said(error)}", err=True)
         raise typer.Exit(1) from None

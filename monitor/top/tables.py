@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from rich.text import Text
 
+from gt.instruction_log import name
 from gt.monitor.snapshot import ClientView, Hot, LogLine, TensorView, WorkerView
 from gt.telemetry import PlanDescribed, Waiting
 
@@ -204,8 +205,9 @@ def _of(name: str) -> Callable[[ClientView], int]:
 
 
 def client_hits(client: ClientView) -> float:
-    """The share of a client's runs that found their plan."""
-    return client.state.plan_hits / client.state.runs if client.state and client.state.runs else 0.0
+    """The share of a client's runs that found their plan: of all since it came, while `runs` counts from the first watcher on."""
+    state = client.state
+    return state.plan_hits / (state.plan_hits + state.plans_made) if state and state.plan_hits else 0.0
 
 
 def _why_client(client: ClientView, ink: Ink, width: int) -> Text:
@@ -277,11 +279,15 @@ def _age(nanoseconds: float) -> str:
     return figures.span(nanoseconds) if nanoseconds >= 0 else ""
 
 
+def _name(tensor: TensorView, ink: Ink, width: int) -> Text:
+    return ink.text(name(tensor.tensor))
+
+
 TENSORS: Final[Table[TensorView]] = Table(
     "tensors",
     (
         number("bytes", 6, lambda t: t.nbytes, figures.size, "value"),
-        number("tensor", 14, lambda t: t.tensor, lambda value: f"%{value:.0f}", keep=7),
+        Column("tensor", 8, _name, lambda t: t.tensor, keep=7, grows=1, most=14),
         words("spec", 12, lambda t: t.spec, "strong", grows=1, most=24),
         words("layout", 6, lambda t: t.layout, keep=2, grows=1, most=20),
         number("client", 6, lambda t: t.client, keep=4),
@@ -292,7 +298,7 @@ TENSORS: Final[Table[TensorView]] = Table(
     key=lambda t: (t.client, t.tensor),
     empty="no tensors",
     sort="bytes",
-    words=lambda t: f"%{t.tensor} {t.spec} {t.layout} {t.signal} {t.site}",
+    words=lambda t: f"{name(t.tensor)} {t.spec} {t.layout} {t.signal} {t.site}",
 )
 
 # the log
@@ -339,7 +345,8 @@ LOG: Final[Table[Entry]] = Table(
 def _moves(plan: PlanDescribed) -> str:
     kinds: dict[str, int] = {}
     for kind, nbytes, *_ in plan.moves:
-        kinds[kind] = kinds.get(kind, 0) + nbytes
+        if kind:  # else nobody needs what another has
+            kinds[kind] = kinds.get(kind, 0) + nbytes
     return ", ".join(f"{kind} {figures.size(nbytes)}" for kind, nbytes in kinds.items())
 
 

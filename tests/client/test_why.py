@@ -96,6 +96,12 @@ def test_a_failed_tensor_says_its_error(session: Any) -> None:
     assert gt.why(x).waits == "nothing: it failed, WorkerLost: worker 0 was lost"
 
 
+@pytest.mark.parametrize(("thing", "kind"), [(5, "int"), ("%1.0", "str"), (None, "NoneType")])
+def test_what_is_no_tensor_has_no_reasons(session: Any, thing: Any, kind: str) -> None:
+    with pytest.raises(TypeError, match=f"^gt.why tells of a tensor, and this is {kind}$"):
+        gt.why(thing)
+
+
 def test_a_tensor_of_an_ended_session_has_no_reasons() -> None:
     gt.connect("inproc")
     x = gt.ones(3)

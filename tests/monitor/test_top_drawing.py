@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
@@ -28,13 +29,14 @@ from monitor_samples import (
 )
 from rich.cells import cell_len
 
+from gt.instruction_log import tensor_of
 from gt.monitor.snapshot import Snapshot
 from gt.monitor.top import figures, frame, header, health, matrix, tasks, why
 from gt.monitor.top.ink import GROUP_OF, PLAIN_SIGNS, SIGNS, SPLIT, Ink, fit
 from gt.monitor.top.keys import KEYS
 from gt.monitor.top.plain import VERSION, document
 from gt.monitor.top.table import GAP, MARGIN, at, body, head
-from gt.monitor.top.tables import TABLES, shares
+from gt.monitor.top.tables import TABLES, client_hits, shares
 from gt.monitor.top.view import PANES, WINDOWS, View
 from gt.monitor.top.words import CHINESE, ENGLISH, LANGUAGES, NAMES
 from gt.ops import OPS
@@ -370,6 +372,36 @@ def test_memory_has_a_mark_where_spilling_begins_and_is_orange_while_data_is_out
         assert marked.plain.index("┃" if ink.unicode else "!") == 10, "half of twenty cells"
         assert not {"┃", "!"} & set(calm.plain)
     assert column.cell(spilling, Ink(), 6).style == Ink().style("spill")
+
+
+def test_no_client_finds_more_plans_than_it_runs_whenever_somebody_began_to_look() -> None:
+    state = BUSY.clients[0].state
+    assert state is not None
+    late = replace(BUSY.clients[0], state=state._replace(runs=10, plan_hits=940, plans_made=60))
+    assert client_hits(late) == 0.94
+    assert client_hits(replace(late, state=state._replace(plan_hits=0, plans_made=0))) == 0.0
+    assert client_hits(replace(late, state=None)) == 0.0
+
+
+def written(name: str, things: Iterable[object], width: int = 200) -> list[str]:
+    """The rows of a table."""
+    table = TABLES[name]
+    columns = table.fitted(width, INKS[3])
+    return [body(columns, row, INKS[3]).plain for row in table.rows(things, "", False)]
+
+
+def test_tensors_have_the_names_that_they_have_everywhere() -> None:
+    tensors = tuple(replace(BUSY.tensors[0], tensor=tensor_of(text)) for text in ("%1p5", "%2.1207"))
+    page = written("tensors", tensors)
+    assert sum(" %1p5 " in line for line in page) == sum(" %2.1207 " in line for line in page) == 1
+    assert "%2.1207" in TABLES["tensors"].words(tensors[1])
+
+
+def test_what_nobody_needs_of_another_is_no_move() -> None:
+    plan = BUSY.plans[7]._replace(moves=[["", 4096, "", ""], ["all-reduce", 1024, "", ""]])
+    (line,) = written("plans", [plan])
+    assert " all-reduce 1.0K " in line
+    assert "4.0K" not in line
 
 
 def test_temperature_and_power_are_shown_where_a_gpu_tells_them_and_marked_where_they_slow_it_down() -> None:
