@@ -7,6 +7,7 @@ do. No thread in here: whoever reads calls `read` and decides how long it may ta
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterator
 from typing import Any, Final
@@ -57,7 +58,8 @@ class Stream:
         self._socket: transport.Socket | None = None
         self._connect()
         deadline = time.monotonic() + timeout
-        try:
+        with contextlib.ExitStack() as unless:
+            unless.callback(self.close)
             while self._state == CONNECTING:
                 left = deadline - time.monotonic()
                 if left <= 0:
@@ -66,9 +68,7 @@ class Stream:
                         f"start one with `gt up --address {self.address}`"
                     )
                 self._hear(left)
-        except BaseException:
-            self.close()
-            raise
+            unless.pop_all()  # it is connected, and stays so
 
     @property
     def status(self) -> Status:

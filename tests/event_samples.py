@@ -165,6 +165,30 @@ def session(steps: int = 4) -> list[t.Event]:
     ]
 
 
+def hostile(text: str) -> list[t.Event]:
+    """The same with this text wherever somebody else's words stand."""
+    words = {
+        "op",
+        "signal",
+        "site",
+        "text",
+        "program",
+        "host",
+        "address",
+        "version",
+        "kind",
+        "reason",
+        "cache",
+        "what",
+        "device",
+    }
+    told: list[Any] = [
+        event._replace(**{name: text for name in words & set(event._fields)})  # type: ignore[arg-type]
+        for event in session(30)
+    ]
+    return [*told, plan_described(signals=[text], sites=[text], ops=[[text, 1]])]
+
+
 def spoiled(events: list[t.Event], seed: int) -> list[t.Event]:
     """The same events with some fields at the limits of what a hostile worker may tell."""
     chosen = random.Random(seed)

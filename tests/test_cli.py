@@ -192,13 +192,19 @@ def test_a_log_level_that_does_not_exist_is_refused() -> None:
     assert gt("worker", "--log-level", "loud").exit_code == 2
 
 
-@pytest.mark.parametrize("error", [ConnectionFailed("nobody there"), PermissionError(13, "Permission denied", "/tmp")])
-def test_errors_are_one_line(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (ConnectionFailed("nobody there"), "nobody there"), (OSError("odd"), "odd"),
+        (PermissionError(13, "Permission denied", "/tmp"), "/tmp: Permission denied"),
+    ],
+)  # fmt: skip
+def test_errors_are_one_line(error: Exception, line: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object, **__: object) -> int:
         raise error
 
     monkeypatch.setattr("gt.worker.__main__.serve", fail)
-    assert refused(gt("worker")) == f"gt: {error}"
+    assert refused(gt("worker")) == f"gt: {line}"
 
 
 def test_the_command_line_loads_little() -> None:

@@ -127,7 +127,7 @@ def diagnose() -> dict[str, Any]:
 def _asked(cupy: Any, index: int) -> dict[str, Any]:
     """What NVML tells of a GPU, or the `reason` why nothing."""
     gpu = Gpu(lambda: str(cupy.cuda.Device(index).pci_bus_id))
-    sample = gpu.sample()
+    sample = gpu.sample(0, -1)
     return {"reason": gpu.reason} if sample is None else sample._asdict()
 
 

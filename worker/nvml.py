@@ -10,7 +10,9 @@ from __future__ import annotations
 import importlib
 import logging
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
+
+from gt import telemetry as t
 
 log = logging.getLogger(__name__)
 
@@ -26,21 +28,6 @@ REASONS: Final = {
 """Why clocks are lower than they could be, by NVML's bits (nvmlClocksEventReason…). Having nothing to do is none of them."""
 
 
-class Sample(NamedTuple):
-    """A GPU at one moment: degrees Celsius, milliwatts and the most of them that it may take, per cent of the last moment in
-    which a kernel ran, bytes in use by whomever and in all, errors of memory that could not be corrected, and why it is slowed
-    down. -1: it does not tell."""
-
-    temperature: int
-    power: int
-    power_limit: int
-    busy: int
-    used: int
-    total: int
-    errors: int
-    slowed: list[str]
-
-
 class Gpu:
     """One GPU. Nothing is asked before the first `sample`, and nothing more once NVML could not be had."""
 
@@ -53,8 +40,8 @@ class Gpu:
         self.reason = ""
         """Why nothing can be had."""
 
-    def sample(self) -> Sample | None:
-        """How it is now; None where that cannot be had."""
+    def sample(self, now: int, worker: int) -> t.Device | None:
+        """How it is now, as the event that `worker` tells; None where that cannot be had."""
         if self._handle is None and not self.reason:
             self._find()
         if self.reason:
@@ -63,7 +50,9 @@ class Gpu:
         memory = self._ask(lambda: nvml.nvmlDeviceGetMemoryInfo(handle))
         rates = self._ask(lambda: nvml.nvmlDeviceGetUtilizationRates(handle))
         slowed = self._number(lambda: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle))
-        return Sample(
+        return t.Device(
+            now,
+            worker,
             self._number(lambda: nvml.nvmlDeviceGetTemperature(handle, CELSIUS)),
             self._number(lambda: nvml.nvmlDeviceGetPowerUsage(handle)),
             self._number(lambda: nvml.nvmlDeviceGetEnforcedPowerLimit(handle)),

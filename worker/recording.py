@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from gt import telemetry as t
 from gt.recorder import Bucket, Recorder
 
-from .nvml import Sample
 from .program import Action, Slots
 
 if TYPE_CHECKING:
@@ -49,12 +48,12 @@ MAX_KNOWN: Final = 256
 
 class Instruments(NamedTuple):
     """What a worker is measured by: nanoseconds, (bytes of this process, of the machine or device in all), bytes lent, and
-    how its GPU is."""
+    (at a time, by a worker of that number) how its GPU is."""
 
     clock: Callable[[], int]
     memory: Callable[[], tuple[int, int]]
     lent: Callable[[], int]
-    gpu: Callable[[], Sample | None] | None = None
+    gpu: Callable[[int, int], t.Device | None] | None = None
 
 
 class Named(NamedTuple):
@@ -395,9 +394,9 @@ class Recording:
         )  # fmt: skip
         events.append(self._gauges(core, now))
         if self.instruments.gpu is not None and now >= self.device_at:
-            sample = self.instruments.gpu()
+            sample = self.instruments.gpu(now, self.worker)
             if sample is not None:
-                events.append(t.Device(now, self.worker, *sample))
+                events.append(sample)
             self.device_at = now + max(DEVICE_PERIOD, COUNTING * (self.clock() - now))
         if self.sent:
             peers = sorted(self.sent)

@@ -85,27 +85,7 @@ def test_it_asks_for_nothing_from_anywhere() -> None:
 
 
 def test_no_text_of_a_recording_becomes_markup() -> None:
-    def spoil(event: t.Event) -> t.Event:
-        names = {
-            "op",
-            "signal",
-            "site",
-            "text",
-            "program",
-            "host",
-            "address",
-            "version",
-            "kind",
-            "reason",
-            "cache",
-            "what",
-            "device",
-        }
-        return event._replace(**{name: HOSTILE for name in names & set(event._fields)})  # type: ignore[arg-type]
-
-    hostile = [spoil(event) for event in e.session(30)]
-    hostile += [e.plan_described(signals=[HOSTILE], sites=[HOSTILE], ops=[[HOSTILE, 1]])]
-    plain, found = report(e.session(30)), report(hostile, Recorded({"host": HOSTILE}, begun=True), HOSTILE)
+    plain, found = report(e.session(30)), report(e.hostile(HOSTILE), Recorded({"host": HOSTILE}, begun=True), HOSTILE)
     assert {tag for tag, _ in found.tags} <= {tag for tag, _ in plain.tags}
     assert sum(tag == "script" for tag, _ in found.tags) == sum(tag == "script" for tag, _ in plain.tags) == 2
     assert not [key for _, attrs in found.tags for key in attrs if key.startswith("on")]

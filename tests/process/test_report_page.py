@@ -114,26 +114,7 @@ def test_it_zooms_by_keys_buttons_and_the_wheel_and_says_what_is_chosen(browser:
 
 
 def test_no_text_of_a_recording_runs(browser: Any, tmp_path: Path) -> None:
-    names = {
-        "op",
-        "signal",
-        "site",
-        "text",
-        "program",
-        "host",
-        "address",
-        "version",
-        "kind",
-        "reason",
-        "what",
-        "device",
-    }
-    hostile = [
-        event._replace(**{name: HOSTILE for name in names & set(event._fields)})  # type: ignore[arg-type]
-        for event in e.session(30)
-    ]
-    hostile.append(e.plan_described(signals=[HOSTILE], sites=[HOSTILE]))
-    tab = Tab(browser, written(tmp_path, hostile))
+    tab = Tab(browser, written(tmp_path, e.hostile(HOSTILE)))
     tab.shown()
     for y in range(30, 250, 10):
         tab.page.mouse.move(600, 500 + y)

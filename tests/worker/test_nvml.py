@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from gt.worker.nvml import CELSIUS, REASONS, UNCORRECTED, VOLATILE, Gpu, Sample
+from gt.telemetry import Device
+from gt.worker.nvml import CELSIUS, REASONS, UNCORRECTED, VOLATILE, Gpu
 
 
 class NVMLError(Exception):
@@ -64,13 +65,13 @@ def test_a_gpu_is_found_by_its_place_on_the_bus_and_asked_for_all_it_knows() -> 
     nvml = Nvml()
     gpu = Gpu(lambda: "0000:65:00.0", lambda: nvml)
     assert nvml.begun == 0, "nobody watches yet"
-    expected = Sample(41, 312_500, 700_000, 93, 5 << 30, 80 << 30, 2, ["power cap", "hardware temperature"])
-    assert gpu.sample() == gpu.sample() == expected
+    expected = Device(9, 3, 41, 312_500, 700_000, 93, 5 << 30, 80 << 30, 2, ["power cap", "hardware temperature"])
+    assert gpu.sample(9, 3) == gpu.sample(9, 3) == expected
     assert (nvml.begun, nvml.asked) == (1, ["0000:65:00.0"])
 
 
 def test_what_a_gpu_does_not_tell_is_not_known() -> None:
-    assert Gpu(lambda: "0000:17:00.0", Nvml).sample() == Sample(40, -1, -1, -1, 5 << 30, 80 << 30, -1, [])
+    assert Gpu(lambda: "0000:17:00.0", Nvml).sample(9, 3) == Device(9, 3, 40, -1, -1, -1, 5 << 30, 80 << 30, -1, [])
 
 
 def _missing() -> Any:
@@ -100,8 +101,8 @@ def test_without_the_package_the_driver_or_the_gpu_one_line_at_debug_says_so_and
 ) -> None:
     gpu = Gpu(lambda: bus, load)
     with caplog.at_level(logging.DEBUG):
-        assert gpu.sample() is None
-        assert gpu.sample() is None
+        assert gpu.sample(9, 3) is None
+        assert gpu.sample(9, 3) is None
     assert [record.getMessage() for record in caplog.records] == [f"no temperature or power of the GPU: {reason}"]
     assert gpu.reason == reason
 

@@ -16,7 +16,6 @@ from gt.placement import Shard
 from gt.recorder import Recorder
 from gt.worker.buffers import HostBuffers
 from gt.worker.keeping import Keeping
-from gt.worker.nvml import Sample
 from gt.worker.recording import Instruments
 from gt.worker.spill import Spill
 
@@ -171,11 +170,11 @@ def test_a_gpu_is_asked_how_it_is_now_and_then_and_seldom_when_it_is_slow_to_ans
     asked = 0
     takes = t.SECOND // 50
 
-    def gpu() -> Sample | None:
+    def gpu(now: int, worker: int) -> t.Device | None:
         nonlocal asked
         asked += 1
         CLOCK.now += takes
-        return Sample(71, 312_000, 700_000, 93, 5, 80, 0, ["power cap"]) if asked > 1 else None
+        return t.Device(now, worker, 71, 312_000, 700_000, 93, 5, 80, 0, ["power cap"]) if asked > 1 else None
 
     core = ranks.cores[0]
     core.instruments = Instruments(CLOCK, lambda: (7, 70), lambda: 0, gpu)
