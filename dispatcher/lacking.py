@@ -16,8 +16,8 @@ from gt.instruction import INPUT, OUTPUT, SCALAR, Instruction, Segment, ref
 from gt.ops import OPS
 from gt.spec import Spec
 
-from .choice import PRODUCTS
 from .policy import Policy, Wish
+from .question import PRODUCTS
 
 if TYPE_CHECKING:
     from .tables import Home

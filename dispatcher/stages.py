@@ -12,8 +12,8 @@ from collections.abc import Hashable, Mapping, Sequence
 from gt.instruction import OUTPUT, Segment, ref
 from gt.placement import At
 
-from .choice import State
 from .policy import Policy, Wish
+from .question import State
 
 
 def stages_of(segment: Segment, policy: Policy, inputs: Mapping[int, State]) -> list[int | None]:

@@ -14,8 +14,10 @@ from gt.interned import Interned
 from gt.placement import REPLICATE, Layout, Mesh, Partial
 from gt.spec import Spec
 
-from .choice import DATA, PARAMETER, Choice, Owner, Question, Stages, State, batch_dimension, choices, path, whole
+from .choice import Choice, choices
 from .cost import Speeds, move_bytes, move_seconds
+from .question import DATA, PARAMETER, Owner, Question, Stages, State, batch_dimension, whole
+from .ways import path
 
 NOWHERE: Final = -1
 """The layout of a run-time scalar."""

@@ -11,8 +11,8 @@ from typing import Any, Final
 from gt.instruction import INPUT, OUTPUT, SCALAR, Instruction, Segment, ref
 from gt.placement import REPLICATE, Layout, Placement, Shard
 
-from .choice import PARAMETER, Owner, Question, State, parameter_placement
 from .policy import Policy, Wish, Wishes
+from .question import PARAMETER, Owner, Question, State, parameter_placement
 from .stages import stages_of
 from .tables import NOWHERE, Decision, Home, Tables
 

@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gt.config import Config
-from gt.dispatcher.choice import path
 from gt.dispatcher.plan import Planned, Planner
 from gt.dispatcher.policy import resolve
 from gt.dispatcher.rules import Cut, Row, reshape_aligned, rows
 from gt.dispatcher.tables import Home
+from gt.dispatcher.ways import path
 from gt.dtypes import float32, float64, int64
 from gt.instruction import MOVE, OUTPUT, SCALAR, Plan, Segment, pack_plan, ref
 from gt.partition import moved_bytes
