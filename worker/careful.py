@@ -13,25 +13,27 @@ from typing import Any
 
 from gt.instruction import Instruction
 
-from .keeping import Keeping, Stores, later
+from .holdings import Stores, holdings, under_way, who_holds
+from .keeping import Explained, Keeping, later
 from .program import Program, Slots, Step
-from .residency import NEVER, Full, Place
+from .residency import INSIDE, NEVER, Full, Place
 from .spill import Spilled
 
 
 class Careful:
-    """One execution. `kept`: by slot, the stored tensors that its value becomes when the plan ends."""
+    """One execution, from position `at` on. `kept`: by slot, the stored tensors that its value becomes when the plan ends."""
 
     def __init__(
         self, keeping: Keeping, program: Program, slots: Slots, stores: Stores, queue: Iterable[Any],
-        kept: Mapping[int, Place],
+        kept: Mapping[int, Place], at: int = 0,
     ) -> None:  # fmt: skip
         self.keeping = keeping
         self.cause = keeping.cause
-        self.tags = program.plan.tags
+        self.program = program
         self.slots = slots
         self.stores = stores
-        self.at = 0
+        self.held = ""
+        self.at = at
         """The position of the step or move that is next."""
         self.reads: dict[int, list[int]] = {}
         self.last = _positions(program, self.reads)
@@ -60,13 +62,14 @@ class Careful:
             self.make_room(step.tensors, 0, step.instruction)
             if self.slots[step.reads[0]].flags.c_contiguous:
                 return  # it will be a view
-        self.make_room(step.tensors, step.needs, step.instruction)
+        needs = step.needs if step.needs >= self.keeping.small else 0  # what is small is in no books
+        self.make_room(step.tensors, needs, step.instruction)
 
     def make_room(self, tensors: Iterable[int], nbytes: int, instruction: Instruction) -> None:
         """Have the values of these slots there, and room for so many bytes beside them. Raises `MemoryError`."""
         books, slots = self.books, self.slots
         if self.keeping.recording is not None:
-            self.keeping.cause = self.cause._replace(tag=self.tags[instruction.tag])
+            self.keeping.cause = self.cause._replace(tag=self.program.plan.tags[instruction.tag])
         there: set[Hashable] = {key for slot in tensors if (key := books.keys.get(slot)) is not None}
         missing = [key for key in there if not books.buffers[key].inside]
         nbytes += sum(books.buffers[key].nbytes for key in missing)
@@ -74,10 +77,11 @@ class Careful:
             for key in books.victims(nbytes, there, self.wanted):
                 self.keeping.put_out(books, key, self.stores, slots, self.wanted)
         except Full as error:
-            raise MemoryError(self.explain(error, tensors)) from None
+            raise Explained(self.explain(error, tensors)) from None
         except OSError as error:
-            raise MemoryError(
-                f"memory is full, and values cannot be put out to {self.keeping.spill.where}: {error}"
+            raise Explained(
+                f"memory is full, and values cannot be put out to {self.keeping.spill.where}: {error}. "
+                f"Held, in memory and out: {self.who()}"
             ) from None
         for key in missing:
             self.keeping.bring(books, key, self.stores, slots)
@@ -95,20 +99,33 @@ class Careful:
         """The plan is over, and what it leaves is in store."""
         self.keeping.bound = self.books.used
 
+    def alone(self, step: Step) -> bool:
+        """Put out all but a step's operands, so that what its kernel uses beside them may find room; whether there was any."""
+        there = {key for slot in step.tensors if (key := self.books.keys.get(slot)) is not None}
+        others = [key for _, key in self.books.last_first(INSIDE, there, self.wanted)]
+        try:
+            for key in others:
+                self.keeping.put_out(self.books, key, self.stores, self.slots, self.wanted)
+        except OSError:
+            return False
+        return bool(others)
+
     def explain(self, error: Full, tensors: Iterable[int]) -> str:
-        """Who holds what, largest first."""
-        sizes: dict[str, int] = {}
-        for buffer in self.books.buffers.values():
-            clients = sorted({place[0] for place in buffer.places if not isinstance(place, int)})
-            who = "this plan" if not clients else "client " + ", ".join(map(str, clients))
-            sizes[who] = sizes.get(who, 0) + buffer.nbytes
-        whole = ", ".join(f"{who} {nbytes:,}" for who, nbytes in sorted(sizes.items(), key=lambda item: -item[1]))
+        """What is needed, what there is, and who has it, largest first."""
         operands = sum(1 for slot in tensors if not isinstance(self.slots[slot], Spilled))
         return (
             f"out of memory: this instruction alone needs {error.wanted + error.fixed:,} bytes at once, with its {operands} "
             f"operands, and this worker may use {error.limit:,} (memory_pool_size); there is nothing left to put out. "
-            f"Held, in and out: {whole} bytes. Cut the tensor over more workers, or start workers with a larger pool"
+            f"Held, in memory and out: {self.who()}. Cut the tensor over more workers, or start workers with a larger pool"
         )
+
+    def who(self) -> str:
+        """Who holds what, counted once in a run."""
+        if not self.held:
+            buffers = self.keeping.buffers
+            made = under_way(self.program, self.slots, self.stores, buffers)
+            self.held = who_holds([*holdings(self.stores, self.keeping.origins, buffers), *made])
+        return self.held
 
 
 def _positions(program: Program, reads: dict[int, list[int]]) -> int:

@@ -22,7 +22,7 @@ import numpy as np
 from gt import messages as m
 from gt.errors import ProtocolError, VerificationError
 from gt.instruction import unpack_plan
-from gt.messages import Fault, fault_of
+from gt.messages import Fault
 from gt.placement import Mesh
 
 from .aside import settle
@@ -279,8 +279,7 @@ class Core:
         )
         running.poisoned = poisoned
         if keeping is not None and not fits:
-            lasting = {slot: (message.client, message.base + offset) for offset, slot in program.survivors}
-            running.careful = Careful(keeping, program, slots, self.stored.tensors, self.queue, lasting)
+            running.careful = self._careful(running, keeping)
         if self.recording is not None:
             self.recording.begin(program)
         self._run(running, now)
@@ -304,14 +303,8 @@ class Core:
                     for action in actions:
                         action(slots)
                 except Exception as error:  # noqa: BLE001 — whatever a kernel raises becomes the fault of its result
-                    settle(slots, partial(self._fail, running))
                     failed = len(program.actions[running.block]) - length_hint(actions) - 1
-                    at = program.starts[running.block][failed]
-                    steps = program.blocks[running.block]
-                    if at < len(steps) and steps[at].action is program.actions[running.block][failed]:
-                        self._fail(running, steps[at], error)
-                        at += 1
-                    self._run_steps(running, at)  # of a chain, step by step: so the one that fails is found
+                    self._recover(running, failed, error)
             if recording is not None and recording.sampling:
                 recording.block_ends(running)
             if running.block == len(program.moves):
@@ -327,8 +320,38 @@ class Core:
                 return
             self._complete(running)
 
+    def _recover(self, running: Running, failed: int, error: Exception) -> None:
+        """An action of a block failed: the rest of it step by step, so that of a chain the one that fails is found."""
+        settle(running.slots, partial(self._fail, running))
+        program = running.program
+        at, steps = program.starts[running.block][failed], program.blocks[running.block]
+        once_more = isinstance(error, MemoryError) and self._goes_on_carefully(running, at)
+        if not once_more and at < len(steps) and steps[at].action is program.actions[running.block][failed]:
+            self._fail(running, steps[at], error)
+            at += 1
+        self._run_steps(running, at)
+
+    def _goes_on_carefully(self, running: Running, at: int) -> bool:
+        """Memory failed at a step, as its kernel uses more than its result. Whether it can go on from there carefully: there is
+        somewhere to put values, and the step's operands are untouched."""
+        keeping, slots, blocks = self.stored.keeping, running.slots, running.program.blocks
+        if (
+            keeping is None
+            or at == len(blocks[running.block])
+            or any(slots[slot] is None for slot in blocks[running.block][at].tensors)
+        ):
+            return False
+        position = sum(map(len, blocks[: running.block])) + running.block + at
+        running.careful = self._careful(running, keeping, position)
+        return True
+
+    def _careful(self, running: Running, keeping: Keeping, at: int = 0) -> Careful:
+        program, tensors = running.program, self.stored.tensors
+        lasting = {slot: (running.client, running.base + offset) for offset, slot in program.survivors}
+        return Careful(keeping, program, running.slots, tensors, self.queue, lasting, at)
+
     def _fail(self, running: Running, step: Step, error: Exception) -> None:
-        kind, text = fault_of(error)
+        kind, text = self.stored.fault(error, running.order, running.program, running.slots)
         described = describe(running.program, step.instruction)
         if self.watch is not None:
             self.watch.blame(described)
@@ -349,9 +372,7 @@ class Core:
                 slots[step.writes] = poison
             else:
                 try:
-                    if careful is not None:
-                        careful.make_ready(step)
-                    slots[step.writes] = step.kernel(*[slots[r] for r in step.reads])
+                    slots[step.writes] = _computed(step, slots, careful)
                     if self.backend.sync:
                         self.backend.synchronize()
                 except Exception as error:  # noqa: BLE001 — as above
@@ -539,10 +560,24 @@ class Core:
 
     def _broken(self, running: Running, move: Move, error: BaseException) -> Fault:
         """An error in a move, as it is reported and passed on."""
-        kind, text = fault_of(error)
+        kind, text = self.stored.fault(error, running.order, running.program, running.slots)
         fault = (kind, f"{text}\n  in {describe(running.program, move.instruction)}")
         self.out.append(ToDispatcher(m.Poisoned(running.order, running.client, *fault)))
         return fault
+
+
+def _computed(step: Step, slots: list[Any], careful: Careful | None) -> Any:
+    """The result of a step. Where memory is short, its operands are there first, and everything else goes if the kernel itself
+    needs the room."""
+    if careful is None:
+        return step.kernel(*[slots[r] for r in step.reads])
+    careful.make_ready(step)
+    try:
+        return step.kernel(*[slots[r] for r in step.reads])
+    except MemoryError:
+        if not careful.alone(step):
+            raise
+    return step.kernel(*[slots[r] for r in step.reads])
 
 
 def _named(program: Program, move: Move) -> str:

@@ -7,13 +7,16 @@ signals, of every put its own, so that a run costs one entry however many tensor
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Hashable, Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from gt.instruction import MOVE, OUTPUT, Plan
 
 from .buffers import Buffers
 from .spill import Spilled
+
+if TYPE_CHECKING:
+    from .program import Program
 
 Stores = dict[int, dict[int, Any]]
 Signals = Mapping[int, str]
@@ -21,6 +24,8 @@ Signals = Mapping[int, str]
 SLACK: Final = 1024
 """Runs of one client that are remembered before it is looked which of them have left anything."""
 OTHERS: Final = "(others)"
+NAMED: Final = 6
+"""Holdings that an error names one by one."""
 
 
 class Holding(NamedTuple):
@@ -115,6 +120,43 @@ def pinned_bytes(stores: Stores) -> int:
     """Of what is out, the bytes that are in pinned memory."""
     out = {value.outside for store in stores.values() for value in store.values() if type(value) is Spilled}
     return sum(outside.nbytes for outside in out if outside.block is not None)
+
+
+def under_way(program: Program, slots: Sequence[Any], stores: Stores, buffers: Buffers) -> list[Holding]:
+    """What the plan under way has made and is not stored, by signal; the client is −1."""
+    tags = program.plan.tags
+    made = {step.writes: step.instruction.tag for block in program.blocks for step in block}
+    made |= {move.target: move.instruction.tag for move in program.moves}
+    seen = {_key(value, buffers)[0] for store in stores.values() for value in store.values()}
+    sums: dict[str, list[int]] = {}
+    for slot, value in enumerate(slots):
+        key, nbytes = _key(value, buffers)
+        if key is not None and key not in seen:
+            seen.add(key)
+            found = sums.setdefault("/".join(tags[made[slot]].signal) if slot in made else "", [0, 0])
+            found[0] += 1
+            found[1] += nbytes
+    return [Holding(-1, signal, count, nbytes, 0, 0) for signal, (count, nbytes) in sums.items()]
+
+
+def _key(value: Any, buffers: Buffers) -> tuple[Hashable, int]:
+    """Who a value's buffer is, in memory or out, and its bytes; None where there is none."""
+    if type(value) is Spilled:
+        return value.outside, value.outside.nbytes
+    return buffers.of(value) or (None, 0)
+
+
+def who_holds(held: list[Holding]) -> str:
+    """'3,000 bytes by client 1 in signal a (2 tensors), …', the largest first."""
+    order = sorted(held, key=lambda each: -each.nbytes)
+    parts = [
+        f"{each.nbytes:,} bytes by {'this plan' if each.client < 0 else f'client {each.client}'} in "
+        f"{f'signal {each.signal}' if each.signal else 'no signal'} "
+        f"({each.tensors:,} tensor{'' if each.tensors == 1 else 's'})"
+        for each in order[:NAMED]
+    ]
+    rest = sum(each.nbytes for each in order[NAMED:])
+    return ", ".join([*parts, f"{rest:,} bytes by others"] if rest else parts) or "nothing"
 
 
 def largest(held: list[Holding], most: int) -> list[Holding]:

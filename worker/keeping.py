@@ -22,6 +22,7 @@ from gt.options import WORKER_OPTIONS
 from .backend import Backend
 from .buffers import Buffers
 from .copies import Copies
+from .holdings import Origins, Stores
 from .pinned import Pinned
 from .program import Program
 from .residency import FILE, INSIDE, NEVER, PINNED, Buffer, Full, Place, Residency
@@ -35,7 +36,9 @@ SMALL: Final = 4096
 LOOKED_AT: Final = 256
 """Announced messages that are looked at for the next use of a tensor."""
 
-Stores = dict[int, dict[int, Any]]
+
+class Explained(MemoryError):
+    """There is no room, and its text says who has it."""
 
 
 class Cause(NamedTuple):
@@ -69,6 +72,8 @@ class Keeping:
         """What that has been at most."""
         self.careful_runs = 0
         self.copies = Copies()
+        self.origins = Origins()
+        """In which signals the stored tensors were made; whoever stores them notes that."""
         self.recording: Recording | None = None
         """Who is told what goes out and comes in, while somebody watches."""
         self.cause = Cause()

@@ -20,8 +20,9 @@ from gt.spec import Spec, unpack_spec
 
 from .backend import Backend
 from .events import BulkIn, BulkOut, Send, ToDispatcher
-from .holdings import Origins, holdings, largest, pinned_bytes
-from .keeping import Cause, Keeping
+from .holdings import Origins, holdings, largest, pinned_bytes, under_way, who_holds
+from .keeping import Cause, Explained, Keeping
+from .program import Program
 from .recording import Recording
 from .spill import Spilled
 
@@ -56,6 +57,10 @@ class Stored:
         self.tensors: dict[int, dict[int, Any]] = {}
         """By client and tensor an array, a scalar of NumPy's, `ABSENT`, what is `Spilled`, or a `Poison`."""
         self.origins = Origins()
+        if keeping is not None:
+            keeping.origins = self.origins
+        self.explained = (-1, "")
+        """Who held what when memory first failed in the plan of this order."""
         self.expecting: dict[tuple[int, int], tuple[bytes, Spec, Box]] = {}
         """Bulk puts announced and not landed: (client, tensor) -> (sender, spec, box); read by the shell."""
         self.unwanted: set[tuple[int, int]] = set()
@@ -82,6 +87,19 @@ class Stored:
             "holders": [list(each) for each in largest(held, most)],
         }
 
+    def fault(
+        self, error: BaseException, order: int = -1, program: Program | None = None, slots: Sequence[Any] = ()
+    ) -> Fault:
+        """An error in the plan of this order, or in none (-1), as it travels. One of memory says who has it."""
+        kind, text = fault_of(error)
+        if isinstance(error, MemoryError) and not isinstance(error, Explained):
+            if order < 0 or self.explained[0] != order:
+                buffers = self.backend.buffers
+                made = [] if program is None else under_way(program, slots, self.tensors, buffers)
+                self.explained = order, who_holds([*holdings(self.tensors, self.origins, buffers), *made])
+            text = f"{text}. Held: {self.explained[1]}"
+        return kind, text
+
     def put(self, message: m.Store, mesh: Mesh, rank: int, recording: Recording | None) -> None:
         """Keep this worker's part of what is put; or expect it, when its bytes come by themselves."""
         spec = unpack_spec(message.spec)
@@ -105,7 +123,7 @@ class Stored:
                 array = np.array(whole[tuple(slice(*pair) for pair in part)], order="C")
             store[message.tensor] = self._received(message.client, array)
         except Exception as error:  # noqa: BLE001 — whatever it raises becomes a fault of what it was to make
-            store[message.tensor] = _failed_put(spec, error)
+            store[message.tensor] = self._failed_put(spec, error)
         if recording is not None:
             nbytes = math.prod(shape) * spec.dtype.itemsize
             recording.transferred("put", began, message.client, message.tensor, nbytes)
@@ -126,11 +144,15 @@ class Stored:
                 raise MemoryError("out of memory")
             value = self._received(event.client, event.array)
         except Exception as error:  # noqa: BLE001 — whatever it raises becomes a fault of what it was to make
-            value = _failed_put(spec, error)
+            value = self._failed_put(spec, error)
         self.tensors.setdefault(event.client, {})[event.tensor] = value
         if recording is not None:
             recording.put_landed(event.client, event.tensor, 0 if event.array is None else event.array.nbytes)
         self.out.append(ToDispatcher(m.Landed(event.client, event.tensor)))
+
+    def _failed_put(self, spec: Spec, error: Exception) -> Poison:
+        kind, text = self.fault(error)
+        return Poison((kind, f"a put of {spec}: {text}"))
 
     def _received(self, client: int, array: np.ndarray[Any, Any]) -> Any:
         """What came, on the device; other values go out of memory for it if they must."""
@@ -171,7 +193,7 @@ class Stored:
                 if array.size and 0 in array.strides:
                     array = np.ascontiguousarray(array).reshape(value.shape)
             except Exception as error:  # noqa: BLE001 — out of memory: an expanded tensor takes none until it is sent
-                kind, text = fault_of(error)
+                kind, text = self.fault(error)
                 value = Poison((kind, f"{text}\n  in a fetch of tensor {message.tensor}"))
         if isinstance(value, Poison):
             self.out.append(ToDispatcher(m.Part(message.request, list(value.fault), False, b"")))
@@ -189,7 +211,7 @@ class Stored:
         try:
             return self.keeping.take_in(value, key)
         except Exception as error:  # noqa: BLE001 — a disk that cannot be read
-            kind, text = fault_of(error)
+            kind, text = self.fault(error)
             return Poison((kind, f"{text}\n  when tensor {key[1]} was read that had been put out of memory"))
 
 
@@ -210,8 +232,3 @@ def kept(value: Any) -> Any:
     if base is not None and getattr(base, "nbytes", 0) > 2 * value.nbytes:
         return value.copy()
     return value
-
-
-def _failed_put(spec: Spec, error: Exception) -> Poison:
-    kind, text = fault_of(error)
-    return Poison((kind, f"a put of {spec}: {text}"))

@@ -63,3 +63,22 @@ def test_three_times_the_memory(workers: int, monkeypatch: pytest.MonkeyPatch, t
     links = {str(path.readlink()) for pid in pids for path in Path(f"/proc/{pid}/fd").iterdir()}
     assert any(link.startswith(str(tmp_path)) and link.endswith("(deleted)") for link in links)
     assert not list(tmp_path.rglob("*spill*"))
+
+
+def test_out_of_memory_names_the_tensor_and_its_neighbours() -> None:
+    """The program learns which line asked for how much, and which signals have the rest; then it goes on."""
+    gt.config.set({"memory_pool_size": "4MB"})
+    gt.init(workers=1)
+    with gt.signal.context("weights"):
+        kept = gt.full((512, 512), 3.0)
+    gt.synchronize()
+    with gt.signal.context("attention"):
+        scores = gt.full((2048, 1024), 1.0)
+    with pytest.raises(
+        gt.OutOfMemory,
+        match=r"(?s)needs 8,388,608 bytes.*may use 4,000,000.*1,048,576 bytes by client \d+ in signal weights \(1 tensor\)"
+        r".*full of .*test_memory_limit\.py:\d+ in signal attention .*f32\[2048,1024\]",
+    ):
+        scores.numpy()
+    assert kept.sum().item() == 3.0 * 512 * 512
+    assert gt.memory().by_signal()["weights"].live == kept.nbytes

@@ -752,7 +752,7 @@ def test_a_bulk_put_without_memory_is_a_fault_that_lands() -> None:
     group = ranks(1)
     announce(group, 1)
     assert group.tell(0, BulkIn(CLIENT, 1, None)) == [m.Landed(CLIENT, 1)]
-    assert group.stored(1).fault == ("OutOfMemory", "a put of f32[4,2]: out of memory")
+    assert group.stored(1).fault == ("OutOfMemory", "a put of f32[4,2]: out of memory. Held: nothing")
 
 
 @pytest.mark.parametrize("how", ["release", "run"])

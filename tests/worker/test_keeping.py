@@ -19,12 +19,14 @@ from hypothesis import strategies as st
 from unhurried import Unhurried
 
 import gt
+from gt import options
 from gt.messages import Execute
 from gt.ranges import PAGE
 from gt.worker.buffers import HostBuffers
 from gt.worker.careful import Careful
 from gt.worker.core import Core
 from gt.worker.keeping import Keeping
+from gt.worker.kernels import KERNELS
 from gt.worker.pinned import Pinned
 from gt.worker.spill import Spill, Spilled
 
@@ -72,6 +74,7 @@ def workers(count: int, limit: int | None, config: Any = None, blocks: int = 0) 
             yield cores
         finally:
             gt.disconnect()
+            options.for_workers.clear()
 
 
 def grown(seed: int, length: int) -> list[np.ndarray[Any, Any]]:
@@ -204,6 +207,97 @@ def test_an_instruction_that_is_too_large_by_itself() -> None:
         ):
             gt.full((SIDE * 5, SIDE), 1.0, dtype=gt.float64).numpy()
         assert kept.sum().item() == 2.0 * SIDE * SIDE
+
+
+def test_the_error_names_the_tensor_and_who_holds_what() -> None:
+    """Op, shape, line and signal of what found no room; the largest holders by client and signal, in memory and out."""
+    options.choose_for_workers({"memory_pool_size": 16 * BYTES, "cpu_spill_threshold": 1.0})
+    with workers(1, None) as (core,):
+        with gt.signal.context("layers/first"):
+            kept = [gt.full((64, 64), float(n), dtype=gt.float64) for n in range(4)]
+        loose = gt.zeros(64, 32, dtype=gt.float64)
+        gt.synchronize()
+        with gt.signal.context("huge"):
+            more = loose * 2
+            lost = gt.full((128, 64), 1.0, dtype=gt.float64)
+        with pytest.raises(gt.errors.OutOfMemory) as caught:
+            lost.numpy()
+        text = str(caught.value)
+        for part in (
+            "needs 65,536 bytes at once",
+            "may use 32,768",
+            "131,072 bytes by client 1 in signal layers/first (4 tensors)",
+            "16,384 bytes by client 1 in no signal (1 tensor)",
+            "16,384 bytes by this plan in signal huge (1 tensor)",
+            "in full of",
+            "f64[128,64]",
+            "test_keeping.py:",
+            "in signal huge [",
+        ):
+            assert part in text, text
+        assert more.numpy().sum() == loose.numpy().sum() == 0
+        assert [value[0, 0].item() for value in kept] == [0, 1, 2, 3]
+        core.check()
+
+
+def test_without_a_limit_it_says_so_too() -> None:
+    """What the system itself has no memory for fails with who holds what."""
+    with workers(1, None):
+        kept = gt.zeros(64, 64)
+        gt.synchronize()
+        with pytest.raises(
+            gt.errors.OutOfMemory, match=r"(?s)Held: 16,384 bytes by client 1 in no signal.*f32\[\d+,\d+\]"
+        ):
+            gt.full((1 << 23, 1 << 23), 1.0).numpy()
+        assert kept.sum().item() == 0
+
+
+@pytest.mark.parametrize("hot", [False, True])
+def test_a_kernel_that_needs_room_of_its_own_gets_it(hot: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel fails for memory while other values are there: they go out, it is tried again, and the plan goes on."""
+    tries: list[int] = []
+    armed = False
+
+    def hungry(one: Any, other: Any) -> Any:
+        held = [value for store in core.stored.tensors.values() for value in store.values()]
+        tries.append(sum(type(value) is not Spilled for value in held))
+        if armed and tries[-1] > 1:
+            raise MemoryError(f"{tries[-1]} values are in the way")
+        return one @ other
+
+    monkeypatch.setitem(KERNELS, "matmul", lambda call: hungry)
+    with workers(1, 64 * BYTES) as (core,):
+        others = [gt.full((SIDE, SIDE), float(n), dtype=gt.float64) for n in range(6)]
+        one = gt.full((SIDE, SIDE), 2.0, dtype=gt.float64)
+        gt.synchronize()
+        keeping = core.stored.keeping
+        assert keeping is not None
+        seen = []
+        for turn in range(5 if hot else 1):
+            armed = turn == (4 if hot else 0)
+            tries.clear()
+            seen.append(((one @ one) * 0.5 + 1).sum().item())
+        assert set(seen) == {(4.0 * SIDE * 0.5 + 1) * SIDE * SIDE}
+        assert tries == [7, 7, 1], "as usual, carefully, and alone"
+        assert keeping.spill.written == 6 * BYTES
+        assert [value[0, 0].item() for value in others] == list(range(6))
+
+
+def test_a_kernel_for_which_there_is_no_room_at_all_fails_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was tried with everything else out; the error is of that instruction, and the session goes on."""
+
+    def never(*_: Any) -> Any:
+        raise MemoryError("no room for a workspace")
+
+    monkeypatch.setitem(KERNELS, "matmul", lambda call: never)
+    with workers(1, 64 * BYTES):
+        one = gt.full((SIDE, SIDE), 2.0, dtype=gt.float64)
+        other = gt.full((SIDE, SIDE), 3.0, dtype=gt.float64)
+        with pytest.raises(
+            gt.errors.OutOfMemory, match=r"(?s)workspace. Held: .* bytes by this plan in no.*matmul of f64\[16,16\]"
+        ):
+            (one @ one).numpy()
+        assert (other + 1).sum().item() == 4.0 * SIDE * SIDE
 
 
 def test_a_full_disk_is_an_error_of_what_needed_it(tmp_path: Path) -> None:
