@@ -182,7 +182,7 @@ def measure(name: str, workers: int, rounds: int, seconds: float) -> list[dict[s
             turns = {}
             for turn in order:
                 watcher.set_level(TURNS[turn])
-                timed(work, max(1, count // 5))  # what the change itself costs is over
+                timed(work, max(1, count // 2))  # what the change itself costs is over, with its burst
                 turns[turn] = timed(work, count, processes)
             found.append(turns)
     finally:

@@ -69,15 +69,15 @@ class Named(NamedTuple):
 
 @dataclass(slots=True)
 class Runs:
-    """Runs of one plan that do not go by themselves, added up until the next batch; the first began at `began`.
+    """Runs of one plan that do not go by themselves, added up until the next batch; `order` and `began` are the first one's.
 
     `whole` is the time of those that were in kernels all the time, which is in no other sum, nor in the counters, yet.
     """
 
     program: Program
     client: int
-    order: int
-    began: int
+    order: int = -1
+    began: int = 0
     times: int = 0
     whole: int = 0
     duration: int = 0
@@ -91,7 +91,7 @@ MOVED: Final = ("times", "duration", "sent", "received", "waiting")
 
 @dataclass(slots=True)
 class Moved:
-    """The same of one move; `event` is the first of them."""
+    """The same of one move; `event` is like the first of them."""
 
     move: Move
     event: t.Collective
@@ -203,6 +203,8 @@ class Recording:
         if runs is None or not self.whole or now >= self.singles.until:
             self._finish(running, now)
         else:
+            if not runs.times:
+                runs.began, runs.order = self.since, running.order
             runs.times += 1
             runs.whole += now - self.since
         self.since = now
@@ -222,6 +224,8 @@ class Recording:
         plan, client = running.plan, running.client
         runs = self.runs.get(plan)
         if runs is not None and now < self.singles.until:
+            if not runs.times:
+                runs.began, runs.order = began, running.order
             runs.times += 1
             runs.duration += now - began
             runs.compute += compute
@@ -229,7 +233,7 @@ class Recording:
             runs.waiting += waiting
             return
         if runs is None:
-            self.runs[plan] = Runs(running.program, client, running.order, began)
+            self.runs[plan] = Runs(running.program, client)
         self.plans += 1
         self.instructions += len(running.program.plan.instructions)
         self.recorder.add(
@@ -311,6 +315,8 @@ class Recording:
             if moved is None:
                 self.moved[id(move)] = Moved(move, event)
             return
+        if not moved.times:
+            moved.event = moved.event._replace(time=began, order=running.order)
         moved.times += 1
         moved.duration += now - began
         moved.sent += self.outward - outward

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -129,6 +130,21 @@ def test_a_batch_amid_a_run_counts_nothing_twice(ranks: Ranks) -> None:
     assert sum(each.times for each in slices) == counters.plans == 15
     for state in ("compute", "communication", "waiting"):
         assert sum(getattr(each, state) for each in slices) == getattr(counters, state), state
+
+
+def test_what_is_added_up_says_which_was_the_first_of_it(ranks: Ranks) -> None:
+    """One run that went by itself and one that did not are two slices, each with its own order and time, and so are moves."""
+    ranks.all(m.Record(t.SUMMARY, 4))
+    loop(ranks, 2)
+    CLOCK.now += 2 * t.SECOND
+    loop(ranks, 2)
+    loop(ranks, 1)
+    events = taken(ranks, 0)
+    for kind in (t.PlanSlice, t.Collective):
+        told = sorted(kinds(events, kind))
+        assert sum(each.times for each in told) == 5
+        assert len({each.order for each in told}) == len(told) > 2
+        assert all(one.time + one.duration <= two.time for one, two in itertools.pairwise(told) if one.times == 1)
 
 
 def test_values_are_what_they_are_without_a_watcher(ranks: Ranks) -> None:
