@@ -19,7 +19,8 @@ from gt.host import environment_number
 from gt.instruction_file import SIZE, Got, InstructionFile
 from gt.instruction_log import LOGGED, Ended, Fault
 
-from .session import Future, Session
+from .future import Future
+from .session import Session
 
 log: Final = logging.getLogger("gt")
 _open: Final[dict[str, InstructionFile]] = {}

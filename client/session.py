@@ -8,18 +8,16 @@ is there, when the session fails, or when the service has been silent for too lo
 from __future__ import annotations
 
 import atexit
-import importlib
 import itertools
 import logging
 import os
-import signal
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
-from typing import Any, Final, Protocol
+from typing import Any, Final
 from weakref import WeakSet
 
 import numpy as np
@@ -27,9 +25,12 @@ import numpy as np
 from gt import messages as m
 from gt.errors import GTError, OutOfMemory, SessionError
 from gt.instruction import MAX_INSTRUCTIONS
-from gt.pool import SMALL, Pool
-from gt.spec import Spec, pack_spec, spec, unpack_spec
+from gt.pool import SMALL
+from gt.spec import pack_spec, spec
 
+from .connection import Link
+from .exclusive import Exclusive
+from .future import Future
 from .keeper import keep
 from .progress import AFTER, Transfer
 from .segment import FLUSH_LENGTH, Builder, Definitions, Value
@@ -46,149 +47,6 @@ _builder_numbers: Final = itertools.count(1)
 """Ranges of ids are never handed out twice in one process, so a tensor of an ended session is known as such."""
 
 
-class Link(Protocol):
-    """A connection to a dispatcher: sockets (`link.py`) or cores in this very thread (`gt/inproc.py`)."""
-
-    memory: Pool
-    """Where fetched arrays lie."""
-
-    def send(self, message: m.Message) -> None:
-        """Send one message. Never waits, never loses."""
-
-    def receive(self) -> list[m.Message]:
-        """All messages that have arrived."""
-
-    def wait(self, timeout: float) -> None:
-        """Wait until something may have arrived, at most `timeout` seconds. Called without the session's lock."""
-
-    def prepare(self, array: np.ndarray[Any, Any], kind: Hashable) -> Any:
-        """What goes by the bulk socket, or None: `array` may go with its message. `kind` is what tensors have in common that are
-        cut in the same way. Called without the session's lock."""
-
-    def put_bulk(self, tensor: int, put: Any) -> None:
-        """Keep what was prepared until `cut` says where its parts go."""
-
-    def cut(self, message: m.Cut) -> None:
-        """Start sending the parts of a bulk put."""
-
-    def sending(self, tensor: int) -> bool:
-        """Whether a bulk put must be waited for."""
-
-    def under_way(self) -> tuple[int, int]:
-        """(bytes moved, bytes in all) of the bulk data that is on its way, in or out."""
-
-    def cancel(self, tensor: int) -> None:
-        """Send no more of a bulk put."""
-
-    def shown(self, tensor: int) -> np.ndarray[Any, Any] | None:
-        """The values of a tensor, not writable, if they lie in this process' memory."""
-
-    def break_off(self) -> None:
-        """Let no bulk data that is on its way go on, in or out."""
-
-    def ahead(self, request: int, known: Spec) -> np.ndarray[Any, Any] | None:
-        """The array for a fetch that is asked for now, if its worker may write there at once."""
-
-    def settle(self, request: int) -> None:
-        """A fetch is over, well or not."""
-
-    def ignore(self, message: m.Value) -> None:
-        """Hear a part that nobody waits for to its end, so that its worker need not keep it."""
-
-    def fetch_bulk(self, message: m.Value, array: np.ndarray[Any, Any], done: Callable[[], None]) -> None:
-        """Receive a part of `array` into its place; `done` when it is there."""
-
-    def alive(self) -> str | None:
-        """None, or why the service cannot answer any more."""
-
-    def close(self) -> None:
-        """End the connection."""
-
-
-class Future:
-    """A value on its way to the client. `result()` waits; the stream never does."""
-
-    __slots__ = ("_array", "_callbacks", "_error", "_missing", "_session", "_spec", "what")
-
-    def __init__(self, session: Session, what: str) -> None:
-        self._session = session
-        self._array: Any = None
-        self._error: GTError | None = None
-        self._missing: int | None = None
-        self._spec: Spec | None = None
-        self._callbacks: list[Callable[[Future], Any]] = []
-        self.what = what
-
-    def done(self) -> bool:
-        """Whether the value, or an error, is there."""
-        if not self._ready():
-            self._session.pump()
-        return self._ready()
-
-    def _ready(self) -> bool:
-        return self._error is not None or self._missing == 0
-
-    def result(self, timeout: float | None = None) -> Any:
-        """The value, a NumPy array that the caller owns. Raises its error, or `TimeoutError` after `timeout` seconds."""
-        self._session.wait_for(self._ready, self.what, timeout)
-        if self._error is not None:
-            raise type(self._error)(*self._error.args)
-        return self._array
-
-    def exception(self, timeout: float | None = None) -> GTError | None:
-        """The error, or None when there is a value."""
-        self._session.wait_for(self._ready, self.what, timeout)
-        return self._error
-
-    def add_done_callback(self, callback: Callable[[Future], Any]) -> None:
-        """Call `callback(self)` once the value or an error is there, in the thread that notices."""
-        if self._ready():
-            callback(self)
-        else:
-            self._callbacks.append(callback)
-
-    # what the session does
-
-    def _part(self, message: m.Value, link: Link) -> None:
-        if self._missing is None:
-            self._spec = unpack_spec(message.spec)
-            self._missing = message.parts
-            if self._array is None:
-                self._array = link.memory.empty(self._spec.shape, self._spec.dtype.numpy)
-        assert self._spec is not None
-        if message.box == [["silent"]]:
-            self._arrived()
-        elif message.bulk:
-            link.fetch_bulk(message, self._array, self._arrived)
-        else:
-            window = tuple(slice(start, stop) for start, stop in message.box)
-            part = np.frombuffer(message.data, self._spec.dtype.numpy)
-            self._array[window] = part.reshape(self._array[window].shape)
-            self._arrived()
-
-    def _arrived(self) -> None:
-        assert self._missing is not None
-        self._missing -= 1
-        if self._missing == 0:
-            self._finish()
-
-    def _answer(self, value: Any) -> None:
-        self._array, self._missing = value, 0
-        self._finish()
-
-    def _fail(self, error: GTError) -> None:
-        self._error = error
-        self._finish()
-
-    def _finish(self) -> None:
-        callbacks, self._callbacks = self._callbacks, []
-        for callback in callbacks:
-            try:
-                callback(self)
-            except Exception:  # a callback's own error must not stop the stream, nor another's callback
-                log.exception("a callback of a fetched value failed")
-
-
 class Session:
     """A connection and everything that hangs on it. Made by `gt.connect`, `gt.init` or the first operation."""
 
@@ -196,7 +54,7 @@ class Session:
         self.link = link
         self.name = name
         self.pid = os.getpid()
-        self._exclusive = _Exclusive()
+        self._exclusive = Exclusive()
         self.lock = self._exclusive.lock
         self.definitions = Definitions()
         self.builders: WeakSet[Builder] = WeakSet()
@@ -586,45 +444,6 @@ class Session:
                 self.link.close()
             if self._close is not None:
                 self._close()
-
-
-_signals: Final[Any] = importlib.import_module("_signal")
-"""The module under `signal`, which adds conversions to enumerations that take ten times as long as the rest."""
-
-
-class _Exclusive:
-    """A session's lock, and in the main thread Ctrl-C put off until the lock is free again. Re-entrant."""
-
-    __slots__ = ("depth", "handler", "lock", "pressed")
-
-    def __init__(self) -> None:
-        self.lock = threading.RLock()
-        self.depth = 0
-        self.handler: Any = None
-        self.pressed: list[Any] = []
-
-    def __enter__(self) -> None:
-        self.lock.acquire()
-        self.depth += 1
-        if self.depth == 1 and threading.current_thread() is threading.main_thread():
-            # None: installed by other means than Python's, which could not set it again
-            self.handler = _signals.getsignal(signal.SIGINT)
-            if self.handler is not None:
-                _signals.signal(signal.SIGINT, self._put_off)
-
-    def _put_off(self, *details: Any) -> None:
-        self.pressed.append(details)
-
-    def __exit__(self, *_: object) -> None:
-        self.depth -= 1
-        handler, pressed = None, []
-        if self.depth == 0 and self.handler is not None:
-            handler, self.handler = self.handler, None
-            _signals.signal(signal.SIGINT, handler)
-            pressed, self.pressed = self.pressed, []
-        self.lock.release()
-        if pressed and callable(handler):
-            handler(*pressed[0])
 
 
 # the default session

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from types import ModuleType
 
+    from .future import Future
     from .segment import Value
-    from .session import Future
     from .views import View
 
 

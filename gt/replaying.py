@@ -261,7 +261,7 @@ class Replay:
         self._hear(session, line)
 
     def _ask(self, session: Replayed, tensor: int) -> Any:
-        from .client.session import Future
+        from .client.future import Future
 
         future = Future(session.session, f"the value of {name(tensor)}")
         number = next(session.session.request_numbers)
