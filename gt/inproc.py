@@ -59,9 +59,9 @@ class Fabric:
         """Nanoseconds; it passes only while somebody watches."""
         self.began = 0
         self.told: Told | None = None
-        self.level = self.seen = self.publish_at = 0
+        self.level = self.seen = self.publish_at = self.limit = 0
         self.dispatcher = Dispatcher(config=config, workers_expected=workers)
-        measured = Instruments(self._clock, lambda: (resident_memory(), memory_limit()), lambda: 0)
+        measured = Instruments(self._clock, self._memory, lambda: 0)
         computed = [backend(devices[n] if devices else DEVICE) for n in range(workers)]
         share = memory_limit() // (2 * max(1, workers))  # the other half is the program's
         self.workers = {
@@ -172,6 +172,10 @@ class Fabric:
         self.say(WATCHER, m.Hello(m.VERSION, "watcher", host_facts()))
         self.say(WATCHER, m.Watch(level, 0))
         self.run()
+
+    def _memory(self) -> tuple[int, int]:
+        self.limit = self.limit or memory_limit()
+        return resident_memory(), self.limit
 
     def _clock(self) -> int:
         if self.told is not None:
