@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -13,7 +14,7 @@ from .events import Send
 from .groups import groups_of
 from .service import Service
 
-MOST: Final = 200_000
+MOST: Final = 50_000
 """Holdings in one answer, of all workers and clients, so that it fits a frame."""
 
 
@@ -71,8 +72,18 @@ class Surveys:
         del self.questions[number]
         client = self.service.by_number.get(question.client)
         if client is not None:
+            _shorten(question.answers.values(), client.number)
             facts = {"client": client.number, "workers": [list(each) for each in sorted(question.answers.items())]}
             self.service.send(client.identity, m.Answer(question.request, facts))
+
+
+def _shorten(answers: Collection[dict[str, Any]], client: int) -> None:
+    """No more than `MOST` holdings in all: of each worker the asking client's first, then the largest, which come first."""
+    most = MOST // max(1, len(answers))
+    for facts in answers:
+        held = facts.get("holders")
+        if isinstance(held, list) and len(held) > most:
+            facts["holders"] = sorted(held, key=lambda each: each[0] != client)[:most]
 
 
 def devices(service: Service) -> dict[str, Any]:

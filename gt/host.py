@@ -64,6 +64,15 @@ def peak_memory() -> int:
     return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:")), 0)
 
 
+def available_memory() -> int:
+    """The bytes that processes here could still have with nothing swapped out; all there are where /proc does not say."""
+    try:
+        lines = Path("/proc/meminfo").read_text("ascii").splitlines()
+    except OSError:
+        return memory_limit()
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), memory_limit())
+
+
 def memory_limit() -> int:
     """The bytes that processes here may use: the machine's memory, or less where a control group says so."""
     found = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -90,7 +90,8 @@ class WorkerMemory:
     pool_used: int
     """What is in use of that; on a GPU with what its kernels use, on a CPU the tensors."""
     high_water: int
-    """The most at one time since the worker started: of the pool, or where there is none of the whole process."""
+    """The most at one time since the worker started: of the tensors where there is a limit, of a GPU's pool as far as was seen,
+    or else of the whole process."""
     pinned: int
     """Tensors that went out of a GPU's memory to pinned memory of the host."""
     pinned_reserved: int
@@ -110,7 +111,8 @@ class Memory:
     """The number of the client that asked."""
     workers: tuple[WorkerMemory, ...]
     holders: tuple[Holder, ...]
-    """The largest first. Of very many on one worker, the small ones together, in the signal '(others)'."""
+    """The largest first. Of very many on one worker, the small ones together, in the signal '(others)'; on a service of very
+    many clients, small ones of other clients are left out."""
 
     @property
     def live(self) -> int:

@@ -141,7 +141,7 @@ class Gauges(NamedTuple):
     """A sample of a worker: `queue` messages that wait for their turn, `unreported` plans and puts that are done and not yet
     said to be; `held` bytes of `tensors` stored tensors (memory that several share counts for each), bytes of `process`
     memory, what the device or machine has in all (`limit`; 0: not known) and what is `lent` to others in shared memory; bytes
-    `spilled` to its file, and what its tensors may take in memory (`pool`; 0: no limit was set)."""
+    `spilled` to its file, or of a GPU to pinned memory, and what its tensors may take in memory (`pool`; 0: no limit was set)."""
 
     time: int
     worker: int

@@ -21,7 +21,7 @@ from typing import Any, Final
 import numpy as np
 
 from gt.errors import SessionError
-from gt.host import peak_memory
+from gt.host import available_memory, peak_memory
 
 from . import heap
 from .buffers import Buffers, HostBuffers, Pinning, Usage, View
@@ -258,10 +258,11 @@ class DeviceBuffers:
 
     def pin(self, nbytes: int) -> np.ndarray[Any, Any]:
         cuda = self.cupy.cuda
+        if nbytes > available_memory() // 2:  # pinned memory is never swapped out, and others of the host pin theirs
+            raise MemoryError(f"the host has no {nbytes:,} bytes to spare for pinned memory")
         try:
-            pointer = cuda.PinnedMemoryPointer(
-                cuda.PinnedMemory(nbytes), 0
-            )  # not CuPy's pool, which gives nothing back
+            # not CuPy's pool of pinned memory, which gives nothing back
+            pointer = cuda.PinnedMemoryPointer(cuda.PinnedMemory(nbytes), 0)
         except cuda.runtime.CUDARuntimeError as error:
             raise MemoryError(f"the host has no {nbytes:,} bytes to pin: {error}") from None
         return np.frombuffer(pointer, np.uint8, nbytes)

@@ -106,11 +106,12 @@ class Keeping:
         if not self.ahead or not self.spill.used:
             return
         coming = 0
+        room = self.high - self.bound if self.spill.pinned is None else self.ahead
         for place in later(queue):
             value = _at(place, stores, [])
-            if type(value) is Spilled:
+            if type(value) is Spilled and value.outside.tier == FILE:
                 coming += value.outside.nbytes
-                if coming > self.ahead or self.bound + coming > self.high:  # what was begun is among them
+                if coming > min(self.ahead, room):  # what was begun is among them
                     break
                 self.spill.begin(value.outside, self.buffers)
 

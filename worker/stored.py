@@ -59,6 +59,8 @@ class Stored:
         self.origins = Origins()
         if keeping is not None:
             keeping.origins = self.origins
+        self.most = 0
+        """The most that the device's pool was seen to have."""
         self.explained = (-1, "")
         """Who held what when memory first failed in the plan of this order."""
         self.expecting: dict[tuple[int, int], tuple[bytes, Spec, Box]] = {}
@@ -76,11 +78,12 @@ class Stored:
         held = holdings(self.tensors, self.origins, self.backend.buffers)
         usage, keeping = self.backend.usage(), self.keeping
         live = sum(each.live for each in held)
+        self.most = max(self.most, usage.most)
         return {
             "device": self.backend.name,
             "pool_size": 0 if keeping is None else keeping.limit,
             "pool_used": live if usage.used is None else usage.used,
-            "high_water": usage.most if keeping is None or usage.used is not None else keeping.most,
+            "high_water": self.most if keeping is None or usage.used is not None else keeping.most,
             "pinned": pinned_bytes(self.tensors),
             "pinned_reserved": 0 if keeping is None or keeping.spill.pinned is None else keeping.spill.pinned.reserved,
             "fragmentation": usage.unused,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from one_dispatcher import Service
 
 from gt import messages as m
+from gt.dispatcher import surveys
 
 
 def facts(live: int) -> dict[str, object]:
@@ -49,6 +51,20 @@ def test_a_client_that_left_gets_no_answer() -> None:
     service.say("w0", m.Holdings(asked.request, facts(3)))
     assert service.hears("c", m.Answer) == []
     assert service.core.surveys.questions == {}
+
+
+def test_an_answer_fits_a_frame(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of too many holdings the asking client's own are there, and then the largest."""
+    monkeypatch.setattr(surveys, "MOST", 3)
+    service = Service(1)
+    service.client("other")
+    number = service.client()
+    service.say("c", m.Ask(1, "memory"))
+    (asked,) = service.hears("w0", m.Survey)
+    rows = [[1, "large", 1, 90, 0, 0], [1, "small", 1, 80, 0, 0], [number, "a", 1, 7, 0, 0], [number, "b", 1, 5, 0, 0]]
+    service.say("w0", m.Holdings(asked.request, {"holders": rows}))
+    (answer,) = service.hears("c", m.Answer)
+    assert answer.facts["workers"] == [[0, {"holders": [rows[2], rows[3], rows[0]]}]]
 
 
 def test_devices_wait_for_the_workers_that_are_expected() -> None:
