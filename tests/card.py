@@ -138,9 +138,13 @@ class Array:
     def __array__(self, *_: Any, **__: Any) -> Any:
         raise TypeError("Implicit conversion to a NumPy array is not allowed. Please use `.get()`")
 
-    def get(self) -> Any:
+    def get(self, *, out: Any = None, blocking: bool = True) -> Any:
         """The same values at the host."""
-        return self._x.copy()
+        if out is None:
+            return self._x.copy()
+        assert not blocking
+        out[...] = self._x
+        return out
 
     def item(self) -> Any:
         return self._x.item()
@@ -322,6 +326,22 @@ class Device:
     def __exit__(self, *_: object) -> None: ...
 
 
+class Event:
+    """A place in what the device does."""
+
+    def __init__(self, card: Card) -> None:
+        self._card = card
+        self._over = card.quick
+
+    @property
+    def done(self) -> bool:
+        return self._over
+
+    def synchronize(self) -> None:
+        self._card.waits += not self._over
+        self._over = True
+
+
 class Card(Functions):
     """What stands for the module `cupy`."""
 
@@ -331,6 +351,10 @@ class Card(Functions):
 
     def __init__(self) -> None:
         super().__init__(np)
+        self.quick = True
+        """Whether what was started is over at once; else it is when somebody waits."""
+        self.waits = 0
+        """How often somebody waited for what was not over."""
         self.status = 0
         """What its stream says of itself."""
         self.ranges: list[str] = []
@@ -343,11 +367,11 @@ class Card(Functions):
             CUDARuntimeError=CUDARuntimeError,
             memGetInfo=lambda: (1 << 29, 1 << 30),
         )
-        event = SimpleNamespace(synchronize=lambda: None)
         self.cuda = SimpleNamespace(
             runtime=runtime, Device=Device, MemoryPointer=MemoryPointer, UnownedMemory=Unowned, PinnedMemory=bytearray,
             PinnedMemoryPointer=lambda memory, offset: memory,
-            get_current_stream=lambda: SimpleNamespace(record=lambda: event, ptr=0),
+            get_current_stream=lambda: SimpleNamespace(record=self._event, ptr=0),
+            alloc_pinned_memory=bytearray,
             nvtx=SimpleNamespace(RangePush=self.ranges.append, RangePop=lambda: self.ranges.append("")),
         )  # fmt: skip
         self.asnumpy = _to_host
@@ -357,6 +381,10 @@ class Card(Functions):
             used_bytes=lambda: 0, total_bytes=lambda: 0, set_limit=lambda size: self.limits.append(size)
         )
         self.get_default_memory_pool = lambda: pool
+
+    def _event(self) -> Any:
+        """Something that is over when somebody waits for it, or the device is `quick`."""
+        return Event(self)
 
     def RawKernel(self, source: str, name: str, options: tuple[str, ...] = ()) -> Any:  # noqa: N802  # as CuPy calls it
         return self.RawModule(code=source, options=options).get_function(name)

@@ -25,6 +25,7 @@ from gt.host import available_memory, peak_memory
 
 from . import heap
 from .buffers import Buffers, HostBuffers, Pinning, Usage, View
+from .call import Check, Flags
 from .crew import Crew
 from .nvml import Gpu
 
@@ -64,6 +65,10 @@ class Backend:
     """Why the device computes no more, empty while it does; asked without waiting. None where nothing computes by itself."""
     sync: bool = False
     """Whether to wait for the device after every step (GT_SYNC=1), so that it is known which one fails."""
+    checks: list[Check] | None = None
+    """What kernels found out about their operands, for the core to look at; None where they raise at once."""
+    flags: Callable[[list[Any]], Flags] | None = None
+    """Has answers come from the device."""
     marks: tuple[Callable[[str], object], Callable[[], object]] | None = None
     """How a range for profilers begins and ends (GT_NVTX=1)."""
 
@@ -187,10 +192,12 @@ def _cuda(index: int) -> Backend:
             return cupy.asarray(array)
 
     buffers = DeviceBuffers(cupy)
+    sync = os.environ.get("GT_SYNC") == "1"
     return Backend(
         cupy, "cuda", f"cuda:{index}", cupy.asnumpy, from_host, device.synchronize, buffers, partial(_pool_usage, cupy),
         limit=partial(_limit_pool, cupy), pinning=buffers,
-        bus=lambda: str(device.pci_bus_id), failure=partial(_failure, cupy), sync=os.environ.get("GT_SYNC") == "1",
+        bus=lambda: str(device.pci_bus_id), failure=partial(_failure, cupy), sync=sync,
+        checks=None if sync else [], flags=partial(DeviceFlags, cupy),
         marks=(cupy.cuda.nvtx.RangePush, cupy.cuda.nvtx.RangePop) if os.environ.get("GT_NVTX") == "1" else None,
     )  # fmt: skip
 
@@ -215,6 +222,25 @@ def _pool_usage(cupy: Any) -> Usage:
     pool = cupy.get_default_memory_pool()
     used, total = pool.used_bytes(), pool.total_bytes()  # what it has from the device never falls by itself
     return Usage(used, total, 1 - used / total if total else 0.0)
+
+
+class DeviceFlags:
+    """Truths that are copied to pinned memory of the host as soon as the device knows them."""
+
+    def __init__(self, cupy: Any, flags: list[Any]) -> None:
+        self._on_device = cupy.stack(flags)
+        memory = cupy.cuda.alloc_pinned_memory(len(flags))
+        self._here = np.frombuffer(memory, np.bool_, len(flags))
+        self._on_device.get(out=self._here, blocking=False)
+        self._event = cupy.cuda.get_current_stream().record()
+
+    def come(self) -> bool:
+        return bool(self._event.done)
+
+    def all(self) -> list[bool]:
+        self._event.synchronize()
+        found: list[bool] = self._here.tolist()
+        return found
 
 
 class DeviceBuffers:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from gt.infer import Attributes, Operand
 from gt.partition import Box
@@ -18,6 +18,25 @@ class Part(NamedTuple):
 
     shape: tuple[int, ...]
     box: Box
+
+
+class Check(NamedTuple):
+    """A kernel's doubt: whether it should have raised `error()` is what `bad` is true for, an array of the device without
+    dimensions."""
+
+    call: Call
+    bad: Any
+    error: Callable[[], Exception]
+
+
+class Flags(Protocol):
+    """Answers on their way from the device."""
+
+    def come(self) -> bool:
+        """Whether they are there; does not wait."""
+
+    def all(self) -> list[bool]:
+        """All of them; waits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +60,8 @@ class Call:
     blocks: int = 0
     crew: Crew | None = None
     """Who may share what is large; nobody in a deterministic session."""
+    later: Callable[[Check], object] | None = None
+    """Takes what a kernel finds out about its operands by the device alone; None where it finds out at once."""
 
     def tensor(self, position: int) -> Spec:
         """The local spec of an operand that is a tensor."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from operator import length_hint
 from typing import Any, Final
@@ -28,6 +28,7 @@ from gt.placement import Mesh
 from .aside import settle
 from .backend import Backend
 from .careful import Careful
+from .doubts import Doubt, Doubts
 from .events import BulkIn, Forgotten, Send, ToDispatcher
 from .exchange import Exchange, Move, Ready
 from .failure import Device, Watch
@@ -77,6 +78,8 @@ class Running:
     poisoned: bool = False
     refuted: Poison | None = None
     """What stands for all that comes out of it, when a check found a mistake."""
+    doubts: dict[int, list[Doubt]] = field(default_factory=dict)
+    """Of slots, what a GPU has not yet said of their operands."""
     careful: Careful | None = None
     """How it runs when it and what is stored do not fit into memory together."""
 
@@ -106,6 +109,8 @@ class Core:
         self.backend = backend
         self.watch = Watch(Device(backend.name, backend.failure, backend.sync)) if backend.failure is not None else None
         """What is known when the device fails, where that computes by itself."""
+        self.doubts: Doubts | None = None
+        """What kernels on a GPU found out that nobody has looked at."""
         self.instruments = instruments
         self.recording: Recording | None = None
         """What is told to watchers, while there are any."""
@@ -127,6 +132,8 @@ class Core:
         self.out: list[Send] = self.peers.out
         self.stored = Stored(backend, keeping, self.queue, self.out)
         self.executed = 0
+        if backend.checks is not None and backend.flags is not None:
+            self.doubts = Doubts(backend.checks, backend.flags, self.out)
 
     def announce(self, message: m.Message) -> None:
         """The dispatcher's next message, to be acted on at the next `handle`: what comes is known before what goes before it
@@ -185,6 +192,7 @@ class Core:
         elif isinstance(message, m.Release):
             self.stored.free(message.client, message.tensors)
         elif isinstance(message, m.Collect):
+            self._settle(message.client, message.tensor)
             self.stored.collect(message, self.number, self.recording)
         elif isinstance(message, m.Forget):
             self.stored.forget(message.client)
@@ -269,6 +277,11 @@ class Core:
             if type(value) is Poison:
                 poisoned = True
         value = None  # what dies in the plan dies then, and may be written to
+        doubts: dict[int, list[Doubt]] = {}
+        if self.doubts is not None:
+            for slot, fault in self.doubts.enter(message.client, message.inputs, doubts, message.dying).items():
+                slots[slot] = store[message.inputs[slot]] = Poison(fault)
+                poisoned = True
         slots[count : count + len(message.scalars)] = message.scalars
         for position in message.dying:
             store.pop(message.inputs[position], None)
@@ -278,6 +291,7 @@ class Core:
             message.order, message.plan, message.client, message.base, message.inputs, program, info, slots
         )
         running.poisoned = poisoned
+        running.doubts = doubts
         if keeping is not None and not fits:
             running.careful = self._careful(running, keeping)
         if self.recording is not None:
@@ -305,6 +319,8 @@ class Core:
                 except Exception as error:  # noqa: BLE001 — whatever a kernel raises becomes the fault of its result
                     failed = len(program.actions[running.block]) - length_hint(actions) - 1
                     self._recover(running, failed, error)
+            if self.doubts is not None and self.doubts.checks:
+                self.doubts.gather(program, running.order, running.client, running.doubts)
             if recording is not None and recording.sampling:
                 recording.block_ends(running)
             if running.block == len(program.moves):
@@ -390,6 +406,8 @@ class Core:
         for position, slot in program.rehomed:
             if running.inputs[position] in store:
                 store[running.inputs[position]] = kept(slots[slot])
+        if self.doubts is not None:
+            self._leave_doubts(running)
         if program.survivors:
             self.stored.origins.note(running.client, running.base, program.signals, store)
         if running.careful is not None:
@@ -404,6 +422,35 @@ class Core:
                 self.peers.was_read(piece.block)
         self._done(running.order, running.info, now)
 
+    # doubts
+
+    def _settle(self, client: int, tensor: int) -> None:
+        """Have a stored value sound or poison, whatever was not known of it."""
+        fault = self.doubts.settle((client, tensor)) if self.doubts is not None else None
+        if fault is not None and tensor in self.stored.tensors.get(client, {}):
+            self.stored.tensors[client][tensor] = Poison(fault)
+
+    def _settle_running(self, running: Running) -> None:
+        """Have all values of the plan sound or poison, for others are to see them."""
+        assert self.doubts is not None, "who has doubts keeps them"
+        for slot, fault in self.doubts.wrong(running.program, running.doubts).items():
+            if running.slots[slot] is not None:
+                running.slots[slot] = Poison(fault)
+                running.poisoned = True
+        running.doubts.clear()
+
+    def _leave_doubts(self, running: Running) -> None:
+        """What survives a plan has doubts; stored values whose doubts have proved true by now are poison."""
+        assert self.doubts is not None, "who has doubts keeps them"
+        if running.doubts:
+            program = running.program
+            kept_here = [((running.client, running.base + offset), slot) for offset, slot in program.survivors]
+            kept_here += [((running.client, running.inputs[at]), slot) for at, slot in program.rehomed]
+            self.doubts.leave(program, running.doubts, kept_here)
+        for (client, tensor), fault in self.doubts.look().items():
+            if tensor in self.stored.tensors.get(client, {}):
+                self.stored.tensors[client][tensor] = Poison(fault)
+
     def _done(self, order: int, info: MeshInfo, now: float) -> None:
         self.out += map(ToDispatcher, self.reports.finished(order, info.mesh.number, len(info.mesh.members), now))
 
@@ -411,6 +458,8 @@ class Core:
 
     def _start(self, running: Running, move: Move, now: float) -> None:
         """Enter a move: take in what has come already."""
+        if running.doubts:
+            self._settle_running(running)
         unready = None
         if running.careful is not None:
             try:

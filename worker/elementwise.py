@@ -12,7 +12,7 @@ import numpy as np
 from gt.dtypes import HALVES, DType, bfloat16, float32
 
 from .backend import special
-from .call import Call, Kernel, KernelFactory
+from .call import Call, Check, Kernel, KernelFactory
 
 SELECTED: Final = 4096
 """Elements from which a choice between two values is made by bits."""
@@ -225,9 +225,18 @@ def _by_bits(call: Call) -> Kernel:
     return kernel
 
 
-def _holds_somewhere(call: Call) -> Callable[[Any], bool]:
-    """Whether a comparison of the second operand, a run-time scalar or a tensor, is true for any element."""
-    return bool if isinstance(call.operands[1], str) else lambda found: bool(found.any())
+def _refusal(call: Call, error: Callable[[], Exception]) -> Callable[[Any], None]:
+    """What raises where a comparison of the second operand, a run-time scalar or a tensor, is true for any element; or has
+    that looked at later."""
+    later = call.later
+
+    def refuse(found: Any) -> None:
+        if later is not None and not isinstance(found, bool):
+            later(Check(call, found.any(), error))
+        elif found if isinstance(found, bool) else found.any():
+            raise error()
+
+    return refuse
 
 
 def power(call: Call) -> Kernel:
@@ -235,11 +244,12 @@ def power(call: Call) -> Kernel:
     function = call.xp.power
     if call.result.dtype.kind in "fc":
         return in_float32(call, function)
-    holds = _holds_somewhere(call)
+    refuse = _refusal(
+        call, lambda: ValueError(f"{call.op}: an integer to a negative power; cast to a floating-point dtype first")
+    )
 
     def kernel(a: Any, b: Any) -> Any:
-        if holds(b < 0):
-            raise ValueError(f"{call.op}: an integer to a negative power; cast to a floating-point dtype first")
+        refuse(b < 0)
         return function(a, b)
 
     return kernel
@@ -252,11 +262,10 @@ def divide_integers(name: str) -> KernelFactory:
         function = getattr(call.xp, name)
         if call.result.dtype.kind == "f":
             return in_float32(call, function)
-        holds = _holds_somewhere(call)
+        refuse = _refusal(call, lambda: ZeroDivisionError(f"{call.op}: integer division by zero"))
 
         def kernel(a: Any, b: Any) -> Any:
-            if holds(b == 0):
-                raise ZeroDivisionError(f"{call.op}: integer division by zero")
+            refuse(b == 0)
             return function(a, b)
 
         return kernel

@@ -15,7 +15,7 @@ import numpy as np
 from gt.dtypes import HALVES
 from gt.errors import IndexOutOfRange
 
-from .call import Call, Kernel
+from .call import Call, Check, Kernel
 from .elementwise import nothing_of, wide
 
 CROWDED: Final = 8
@@ -77,12 +77,22 @@ def _window(call: Call, shape: tuple[int, ...]) -> Callable[[Any], tuple[slice, 
     return window
 
 
-def _refuse(call: Call, index: Any, size: int) -> None:
-    """Raise `IndexOutOfRange` with the first index that is out of range, if one is."""
-    wrong = index[(index >= size) | (index < -size)]
-    if wrong.size:
+def _refuse(call: Call, index: Any, size: int) -> Any:
+    """The index. Raises `IndexOutOfRange` with the first place that is out of range; or, where that is found out later, has
+    harmless places instead."""
+    beyond = (index >= size) | (index < -size)
+
+    def error() -> IndexOutOfRange:
+        first = int(index[beyond][0])
         axis = call.attributes["axis"]
-        raise IndexOutOfRange(f"{call.op}: index {int(wrong[0])} is out of range for axis {axis} of size {size}")
+        return IndexOutOfRange(f"{call.op}: index {first} is out of range for axis {axis} of size {size}")
+
+    if call.later is not None and size:
+        call.later(Check(call, beyond.any(), error))
+        return call.xp.where(beyond, index.dtype.type(0), index)
+    if beyond.any():
+        raise error()
+    return index
 
 
 def _grid(call: Call) -> Callable[[Any], tuple[Any, ...]]:
@@ -116,8 +126,7 @@ def gather(call: Call) -> Kernel:
 
     def kernel(x: Any, index: Any) -> Any:
         index = index.astype(np.int64, copy=False)
-        _refuse(call, index, size)
-        return read(x, index)
+        return read(x, _refuse(call, index, size))
 
     return kernel
 
@@ -146,7 +155,7 @@ def scatter_add(call: Call, *, own: bool = False) -> Kernel:
 
         def once(x: Any, index: Any, value: Any) -> Any:
             if xp is not np:
-                _refuse(call, index, size)
+                index = _refuse(call, index, size)
             out = written(x)
             places = grid(index)
             out[places] = out[places] + value
@@ -159,7 +168,7 @@ def scatter_add(call: Call, *, own: bool = False) -> Kernel:
 
     def kernel(x: Any, index: Any, value: Any) -> Any:
         index = index.astype(np.int64, copy=False)
-        _refuse(call, index, size)
+        index = _refuse(call, index, size)
         places = sum(
             part * stride for part, stride in zip(grid(xp.where(index < 0, index + size, index)), strides, strict=True)
         )
@@ -221,8 +230,7 @@ def take(call: Call) -> Kernel:
             return _checked_by_numpy(call, size, lambda x, index: x.take(index, axis))
 
         def whole(x: Any, index: Any) -> Any:
-            _refuse(call, index, size)
-            return x.take(index, axis)
+            return x.take(_refuse(call, index, size), axis)
 
         return whole
     result, after = call.result, call.tensor(0).ndim - axis - 1
@@ -273,7 +281,7 @@ def segment_sum(call: Call) -> Kernel:
 def _places(call: Call, index: Any, size: int) -> Any:
     """An index in int64 with all its places counted from the front. Raises `IndexOutOfRange`."""
     index = index.astype(np.int64, copy=False)
-    _refuse(call, index, size)
+    index = _refuse(call, index, size)
     return call.xp.where(index < 0, index + size, index)
 
 

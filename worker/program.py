@@ -75,6 +75,9 @@ class Program:
     starts: list[Sequence[int]]
     need: int = 0
     runs: int = 0
+    checked: dict[int, Step] = field(default_factory=dict)
+    """Steps by the call that their kernels were told, and for a slot those that are computed from it (`doubts.py`)."""
+    reached: dict[int, frozenset[int]] = field(default_factory=dict)
     signals: Signals = field(default_factory=dict)
     """In which each of its survivors was made."""
 
@@ -215,6 +218,7 @@ class _Compiler:
             tuple(self.held(r, rank) for r in instruction.inputs),
             plan.blocks,
             None if plan.blocks else self.backend.crew,
+            None if self.backend.checks is None else self.backend.checks.append,
         )
         kernel: Callable[..., Any]
         known: Call | None = call

@@ -1,0 +1,165 @@
+"""What steps on a GPU found wrong with their operands, looked at later: the worker's thread does not wait for the device.
+
+Whether an index is out of range is known when the device has got so far. Until then what was computed from it is *doubtful*: it
+stands in its slot or store like any value, computed with an index that does no harm. Results inherit doubts of what
+they were computed from. Before a doubtful value leaves the worker its doubts are settled, waiting if they must be; and whenever
+a plan begins or ends, those whose answers have come. Whatever had a doubt that proved true is poison from then on,
+with the error that a CPU would have raised, and nothing else is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from gt import messages as m
+from gt.messages import Fault, fault_of
+
+from .call import Check, Flags
+from .events import Send, ToDispatcher
+from .program import Program, Step, describe
+
+Key = tuple[int, int]
+"""Client and tensor."""
+
+
+class Doubt:
+    """One check of one step."""
+
+    __slots__ = ("_at", "_explain", "_flags", "fault", "open")
+
+    def __init__(self, flags: Flags, at: int, explain: Callable[[], Fault]) -> None:
+        self._flags = flags
+        self._at = at
+        self._explain = explain
+        self.open = True
+        self.fault: Fault | None = None
+        """Why what has this doubt is poison, once it is settled."""
+
+    def settle(self, *, wait: bool) -> None:
+        """Look whether the answer has come, or wait for it."""
+        if self.open and (wait or self._flags.come()):
+            self.open = False
+            if self._flags.all()[self._at]:
+                self.fault = self._explain()
+            self._explain = lambda: ("", "")  # which holds operands
+
+
+class Doubts:
+    """The doubts of one worker's stored values, and of the plan that runs (by slot, in its `Running.doubts`)."""
+
+    def __init__(self, checks: list[Check], flags: Callable[[list[Any]], Flags], out: list[Send]) -> None:
+        self.checks = checks
+        """Where kernels leave what they found."""
+        self.flags = flags
+        self.out = out
+        self.stored: dict[Key, list[Doubt]] = {}
+
+    def enter(
+        self, client: int, inputs: Iterable[int], found: dict[int, list[Doubt]], dying: Iterable[int]
+    ) -> dict[int, Fault]:
+        """A plan begins: put the doubts of its inputs in `found`, by slot; the faults of inputs whose doubts proved true."""
+        faults: dict[int, Fault] = {}
+        if not self.stored:
+            return faults
+        dead = set(dying)
+        for slot, tensor in enumerate(inputs):
+            doubts = self.stored.get((client, tensor))
+            if doubts is None:
+                continue
+            fault = self._settled(doubts, wait=False)
+            if fault is not None:
+                faults[slot] = fault
+            elif doubts:
+                found[slot] = list(doubts)
+            if slot in dead or not doubts:
+                del self.stored[client, tensor]
+        return faults
+
+    def gather(self, program: Program, order: int, client: int, found: dict[int, list[Doubt]]) -> None:
+        """A block was computed: what its steps were not sure of, by their results' slots."""
+        checks = [*self.checks]
+        self.checks.clear()
+        flags = self.flags([check.bad for check in checks])
+        for at, check in enumerate(checks):
+            step = _step_of(program, check)
+            found.setdefault(step.writes, []).append(
+                Doubt(flags, at, self._explain(program, step, check, order, client))
+            )
+
+    def _explain(self, program: Program, step: Step, check: Check, order: int, client: int) -> Callable[[], Fault]:
+        def explain() -> Fault:
+            kind, text = fault_of(check.error())
+            fault = (kind, f"{text}\n  in {describe(program, step.instruction)}")
+            self.out.append(ToDispatcher(m.Poisoned(order, client, *fault)))
+            return fault
+
+        return explain
+
+    def wrong(self, program: Program, found: Mapping[int, list[Doubt]]) -> dict[int, Fault]:
+        """Settle all doubts of a plan, waiting; the faults of the slots that are poison by them."""
+        faults: dict[int, Fault] = {}
+        for slot, doubts in found.items():
+            fault = self._settled(doubts, wait=True)
+            if fault is not None:
+                for touched in _reached(program, slot):
+                    faults.setdefault(touched, fault)
+        return faults
+
+    def leave(self, program: Program, found: Mapping[int, list[Doubt]], survivors: Iterable[tuple[Key, int]]) -> None:
+        """A plan ends: what survives has the doubts of what it was computed from."""
+        for key, slot in survivors:
+            doubts = [each for source, held in found.items() if slot in _reached(program, source) for each in held]
+            if doubts:
+                self.stored[key] = list(dict.fromkeys(doubts))
+            else:
+                self.stored.pop(key, None)
+
+    def settle(self, key: Key) -> Fault | None:
+        """A stored value is about to leave: its fault, if a doubt proves true."""
+        doubts = self.stored.pop(key, None)
+        return None if doubts is None else self._settled(doubts, wait=True)
+
+    def look(self) -> dict[Key, Fault]:
+        """Forget doubts whose answers have come; the faults of the stored values of which one proved true."""
+        faults: dict[Key, Fault] = {}
+        for key, doubts in list(self.stored.items()):
+            fault = self._settled(doubts, wait=False)
+            if fault is not None:
+                faults[key] = fault
+            if not doubts or fault is not None:
+                del self.stored[key]
+        return faults
+
+    @staticmethod
+    def _settled(doubts: list[Doubt], *, wait: bool) -> Fault | None:
+        """Settle doubts, of which only open ones stay; the first that proved true."""
+        for doubt in doubts:
+            doubt.settle(wait=wait)
+        fault = next((doubt.fault for doubt in doubts if doubt.fault is not None), None)
+        doubts[:] = [doubt for doubt in doubts if doubt.open]
+        return fault
+
+
+def _step_of(program: Program, check: Check) -> Step:
+    """The step whose kernel was told this call."""
+    found = program.checked.get(id(check.call))
+    if found is None:
+        found = next(step for block in program.blocks for step in block if step.call is check.call)
+        program.checked[id(check.call)] = found
+    return found
+
+
+def _reached(program: Program, slot: int) -> frozenset[int]:
+    """The slots whose values are computed from one, and itself."""
+    found = program.reached.get(slot)
+    if found is None:
+        touched = {slot}
+        for at, block in enumerate(program.blocks):
+            for step in block:
+                if not touched.isdisjoint(step.tensors):
+                    touched.add(step.writes)
+            if at < len(program.moves) and program.moves[at].source in touched:
+                touched.add(program.moves[at].target)
+        found = program.reached[slot] = frozenset(touched)
+    return found
