@@ -46,10 +46,10 @@ def nextafter(call: Call) -> Kernel:
     def kernel(a: Any, b: Any) -> Any:
         a, b = xp.broadcast_arrays(*(xp.asarray(x if isinstance(x, xp.ndarray) else number(x)) for x in (a, b)))
         x, y = a.astype(np.float32), b.astype(np.float32)
-        bits = xp.ascontiguousarray(a).view(np.int16)
+        bits = xp.ascontiguousarray(a).reshape(a.shape).view(np.int16)  # which has a dimension at least
         away = xp.where((y > x) == (x > 0), bits + 1, bits - 1)
         away = xp.where(x == 0, xp.where(y > 0, np.int16(1), np.int16(-32767)), away).astype(np.int16)
-        out = xp.where(x == y, xp.ascontiguousarray(b).view(np.int16), away).view(bfloat16.numpy)
+        out = xp.where(x == y, xp.ascontiguousarray(b).reshape(b.shape).view(np.int16), away).view(bfloat16.numpy)
         return xp.where(xp.isnan(x), a, xp.where(xp.isnan(y), b, out))
 
     return kernel
