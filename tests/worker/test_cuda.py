@@ -175,14 +175,15 @@ print(json.dumps(missing))
 
 
 def asked_of_the_module() -> tuple[list[str], list[str]]:
-    """What kernels ask of `xp` by name, and of its special functions, as their sources say."""
+    """What kernels and the backend ask of CuPy by name, and of its special functions, as their sources say."""
     functions, special = set(), set()
     for path in sorted((Path(__file__).parents[2] / "worker").glob("*.py")):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, ast.Attribute):
                 names = ast.unparse(node).split(".")
-                if "xp" in names[:-1] and all(name.isidentifier() for name in names):
-                    functions.add(".".join(names[names.index("xp") + 1 :]))
+                module = next((name for name in ("xp", "cupy") if name in names[:-1]), None)
+                if module is not None and all(name.isidentifier() for name in names):
+                    functions.add(".".join(names[names.index(module) + 1 :]))
             elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.args:
                 (first, *_), maker = node.args, node.func.id
                 if isinstance(first, ast.Constant) and maker in (
