@@ -147,7 +147,11 @@ class Listing(ScrollView, can_focus=True):
         """Show these rows; the cursor stays on its row, or where it was when that is gone."""
         at_row = self.index
         self.rows, self.ink, self.marks, self.hidden, self.empty = rows, ink, marks, hidden, empty
-        width = self.scrollable_content_region.width
+        width = self.content_region.width
+        given = self.styles.height.cells if self.styles.height else None
+        height = self.size.height if given is None else given - self.gutter.height
+        if len(rows) >= height:  # there is a scrollbar, or will be
+            width -= self.styles.scrollbar_size_vertical
         self.columns = self.table.fitted(width, ink, hidden)
         self.titles = head(self.columns, ink, sort, turned)
         self.virtual_size = Size(width, len(rows) + 1)

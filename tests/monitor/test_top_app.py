@@ -24,6 +24,7 @@ from gt.monitor.top.ink import Ink
 from gt.monitor.top.keys import KEYS, first
 from gt.monitor.top.screens import Confirm, Help, Menu
 from gt.monitor.top.settings import UNSET, Settings, read
+from gt.monitor.top.table import GAP, MARGIN
 from gt.monitor.top.view import PANES
 from gt.monitor.top.widgets import Canvas, Clicks, Listing
 
@@ -321,6 +322,21 @@ def test_a_filter_shows_what_has_the_text_and_escape_shows_all() -> None:
         assert app.focused is listing(app, "workers")
 
     drive(test)
+
+
+def test_rows_leave_room_for_a_scrollbar_from_the_first_frame_that_has_one() -> None:
+    async def test(app: Top, pilot: Pilot[None], source: Fixed) -> None:
+        await press(app, pilot, "4")
+        listing = app.base.query_one("#tensors", Listing)
+        assert taken(listing) == 80
+        source.now = replace(BUSY, tensors=BUSY.tensors * 4)
+        app.tick()
+        assert taken(listing) == 79
+
+    def taken(listing: Listing) -> int:
+        return MARGIN + sum(width + GAP for _, width in listing.columns) - GAP
+
+    drive(test, size=SMALL)
 
 
 def test_the_tree_puts_workers_under_their_hosts() -> None:
