@@ -293,7 +293,7 @@ class Replay:
             self.counts["different"] += 1
             return "other bits"
         apart, share = distance(array, np.asarray(then))
-        if share <= self.tolerance:
+        if self.tolerance and share <= self.tolerance:  # else no bit, and 0 and -0 are two numbers
             self.counts["close"] += 1
             return f"differs by {apart:.3g}, which is tolerated"
         self.counts["different"] += 1

@@ -209,6 +209,16 @@ def test_a_value_that_is_not_the_logs_is_exit_status_1_and_one_line_that_says_ho
     assert "which is tolerated" in kind.stdout
 
 
+def test_minus_nought_is_other_bits_unless_something_is_tolerated(logged: Path) -> None:
+    gt.connect("inproc")
+    (gt.zeros(1) * -1).item()
+    gt.disconnect()
+    text = logged.read_text()
+    logged.write_text(re.sub(r"digest [0-9a-f]{16} is -0.0 data \d+", f"digest {'0' * 16} is 0.0", text))
+    assert logged.read_text() != text
+    assert (replay(logged).exit_code, replay(logged, "--tolerance", "1e-9").exit_code) == (1, 0)
+
+
 @pytest.mark.parametrize(
     ("one", "other", "apart", "share"),
     [
