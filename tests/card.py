@@ -338,6 +338,8 @@ class Event:
         return self._over
 
     def synchronize(self) -> None:
+        if self._card.status:
+            raise CUDARuntimeError(self._card.status)
         self._card.waits += not self._over
         self._over = True
 

@@ -155,11 +155,16 @@ class Core:
             self.stored.land(event, self.recording)
         elif event is not None:
             self.queue.append(event)
-        with np.errstate(all="ignore"):
-            if self.running is not None:
-                self._resume(self.running, now)
-            while self.queue and self.running is None:
-                self._act(self.queue.popleft(), now)
+        try:
+            with np.errstate(all="ignore"):
+                if self.running is not None:
+                    self._resume(self.running, now)
+                while self.queue and self.running is None:
+                    self._act(self.queue.popleft(), now)
+        except Exception:
+            if self.watch is not None:
+                self.watch.look()  # whoever waits for a device that failed is told by an error of its own
+            raise
         if self.peers.read:
             self.peers.give_back(waits=self.running is not None)
         if self.watch is not None:

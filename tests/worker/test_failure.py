@@ -71,6 +71,16 @@ def test_with_gt_sync_the_step_is_known(monkeypatch: pytest.MonkeyPatch) -> None
     assert "one of" not in said
 
 
+def test_who_waits_for_a_device_that_fails_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fetch waits for what is not known of an index; the device fails meanwhile, and that is what is said."""
+    monkeypatch.setattr(CARD, "quick", False)
+    connect(["cuda:0"])
+    y = gt.take_along_dim(gt.from_numpy(np.arange(5.0)), gt.from_numpy(np.array([0, 1])), 0)
+    gt.synchronize()
+    CARD.status = ILLEGAL
+    assert "cuda:0 failed: cudaError700: it fails" in lost(y.numpy)
+
+
 def test_other_sessions_go_on_with_other_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who has nothing on the device hears nothing of it."""
     fabric = connect(["cuda:0", "cuda:0"])
