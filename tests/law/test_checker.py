@@ -14,7 +14,7 @@ import pytest
 from law.__main__ import case, exact_case, failure, smallest
 from law.places import Place
 
-from gt.dispatcher import choice, cost, rules
+from gt.dispatcher import choice, cost, ranking, rules
 from gt.dispatcher.rules import Row
 from gt.placement import REPLICATE, Partial
 from gt.worker import exchange, kernels, program
@@ -77,7 +77,7 @@ def _in_order_of_rank(operation: Callable[..., Any], sources: list[Any], out: An
 
 INEXACT: dict[str, Plant] = {
     "contributions added in order of rank": lambda patch: patch.setattr(exchange, "_paired", _in_order_of_rank),
-    "a sum of parts that are no subtree": lambda patch: patch.setattr(choice, "keeps_bits", lambda *_: True),
+    "a sum of parts that are no subtree": lambda patch: patch.setattr(ranking, "keeps_bits", lambda *_: True),
     "a block cut by two axes": lambda patch: patch.setattr(choice, "keep_bits", lambda *_: True),
     "kernels that round by what a worker has": lambda patch: patch.setattr(program, "BLOCKED", kernels.KERNELS),
     "equal shards": lambda patch: patch.setattr(cost, "deal", lambda blocks, count: (1,) * count),
