@@ -14,8 +14,9 @@ from typing import Any, Final
 
 from gt import messages as m
 from gt.errors import ProtocolError
-from gt.instruction import INPUT, OUTPUT, ref
+from gt.instruction import INPUT, OUTPUT, Segment, ref, sources
 from gt.messages import Fault
+from gt.placement import REPLICATE, Mesh
 from gt.spec import Spec
 
 from .caching import Cached, Entry, Memory
@@ -46,7 +47,8 @@ class Runs:
         self.prepared = prepared
 
     def run(self, client: Client, message: m.Run) -> bool:
-        """Turn one run of a segment into one execution of a plan, or inherit the fault of an input."""
+        """Turn one run of a segment into one execution of a plan; what is computed from inputs without a value inherits their
+        faults, and if that is all, nothing is executed."""
         try:
             entries = tuple(map(client.table.__getitem__, message.inputs))
         except KeyError as error:
@@ -73,32 +75,27 @@ class Runs:
             raise ProtocolError(f"segment {message.segment} is not defined")
         if isinstance(segment, tuple):
             raise m.error_of(*segment)
-        if len(message.inputs) != len(segment.inputs) or len(message.scalars) != len(segment.kinds):
-            raise ProtocolError(
-                f"segment {message.segment} has {len(segment.inputs)} inputs, {len(segment.kinds)} scalars"
-            )
-        if list(map(type, message.scalars)) != segment.scalar_types:
-            _check_scalars(message.scalars, segment.kinds)
-        landed = True
-        for entry, spec in zip(entries, segment.inputs, strict=True):
-            if entry.fault is not None:
-                raise m.error_of(*entry.fault)
-            if entry.spec is not spec:
-                raise ProtocolError(f"an input is {entry.spec}, the segment says {spec}")
-            if entry.landing:
-                landed = False
+        _check_operands(message, segment, entries)
+        lost = next((entry.fault for entry in entries if entry.fault is not None), None)
+        faults = inherited(segment, entries) if lost else {}
+        if lost and len(faults) == len(segment.survivors):
+            raise m.error_of(*lost)
         made = self._outputs(client, message, segment.survivors)
         planner = self.meshes.planner(client)
-        if not landed or not self.service.has_credit(planner.mesh):
+        if any(entry.landing for entry in entries) or not self.service.has_credit(planner.mesh):
             return False
-        cached = self.prepared.plan(client, planner, message, entries)
+        cached = self.prepared.plan(
+            client, planner, message, sound(segment, entries, planner.mesh) if lost else entries
+        )
         if cached is None:
             return False
-        if cached.runs >= SWITCH_AT:
+        if cached.runs >= SWITCH_AT and not lost:
             client.plans.met(message.segment, entries, cached)
         if client.verify:
             cached = self.prepared.verified(client, planner, message.segment, cached)
         self._issue(client, message, cached, entries, made)
+        for number, fault in faults.items():
+            client.table[message.base + number] = Entry(segment.values[number], 0, Home(()), fault)
         return True
 
     def _outputs(self, client: Client, message: m.Run, survivors: Sequence[int]) -> list[int]:
@@ -177,6 +174,26 @@ class Runs:
             self.service.multicast(client.mesh, m.Release(client.number, tensors))
 
 
+def inherited(segment: Segment, entries: Sequence[Entry]) -> dict[int, Fault]:
+    """By number the survivors that are computed from inputs without a value, each with the fault of the first of those."""
+    faults = {ref(INPUT, at): entry.fault for at, entry in enumerate(entries) if entry.fault is not None}
+    for op, outputs, inputs, _, _ in segment.instructions:
+        fault = next((faults[r] for r in sources(op, inputs) if r in faults), None)
+        if fault is not None:
+            faults.update((ref(OUTPUT, number), fault) for number in outputs)
+    return {number: faults[ref(OUTPUT, number)] for number in segment.survivors if ref(OUTPUT, number) in faults}
+
+
+def sound(segment: Segment, entries: Sequence[Entry], mesh: Mesh) -> tuple[Entry, ...]:
+    """What a plan takes its inputs for: those without a value as if they were everywhere. No worker has them either, and
+    whatever reads them there is poison."""
+    everywhere = (REPLICATE,) * len(mesh.sizes)
+    return tuple(
+        entry if entry.fault is None else Entry(spec, mesh.number, Home(everywhere, entry.home.param))
+        for spec, entry in zip(segment.inputs, entries, strict=True)
+    )
+
+
 def dead(run: m.Run) -> list[int]:
     """The tensors that nobody needs after a run."""
     return [run.inputs[position] for position in run.dying if position < len(run.inputs)] + run.freed
@@ -185,6 +202,17 @@ def dead(run: m.Run) -> list[int]:
 def _remove(table: dict[int, Entry], tensors: Iterable[int]) -> None:
     """Take these out of a table, whether they are in it or not: a loop without a line of Python in it."""
     deque(map(table.pop, tensors, itertools.repeat(None)), maxlen=0)
+
+
+def _check_operands(run: m.Run, segment: Segment, entries: Sequence[Entry]) -> None:
+    """Whether inputs and scalars are what the definition says."""
+    if len(run.inputs) != len(segment.inputs) or len(run.scalars) != len(segment.kinds):
+        raise ProtocolError(f"segment {run.segment} has {len(segment.inputs)} inputs, {len(segment.kinds)} scalars")
+    if list(map(type, run.scalars)) != segment.scalar_types:
+        _check_scalars(run.scalars, segment.kinds)
+    for entry, spec in zip(entries, segment.inputs, strict=True):
+        if entry.spec is not spec and entry.fault is None:
+            raise ProtocolError(f"an input is {entry.spec}, the segment says {spec}")
 
 
 def _check_scalars(scalars: list[Any], kinds: str) -> None:

@@ -42,6 +42,11 @@ def ref(kind: int, index: int) -> int:
     return index << 2 | kind
 
 
+def sources(op: str, operands: tuple[int, ...]) -> tuple[int, ...]:
+    """Of an op's operands those whose values its results are computed from: what `follow`s another takes its place alone."""
+    return operands[:1] if op == "follow" else operands
+
+
 @dataclass(frozen=True, slots=True)
 class Tag:
     """Where an instruction comes from: the path of signals, outermost first; the phase; the user's 'file:line'; and what

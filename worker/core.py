@@ -388,7 +388,7 @@ class Core:
         poison, everything else is computed."""
         slots, careful = running.slots, running.careful
         for step in running.program.blocks[running.block][start:]:
-            poison = next((slots[r] for r in step.tensors if type(slots[r]) is Poison), None)
+            poison = next((slots[r] for r in step.sources if type(slots[r]) is Poison), None)
             if poison is not None:
                 slots[step.writes] = poison
             else:

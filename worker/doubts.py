@@ -157,7 +157,7 @@ def _reached(program: Program, slot: int) -> frozenset[int]:
         touched = {slot}
         for at, block in enumerate(program.blocks):
             for step in block:
-                if not touched.isdisjoint(step.tensors):
+                if not touched.isdisjoint(step.sources):
                     touched.add(step.writes)
             if at < len(program.moves) and program.moves[at].source in touched:
                 touched.add(program.moves[at].target)

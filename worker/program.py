@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from gt.instruction import INPUT, MOVE, OUTPUT, SCALAR, VERIFY, Instruction, Plan, print_instruction, ref
+from gt.instruction import INPUT, MOVE, OUTPUT, SCALAR, VERIFY, Instruction, Plan, print_instruction, ref, sources
 from gt.partition import Box, box, extent, receives, relative
 from gt.placement import Mesh, Partial
 from gt.schedule import order, repeats
@@ -53,6 +53,11 @@ class Step:
     """A kernel that does the same in its first operand."""
     needs: int = 0
     """Bytes of its result, at most; a view has none of its own."""
+
+    @property
+    def sources(self) -> tuple[int, ...]:
+        """The slots of the tensors that its result is computed from: poison in them is poison in it."""
+        return sources(self.instruction.op, self.tensors)
 
 
 @dataclass(slots=True)

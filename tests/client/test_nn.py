@@ -384,3 +384,22 @@ def test_pytorchs_own_paths_lead_to_the_same_things() -> None:
     assert gt.nn.modules.Module is nn.Module
     assert _pair(3) == (3, 3)
     assert _ntuple(3)([1, 2, 3]) == (1, 2, 3)
+
+
+def test_good_values_take_the_place_of_an_error() -> None:
+    """A parameter that holds an error, here of a factorisation, is as good as new once values are copied into it."""
+    gt.connect("inproc", workers=2, config={"sharding_config": {"net": {"strategy": "fully_sharded"}}})
+    try:
+        layer = gt.nn.Linear(4, 4, bias=False)
+        good = {name: value.numpy() for name, value in layer.state_dict().items()}
+        x = np.ones((2, 4), np.float32)
+        with gt.signal.context("net"):
+            layer(gt.tensor(x)).numpy()
+            with gt.no_grad():
+                layer.weight.copy_(gt.linalg.cholesky(-gt.eye(4)))
+            with pytest.raises(gt.GTError, match="cholesky"):
+                layer(gt.tensor(x)).numpy()
+            layer.load_state_dict(good)
+            np.testing.assert_allclose(layer(gt.tensor(x)).numpy(), x @ good["weight"].T, rtol=1e-6)
+    finally:
+        gt.disconnect()

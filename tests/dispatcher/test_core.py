@@ -548,6 +548,24 @@ def test_faults_are_inherited() -> None:
     assert each.core.service.clients[b"c"].credited == each.core.service.clients[b"c"].arrived
 
 
+def test_what_is_computed_from_sound_inputs_is_computed() -> None:
+    """A run of which some input has no value is executed for the rest: what follows that input only to its place is sound."""
+    each = started(1)
+    each.say("c", m.Put(5, ["f32", [4]], [], False, b""))
+    lines = Lines()
+    x, lost = lines.input(4), lines.input(4)
+    kept = [lines.op("neg", x), lines.op("add", x, lost), lines.op("follow", x, lost), lines.op("neg", lost)]
+    each.define(2, lines.segment(*kept))
+    each.run(2, 10, [1, 5], dying=[1])
+    (execute,) = each.hears("w0", m.Execute)
+    assert (list(execute.inputs), list(execute.dying)) == ([1, 5], [1])
+    faults = {tensor: entry.fault for tensor, entry in each.table().items()}
+    assert [tensor for tensor, fault in faults.items() if fault is None] == [1, 10, 12]
+    assert fault_of(each, 11) == fault_of(each, 13) == faults[11]
+    each.say("c", m.Fetch(100, 12))
+    assert each.hears("w0", m.Collect)
+
+
 def test_a_run_that_is_not_issued_frees_all_the_same() -> None:
     """What dies with a run that inherits a fault is freed on the workers, too."""
     each = started(1)
