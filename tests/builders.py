@@ -11,6 +11,7 @@ from gt.dtypes import DType, float32
 from gt.infer import infer
 from gt.instruction import INPUT, OUTPUT, SCALAR, Instruction, Segment, Tag, ref
 from gt.spec import Spec, spec
+from gt.worker.program import Program
 
 Array = np.ndarray[Any, Any]
 
@@ -95,3 +96,12 @@ def evaluate(segment: Segment, inputs: Sequence[Array], scalars: Sequence[Any] =
         operands = [tables[r & 3][r >> 2] for r in instruction.inputs]
         values.append(np.asarray(MEANING[instruction.op](*operands, **instruction.attributes)))
     return {number: values[number].astype(segment.values[number].dtype.numpy) for number in segment.survivors}
+
+
+def ran(program: Program, inputs: list[Any]) -> list[Any]:
+    """The slots after a run of the first block of a program."""
+    slots = [*inputs, *[None] * (program.slots - len(inputs))]
+    with np.errstate(all="ignore"):
+        for action in program.actions[0]:
+            action(slots)
+    return slots

@@ -1,16 +1,31 @@
-"""What holds for all tests: how many cases are drawn, in which company tests of processes run, and what was proved."""
+"""What holds for all tests: how many cases are drawn, processes and in which company they run, and what was proved."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from daemons import Machine
 from effort import EFFORT, PROVED, cases
 from hypothesis import settings
 
 settings.register_profile("gt", deadline=None, max_examples=cases(50), print_blob=True)
 settings.load_profile("gt")
+
+
+@pytest.fixture
+def machine() -> Iterator[Machine]:
+    """Processes, of which nothing may be left afterwards."""
+    made = Machine()
+    try:
+        yield made
+        made.close()
+        assert made.left() == []
+    finally:
+        made.close()
+        made.remove()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

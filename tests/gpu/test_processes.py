@@ -6,7 +6,6 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -52,18 +51,6 @@ SPILL = """
         np.testing.assert_array_equal(x.numpy(), host * 2 + 1)
     say("the same")
 """
-
-
-@pytest.fixture
-def machine() -> Iterator[Machine]:
-    made = Machine()
-    try:
-        yield made
-        made.close()
-        assert made.left() == []
-    finally:
-        made.close()
-        made.remove()
 
 
 @pytest.mark.parametrize("devices", ["cuda:0", "cuda:0,cuda:0", "cuda:0,cpu", "cpu,cuda:0"])

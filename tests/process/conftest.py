@@ -1,4 +1,4 @@
-"""A machine for each test of processes, of which nothing may be left afterwards, and a browser for those that look."""
+"""A browser for the tests of processes that look at pages."""
 
 import shutil
 from collections.abc import Iterator
@@ -6,19 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from daemons import Machine
-
-
-@pytest.fixture
-def machine() -> Iterator[Machine]:
-    made = Machine()
-    try:
-        yield made
-        made.close()
-        assert made.left() == []
-    finally:
-        made.close()
-        made.remove()
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from builders import Lines
+from builders import Lines, ran
 from effort import cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -33,15 +33,6 @@ def compiled(lines: Lines, *survivors: int) -> Program:
     homes = tuple(Home((REPLICATE,)) for _ in lines.inputs)
     plan = Planner(ONE, Policy(ONE, {})).plan(lines.segment(*survivors), homes).plan
     return compile_plan(plan, ONE, 0, CPU)
-
-
-def ran(program: Program, inputs: list[Any]) -> list[Any]:
-    """The slots after a run."""
-    slots = [*inputs, *[None] * (program.slots - len(inputs))]
-    with np.errstate(all="ignore"):
-        for action in program.actions[0]:
-            action(slots)
-    return slots
 
 
 def chains(program: Program) -> list[list[str]]:

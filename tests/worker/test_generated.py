@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from builders import ran
 from card import installed
 from cuda_on_host import COMPILER
 from effort import cases
@@ -22,7 +23,6 @@ from gt.limits import finfo
 from gt.worker import cuda_ops, cuda_source, generated, lowering
 from gt.worker.backend import backend
 from gt.worker.hot import fused, on_gpu
-from gt.worker.program import Program
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler to run CUDA sources with")
 CPU = backend("cpu")
@@ -34,14 +34,6 @@ def _on_the_card(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     with installed(), caplog.at_level(logging.WARNING, "gt.worker.generated"):
         yield
     assert not caplog.records, caplog.text
-
-
-def ran(program: Program, inputs: list[Any]) -> list[Any]:
-    slots = [*inputs, *[None] * (program.slots - len(inputs))]
-    with np.errstate(all="ignore"):
-        for action in program.actions[0]:
-            action(slots)
-    return slots
 
 
 def both(sample: Sample) -> Iterator[tuple[Any, Any, int]]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 
 import pytest
 from effort import cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from paging import fewest
 
 from gt.worker.residency import FILE, INSIDE, NEVER, Full, Residency
 
@@ -134,22 +134,6 @@ def loads(uses: list[int], room: int) -> int:
             count += 1
         assert books.used <= room
     return count
-
-
-def fewest(uses: list[int], room: int) -> int:
-    """The same by trying every choice."""
-
-    @functools.cache
-    def from_here(at: int, held: frozenset[int]) -> int:
-        if at == len(uses):
-            return 0
-        if uses[at] in held:
-            return from_here(at + 1, held)
-        if len(held) < room:
-            return 1 + from_here(at + 1, held | {uses[at]})
-        return 1 + min(from_here(at + 1, held - {out} | {uses[at]}) for out in held)
-
-    return from_here(0, frozenset())
 
 
 @settings(max_examples=cases(200), deadline=None)

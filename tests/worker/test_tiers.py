@@ -3,7 +3,6 @@ copied or waited for without need."""
 
 from __future__ import annotations
 
-import functools
 import random
 
 import numpy as np
@@ -11,6 +10,7 @@ import pytest
 from effort import cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from paging import fewest
 from unhurried import Unhurried
 
 from gt.messages import Collect
@@ -117,22 +117,6 @@ def all_out(room: int, blocks: int, count: int) -> Model:
         model.keeping.put_out(books, key, model.stores, [], lambda place: NEVER)
     model.keeping.bound = 0
     return model
-
-
-def fewest(uses: tuple[int, ...], room: int) -> int:
-    """How often something must be taken in at least, by trying every choice."""
-
-    @functools.cache
-    def from_here(at: int, held: frozenset[int]) -> int:
-        if at == len(uses):
-            return 0
-        if uses[at] in held:
-            return from_here(at + 1, held)
-        if len(held) < room:
-            return 1 + from_here(at + 1, held | {uses[at]})
-        return 1 + min(from_here(at + 1, held - {out} | {uses[at]}) for out in held)
-
-    return from_here(0, frozenset())
 
 
 @settings(max_examples=cases(60), deadline=None)
