@@ -3,7 +3,7 @@
 What is stricter on a card is as strict here: arrays of the device and of NumPy never meet (`asarray` and `asnumpy` alone lead
 from one to the other), nothing is a NumPy scalar, functions have neither `reduce` nor `accumulate`, and bfloat16 knows no
 arithmetic. Every function that is asked for is noted in `asked`, so that a test can ask the true CuPy whether it has it.
-CUDA sources run too, where there is a C++ compiler (`cuda_on_host.py`).
+CUDA sources run too, where there is a C++ compiler (`cuda_on_host.py`). Streams, copies and the pool are in `timeline.py`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any, Final
 
 import numpy as np
 import scipy.special
+from timeline import Behind, CUDARuntimeError, MemoryPointer, Timeline, address, behind
 
 from gt.dtypes import bfloat16
 
@@ -47,6 +48,7 @@ HALF: Final = bfloat16.numpy
 def host(value: Any) -> Any:
     """What lies behind arrays of the device, in whatever holds them. Raises `TypeError` for an array of NumPy."""
     if isinstance(value, Array):
+        CARD.timeline.reads(address(value._x))
         return value._x
     if isinstance(value, np.ndarray):
         raise TypeError(f"Unsupported type {type(value)}")
@@ -60,7 +62,10 @@ def host(value: Any) -> Any:
 def device(value: Any) -> Any:
     """A result as the device gives it: always an array of it, without dimensions too."""
     if isinstance(value, (np.ndarray, np.generic)):
-        return Array(np.asarray(value))
+        made = np.asarray(value)
+        if made.base is None:
+            CARD.timeline.writes(address(made))
+        return Array(made)
     if isinstance(value, (tuple, list)):
         return tuple(map(device, value))
     return value
@@ -95,31 +100,6 @@ def _own(name: str) -> Callable[..., Any]:
         return device(getattr(self._x, name)(*host(args), **host(kwargs)))
 
     return method
-
-
-class MemoryPointer:
-    """A place in memory of the device; `copies` counts those to and from the host."""
-
-    copies = 0
-
-    def __init__(self, mem: Any, offset: int) -> None:
-        self.mem = mem
-        self.ptr = mem.ptr + offset
-
-    def copy_to_host_async(self, target: int, size: int, stream: Any) -> None:
-        MemoryPointer.copies += 1
-        ctypes.memmove(target, self.ptr, size)
-
-    def copy_from_host_async(self, source: int, size: int, stream: Any) -> None:
-        MemoryPointer.copies += 1
-        ctypes.memmove(self.ptr, source, size)
-
-
-class Unowned:
-    """Memory of the device that `owner` has."""
-
-    def __init__(self, ptr: int, size: int, owner: Any, device_id: int) -> None:
-        self.ptr, self.size, self.owner = ptr, size, owner
 
 
 class Array:
@@ -179,12 +159,8 @@ class Array:
 
     @property
     def data(self) -> Any:
-        root = self._x
-        while isinstance(root.base, np.ndarray):
-            root = root.base
-        return MemoryPointer(
-            SimpleNamespace(ptr=root.ctypes.data, size=root.nbytes), self._x.ctypes.data - root.ctypes.data
-        )
+        root = behind(self._x)
+        return MemoryPointer(CARD.timeline, Behind(root), self._x.ctypes.data - root.ctypes.data)
 
     @property
     def device(self) -> Any:
@@ -199,6 +175,7 @@ class Array:
         return device(self._x[host(index)])
 
     def __setitem__(self, index: Any, value: Any) -> None:
+        CARD.timeline.writes(address(self._x))
         self._x[host(index)] = host(value)
 
     def __len__(self) -> int:
@@ -281,6 +258,8 @@ class Functions:
         asked.add(path)
 
         def function(*args: Any, **kwargs: Any) -> Any:
+            if isinstance(kwargs.get("out"), Array):
+                CARD.timeline.writes(address(kwargs["out"]._x))
             if path == "matmul":
                 return _product(*host(args), **host(kwargs))
             if path in INTO:
@@ -298,18 +277,10 @@ def _to_host(x: Any) -> Any:
     return x.get()
 
 
-class CUDARuntimeError(RuntimeError):
-    """As CuPy says what CUDA says."""
-
-    def __init__(self, status: int) -> None:
-        super().__init__(f"cudaError{status}: it fails")
-        self.status = status
-
-
 class Device:
     """The one device."""
 
-    def __init__(self, index: int) -> None:
+    def __init__(self, index: int = 0) -> None:
         self.id = index
 
     def use(self) -> None:
@@ -317,31 +288,13 @@ class Device:
 
     def synchronize(self) -> None:
         """Nothing is under way. Raises what has gone wrong."""
-        if CARD.status:
-            raise CUDARuntimeError(CARD.status)
+        if CARD.timeline.status:
+            raise CUDARuntimeError(CARD.timeline.status)
 
     def __enter__(self) -> Device:
         return self
 
     def __exit__(self, *_: object) -> None: ...
-
-
-class Event:
-    """A place in what the device does."""
-
-    def __init__(self, card: Card) -> None:
-        self._card = card
-        self._over = card.quick
-
-    @property
-    def done(self) -> bool:
-        return self._over
-
-    def synchronize(self) -> None:
-        if self._card.status:
-            raise CUDARuntimeError(self._card.status)
-        self._card.waits += not self._over
-        self._over = True
 
 
 class Card(Functions):
@@ -353,40 +306,25 @@ class Card(Functions):
 
     def __init__(self) -> None:
         super().__init__(np)
-        self.quick = True
-        """Whether what was started is over at once; else it is when somebody waits."""
-        self.waits = 0
-        """How often somebody waited for what was not over."""
-        self.status = 0
-        """What its stream says of itself."""
+        self.timeline = Timeline()
+        """When it does what it was told."""
         self.ranges: list[str] = []
         """Ranges for profilers, as they begin; an empty name where one ends."""
         runtime = SimpleNamespace(
             getDeviceCount=lambda: 1,
             getDevice=lambda: 0,
             getDeviceProperties=lambda _: {"name": b"no card", "totalGlobalMem": 1 << 30, "multiProcessorCount": 4},
-            streamQuery=lambda _: self.status,
+            streamQuery=lambda _: self.timeline.status,
             CUDARuntimeError=CUDARuntimeError,
             memGetInfo=lambda: (1 << 29, 1 << 30),
         )
         self.cuda = SimpleNamespace(
-            runtime=runtime, Device=Device, MemoryPointer=MemoryPointer, UnownedMemory=Unowned, PinnedMemory=bytearray,
-            PinnedMemoryPointer=lambda memory, offset: memory,
-            get_current_stream=lambda: SimpleNamespace(record=self._event, ptr=0),
-            alloc_pinned_memory=bytearray,
+            runtime=runtime, Device=Device, PinnedMemory=bytearray, PinnedMemoryPointer=lambda memory, offset: memory,
+            alloc_pinned_memory=bytearray, **self.timeline.cuda(),
             nvtx=SimpleNamespace(RangePush=self.ranges.append, RangePop=lambda: self.ranges.append("")),
         )  # fmt: skip
         self.asnumpy = _to_host
-        self.limits: list[int] = []
-        """What its pool was limited to."""
-        pool = SimpleNamespace(
-            used_bytes=lambda: 0, total_bytes=lambda: 0, set_limit=lambda size: self.limits.append(size)
-        )
-        self.get_default_memory_pool = lambda: pool
-
-    def _event(self) -> Any:
-        """Something that is over when somebody waits for it, or the device is `quick`."""
-        return Event(self)
+        self.get_default_memory_pool = lambda: self.timeline.pool
 
     def RawKernel(self, source: str, name: str, options: tuple[str, ...] = ()) -> Any:  # noqa: N802  # as CuPy calls it
         return self.RawModule(code=source, options=options).get_function(name)

@@ -13,7 +13,7 @@ import importlib
 import logging
 import os
 import re
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any, Final
@@ -21,13 +21,15 @@ from typing import Any, Final
 import numpy as np
 
 from gt.errors import SessionError
-from gt.host import available_memory, peak_memory
+from gt.host import peak_memory
 
 from . import heap
-from .buffers import Buffers, HostBuffers, Pinning, Usage, View
+from .buffers import Buffers, HostBuffers, Pinning, Usage
 from .call import Check, Flags
 from .crew import Crew
+from .device import DeviceBuffers, DeviceFlags
 from .nvml import Gpu
+from .streams import Streams
 
 log = logging.getLogger(__name__)
 NOT_READY: Final = 600
@@ -69,6 +71,8 @@ class Backend:
     """What kernels found out about their operands, for the core to look at; None where they raise at once."""
     flags: Callable[[list[Any]], Flags] | None = None
     """Has answers come from the device."""
+    streams: Streams | None = None
+    """What it does at the same time; None where it does one thing after the other."""
     marks: tuple[Callable[[str], object], Callable[[], object]] | None = None
     """How a range for profilers begins and ends (GT_NVTX=1)."""
 
@@ -191,13 +195,14 @@ def _cuda(index: int) -> Backend:
         with device:
             return cupy.asarray(array)
 
-    buffers = DeviceBuffers(cupy)
+    streams = Streams(cupy)
+    buffers = DeviceBuffers(streams)
     sync = os.environ.get("GT_SYNC") == "1"
     return Backend(
         cupy, "cuda", f"cuda:{index}", cupy.asnumpy, from_host, device.synchronize, buffers, partial(_pool_usage, cupy),
         limit=partial(_limit_pool, cupy), pinning=buffers,
         bus=lambda: str(device.pci_bus_id), failure=partial(_failure, cupy), sync=sync,
-        checks=None if sync else [], flags=partial(DeviceFlags, cupy),
+        streams=streams, checks=None if sync else [], flags=partial(DeviceFlags, cupy),
         marks=(cupy.cuda.nvtx.RangePush, cupy.cuda.nvtx.RangePop) if os.environ.get("GT_NVTX") == "1" else None,
     )  # fmt: skip
 
@@ -222,98 +227,3 @@ def _pool_usage(cupy: Any) -> Usage:
     pool = cupy.get_default_memory_pool()
     used, total = pool.used_bytes(), pool.total_bytes()  # what it has from the device never falls by itself
     return Usage(used, total, 1 - used / total if total else 0.0)
-
-
-class DeviceFlags:
-    """Truths that are copied to pinned memory of the host as soon as the device knows them."""
-
-    def __init__(self, cupy: Any, flags: list[Any]) -> None:
-        self._on_device = cupy.stack(flags)
-        memory = cupy.cuda.alloc_pinned_memory(len(flags))
-        self._here = np.frombuffer(memory, np.bool_, len(flags))
-        self._on_device.get(out=self._here, blocking=False)
-        self._event = cupy.cuda.get_current_stream().record()
-
-    def come(self) -> bool:
-        return bool(self._event.done)
-
-    def all(self) -> list[bool]:
-        self._event.synchronize()
-        found: list[bool] = self._here.tolist()
-        return found
-
-
-class DeviceBuffers:
-    """Of CuPy. A buffer is what the pool gave for one array, known by its address while it is in use."""
-
-    def __init__(self, cupy: Any) -> None:
-        self.cupy = cupy
-        self.copied: Any = None
-        """An event behind the last copy."""
-
-    def arriving(self, array: np.ndarray[Any, Any]) -> int:
-        return array.nbytes
-
-    def of(self, value: Any) -> tuple[Hashable, int] | None:
-        memory = getattr(getattr(value, "data", None), "mem", None)
-        return (memory.ptr, memory.size) if memory is not None and memory.size else None
-
-    def view(self, value: Any) -> View:
-        return View(value.dtype, value.shape, value.strides, value.data.ptr - value.data.mem.ptr)
-
-    def dump(self, value: Any) -> memoryview:
-        host = np.empty(value.data.mem.size, np.uint8)
-        self.copy_out(value, host)
-        self.settle()
-        return host.data
-
-    def restore(self, nbytes: int, fill: Callable[[memoryview], None]) -> Any:
-        host = np.empty(nbytes, np.uint8)
-        fill(host.data)
-        root = self.copy_in(host, nbytes)
-        self.settle()
-        return root
-
-    def look(self, root: Any, view: View) -> Any:
-        array = root.array
-        memory = self.cupy.cuda.UnownedMemory(array.data.ptr, array.nbytes, root, array.device.id)
-        pointer = self.cupy.cuda.MemoryPointer(memory, view.offset)
-        return self.cupy.ndarray(view.shape, view.dtype, pointer, view.strides)
-
-    # pinned memory: all copies are on the stream of the kernels, so what reads or frees memory after them needs no word
-
-    def pin(self, nbytes: int) -> np.ndarray[Any, Any]:
-        cuda = self.cupy.cuda
-        if nbytes > available_memory() // 2:  # pinned memory is never swapped out, and others of the host pin theirs
-            raise MemoryError(f"the host has no {nbytes:,} bytes to spare for pinned memory")
-        try:
-            # not CuPy's pool of pinned memory, which gives nothing back
-            pointer = cuda.PinnedMemoryPointer(cuda.PinnedMemory(nbytes), 0)
-        except cuda.runtime.CUDARuntimeError as error:
-            raise MemoryError(f"the host has no {nbytes:,} bytes to pin: {error}") from None
-        return np.frombuffer(pointer, np.uint8, nbytes)
-
-    def copy_out(self, value: Any, block: np.ndarray[Any, Any]) -> None:
-        memory, stream = value.data.mem, self.cupy.cuda.get_current_stream()
-        source = self.cupy.cuda.MemoryPointer(memory, 0)
-        source.copy_to_host_async(block.ctypes.data, memory.size, stream)
-        self.copied = stream.record()
-
-    def copy_in(self, block: np.ndarray[Any, Any], nbytes: int) -> Any:
-        array, stream = self.cupy.empty(nbytes, np.uint8), self.cupy.cuda.get_current_stream()
-        array.data.copy_from_host_async(block.ctypes.data, nbytes, stream)
-        self.copied = stream.record()
-        return _Root(array)
-
-    def settle(self) -> None:
-        if self.copied is not None:
-            self.copied.synchronize()
-
-
-class _Root:
-    """Memory that came back, as long as some array looks at it: CuPy's own memory objects take no weak references."""
-
-    __slots__ = ("__weakref__", "array")
-
-    def __init__(self, array: Any) -> None:
-        self.array = array

@@ -1,6 +1,6 @@
 """Arrays as views of buffers: what memory an array looks at, and the same array over that memory made anew.
 
-Here for NumPy. What a GPU needs instead has the same three functions, in `backend.py`.
+Here for NumPy. What a GPU needs instead has the same functions, in `device.py`.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ class Buffers(Protocol):
 
 
 class Pinning(Protocol):
-    """What moves memory of a device to pinned memory of the host and back. Copies are in the order of the device's other work,
-    and nobody waits for them but `settle`."""
+    """What moves memory of a device to pinned memory of the host and back. Whatever is told later is done as if they had been
+    done at once, and nobody waits for them but `settle`."""
 
     def pin(self, nbytes: int) -> np.ndarray[Any, Any]:
         """So many bytes of pinned memory. Raises `MemoryError`."""

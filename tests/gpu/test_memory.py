@@ -15,7 +15,8 @@ from gpu.test_workers import connect
 import gt
 from gt import options
 from gt.ranges import PAGE
-from gt.worker.backend import DeviceBuffers, backend
+from gt.worker.backend import backend
+from gt.worker.device import DeviceBuffers
 from gt.worker.keeping import Keeping
 from gt.worker.pinned import Pinned
 from gt.worker.spill import Spill, Spilled
@@ -106,7 +107,7 @@ def test_any_view_comes_back_as_it_was(kind: str, blocks: int) -> None:
     root = spill.restored(outside, buffers)
     for view, look in zip(views, looks, strict=True):
         again = buffers.look(root, look.view)
-        assert buffers.of(again) == (root.array.data.ptr, nbytes)
+        assert buffers.of(again) == (root.pointer.ptr, nbytes)
         assert (again.dtype, again.strides) == (view.dtype, view.strides)
         assert found.to_host(again).tobytes() == found.to_host(view).tobytes()
     spill.close()
@@ -125,6 +126,6 @@ def test_memory_that_is_gone_while_it_is_copied_was_copied() -> None:
         del value  # the next takes its place
     for n, outside in enumerate(outs):
         root = spill.restored(outside, buffers)
-        held = found.to_host(root.array)[: 8 << 18].view(np.float64)
+        held = found.to_host(root.look((1 << 18,), np.float64))
         assert set(held.tolist()) == {float(n)}
     spill.close()

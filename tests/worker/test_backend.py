@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from timeline import Timeline
 
 from gt.errors import SessionError
 from gt.worker import backend as module
@@ -21,7 +22,7 @@ class FakeDevice:
     current: int | None = None
     waits = 0
 
-    def __init__(self, index: int) -> None:
+    def __init__(self, index: int = 0) -> None:
         self.index = index
 
     def use(self) -> None:
@@ -46,7 +47,10 @@ def fake_cupy(count: int | Exception) -> ModuleType:
         return count
 
     cupy: Any = ModuleType("cupy")
-    cupy.cuda = SimpleNamespace(runtime=SimpleNamespace(getDeviceCount=get_device_count), Device=FakeDevice)
+    timeline = Timeline()
+    runtime = SimpleNamespace(getDeviceCount=get_device_count)
+    cupy.cuda = SimpleNamespace(runtime=runtime, Device=FakeDevice, **timeline.cuda())
+    cupy.get_default_memory_pool = lambda: timeline.pool
     cupy.asarray, cupy.asnumpy = np.array, np.array
     return cupy  # type: ignore[no-any-return]  # a module with attributes of its own
 

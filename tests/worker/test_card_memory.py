@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from card import CARD, MemoryPointer, installed
+from card import CARD, installed
 from gpu import test_memory
 from gpu.test_memory import BYTES, computed, limited
 from gpu.test_workers import connect
@@ -15,9 +15,10 @@ from gpu.test_workers import connect
 import gt
 from gt import options
 from gt.ranges import PAGE
-from gt.worker.backend import DeviceBuffers
+from gt.worker.device import DeviceBuffers
 from gt.worker.pinned import Pinned
 from gt.worker.spill import Spill
+from gt.worker.streams import Streams
 
 
 @pytest.fixture(autouse=True)
@@ -48,17 +49,17 @@ def test_two_workers_have_a_limit_each(blocks: int) -> None:
 def test_cupys_pool_is_held_to_the_limit() -> None:
     """To the one that was said, or else to most of what is free."""
     limited(3)
-    assert CARD.limits[-1] == 3 * BYTES
+    assert CARD.timeline.pool.limits[-1] == 3 * BYTES
     options.for_workers.clear()
     connect(["cuda:0"])
     free, _ = CARD.cuda.runtime.memGetInfo()
-    assert CARD.limits[-1] == int(0.9 * free)
-    assert gt.memory().workers[0].pool_size == CARD.limits[-1]
+    assert CARD.timeline.pool.limits[-1] == int(0.9 * free)
+    assert gt.memory().workers[0].pool_size == CARD.timeline.pool.limits[-1]
 
 
 def test_a_host_with_little_to_spare_pins_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Values go to the file then, and nothing fails."""
-    monkeypatch.setattr("gt.worker.backend.available_memory", lambda: BYTES)
+    monkeypatch.setattr("gt.worker.device.available_memory", lambda: BYTES)
     keeping = limited(4)
     tensors = [gt.full((256, 256), float(n), dtype=gt.float64) for n in range(8)]
     assert [tensor.mean().item() for tensor in tensors] == list(range(8))
@@ -69,13 +70,13 @@ def test_a_host_with_little_to_spare_pins_nothing(monkeypatch: pytest.MonkeyPatc
 
 def test_one_copy_takes_a_buffer_out_and_one_brings_it_back() -> None:
     """However many values look at it."""
-    buffers = DeviceBuffers(CARD)
+    buffers = DeviceBuffers(Streams(CARD))
     spill = Spill(pinned=Pinned(buffers, PAGE))
     whole = CARD.asarray(np.arange(60.0))
-    before = MemoryPointer.copies
+    before = CARD.timeline.copies
     outside = spill.put(whole, whole.nbytes, buffers)
     root = spill.restored(outside, buffers)
     buffers.look(root, buffers.view(whole[::2]))
     buffers.look(root, buffers.view(whole))
-    assert MemoryPointer.copies == before + 2
+    assert CARD.timeline.copies == before + 2
     spill.close()

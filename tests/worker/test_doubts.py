@@ -20,8 +20,9 @@ TWO = {"mesh": {"data": 2}, "sharding_config": {"*": {"strategy": "data_parallel
 @pytest.fixture(autouse=True)
 def _on_a_slow_card(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """What is started is over when somebody waits for it, and not before."""
-    monkeypatch.setattr(CARD, "quick", False)
-    monkeypatch.setattr(CARD, "waits", 0)
+    monkeypatch.setattr(CARD.timeline, "quick", False)
+    monkeypatch.setattr(CARD.timeline, "patience", 1 << 30)
+    monkeypatch.setattr(CARD.timeline, "waits", 0)
     with installed():
         yield
         gt.disconnect()
@@ -46,10 +47,10 @@ def test_training_waits_for_nothing_but_its_fetches() -> None:
         loss.backward()
         optimizer.step()
     gt.synchronize()
-    assert CARD.waits == 0
+    assert CARD.timeline.waits == 0
     assert doubtful(fabric)[0] > 0
     loss.item()
-    assert CARD.waits > 0
+    assert CARD.timeline.waits > 0
     (worker,) = fabric.workers.values()
     assert worker.doubts is not None
     assert not worker.doubts.checks
@@ -74,7 +75,7 @@ def test_what_was_computed_from_it_is_poison_and_nothing_else() -> None:
 
 
 def test_an_answer_that_has_come_is_taken_without_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(CARD, "quick", True)
+    monkeypatch.setattr(CARD.timeline, "quick", True)
     fabric = connect(["cuda:0"])
     x = gt.from_numpy(np.arange(5.0))
     sound = gt.take_along_dim(x, gt.from_numpy(np.array([1, 2])), 0)
@@ -84,7 +85,7 @@ def test_an_answer_that_has_come_is_taken_without_waiting(monkeypatch: pytest.Mo
     np.testing.assert_array_equal((sound + 1).numpy(), [2, 3])
     with pytest.raises(IndexOutOfRange):
         (wrong + 1).numpy()
-    assert CARD.waits == 0
+    assert CARD.timeline.waits == 0
 
 
 def test_division_by_zero_and_negative_powers() -> None:
@@ -92,7 +93,7 @@ def test_division_by_zero_and_negative_powers() -> None:
     x, zero = gt.from_numpy(np.array([4, 5])), gt.from_numpy(np.array([2, 0]))
     quotient, power = x // zero, x ** (zero - 2)
     gt.synchronize()
-    assert CARD.waits == 0
+    assert CARD.timeline.waits == 0
     with pytest.raises(WorkerError, match="ZeroDivisionError: floor_divide: integer division by zero"):
         quotient.numpy()
     with pytest.raises(WorkerError, match="ValueError: pow: an integer to a negative power"):
@@ -151,7 +152,7 @@ def test_drawn_programs_have_errors_where_a_cpu_has_them(seed: int, monkeypatch:
     connect(["cpu"])
     expected = program(seed)
     for quick in (True, False):
-        monkeypatch.setattr(CARD, "quick", quick)
+        monkeypatch.setattr(CARD.timeline, "quick", quick)
         fabric = connect(["cuda:0"])
         assert program(seed) == expected
         fabric.check()

@@ -20,7 +20,7 @@ ILLEGAL = 700
 
 @pytest.fixture(autouse=True)
 def _on_the_card(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(CARD, "status", 0)
+    monkeypatch.setattr(CARD.timeline, "status", 0)
     CARD.ranges.clear()
     with installed():
         yield
@@ -33,7 +33,7 @@ def _kills(monkeypatch: pytest.MonkeyPatch) -> None:
     arctan = CARD.arctan
 
     def fatal(*operands: Any) -> Any:
-        CARD.status = ILLEGAL
+        CARD.timeline.status = ILLEGAL
         return arctan(*operands)
 
     monkeypatch.setattr(CARD, "arctan", fatal, raising=False)
@@ -73,11 +73,11 @@ def test_with_gt_sync_the_step_is_known(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_who_waits_for_a_device_that_fails_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
     """A fetch waits for what is not known of an index; the device fails meanwhile, and that is what is said."""
-    monkeypatch.setattr(CARD, "quick", False)
+    monkeypatch.setattr(CARD.timeline, "quick", False)
     connect(["cuda:0"])
     y = gt.take_along_dim(gt.from_numpy(np.arange(5.0)), gt.from_numpy(np.array([0, 1])), 0)
     gt.synchronize()
-    CARD.status = ILLEGAL
+    CARD.timeline.status = ILLEGAL
     assert "cuda:0 failed: cudaError700: it fails" in lost(y.numpy)
 
 

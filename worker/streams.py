@@ -1,0 +1,132 @@
+"""What a GPU does at the same time, and the one rule that orders it.
+
+There are four streams: `compute`, where all kernels are; `copies_in` (puts, and what comes back from pinned memory), `copies_out`
+(fetches, and what goes there) and `collectives` (what comes from peers and goes to them). What one stream does is in order; two
+streams know of each other only by events, and the host asks whether an event is over, and does not wait. The rule has two halves:
+
+* **Values.** A stream that reads what another wrote first waits for an event behind that. A copy out waits for all kernels so
+  far; before kernels read what is on its way in, `compute` waits for its copy.
+* **Memory.** What is freed is given again by the stream that gave it at once, in that stream's order alone (CuPy's pool has an
+  arena for each). So whatever another stream uses is *held* until an event behind that use is over. When no memory is to be had
+  otherwise, nobody waits either: the streams wait for each other, and what was held is let go (`allocate`).
+
+Takes the module `cupy` as an argument, for only `backend.py` names it. There is one of these a process and GPU: the pool is.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+
+class Streams:
+    """The streams of the current device. `compute` is the stream that is current now."""
+
+    def __init__(self, cupy: Any) -> None:
+        self.cupy = cupy
+        self.pool = cupy.get_default_memory_pool()
+        self.compute = cupy.cuda.get_current_stream()
+        self.copies_in = cupy.cuda.Stream(non_blocking=True)
+        self.copies_out = cupy.cuda.Stream(non_blocking=True)
+        self.collectives = cupy.cuda.Stream(non_blocking=True)
+        self.others = (self.copies_in, self.copies_out, self.collectives)
+        self._held: dict[Any, deque[tuple[Any, Any]]] = {stream: deque() for stream in (*self.others, self.compute)}
+        """By stream, what it may still use, each with the event behind that."""
+        cupy.cuda.set_allocator(self.allocate)
+
+    def mark(self, stream: Any) -> Any:
+        """An event behind all that a stream was told so far."""
+        event = self.cupy.cuda.Event(disable_timing=True)
+        event.record(stream)
+        return event
+
+    def follow(self, stream: Any, other: Any) -> None:
+        """What `stream` is told from now on is done after all that `other` was told so far."""
+        stream.wait_event(self.mark(other))
+
+    @contextmanager
+    def collective(self) -> Iterator[Any]:
+        """The stream of collectives: what it is told in here is done after all kernels so far, and before all later ones. So
+        nothing that it uses need be held."""
+        self.follow(self.collectives, self.compute)
+        try:
+            yield self.collectives
+        finally:
+            self.follow(self.compute, self.collectives)
+
+    # memory
+
+    def hold(self, stream: Any, memory: Any) -> None:
+        """Keep memory until a stream has done all that it was told so far. Any thread may."""
+        self._held[stream].append((self.mark(stream), memory))
+
+    def let_go(self) -> None:
+        """Let go of what no stream uses any more."""
+        for held in self._held.values():
+            while held and held[0][0].done:
+                held.popleft()
+
+    @property
+    def holds(self) -> int:
+        """How many times memory is held."""
+        return sum(map(len, self._held.values()))
+
+    def room(self, stream: Any, nbytes: int) -> Lent:
+        """Memory for a stream other than `compute` to write to. It has some of its own, for which it waits for nobody; when there
+        is no more of that, it gets what kernels use, after all of them so far."""
+        try:
+            with stream:
+                return Lent(self, self.pool.malloc(nbytes), nbytes)
+        except MemoryError:
+            lent = Lent(self, self.allocate(nbytes), nbytes)
+        self.follow(stream, self.compute)
+        return lent
+
+    def allocate(self, nbytes: int) -> Any:
+        """CuPy's allocator: memory of the current stream's. Raises `MemoryError`."""
+        try:
+            return self.pool.malloc(nbytes)
+        except MemoryError:
+            if not self.holds:
+                self.pool.free_all_blocks()  # what other streams have, and pieces of other sizes
+                return self.pool.malloc(nbytes)
+        self._hold_nothing()
+        try:
+            return self.pool.malloc(nbytes)
+        except MemoryError:
+            self.pool.free_all_blocks()
+        return self.pool.malloc(nbytes)
+
+    def _hold_nothing(self) -> None:
+        """Have streams wait for each other, so that what is held may be given again at once."""
+        for stream in self.others:
+            self.follow(self.compute, stream)
+        for stream in self.others:
+            self.follow(stream, self.compute)
+        for held in self._held.values():  # of kernels last: what others let go may be held for them
+            held.clear()
+
+
+class Lent:
+    """Memory of a stream's own, at which arrays look. When none does any more it is held until kernels so far are done."""
+
+    __slots__ = ("__weakref__", "_streams", "nbytes", "pointer")
+
+    def __init__(self, streams: Streams, pointer: Any, nbytes: int) -> None:
+        self._streams = streams
+        self.pointer = pointer
+        self.nbytes = nbytes
+
+    def look(self, shape: Any, dtype: Any, strides: Any = None, offset: int = 0) -> Any:
+        """An array over this memory; `strides` and `offset` in bytes."""
+        cupy = self._streams.cupy
+        memory = cupy.cuda.UnownedMemory(self.pointer.ptr, self.nbytes, self, self.pointer.device_id)
+        return cupy.ndarray(shape, dtype, cupy.cuda.MemoryPointer(memory, offset), strides)
+
+    def __del__(self) -> None:
+        if not sys.is_finalizing():
+            with suppress(RuntimeError):  # a device that computes no more uses nothing either
+                self._streams.hold(self._streams.compute, self.pointer)
