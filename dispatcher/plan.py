@@ -151,10 +151,15 @@ class Pass(Walk):
         key: tuple[Any, ...]
         for index, instruction in enumerate(self.segment.instructions):
             op, outputs, inputs, attributes, tag = instruction
-            if pair := len(inputs) == 2 and not attributes:  # the usual case, without a loop
+            count = len(inputs)
+            if count == 2 and not attributes:  # the usual cases, without a loop
                 one, other = inputs
                 key = (op, wish_keys[tag], states[one], states[other])
+            elif count == 1:
+                (one,) = inputs
+                key = (op, *attributes.values(), wish_keys[tag], states[one])
             else:
+                count = 0
                 key = (op, *attributes.values(), wish_keys[tag], *[states[r] for r in inputs])
             found = None if careful or unclaimed else plain.get(key)
             if found is None:
@@ -164,8 +169,10 @@ class Pass(Walk):
             spec, layout, state, shared, moved = found
             if moved:
                 read = self.read(inputs, moved, tag)
+            elif count == 2:
+                read = (here[one], here[other])
             else:
-                read = (here[one], here[other]) if pair else tuple([here[r] for r in inputs])
+                read = (here[one],) if count else tuple([here[r] for r in inputs])
             at = len(values)
             number = NUMBERS[at] if at < MAX_SEARCHED else range(at, at + 1)
             instructions.append(named(Instruction, (op, number, read, attributes, tag)))
@@ -215,15 +222,16 @@ class Pass(Walk):
 
     def move(self, r: int, layout: int, tag: int) -> int:
         """The plan's reference to a value in a layout in which there is no copy of it yet."""
-        tables, values = self.tables, self.values
-        state = self.states[r]
-        spec = tables.states[state].spec
+        tables, values, copies = self.tables, self.values, self.copies
+        before = self.states[r]
         source, *steps = self.go(r, layout)
-        at = self.here[r] if source == tables.at[state] else self.copies[copy_of(r, source)]
+        at = self.here[r] if source == tables.at[before] else copies[copy_of(r, source)]
+        spec = tables.states[before].spec
         for step in steps:
             number = len(values)
-            self.instructions.append(named(Instruction, (MOVE, range(number, number + 1), (at,), {}, tag)))
-            at = self.copies[r << LAYOUT_BITS | step] = number << 2 | OUTPUT
+            outputs = NUMBERS[number] if number < MAX_SEARCHED else range(number, number + 1)
+            self.instructions.append(named(Instruction, (MOVE, outputs, (at,), {}, tag)))
+            at = copies[copy_of(r, step)] = number << 2 | OUTPUT
             values.append(spec)
             self.placed.append(tables.layouts[step])
         return at

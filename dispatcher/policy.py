@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from gt.blocks import deal
 from gt.document import Key, show_key
 from gt.errors import ConfigError
+from gt.interned import Interned
 from gt.meshes import show_mesh, stage_positions
 from gt.patterns import is_pattern, literal_length, matches
 from gt.placement import Layout, Mesh, Placement, Shard
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
 MAX_MEMO = 10_000
 
 
-@dataclass(frozen=True, slots=True)
-class Wish:
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class Wish(metaclass=Interned):
     """What one rule asks for on one mesh axis.
 
     `strategy` is one of the config's, or 'shard' for the explicit form. `dimension` is the weight's dimension

@@ -162,18 +162,16 @@ class Tables:
         return found
 
     def copied(self, state: int, layout: int) -> Way:
-        """How a value gets from the nearest copy to a layout."""
-        found = self.copies.get((state, layout))
-        if found is None:
-            old, target = self.states[state], self.layouts[layout]
-            source = min(old.copies, key=lambda copy: self.seconds(old.spec, copy, target))
-            way = [source, *path(old.spec, source, target, self.timed)]
-            way = way[max(at for at, step in enumerate(way) if step in old.copies) :]
-            new = self.state(old._replace(copies=(*old.copies, *way[1:])))
-            steps = list(itertools.pairwise(way))
-            seconds = sum(self.seconds(old.spec, *step) for step in steps)
-            moved = sum(self.bytes(old.spec, *step) for step in steps)
-            found = self.copies[state, layout] = Way(new, tuple(map(self.layout, way)), seconds, moved)
+        """How a value gets from the nearest copy to a layout; remembered in `copies`."""
+        old, target = self.states[state], self.layouts[layout]
+        source = min(old.copies, key=lambda copy: self.seconds(old.spec, copy, target))
+        way = [source, *path(old.spec, source, target, self.timed)]
+        way = way[max(at for at, step in enumerate(way) if step in old.copies) :]
+        new = self.state(old._replace(copies=(*old.copies, *way[1:])))
+        steps = list(itertools.pairwise(way))
+        seconds = sum(self.seconds(old.spec, *step) for step in steps)
+        moved = sum(self.bytes(old.spec, *step) for step in steps)
+        found = self.copies[state, layout] = Way(new, tuple(map(self.layout, way)), seconds, moved)
         return found
 
     def seconds(self, spec: Spec, before: Layout, after: Layout) -> float:

@@ -38,11 +38,13 @@ class Walk:
         self.states: dict[int, int] = {ref(SCALAR, n): -ord(kind) for n, kind in enumerate(segment.kinds)}
         self.unclaimed: set[int] = set()
         self.backward = False
-        for index, (spec, home) in enumerate(zip(segment.inputs, homes, strict=True)):
-            r = ref(INPUT, index)
-            self.states[r] = tables.start(spec, home)
+        states, starts = self.states, tables.starts
+        for index, at_home in enumerate(zip(segment.inputs, homes, strict=True)):
+            found = starts.get(at_home)
+            states[index << 2 | INPUT] = tables.start(*at_home) if found is None else found
+            home = at_home[1]
             if home.param and not home.claimed:
-                self.unclaimed.add(r)
+                self.unclaimed.add(index << 2 | INPUT)
         self.wishes = [self.wished(tag.signal, tag.phase == "backward") for tag in segment.tags]
         self.wish_keys = [
             tables.key((wishes, tag.phase == "backward")) for wishes, tag in zip(self.wishes, segment.tags, strict=True)
@@ -133,7 +135,8 @@ class Walk:
 
     def go(self, r: int, layout: int) -> tuple[int, ...]:
         """Move a value; the layouts on its way, from the first to the last."""
-        self.states[r], layouts, seconds, moved = self.tables.copied(self.states[r], layout)
+        key = self.states[r], layout
+        self.states[r], layouts, seconds, moved = self.tables.copies.get(key) or self.tables.copied(*key)
         self.seconds += seconds
         self.moved += moved
         return layouts
