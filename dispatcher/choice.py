@@ -33,7 +33,7 @@ from .question import (
     whole,
 )
 from .ranking import Ranked, case_of, ranked_rows
-from .rules import reshape_aligned
+from .rules import legal_rows, reshape_aligned
 
 KEPT: Final[Mapping[str, int]] = {
     "data_parallel": DATA, "fully_sharded": DATA, "sequence_parallel": DATA,
@@ -64,7 +64,10 @@ class Choice(NamedTuple):
 
 def choices(question: Question, mesh: Mesh, speeds: Speeds, stages: Stages, blocks: int = 0) -> tuple[Choice, ...]:
     """The best choices, at most `BRANCHES`, at least one; `blocks` are those of a deterministic session."""
-    owner, origin, (batch, cuts) = owner_of(question), origin_of(question), batch_of(question, mesh)
+    specs = tuple([operand if isinstance(operand, str) else operand.spec for operand in question.operands])
+    legal = legal_rows(question.op, question.attributes, specs, question.results)
+    amount = work(question.op, specs, question.results)
+    owner, origin, (batch, cuts) = owner_of(question), origin_of(question), batch_of(question, mesh, legal)
     size = len(mesh.sizes)
     if owner is not None:
         forced: list[Placement | None] = list(owner.layout)
@@ -74,7 +77,7 @@ def choices(question: Question, mesh: Mesh, speeds: Speeds, stages: Stages, bloc
             forced[axis] = forced[axis] or swept(question, axis, stage_of)
     ranked = [
         sorted(
-            ranked_rows(question, axis, forced[axis], owner, origin, cuts, mesh, speeds.links[axis], blocks),
+            ranked_rows(question, axis, forced[axis], owner, origin, cuts, legal, mesh, speeds.links[axis], blocks),
             key=lambda row: row.score,
         )
         for axis in range(size)
@@ -92,22 +95,19 @@ def choices(question: Question, mesh: Mesh, speeds: Speeds, stages: Stages, bloc
             None if isinstance(operand, str) else tuple(row.operands[i] or REPLICATE for row in combination)
             for i, operand in enumerate(question.operands)
         )
-        cost = _work(question, operands, results, mesh, speeds)
+        cost = compute_seconds(amount, speeds.slowest, _share((*operands, *results), mesh))
         faithful = all(_faithful(question, axis, row, owner) for axis, row in enumerate(combination))
         found.append(Choice(operands, results, asked, origin, follows, batch, cost, faithful))
     return tuple(found)
 
 
-def _work(
-    question: Question, operands: Sequence[Layout | None], results: Sequence[Layout], mesh: Mesh, speeds: Speeds
-) -> float:
-    """Seconds in which the slowest worker computes its part."""
+def _share(layouts: Sequence[Layout | None], mesh: Mesh) -> float:
+    """Which share of an instruction's work the slowest worker has."""
     share = 1.0
     for axis, size in enumerate(mesh.sizes):
-        if any(layout is not None and isinstance(layout[axis], Shard) for layout in (*operands, *results)):
+        if any(layout is not None and isinstance(layout[axis], Shard) for layout in layouts):
             share /= size
-    specs = [operand if isinstance(operand, str) else operand.spec for operand in question.operands]
-    return compute_seconds(work(question.op, specs, question.results), speeds.slowest, share)
+    return share
 
 
 def _faithful(question: Question, axis: int, row: Ranked, owner: Owner | None) -> bool:

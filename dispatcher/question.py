@@ -15,7 +15,7 @@ from gt.placement import REPLICATE, At, Layout, Mesh, Partial, Placement, Shard
 from gt.spec import Spec
 
 from .policy import Wish, Wishes
-from .rules import Cut, rows
+from .rules import Cut, Legal
 
 DATA, PARAMETER, CONSTANT = 0, 1, 2
 """Where a value comes from: from data, from parameters alone, or from nothing that is computed."""
@@ -130,7 +130,7 @@ Cuts = Mapping[int, Placement]
 """By operand where its batch is cut."""
 
 
-def batch_of(question: Question, mesh: Mesh) -> tuple[int | None, Cuts]:
+def batch_of(question: Question, mesh: Mesh, legal: Legal) -> tuple[int | None, Cuts]:
     """The batch of a result, and the cut of operands that leaves it cut: of all that have a batch, or at least of one.
 
     What is picked from a batch, or put together of several, is a batch again, though no cut of the operands leaves it cut.
@@ -143,11 +143,10 @@ def batch_of(question: Question, mesh: Mesh) -> tuple[int | None, Cuts]:
         every = {0: Shard(0)}
     if not every:
         return None, {}
-    operands = tuple(operand if isinstance(operand, str) else operand.spec for operand in question.operands)
-    legal = rows(question.op, question.attributes, operands, question.results, Cut(mesh.weights[-1]))
+    rows = legal(Cut(mesh.weights[-1]))
     reduced: Cuts | None = None
     for cuts in (every, *({i: placement} for i, placement in every.items())):
-        kept = [row.outputs[0] for row in legal if all(row.inputs[i] == placement for i, placement in cuts.items())]
+        kept = [row.outputs[0] for row in rows if all(row.inputs[i] == placement for i, placement in cuts.items())]
         cut = next((result for result in kept if isinstance(result, Shard)), None)
         if cut is not None:
             return cut.dim, cuts

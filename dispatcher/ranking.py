@@ -15,7 +15,7 @@ from .cost import IMPOSSIBLE, Link, move_seconds
 from .deterministic import Case, keeps_bits
 from .policy import Wish
 from .question import BATCHED, DATA, LOOKUPS, PARAMETER, Cuts, Owner, Question, State, activation, fits, would_be_cut
-from .rules import Cut, Row, rows
+from .rules import Cut, Legal, Row
 
 TIE: Final = 1e-9
 """Seconds, so few that they decide only between what costs the same."""
@@ -32,8 +32,8 @@ class Ranked(NamedTuple):
 
 
 def ranked_rows(
-    question: Question, axis: int, forced: Placement | None, owner: Owner | None, origin: int, cuts: Cuts, mesh: Mesh,
-    link: Link, blocks: int,
+    question: Question, axis: int, forced: Placement | None, owner: Owner | None, origin: int, cuts: Cuts, legal: Legal,
+    mesh: Mesh, link: Link, blocks: int,
 ) -> Iterator[Ranked]:  # fmt: skip
     """Every legal row along one axis that can be reached, with its score."""
     parts, wish = mesh.sizes[axis], question.wishes[axis]
@@ -50,39 +50,44 @@ def ranked_rows(
     # what a stage computes it computes itself: what it reads comes over once, not also what was made of it before
     staged = isinstance(forced, At) and question.stage is not None and owner is None
     present = [placement for placements in now for placement in placements]
-    rows = [
-        row
-        for row in _rows(question, axis, mesh, [*present, forced], blocks)
-        if not any(isinstance(row.operands[i], (Shard, Partial)) for i in gathered)
-        and not (staged and row.results[0] != forced)
-        and _added_up(question, axis, row)
-        and not (blocks and not keeps_bits(case_of(question, blocks), row.results, row.operands, mesh.weights[axis]))
-    ]
+    rows = list(_rows(question, axis, legal, mesh, [*present, forced], blocks))
+    if gathered:
+        rows = [row for row in rows if not any(isinstance(row.operands[i], (Shard, Partial)) for i in gathered)]
+    if staged:
+        rows = [row for row in rows if row.results[0] == forced]
+    if any(isinstance(x, State) and x.shared and isinstance(x.at[axis], Partial) for x in question.operands):
+        rows = [row for row in rows if _added_up(question, axis, row)]
+    if blocks:
+        case, weights = case_of(question, blocks), mesh.weights[axis]
+        rows = [row for row in rows if keeps_bits(case, row.results, row.operands, weights)]
     held = _held(question, axis, owner, origin)
-    in_place = [row for row in rows if all(isinstance(row.operands[i], Shard) for i in held)] or rows
+    in_place = [row for row in rows if all(isinstance(row.operands[i], Shard) for i in held)] if held else rows
+    in_place = in_place or rows
+    cut = [REPLICATE not in before and any(map(_is_cut, before)) for before in now]
+    wanted = [
+        would_be_cut(question, wish, origin) and wish is not None and activation(wish, result) is not None
+        for result in question.results
+    ]
     for row in [*in_place, *(rows[:1] if blocks and in_place is not rows else ())]:
-        seconds, score = 0.0, 0.0 if row in in_place else LAST
-        for before, after, nbytes in zip(now, row.operands, sizes, strict=True):
-            if after is not None:
-                seconds += min(move_seconds(old, after, nbytes, parts, link) for old in before)
-                score += TIE / 2 * (after not in before)
+        seconds, score, kept = 0.0, 0.0 if row in in_place else LAST, False
+        for before, after, nbytes, was_cut in zip(now, row.operands, sizes, cut, strict=True):
+            if after is None:
+                continue
+            there = after in before
+            if not there:
+                seconds += min([move_seconds(old, after, nbytes, parts, link) for old in before])
+                score += TIE / 2
+            kept = kept or (isinstance(after, Shard) and (there or was_cut))
         if seconds == IMPOSSIBLE:
             continue
         score += seconds
-        kept = any(
-            isinstance(after, Shard) and (after in before or (REPLICATE not in before and any(map(_is_cut, before))))
-            for before, after in zip(now, row.operands, strict=True)
-        )
-        for placement, result in zip(row.results, question.results, strict=True):
+        for placement, result, would in zip(row.results, question.results, wanted, strict=True):
             if forced is not None and fits(forced, result):
                 # of two ways that move as much the one that computes in place does less
                 score += move_seconds(placement, forced, result.nbytes, parts, link) + TIE * (placement != forced)
             else:
-                wanted = (
-                    would_be_cut(question, wish, origin) and wish is not None and activation(wish, result) is not None
-                )
-                asked = wanted and wish is not None and as_wanted(row, question, wish, result, cuts)
-                score += _inconvenience(placement, wanted, asked, result, present, kept, parts, link)
+                asked = would and wish is not None and as_wanted(row, question, wish, result, cuts)
+                score += _inconvenience(placement, would, asked, result, present, kept, parts, link)
         if score != IMPOSSIBLE:
             yield Ranked(score, row.results, row.operands)
 
@@ -138,13 +143,12 @@ class Placed(NamedTuple):
 
 
 def _rows(
-    question: Question, axis: int, mesh: Mesh, present: Sequence[Placement | None], blocks: int
+    question: Question, axis: int, legal: Legal, mesh: Mesh, present: Sequence[Placement | None], blocks: int
 ) -> Iterator[Placed]:
     """The legal rows, cut by the mesh's weights and by those of whatever is there; and all at one of the positions there.
 
     The first replicates everything. What an earlier config cut off the grid of blocks is not computed where it is.
     """
-    operands = tuple(operand if isinstance(operand, str) else operand.spec for operand in question.operands)
     weights: dict[tuple[int, ...] | None, None] = {None: None}
     positions: dict[At, None] = {}
     for placement in present:
@@ -155,12 +159,12 @@ def _rows(
             positions[placement] = None
     for own in weights:
         cut = Cut(mesh.weights[axis] if own is None else own)
-        for row in rows(question.op, question.attributes, operands, question.results, cut):
+        for row in legal(cut):
             yield _weighted(row, own)
     for position in positions:
         yield Placed(
             (position,) * len(question.results),
-            tuple(None if isinstance(operand, str) else position for operand in operands),
+            tuple(None if isinstance(operand, str) else position for operand in question.operands),
         )
 
 

@@ -10,7 +10,7 @@ cheapest, and anything else about costs, signals or links, is the planner's busi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import chain
 from typing import Final, NamedTuple
 
@@ -63,6 +63,20 @@ def rows(
     case = Case(op, attributes, operands, result, cut)
     floor = Row((REPLICATE,), tuple(None if isinstance(operand, str) else REPLICATE for operand in operands))
     return (floor, *RULES[OPS[op].family](case), *_partial_rows(case))
+
+
+Legal = Callable[[Cut], tuple[Row, ...]]
+"""The legal rows of one instruction, by where an axis cuts."""
+
+
+def legal_rows(op: str, attributes: Attributes, operands: tuple[Spec | str, ...], results: tuple[Spec, ...]) -> Legal:
+    """`rows`, each worked out once: where an axis cuts matters to few ops, all others have the same rows along any."""
+
+    @cache
+    def legal(cut: Cut) -> tuple[Row, ...]:
+        return rows(op, attributes, operands, results, cut)
+
+    return legal if OPS[op].family in BY_CUT else lambda _: legal(ANY_CUT)
 
 
 def reshape_aligned(
@@ -303,6 +317,9 @@ def _delimited(shape: tuple[int, ...], dim: int, cut: Cut) -> tuple[int, ...]:
     return (size * inner, *(point * inner for point in points))
 
 
+ANY_CUT: Final = Cut((1, 1))
+BY_CUT: Final = frozenset({"reshape"})
+"""Families whose rules look at where an axis cuts."""
 Rule = Callable[[Case], Iterable[Row]]
 
 #: By family, so that a new element-wise op needs no new rule.
