@@ -3,14 +3,13 @@
 The segments are those of a training step of a small network under data and tensor parallelism; the workers are only said
 to exist, so what is measured is the dispatcher's core and nothing else. Fan-out to sockets is the shell's, and not here.
 
-* first sight: a planner that has never seen a row
+* first sight: a planner that has never seen a row, nor what anything costs
 * memoised: the same segments again, from scratch, by a planner that has seen their rows
 * search: the same segments planned as a whole, which is done once between other things
 * hot: a run whose plan is cached, through the core from the client's message to the workers' one
 * credit: one worker's word that it is done
 
-Goals are in the table. Ratios are to one worker where the work is the same on any number of workers (memoised, hot), and to
-two where something is chosen (first sight, search), which one worker does not do.
+Goals are in the table. Ratios are to one worker; a search's to two, for with one there is nothing to search.
 """
 
 from __future__ import annotations
@@ -30,6 +29,7 @@ import numpy as np
 import gt
 from gt import messages as m
 from gt.config import Config
+from gt.dispatcher.cost import move_seconds
 from gt.dispatcher.events import Received, Work
 from gt.dispatcher.plan import Planner
 from gt.dispatcher.preparing import SWITCH_AT
@@ -38,8 +38,6 @@ from gt.shadow import CLIENT, Shadow
 
 Rows = list[tuple[str, str, str, str]]
 SIZES = (1, 2, 4, 16, 64, 256, 1024)
-SAME = ("memoised", "hot")
-"""What is the same work on any number of workers."""
 LAYERS = 4
 BATCH = 16
 """Hot runs between two rounds of credits: fewer than a worker has credits for."""
@@ -137,7 +135,7 @@ def clocked(run: Callable[[], Any]) -> float:
 
 
 def measure(each: Case) -> dict[str, float]:
-    """Seconds: an op at first sight and memoised, a hot run, one worker's credit."""
+    """Seconds: an op at first sight, memoised and searched (if anything is), a hot run, one worker's credit."""
     known = each.shadow.client.planner
     fresh = Planner(known.mesh, known.policy)
 
@@ -150,8 +148,9 @@ def measure(each: Case) -> dict[str, float]:
             for _ in fresh.search(segment, homes, fresh.plan(segment, homes)):
                 pass
 
+    move_seconds.cache_clear()
     first, again = clocked(plan), clocked(plan)
-    searched = clocked(search)
+    searched = clocked(search) if any(fresh.searchable(s, fresh.plan(s, homes)) for s, homes in each.planned) else None
     core = each.shadow.core
     runs, order = hot_runs(each), core.service.order
     hot = clocked(lambda: [core.handle(event, 0.0) for event in runs])
@@ -160,7 +159,8 @@ def measure(each: Case) -> dict[str, float]:
     credit = clocked(lambda: [core.handle(event, 0.0) for event in done])
     return {
         "first sight": first / each.instructions, "memoised": again / each.instructions,
-        "search": searched / each.instructions, "hot": hot / len(runs), "credit": credit / len(done),
+        **({} if searched is None else {"search": searched / each.instructions}),
+        "hot": hot / len(runs), "credit": credit / len(done),
     }  # fmt: skip
 
 
@@ -201,15 +201,16 @@ def table(rounds: int) -> Rows:
     }  # fmt: skip
     rows: Rows = []
     for name, goal in goals.items():
-        base = SIZES[0] if name in SAME else SIZES[1]
+        sizes = [workers for workers in SIZES if name in times[workers]]
+        base = sizes[0]
         reference = statistics.median(times[base][name])
-        for workers in SIZES:
+        for workers in sizes:
             seconds = statistics.median(times[workers][name])
             ratio = f"{seconds / reference:.2f}× that of {base}" if workers != base else ""
             if workers == SIZES[-1]:
                 ratio += "  (goal ≤ 2×)"
             unit = "run" if name == "hot" else "message" if name == "credit" else "op"
-            what = f"{name}{f' (goal {goal})' if goal else ''}" if workers == SIZES[0] else ""
+            what = f"{name}{f' (goal {goal})' if goal else ''}" if workers == base else ""
             who = "1 worker" if workers == 1 else f"{workers:,} workers"
             rows.append((what, who, f"{seconds * 1e6:.2f} µs a{'n' if unit == 'op' else ''} {unit}", ratio))
     each = cases[SIZES[0]]

@@ -41,7 +41,7 @@ KEPT: Final[Mapping[str, int]] = {
 }  # fmt: skip
 """By strategy, what stays cut once it is: activations or parameters."""
 BRANCHES: Final = 4
-"""Choices of one instruction that are kept."""
+"""Choices of one instruction that a search looks at."""
 MAX_COMBINATIONS: Final = 64
 
 
@@ -62,8 +62,10 @@ class Choice(NamedTuple):
     faithful: bool
 
 
-def choices(question: Question, mesh: Mesh, speeds: Speeds, stages: Stages, blocks: int = 0) -> tuple[Choice, ...]:
-    """The best choices, at most `BRANCHES`, at least one; `blocks` are those of a deterministic session."""
+def choices(
+    question: Question, mesh: Mesh, speeds: Speeds, stages: Stages, blocks: int = 0, most: int = 1
+) -> tuple[Choice, ...]:
+    """The best choices, `most` of them if there are so many; `blocks` are those of a deterministic session."""
     specs = tuple([operand if isinstance(operand, str) else operand.spec for operand in question.operands])
     legal = legal_rows(question.op, question.attributes, specs, question.results)
     amount = work(question.op, specs, question.results)
@@ -75,15 +77,16 @@ def choices(question: Question, mesh: Mesh, speeds: Speeds, stages: Stages, bloc
         forced = [forced_at(question, axis, origin) for axis in range(size)]
         for axis, stage_of in stages.items():
             forced[axis] = forced[axis] or swept(question, axis, stage_of)
+    apart = question.op != "reshape" and not blocks
     ranked = [
-        sorted(
-            ranked_rows(question, axis, forced[axis], owner, origin, cuts, legal, mesh, speeds.links[axis], blocks),
-            key=lambda row: row.score,
+        ranked_rows(
+            question, axis, forced[axis], owner, origin, cuts, legal, mesh, speeds.links[axis], blocks,
+            only_best=apart and most == 1,
         )
         for axis in range(size)
-    ]
+    ]  # fmt: skip
     found = []
-    for combination in _combinations(ranked, question, mesh, blocks):
+    for combination in _apart(ranked, most) if apart else _together(ranked, question, mesh, blocks, most):
         results = tuple(tuple(row.results[n] for row in combination) for n in range(len(question.results)))
         asked = tuple(asked_for(layout, forced, spec) for layout, spec in zip(results, question.results, strict=True))
         follows = owner
@@ -124,11 +127,17 @@ def _faithful(question: Question, axis: int, row: Ranked, owner: Owner | None) -
     )
 
 
-def _combinations(ranked: list[list[Ranked]], question: Question, mesh: Mesh, blocks: int) -> list[tuple[Ranked, ...]]:
-    """The best rows of all axes together; a reshape's must agree with each other, and those by which blocks are cut."""
-    if question.op != "reshape" and not blocks:
-        products = list(itertools.product(*(axis[:3] for axis in ranked)))
-        return sorted(products, key=_score)[:BRANCHES]
+def _apart(ranked: list[list[Ranked]], most: int) -> list[tuple[Ranked, ...]]:
+    """The best rows of all axes, each chosen by itself."""
+    if most == 1:
+        return [tuple([axis[0] for axis in ranked])]
+    return sorted(itertools.product(*(axis[:3] for axis in ranked)), key=_score)[:most]
+
+
+def _together(
+    ranked: list[list[Ranked]], question: Question, mesh: Mesh, blocks: int, most: int
+) -> list[tuple[Ranked, ...]]:
+    """The same where they must agree with each other: a reshape's, and those by which blocks are cut."""
     products = list(itertools.islice(itertools.product(*ranked), MAX_COMBINATIONS * MAX_COMBINATIONS))
     products.sort(key=_score)
     found = []
@@ -139,7 +148,7 @@ def _combinations(ranked: list[list[Ranked]], question: Question, mesh: Mesh, bl
             continue
         if question.op != "reshape" or _reshaped(question, before[0], after, mesh):
             found.append(combination)
-            if len(found) == BRANCHES:
+            if len(found) == most:
                 break
     return found or [tuple(min(axis, key=lambda row: (_cuts(row), row.score)) for axis in ranked)]
 

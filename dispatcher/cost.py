@@ -142,6 +142,7 @@ def move_bytes(before: Placement, after: Placement, nbytes: float, parts: int) -
     return others / parts if isinstance(after, Shard) else others
 
 
+@lru_cache(maxsize=1 << 13)
 def move_seconds(before: Placement, after: Placement, nbytes: float, parts: int, link: Link) -> float:
     """Seconds until a value of `nbytes` per position has gone from `before` to `after` along an axis of `parts`."""
     if before == after or parts == 1 or isinstance(before, Replicate):

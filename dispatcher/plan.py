@@ -100,7 +100,7 @@ class Planner:
             None,
         )
         tables = self.timed if piped else self.tables
-        if len(tables.decisions) > MAX_MEMO and not self.searching:
+        if len(tables.decisions) + len(tables.branches) > MAX_MEMO and not self.searching:
             tables.clear()
         return Pass(policy, tables, segment, homes, piped)
 
@@ -163,7 +163,7 @@ class Pass(Walk):
                 key = (op, *attributes.values(), wish_keys[tag], *[states[r] for r in inputs])
             found = None if careful or unclaimed else plain.get(key)
             if found is None:
-                self.take(instruction, self.decisions(index, instruction)[0])
+                self.take(instruction, self.decision(index, instruction))
                 careful = self.stages is not None or (self.forgets and not self.backward)
                 continue
             spec, layout, state, shared, moved = found
@@ -187,7 +187,7 @@ class Pass(Walk):
         """The same by the script, a little at each turn."""
         script = self.script or [0] * len(self.segment.instructions)
         for index, (instruction, branch) in enumerate(zip(self.segment.instructions, script, strict=True)):
-            self.take(instruction, self.decisions(index, instruction)[branch])
+            self.take(instruction, self.branches(index, instruction)[branch])
             yield
         return self.finish()
 

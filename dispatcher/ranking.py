@@ -4,7 +4,7 @@ its results will cost later.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from gt.ops import OPS
@@ -33,63 +33,80 @@ class Ranked(NamedTuple):
 
 def ranked_rows(
     question: Question, axis: int, forced: Placement | None, owner: Owner | None, origin: int, cuts: Cuts, legal: Legal,
-    mesh: Mesh, link: Link, blocks: int,
-) -> Iterator[Ranked]:  # fmt: skip
-    """Every legal row along one axis that can be reached, with its score."""
+    mesh: Mesh, link: Link, blocks: int, *, only_best: bool,
+) -> list[Ranked]:  # fmt: skip
+    """Every legal row along one axis that can be reached, with its score, the best first; or only that."""
     parts, wish = mesh.sizes[axis], question.wishes[axis]
     if parts == 1:
         operands = tuple(None if isinstance(operand, str) else REPLICATE for operand in question.operands)
-        yield Ranked(0.0, (REPLICATE,) * len(question.results), operands)
-        return
+        return [Ranked(0.0, (REPLICATE,) * len(question.results), operands)]
     now = [() if isinstance(operand, str) else _there(operand, axis) for operand in question.operands]
     sizes = [
         0.0 if isinstance(operand, str) else operand.spec.nbytes / _parts(mesh, operand.at, axis)
         for operand in question.operands
     ]
-    gathered = _gathered(question, wish, owner, origin)
+    present = [placement for placements in now for placement in placements]
     # what a stage computes it computes itself: what it reads comes over once, not also what was made of it before
     staged = isinstance(forced, At) and question.stage is not None and owner is None
-    present = [placement for placements in now for placement in placements]
-    rows = list(_rows(question, axis, legal, mesh, [*present, forced], blocks))
-    if gathered:
-        rows = [row for row in rows if not any(isinstance(row.operands[i], (Shard, Partial)) for i in gathered)]
-    if staged:
-        rows = [row for row in rows if row.results[0] == forced]
-    if any(isinstance(x, State) and x.shared and isinstance(x.at[axis], Partial) for x in question.operands):
-        rows = [row for row in rows if _added_up(question, axis, row)]
+    rows = [
+        row
+        for row in _allowed(question, axis, owner, origin, _rows(legal, mesh.weights[axis], [*present, forced], blocks))
+        if not (staged and row.outputs[0] != forced)
+    ]
     if blocks:
         case, weights = case_of(question, blocks), mesh.weights[axis]
-        rows = [row for row in rows if keeps_bits(case, row.results, row.operands, weights)]
+        rows = [row for row in rows if keeps_bits(case, row.outputs, row.inputs, weights)]
     held = _held(question, axis, owner, origin)
-    in_place = [row for row in rows if all(isinstance(row.operands[i], Shard) for i in held)] if held else rows
+    in_place = [row for row in rows if all(isinstance(row.inputs[i], Shard) for i in held)] if held else rows
     in_place = in_place or rows
-    cut = [REPLICATE not in before and any(map(_is_cut, before)) for before in now]
+    was_cut = [REPLICATE not in before and any(map(_is_cut, before)) for before in now]
+    some_cut = any(isinstance(placement, (Shard, Partial)) for placement in present)
     wanted = [
         would_be_cut(question, wish, origin) and wish is not None and activation(wish, result) is not None
         for result in question.results
     ]
-    for row in [*in_place, *(rows[:1] if blocks and in_place is not rows else ())]:
-        seconds, score, kept = 0.0, 0.0 if row in in_place else LAST, False
-        for before, after, nbytes, was_cut in zip(now, row.operands, sizes, cut, strict=True):
+    found: list[Ranked] = []
+    least = IMPOSSIBLE
+    for row in [*in_place, *(rows[:1] if blocks and rows[0] not in in_place else ())]:
+        seconds, kept = 0.0, False
+        score = LAST if blocks and row not in in_place else 0.0
+        for before, after, nbytes, cut in zip(now, row.inputs, sizes, was_cut, strict=True):
             if after is None:
                 continue
             there = after in before
             if not there:
                 seconds += min([move_seconds(old, after, nbytes, parts, link) for old in before])
                 score += TIE / 2
-            kept = kept or (isinstance(after, Shard) and (there or was_cut))
-        if seconds == IMPOSSIBLE:
-            continue
+            kept = kept or (isinstance(after, Shard) and (there or cut))
         score += seconds
-        for placement, result, would in zip(row.results, question.results, wanted, strict=True):
+        if score >= least:  # nothing that comes makes it less
+            continue
+        for placement, result, would in zip(row.outputs, question.results, wanted, strict=True):
             if forced is not None and fits(forced, result):
                 # of two ways that move as much the one that computes in place does less
                 score += move_seconds(placement, forced, result.nbytes, parts, link) + TIE * (placement != forced)
             else:
                 asked = would and wish is not None and as_wanted(row, question, wish, result, cuts)
-                score += _inconvenience(placement, would, asked, result, present, kept, parts, link)
-        if score != IMPOSSIBLE:
-            yield Ranked(score, row.results, row.operands)
+                score += _inconvenience(placement, would, asked, result, some_cut, kept, parts, link)
+        if score < least:
+            found.append(Ranked(score, row.outputs, row.inputs))
+            if only_best:
+                least = score
+    return found[-1:] if only_best else sorted(found, key=_score)
+
+
+def _allowed(question: Question, axis: int, owner: Owner | None, origin: int, rows: Sequence[Row]) -> Sequence[Row]:
+    """The rows that a signal allows: they gather what is gathered at use, and add up once and for all what is shared."""
+    gathered = _gathered(question, question.wishes[axis], owner, origin)
+    if gathered:
+        rows = [row for row in rows if not any(isinstance(row.inputs[i], (Shard, Partial)) for i in gathered)]
+    if any(isinstance(x, State) and x.shared and isinstance(x.at[axis], Partial) for x in question.operands):
+        rows = [row for row in rows if _added_up(question, axis, row)]
+    return rows
+
+
+def _score(row: Ranked) -> float:
+    return row.score
 
 
 def _is_cut(placement: Placement) -> bool:
@@ -98,15 +115,17 @@ def _is_cut(placement: Placement) -> bool:
 
 def _there(operand: State, axis: int) -> tuple[Placement, ...]:
     """How the copies of an operand lie along an axis; contributions that were added already are not added again."""
+    if len(operand.copies) == 1:
+        return (operand.copies[0][axis],)
     found = dict.fromkeys(copy[axis] for copy in operand.copies)
     if REPLICATE in found:
         return tuple(placement for placement in found if not isinstance(placement, Partial))
     return tuple(found)
 
 
-def _added_up(question: Question, axis: int, row: Placed) -> bool:
+def _added_up(question: Question, axis: int, row: Row) -> bool:
     """Whether a row has shared contributions added up once and for all: whole, or cut as the signal cuts activations."""
-    for operand, after in zip(question.operands, row.operands, strict=True):
+    for operand, after in zip(question.operands, row.inputs, strict=True):
         if isinstance(operand, State) and operand.shared and isinstance(operand.at[axis], Partial):
             wish = question.wishes[axis]
             if isinstance(after, Partial) or (
@@ -137,45 +156,27 @@ def _held(question: Question, axis: int, owner: Owner | None, origin: int) -> li
     return [i for i, x in operands if isinstance(x, State) and x.origin == PARAMETER and _is_cut(x.at[axis])]
 
 
-class Placed(NamedTuple):
-    results: tuple[Placement, ...]
-    operands: tuple[Placement | None, ...]
-
-
-def _rows(
-    question: Question, axis: int, legal: Legal, mesh: Mesh, present: Sequence[Placement | None], blocks: int
-) -> Iterator[Placed]:
+def _rows(legal: Legal, weights: tuple[int, ...], present: Sequence[Placement | None], blocks: int) -> Sequence[Row]:
     """The legal rows, cut by the mesh's weights and by those of whatever is there; and all at one of the positions there.
 
     The first replicates everything. What an earlier config cut off the grid of blocks is not computed where it is.
     """
-    weights: dict[tuple[int, ...] | None, None] = {None: None}
-    positions: dict[At, None] = {}
-    for placement in present:
-        if isinstance(placement, Shard):
-            if not blocks or placement.weights is None or sum(placement.weights) == blocks:
-                weights[placement.weights] = None
+    found = legal(Cut(weights))
+    for placement in dict.fromkeys(present):
+        if isinstance(placement, Shard) and placement.weights is not None:
+            if not blocks or sum(placement.weights) == blocks:
+                found = (*found, *(_weighted(row, placement.weights) for row in legal(Cut(placement.weights))))
         elif isinstance(placement, At):
-            positions[placement] = None
-    for own in weights:
-        cut = Cut(mesh.weights[axis] if own is None else own)
-        for row in legal(cut):
-            yield _weighted(row, own)
-    for position in positions:
-        yield Placed(
-            (position,) * len(question.results),
-            tuple(None if isinstance(operand, str) else position for operand in question.operands),
-        )
+            outputs, inputs = found[0]
+            found = (*found, Row((placement,) * len(outputs), tuple(each and placement for each in inputs)))
+    return found
 
 
-def _weighted(row: Row, weights: tuple[int, ...] | None) -> Placed:
-    if weights is None:
-        return Placed(row.outputs, row.inputs)
-
+def _weighted(row: Row, weights: tuple[int, ...]) -> Row:
     def own(placement: Any) -> Any:
         return Shard(placement.dim, weights) if isinstance(placement, Shard) else placement
 
-    return Placed(tuple(map(own, row.outputs)), tuple(map(own, row.inputs)))
+    return Row(tuple(map(own, row.outputs)), tuple(map(own, row.inputs)))
 
 
 def _inconvenience(
@@ -183,33 +184,32 @@ def _inconvenience(
     wanted: bool,
     asked: bool,
     result: Spec,
-    present: Sequence[Placement],
+    some_cut: bool,
     kept: bool,
     parts: int,
     link: Link,
 ) -> float:
     """What a result's placement will cost later, where nothing forces it: an unasked-for shard undone, say.
 
-    `kept`: a shard comes from one that was there.
+    `some_cut`: not all operands are whole; `kept`: a shard comes from one that was there.
     """
-    cut = any(isinstance(p, (Shard, Partial)) for p in present)
     if isinstance(placement, Partial):
-        return 0.0 if cut else move_seconds(placement, REPLICATE, result.nbytes, parts, link)
+        return 0.0 if some_cut else move_seconds(placement, REPLICATE, result.nbytes, parts, link)
     if wanted:
         return 0.0 if asked else TIE
     if isinstance(placement, Shard):
         # with what it took to cut it that is an all-reduce in two steps, to which it is not to be preferred
         return 0.0 if kept else move_seconds(placement, REPLICATE, result.nbytes, parts, link) + TIE
-    return TIE if cut else 0.0
+    return TIE if some_cut else 0.0
 
 
-def as_wanted(row: Placed, question: Question, wish: Wish, result: Spec, cuts: Cuts) -> bool:
+def as_wanted(row: Row, question: Question, wish: Wish, result: Spec, cuts: Cuts) -> bool:
     """Whether a row cuts activations as the signal does: along the batch, or the dimension that it names."""
     if wish.strategy not in BATCHED:
-        return row.results[0] == activation(wish, result)
+        return row.outputs[0] == activation(wish, result)
     if OPS[question.op].family == "random":
-        return row.results[0] == (Shard(0) if result.ndim > 1 else REPLICATE)
-    return bool(cuts) and all(_dim(row.operands[i]) == _dim(placement) for i, placement in cuts.items())
+        return row.outputs[0] == (Shard(0) if result.ndim > 1 else REPLICATE)
+    return bool(cuts) and all(_dim(row.inputs[i]) == _dim(placement) for i, placement in cuts.items())
 
 
 def _dim(placement: Placement | None) -> int | None:

@@ -10,7 +10,7 @@ cheapest, and anything else about costs, signals or links, is the planner's busi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from functools import cache, lru_cache
+from functools import lru_cache
 from itertools import chain
 from typing import Final, NamedTuple
 
@@ -72,11 +72,16 @@ Legal = Callable[[Cut], tuple[Row, ...]]
 def legal_rows(op: str, attributes: Attributes, operands: tuple[Spec | str, ...], results: tuple[Spec, ...]) -> Legal:
     """`rows`, each worked out once: where an axis cuts matters to few ops, all others have the same rows along any."""
 
-    @cache
-    def legal(cut: Cut) -> tuple[Row, ...]:
-        return rows(op, attributes, operands, results, cut)
+    found: dict[Cut, tuple[Row, ...]] = {}
+    by_cut = OPS[op].family in BY_CUT
 
-    return legal if OPS[op].family in BY_CUT else lambda _: legal(ANY_CUT)
+    def legal(cut: Cut) -> tuple[Row, ...]:
+        key = cut if by_cut else ANY_CUT
+        if key not in found:
+            found[key] = rows(op, attributes, operands, results, key)
+        return found[key]
+
+    return legal
 
 
 def reshape_aligned(

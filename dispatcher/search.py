@@ -39,12 +39,11 @@ def better_plan(start: Pass, known: Planned) -> Iterator[Planned | None]:
     segment = start.segment
     usual, paths = start.copy(), [_Path(start.copy(), ())]
     for index, (instruction, dead) in enumerate(zip(segment.instructions, _last_read(segment), strict=True)):
-        usual.take(instruction, usual.decisions(index, instruction)[0])
+        usual.take(instruction, usual.decision(index, instruction))
         found: dict[tuple[int, ...], _Path] = {}
         for before, script in paths:
             yield None
-            decisions = before.decisions(index, instruction)
-            for branch, decision in enumerate(decisions):
+            for branch, decision in enumerate(before.branches(index, instruction)):
                 if branch and not decision.faithful:
                     continue
                 after = before.copy()

@@ -14,7 +14,7 @@ from gt.interned import Interned
 from gt.placement import REPLICATE, Layout, Mesh, Partial
 from gt.spec import Spec
 
-from .choice import Choice, choices
+from .choice import BRANCHES, Choice, choices
 from .cost import Speeds, move_bytes, move_seconds
 from .question import DATA, PARAMETER, Owner, Question, Stages, State, batch_dimension, whole
 from .ways import path
@@ -89,8 +89,11 @@ class Tables:
         """For each state the number of the layout in which it is at home."""
         self.state_numbers: dict[State, int] = {}
         self.keys: dict[Any, int] = {}
-        self.decisions: dict[tuple[Any, ...], tuple[Decision, ...]] = {}
-        """By op, attributes, the wishes' number and the operands' states, which say the rest: dtypes and shapes."""
+        self.decisions: dict[tuple[Any, ...], Decision] = {}
+        """The best choices, by op, attributes, the wishes' number and the operands' states, which say the rest: dtypes
+        and shapes."""
+        self.branches: dict[tuple[Any, ...], tuple[Decision, ...]] = {}
+        """By the same, what else there was to choose: only whoever searches asks for that."""
         self.plain: dict[tuple[Any, ...], Plain] = {}
         """Of these, those that need nothing else."""
         self.copies: dict[tuple[int, int], Way] = {}
@@ -188,20 +191,23 @@ class Tables:
             total += move_bytes(old, new, spec.nbytes, self.mesh.sizes[axis])
         return total
 
-    def decide(self, key: tuple[Any, ...], question: Question) -> tuple[Decision, ...]:
+    def branch(self, key: tuple[Any, ...], question: Question) -> tuple[Decision, ...]:
         """The choices for a question, by number, the best first; they are remembered by `key`."""
-        found = self.decisions[key] = tuple(
-            self._numbered(choice, question)
-            for choice in choices(question, self.mesh, self.speeds, self.stages, self.blocks)
-        )
-        best = found[0]
+        found = choices(question, self.mesh, self.speeds, self.stages, self.blocks, BRANCHES)
+        self.branches[key] = made = tuple([self._numbered(choice, question) for choice in found])
+        return made
+
+    def decide(self, key: tuple[Any, ...], question: Question) -> Decision:
+        """The best choice for a question, by number; it is remembered by `key`."""
+        (choice,) = choices(question, self.mesh, self.speeds, self.stages, self.blocks)
+        best = self.decisions[key] = self._numbered(choice, question)
         if len(best.results) == 1 and best.asked == best.results and question.op != "tag":
             (result,), (state,) = best.results, best.states
             homes = [NOWHERE if isinstance(each, str) else self.layout(each.at) for each in question.operands]
             moved = () if homes == list(best.operands) else best.operands
             shared = self.shared(state, result)
             self.plain[key] = Plain(question.results[0], self.layouts[result], state, shared, moved)
-        return found
+        return best
 
     def shared(self, state: int, layout: int) -> int:
         """The state of what several instructions read: contributions are then added up for the first of them."""

@@ -78,8 +78,18 @@ class Walk:
 
     # one instruction
 
-    def decisions(self, index: int, instruction: Instruction) -> tuple[Decision, ...]:
+    def decision(self, index: int, instruction: Instruction) -> Decision:
+        """The best choice for an instruction."""
+        key = self.asked(index, instruction)
+        return self.tables.decisions.get(key) or self.tables.decide(key, self.question(index, instruction))
+
+    def branches(self, index: int, instruction: Instruction) -> tuple[Decision, ...]:
         """What there is to choose for an instruction, the best first."""
+        key = self.asked(index, instruction)
+        return self.tables.branches.get(key) or self.tables.branch(key, self.question(index, instruction))
+
+    def asked(self, index: int, instruction: Instruction) -> tuple[Any, ...]:
+        """What the choices for an instruction depend on, now that parameters are where it wants them."""
         states, tag = self.states, instruction.tag
         if self.forgets and not self.backward and self.segment.tags[tag].phase == "backward":
             self.forget()
@@ -90,7 +100,7 @@ class Walk:
         if self.stages is not None:
             stage = self.stages[index]
             key = (-1 if stage is None else stage, *key)
-        return self.tables.decisions.get(key) or self.tables.decide(key, self.question(index, instruction))
+        return key
 
     def take(self, instruction: Instruction, decision: Decision) -> None:
         """Carry out one decision."""

@@ -103,7 +103,7 @@ def test_no_combination_of_choices_is_better(
     for script in itertools.product(range(4), repeat=len(segment.instructions)):
         one, faithful = start.copy(), True
         for index, (instruction, branch) in enumerate(zip(segment.instructions, script, strict=True)):
-            decisions = one.decisions(index, instruction)
+            decisions = one.branches(index, instruction)
             if branch >= len(decisions):
                 break
             faithful = faithful and (not branch or decisions[branch].faithful)
