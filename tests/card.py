@@ -3,7 +3,8 @@
 What is stricter on a card is as strict here: arrays of the device and of NumPy never meet (`asarray` and `asnumpy` alone lead
 from one to the other), nothing is a NumPy scalar, functions have neither `reduce` nor `accumulate`, and bfloat16 knows no
 arithmetic. Every function that is asked for is noted in `asked`, so that a test can ask the true CuPy whether it has it.
-CUDA sources run too, where there is a C++ compiler (`cuda_on_host.py`). Streams, copies and the pool are in `timeline.py`.
+CUDA sources run too, where there is a C++ compiler (`cuda_on_host.py`). Streams, copies and the pool are in `timeline.py`;
+what streams do while they capture is in `capturing.py`.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any, Final
 
 import numpy as np
 import scipy.special
+from capturing import CAPTURE, GARBAGE
 from timeline import Behind, CUDARuntimeError, MemoryPointer, Timeline, address, behind
 
 from gt.dtypes import bfloat16
@@ -43,6 +45,8 @@ MOVES: Final = frozenset(
 )
 """Functions that only move values: these take bfloat16."""
 HALF: Final = bfloat16.numpy
+WAITING: Final = frozenset(("nonzero", "flatnonzero", "argwhere", "unique", "array_equal", "allclose"))
+"""Functions whose results have a shape, or a truth, that the host must know."""
 
 
 def host(value: Any) -> Any:
@@ -71,6 +75,72 @@ def device(value: Any) -> Any:
     return value
 
 
+def arrays(value: Any) -> Iterator[Any]:
+    """The arrays of NumPy in whatever holds them."""
+    if isinstance(value, np.ndarray):
+        yield value
+    elif isinstance(value, (tuple, list)):
+        for each in value:
+            yield from arrays(each)
+    elif isinstance(value, dict):
+        yield from arrays(tuple(value.values()))
+
+
+def computed(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    """What a function of NumPy's gives, in memory of the device; while a stream captures it is done at every launch."""
+    if CAPTURE.noted is None and CAPTURE.allocator is None:
+        return device(function(*args, **kwargs))
+    with np.errstate(all="ignore"):
+        result = function(*args, **kwargs)
+    read = {id(behind(each)) for each in arrays((args, kwargs))}
+    if any(result is each for each in arrays((args, kwargs))):  # it was told where to write
+        note(lambda: function(*args, **kwargs), result)
+        return device(result)
+    return _in_memory(result, lambda: function(*args, **kwargs), read)
+
+
+def note(work: Callable[[], object], *written: Any) -> None:
+    """While a stream captures: this is done at every launch of its graph, and writes to these arrays of NumPy."""
+
+    def launched() -> None:
+        for array in written:
+            CARD.timeline.writes(address(array))
+        with np.errstate(all="ignore"):
+            work()
+
+    CAPTURE.note(launched)
+
+
+def _in_memory(result: Any, again: Callable[[], Any], read: set[int]) -> Any:
+    if isinstance(result, (tuple, list)):
+        return tuple(
+            _in_memory(each, lambda at=at: again()[at], read)  # type: ignore[misc]
+            for at, each in enumerate(result)
+        )
+    if not isinstance(result, (np.ndarray, np.generic)):
+        return result
+    found = np.asarray(result)
+    if id(behind(found)) in read or not found.nbytes:  # a view
+        return Array(found)
+    target = taken_like(found)
+    if CAPTURE.noted is None:
+        target[...] = found
+        CARD.timeline.writes(address(target))
+    note(lambda: target.__setitem__(..., again()), target)
+    return Array(target)
+
+
+def taken_like(array: Any) -> Any:
+    """New memory of the device, in which an array lies as this one does."""
+    if CAPTURE.allocator is None:
+        CAPTURE.waits("cudaMalloc")
+    memory = (CAPTURE.allocator or CARD.timeline.pool.malloc)(array.nbytes)
+    order = "F" if array.flags.f_contiguous and not array.flags.c_contiguous else "C"
+    target = Array(array.shape, array.dtype, memory, np.empty(array.shape, array.dtype, order).strides)._x
+    behind(target)[memory.ptr - memory.mem.ptr :][: array.nbytes] = GARBAGE
+    return target
+
+
 def no_arithmetic(name: str, *values: Any) -> None:
     """Raises `TypeError` where arrays of bfloat16 would be computed with."""
     for value in values:
@@ -85,8 +155,10 @@ def _binary(name: str, *, turned: bool = False) -> Callable[[Array, Any], Any]:
 
     def method(self: Array, other: Any) -> Any:
         no_arithmetic(name, self, other)
+        if name == "matmul":
+            CAPTURE.refuses_products(*(x for x in (self, other) if isinstance(x, Array)))
         a, b = host(self), host(other)
-        return device(function(b, a) if turned else function(a, b))
+        return computed(function, (b, a) if turned else (a, b), {})
 
     return method
 
@@ -97,7 +169,12 @@ def _own(name: str) -> Callable[..., Any]:
     def method(self: Array, *args: Any, **kwargs: Any) -> Any:
         if name not in ("copy", "reshape", "take", "transpose", "swapaxes", "view", "astype"):
             no_arithmetic(name, self)
-        return device(getattr(self._x, name)(*host(args), **host(kwargs)))
+        if name == "copy":
+            order = kwargs.get("order", "C")
+            return computed(lambda x: np.array(x, order=order), (host(self),), {})
+        return computed(
+            lambda x, *rest, **named: getattr(x, name)(*rest, **named), (host(self), *host(args)), host(kwargs)
+        )
 
     return method
 
@@ -120,6 +197,7 @@ class Array:
 
     def get(self, *, out: Any = None, blocking: bool = True) -> Any:
         """The same values at the host."""
+        CAPTURE.waits("a copy to the host")
         if out is None:
             return self._x.copy()
         assert not blocking
@@ -127,6 +205,7 @@ class Array:
         return out
 
     def item(self) -> Any:
+        CAPTURE.waits("a value at the host")
         return self._x.item()
 
     @property
@@ -143,7 +222,8 @@ class Array:
 
     @real.setter
     def real(self, value: Any) -> None:
-        self._x.real = host(value)
+        new = host(value)
+        self._assign(lambda: setattr(self._x, "real", new))
 
     @property
     def imag(self) -> Any:
@@ -151,7 +231,14 @@ class Array:
 
     @imag.setter
     def imag(self, value: Any) -> None:
-        self._x.imag = host(value)
+        new = host(value)
+        self._assign(lambda: setattr(self._x, "imag", new))
+
+    def _assign(self, work: Callable[[], object]) -> None:
+        CARD.timeline.writes(address(self._x))
+        with np.errstate(all="ignore"):
+            work()
+        note(work, self._x)
 
     @property
     def flags(self) -> Any:
@@ -172,38 +259,41 @@ class Array:
         raise AttributeError(f"arrays of the device have no {name!r}")
 
     def __getitem__(self, index: Any) -> Any:
-        return device(self._x[host(index)])
+        at = host(index)
+        if any(each.dtype == np.bool_ for each in arrays(at)):
+            CAPTURE.waits("a boolean index")
+        return computed(lambda x, at: x[at], (self._x, at), {})
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        CARD.timeline.writes(address(self._x))
-        self._x[host(index)] = host(value)
+        at, new = host(index), host(value)
+        self._assign(lambda: self._x.__setitem__(at, new))
 
     def __len__(self) -> int:
         return len(self._x)
 
     def __bool__(self) -> bool:
-        return bool(self._x)
+        return bool(self.item())
 
     def __int__(self) -> int:
-        return int(self._x)
+        return int(self.item())
 
     def __index__(self) -> int:
-        return operator.index(self._x)
+        return operator.index(self.item())
 
     def __float__(self) -> float:
-        return float(self._x)
+        return float(self.item())
 
     def __complex__(self) -> complex:
-        return complex(self._x)
+        return complex(self.item())
 
     def __neg__(self) -> Any:
-        return device(-self._x)
+        return computed(operator.neg, (host(self),), {})
 
     def __invert__(self) -> Any:
-        return device(~self._x)
+        return computed(operator.invert, (host(self),), {})
 
     def __abs__(self) -> Any:
-        return device(abs(self._x))
+        return computed(operator.abs, (host(self),), {})
 
 
 for _name in (
@@ -235,10 +325,10 @@ for _name in ("astype", "reshape", "transpose", "swapaxes", "copy", "view", "tak
 def _product(a: Any, b: Any, out: Any = None) -> Any:
     """A product as cuBLAS makes it: half precision is added up in float32, of bfloat16 there are matrices alone."""
     if a.dtype not in (np.float16, HALF):
-        return device(np.matmul(a, b, out=out))
+        return np.matmul(a, b, out=out)
     if a.dtype == HALF and not a.ndim == b.ndim == 2:
         raise TypeError("matmul of stacks of bfloat16")
-    return device(np.matmul(a.astype(np.float32), b.astype(np.float32)).astype(a.dtype))
+    return np.matmul(a.astype(np.float32), b.astype(np.float32)).astype(a.dtype)
 
 
 class Functions:
@@ -261,12 +351,17 @@ class Functions:
             if isinstance(kwargs.get("out"), Array):
                 CARD.timeline.writes(address(kwargs["out"]._x))
             if path == "matmul":
-                return _product(*host(args), **host(kwargs))
+                CAPTURE.refuses_products(*args)
+                return computed(_product, host(args), host(kwargs))
             if path in INTO:
-                return device(found(*(x._x if isinstance(x, Array) else x for x in args), **kwargs))
+                if any(not isinstance(x, Array) for x in args[:1]):
+                    CAPTURE.waits("a copy from memory of the host that is not pinned")
+                return computed(found, tuple(x._x if isinstance(x, Array) else x for x in args), kwargs)
+            if path in WAITING:
+                CAPTURE.waits(path)
             if path not in MOVES:
                 no_arithmetic(path, *args)
-            return device(found(*host(args), **host(kwargs)))
+            return computed(found, host(args), host(kwargs))
 
         return function
 
@@ -288,6 +383,7 @@ class Device:
 
     def synchronize(self) -> None:
         """Nothing is under way. Raises what has gone wrong."""
+        CAPTURE.waits("cudaDeviceSynchronize")
         if CARD.timeline.status:
             raise CUDARuntimeError(CARD.timeline.status)
 
@@ -321,6 +417,7 @@ class Card(Functions):
         self.cuda = SimpleNamespace(
             runtime=runtime, Device=Device, PinnedMemory=bytearray, PinnedMemoryPointer=lambda memory, offset: memory,
             alloc_pinned_memory=bytearray, **self.timeline.cuda(),
+            get_allocator=lambda: CAPTURE.allocator or self.timeline.pool.malloc, using_allocator=CAPTURE.using,
             nvtx=SimpleNamespace(RangePush=self.ranges.append, RangePop=lambda: self.ranges.append("")),
         )  # fmt: skip
         self.asnumpy = _to_host
@@ -332,7 +429,20 @@ class Card(Functions):
     def RawModule(self, *, code: str, options: tuple[str, ...] = ()) -> Any:  # noqa: N802
         from cuda_on_host import Module
 
-        return Module(code)
+        module = Module(code)
+
+        def get_function(entry: str) -> Any:
+            function = module.get_function(entry)
+
+            def launch(grid: tuple[int], block: tuple[int], arguments: tuple[Any, ...]) -> None:
+                if CAPTURE.noted is None:
+                    function(grid, block, arguments)
+                else:
+                    note(lambda: function(grid, block, arguments), *(x._x for x in arguments if isinstance(x, Array)))
+
+            return launch
+
+        return SimpleNamespace(get_function=get_function)
 
 
 CARD: Final = Card()

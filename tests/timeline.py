@@ -21,6 +21,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
+from capturing import CAPTURE, Capturing
 
 NONSENSE: Final = 0xAA
 Clock = dict["Stream", int]
@@ -88,7 +89,7 @@ class Timeline:
     def cuda(self) -> dict[str, Any]:
         """Its part of the module `cupy.cuda`."""
         return {
-            "Stream": lambda non_blocking=False: Stream(self),
+            "Stream": lambda non_blocking=False: Stream(self, non_blocking=non_blocking),
             "Event": lambda disable_timing=False: Event(self),
             "MemoryPointer": lambda mem, offset: MemoryPointer(self, mem, offset),
             "UnownedMemory": lambda ptr, size, owner, device: Unowned(ptr, size, owner),
@@ -97,11 +98,12 @@ class Timeline:
         }
 
 
-class Stream:
+class Stream(Capturing):
     """Copies in order. That of the kernels is never behind."""
 
-    def __init__(self, timeline: Timeline, *, null: bool = False) -> None:
+    def __init__(self, timeline: Timeline, *, null: bool = False, non_blocking: bool = False) -> None:
         self._timeline = timeline
+        self.non_blocking = non_blocking
         self._null = null
         self.ptr = 0 if null else id(self)
         self.pending: deque[Callable[[], object]] = deque()
@@ -176,6 +178,7 @@ class Event:
 
     @property
     def done(self) -> bool:
+        CAPTURE.waits("cudaEventQuery")
         self._look()
         if not self.over:
             self._asked += 1
@@ -186,6 +189,7 @@ class Event:
         return self.over
 
     def synchronize(self) -> None:
+        CAPTURE.waits("cudaEventSynchronize")
         self._look()
         self._timeline.waits += not self.over
         self.reach()
@@ -237,6 +241,7 @@ class Pool:
         self.allocator: Any = None
 
     def malloc(self, size: int) -> MemoryPointer:
+        CAPTURE.waits("cudaMalloc")
         stream = self._timeline.current[-1]
         waiting = self.free.get((stream, size))
         if waiting:
@@ -282,6 +287,7 @@ class MemoryPointer:
         return weakref.ref(held if held is not None else self.mem.owner)
 
     def copy_to_host_async(self, target: int, size: int, stream: Stream) -> None:
+        CAPTURE.waits("a copy to the host")
         timeline, source, alive = self._timeline, self.ptr, self._alive()
         timeline.copies += 1
         writer = timeline.written.get(self.mem.ptr)
@@ -297,6 +303,7 @@ class MemoryPointer:
         stream.tell(copy)
 
     def copy_from_host_async(self, source: int, size: int, stream: Stream) -> None:
+        CAPTURE.waits("a copy from the host")
         timeline, target, alive = self._timeline, self.ptr, self._alive()
         timeline.copies += 1
         used = timeline.used.setdefault(self.mem.ptr, {})
@@ -311,6 +318,13 @@ class MemoryPointer:
                 ctypes.memmove(target, source, size)
 
         stream.tell(copy)
+
+    def copy_from_device_async(self, source: MemoryPointer, size: int, stream: Stream) -> None:
+        CAPTURE.waits("a copy that nobody needs")
+        assert stream is self._timeline.kernels, "it is done at once, as kernels are"
+        self._timeline.reads(source.mem.ptr)
+        self._timeline.writes(self.mem.ptr)
+        ctypes.memmove(self.ptr, source.ptr, size)
 
 
 def behind(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

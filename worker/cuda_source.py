@@ -40,7 +40,8 @@ COMPARED: Final = frozenset(("eq", "ne", "lt", "le", "gt", "ge", "where"))
 @dataclass(frozen=True, slots=True)
 class Kernel:
     """A source and what launches of it need. With `lanes` so many threads have a row; else each has `pack` neighbours. Arguments
-    are `sizes`, then sources and outputs of the chain in order. The wide entry wants sizes that divide, and aligned memory."""
+    are `sizes`, then sources and outputs of the chain in order; of a run-time scalar its value, and where it is on the device if
+    it is to be read there. The wide entry wants sizes that divide, and aligned memory."""
 
     source: str
     sizes: tuple[int, ...]
@@ -161,6 +162,7 @@ class _Writer:
             *(_across(lanes) if lanes else ()),
             f"template <int V> __device__ __forceinline__ void body({parameters})",
             "{",
+            *(f"    {line}" for line in self._scalars()),
             *(f"    {line}" for line in (self._rows(lanes) if lanes else self._flat())),
             "}",
         ]
@@ -178,11 +180,18 @@ class _Writer:
             yield f"place_t n{axis}"
         for number, source in enumerate(self.chain.sources):
             if isinstance(source.spec, str):
-                yield f"{ops.SCALARS[source.spec]} x{number}"
+                yield f"{ops.SCALARS[source.spec]} v{number}"
+                yield f"const {ops.SCALARS[source.spec]}* __restrict__ p{number}"
             else:
                 yield f"const {ops.STORED[source.spec.dtype.name]}* __restrict__ p{number}"
         for output in range(len(self.outputs)):
             yield f"{ops.STORED[self._stored(output).name]}* __restrict__ o{output}"
+
+    def _scalars(self) -> Iterator[str]:
+        """Run-time scalars: passed, or where the device has them."""
+        for number, source in enumerate(self.chain.sources):
+            if number in self.wanted and isinstance(source.spec, str):
+                yield f"const {ops.SCALARS[source.spec]} x{number} = p{number} ? *p{number} : v{number};"
 
     def _stored(self, output: int) -> DType:
         dtype = self.dtype(self.outputs[output])

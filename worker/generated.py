@@ -7,9 +7,10 @@ no value depends on how often it ran. Results lie row by row; what lies otherwis
 
 from __future__ import annotations
 
+import itertools
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
@@ -32,6 +33,10 @@ TALL: Final = 1 << 16
 FEW: Final = 128
 MOST: Final = 96
 """Sources and outputs of one kernel: each is an argument, and some registers."""
+
+NOWHERE: Final = np.uint64(0)
+"""The address of a run-time scalar that is passed."""
+PASSED: Final[Mapping[int, Any]] = {}
 
 Slots = list[Any]
 Action = Callable[[Slots], None]
@@ -83,10 +88,10 @@ def compile_chain(chain: Chain, xp: Any, dead: tuple[int, ...], by_steps: Action
     except Exception as error:  # noqa: BLE001 — whatever the compiler raises: the steps are there
         log.warning("a chain of %d steps is computed step by step: %s", len(chain.steps), str(error).splitlines()[0])
         return None
-    return _Launch(chain, kernel, xp, plain, wide, dead, by_steps)
+    return Launch(chain, kernel, xp, plain, wide, dead, by_steps)
 
 
-class _Launch:
+class Launch:
     """A chain, compiled. `by_steps` does the same one by one, for numbers that are not of the tensors' dtype."""
 
     def __init__(
@@ -103,8 +108,9 @@ class _Launch:
             (source.slot, _NUMBERS[source.spec] if isinstance(source.spec, str) else None) for source in chain.sources
         ]
         self.bounds = [bound for number in range(len(chain.sources)) if (bound := _bounds(chain, number)) is not None]
+        before = list(itertools.accumulate((1 + (number is not None) for _, number in self.sources), initial=0))
         self.aligned = [
-            (number, kernel.pack * chain.sources[number].spec.dtype.itemsize - 1)  # type: ignore[union-attr]  # a tensor
+            (before[number], kernel.pack * chain.sources[number].spec.dtype.itemsize - 1)  # type: ignore[union-attr]  # a tensor
             for number in kernel.packed
         ]
         results = [chain.values[number] for number in chain.outputs]
@@ -116,16 +122,25 @@ class _Launch:
             self.blocks = -(-kernel.rows // self.threads)
             self.wide_blocks = -(-kernel.rows // (self.threads * kernel.pack))
 
-    def __call__(self, slots: Slots) -> None:
-        for slot, least, most in self.bounds:
-            if not least <= slots[slot] <= most:
-                self.by_steps(slots)
-                return
+    @property
+    def numbers(self) -> list[int]:
+        """The slots of the run-time scalars that it reads."""
+        return [slot for slot, number in self.sources if number is not None]
+
+    def takes(self, slots: Slots) -> bool:
+        """Whether its run-time scalars are numbers that the kernel can have."""
+        return all(least <= slots[slot] <= most for slot, least, most in self.bounds)
+
+    def __call__(self, slots: Slots, there: Mapping[int, Any] = PASSED) -> None:
+        """Run it. `there`: by slot, where the device has the run-time scalars that are to be read there."""
+        if not self.takes(slots):
+            self.by_steps(slots)
+            return
         arguments: list[Any] = []
         for slot, number in self.sources:
             value = slots[slot]
             if number is not None:
-                arguments.append(number(value))
+                arguments += (number(value), there.get(slot, NOWHERE))
             else:
                 arguments.append(value if value.flags.c_contiguous else self.xp.ascontiguousarray(value))
         function, blocks = self.plain, self.blocks
