@@ -29,10 +29,21 @@ def machine() -> Iterator[Machine]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests of processes run one after another, beside the rest: each has a machine's worth of processes already."""
+    """Mark what `make prove` tries at length; and have tests of processes run one after another, beside the rest.
+
+    Each of those has a machine's worth of processes already. A test is drawn if Hypothesis or its module says how often.
+    """
     for item in items:
+        assert isinstance(item, pytest.Function), "all tests are functions"
+        if {"cases", "thinned", "EFFORT"} & vars(item.module).keys() or is_drawn(item):
+            item.add_marker(pytest.mark.drawn)
         if item.get_closest_marker("process"):
             item.add_marker(pytest.mark.xdist_group("process"))
+
+
+def is_drawn(item: pytest.Function) -> bool:
+    """Whether Hypothesis draws a test's arguments."""
+    return bool(getattr(item.function, "is_hypothesis_test", False))
 
 
 @pytest.hookimpl(optionalhook=True)
