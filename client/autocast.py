@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["autocast", "get_autocast_dtype", "is_autocast_enabled"]
 
-LOWERED: Final = frozenset({"matmul", "conv"})
+LOWERED: Final = frozenset({"matmul", "conv", "attention"})
 """Ops whose operands are cast to the half-precision dtype."""
 
 WIDENED: Final = frozenset(

@@ -45,6 +45,7 @@ from .alignment import *  # noqa: F403
 from .arithmetic import *  # noqa: F403
 from .arithmetic import add, eq, isclose, mul, tensor_of, where
 from .arranging import *  # noqa: F403
+from .attention import scaled_dot_product_attention
 from .bags import *  # noqa: F403
 from .calculus import *  # noqa: F403
 from .complexes import *  # noqa: F403
@@ -66,7 +67,7 @@ from .scattering import *  # noqa: F403
 from .shaping import *  # noqa: F403
 from .sorting import *  # noqa: F403
 from .statistics import *  # noqa: F403
-from .transformer import embedding, layer_norm, rms_norm, scaled_dot_product_attention
+from .transformer import embedding, layer_norm, rms_norm
 from .unpooling import *  # noqa: F403
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from gt.dtypes import int64
 from gt.errors import GTError
 
 from . import apply as emission
-from . import arithmetic, complexes, convolution, creation, elementwise, factorisations
+from . import arithmetic, attention, complexes, convolution, creation, elementwise, factorisations
 from .autograd import Node, Rule
 
 if TYPE_CHECKING:
@@ -544,6 +544,7 @@ GRADIENTS: Final[dict[str, Rule]] = {
     # composite
     "softmax": Rule(("o",), _softmax),
     "log_softmax": Rule(("o",), _log_softmax),
+    "attention": Rule(("0123",) * 3, attention.gradient),
     # identities
     "tag": Rule(("",), lambda n, g: (g,)),
     "follow": Rule(("",), lambda n, g: (g, None)),
@@ -557,6 +558,8 @@ NO_GRADIENT: Final[frozenset[str]] = frozenset(
         *("signbit", "bitwise_not", "bitwise_and", "bitwise_or", "bitwise_xor", "left_shift", "right_shift"),
         *("gcd", "nextafter", "argmax", "argmin"),
         *("argcummax", "argcummin", "argsort", "lexsort", "searchsorted", "flatnonzero", "permutation"),
+        "attention_grad",
     }
 )
-"""What makes tensors from nothing, answers true or false, or counts: nothing flows back through it."""
+"""What makes tensors from nothing, answers true or false, or counts: nothing flows back through it. `attention_grad` is emitted
+only where gradients are not recorded themselves."""

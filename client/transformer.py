@@ -1,4 +1,4 @@
-"""What transformers are made of: look-ups, normalisation over the last dimensions, attention. All of it is composed.
+"""What transformers are made of beside attention: look-ups, and normalisation over the last dimensions. All of it is composed.
 
 PyTorch's names, arguments and defaults; it is reached as `gt.nn.functional`.
 """
@@ -14,7 +14,7 @@ from gt.errors import DTypeError, ShapeError
 from gt.limits import finfo
 
 from . import apply as emission
-from . import arithmetic, creation, functional, reductions
+from . import arithmetic
 
 if TYPE_CHECKING:
     from .tensor import Tensor
@@ -102,75 +102,3 @@ def _scaled(x: Tensor, weight: Tensor | None, bias: Tensor | None, dtype: DType)
     if bias is not None:
         x = arithmetic.add(x, bias)
     return arithmetic.cast(x, dtype)
-
-
-def scaled_dot_product_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attn_mask: Tensor | None = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    scale: float | None = None,
-    enable_gqa: bool = False,
-) -> Tensor:
-    """softmax(query keyᵀ · scale + mask) value (Vaswani et al., 2017, arXiv:1706.03762), scale 1/√size unless given.
-
-    query (..., l, size), key (..., s, size), value (..., s, out); leading dimensions broadcast. A boolean `attn_mask`
-    says what takes part, any other is added; a query that may see nothing gets zeros. `is_causal`: query i sees keys up
-    to i. Dropout is applied whenever `dropout_p` is not 0. `enable_gqa`: heads (dimension −3) of keys and values serve
-    several heads of queries each, in order.
-    """
-    if is_causal and attn_mask is not None:
-        raise ValueError("scaled_dot_product_attention: give either attn_mask or is_causal, not both")
-    if min(query.ndim, key.ndim, value.ndim) < 2:
-        raise ShapeError(
-            f"scaled_dot_product_attention: shapes {query.shape}, {key.shape} and {value.shape}: "
-            "each has at least two dimensions"
-        )
-    if enable_gqa:
-        key, value = (_shared(x, query) for x in (key, value))
-    factor = 1 / math.sqrt(query.shape[-1]) if scale is None else float(scale)
-    order = (*range(key.ndim - 2), key.ndim - 1, key.ndim - 2)
-    scores = functional.matmul(arithmetic.mul(query, factor), emission.apply("permute", (key,), order))
-    if is_causal:
-        weights = reductions.softmax(arithmetic.where(_causal(*scores.shape[-2:]), scores, -math.inf), -1)
-    elif attn_mask is not None:
-        weights = masked_softmax(scores, arithmetic.tensor_of("scaled_dot_product_attention", attn_mask))
-    else:
-        weights = reductions.softmax(scores, -1)
-    if dropout_p:
-        weights = functional.dropout(weights, dropout_p)
-    return functional.matmul(weights, value)
-
-
-def _shared(x: Tensor, query: Tensor) -> Tensor:
-    """Each head of `x` repeated for the heads of queries that it serves."""
-    if min(x.ndim, query.ndim) < 3 or not x.shape[-3] or query.shape[-3] % x.shape[-3]:
-        raise ShapeError(f"scaled_dot_product_attention: heads of {x.shape} do not divide those of {query.shape}")
-    *lead, heads, rows, size = x.shape
-    times = query.shape[-3] // heads
-    apart = emission.apply("reshape", (x,), (*lead, heads, 1, rows, size))
-    spread = emission.apply("expand", (apart,), (*lead, heads, times, rows, size))
-    return emission.apply("reshape", (spread,), (*lead, heads * times, rows, size))
-
-
-def _causal(queries: int, keys: int) -> Tensor:
-    """(queries, keys): whether the key does not come after the query."""
-    rows = emission.apply("reshape", (creation.arange(queries),), (queries, 1))
-    return arithmetic.le(creation.arange(keys), rows)
-
-
-def masked_softmax(scores: Tensor, mask: Tensor) -> Tensor:
-    """Softmax along the last axis under a mask of booleans (what takes part) or of numbers (added).
-
-    Rows of which nothing is left are zeros, and pass no gradient.
-    """
-    if mask.dtype.kind == "b":
-        scores = arithmetic.where(mask, scores, -math.inf)
-    else:
-        scores = arithmetic.add(scores, arithmetic.cast(mask, scores.dtype))
-    with emission.with_changes(grad=False):
-        nothing = reductions.all(arithmetic.eq(scores, -math.inf), -1, True)
-    weights = reductions.softmax(arithmetic.where(nothing, 0.0, scores), -1)
-    return arithmetic.where(nothing, 0.0, weights)

@@ -100,10 +100,21 @@ def _conv_flops(operands: Sequence[Spec | str], result: Spec) -> float:
     return 2.0 * result.size * (math.prod(w.shape[2:]) if isinstance(w, Spec) else 1)
 
 
+def _attention_flops(operands: Sequence[Spec | str], result: Spec) -> float:
+    """Two products; of a gradient (whose result is flat) the weights once more, and four."""
+    q, v = operands[0], operands[2]
+    assert isinstance(q, Spec), "queries are a tensor"
+    assert isinstance(v, Spec), "values are a tensor"
+    scores = 2.0 * math.prod(q.shape[:-1]) * v.shape[-2]
+    return scores * (q.shape[-1] + v.shape[-1] if result.ndim == q.ndim else 3 * q.shape[-1] + 2 * v.shape[-1])
+
+
 #: By family: the flops of what is bound by arithmetic. Everything else is bound by memory.
 FLOPS: Final[Mapping[str, Callable[[Sequence[Spec | str], Spec], float]]] = {
     "matmul": _matmul_flops,
     "conv": _conv_flops,
+    "attention": _attention_flops,
+    "attention_grad": _attention_flops,
 }
 
 

@@ -27,8 +27,13 @@ TREES: Final = frozenset({"sum", "prod", "matmul", "conv"})
 """Ops that add block by block."""
 
 
-PRODUCTS: Final = {"matmul": ((-2, -1), (-2, -1), (-2, -1)), "conv": ((0, 2), (0, 2), (1, 2))}
-"""Of products the dimensions that are computed in blocks: of the result, and of each operand."""
+PRODUCTS: Final = {
+    "matmul": ((-2, -1), (-2, -1), (-2, -1)),
+    "conv": ((0, 2), (0, 2), (1, 2)),
+    "attention": ((-2, -1), (-2,), (), (-1,), (-2,)),
+}
+"""Of products the dimensions that are computed in blocks: of the result, and of each operand (of attention the last is a mask,
+which may be missing or lack dimensions)."""
 
 
 class Case(NamedTuple):
@@ -70,8 +75,9 @@ def keep_bits(case: Case, results: Sequence[Layout], operands: Sequence[Layout])
     specs = [(case.result, results[0]), *zip(case.operands, operands, strict=True)]
     return not any(
         isinstance(spec, Spec) and _cuts(layout, dim % spec.ndim) > 1
-        for (spec, layout), dims in zip(specs, PRODUCTS[case.op], strict=True)
+        for (spec, layout), dims in zip(specs, PRODUCTS[case.op], strict=False)
         for dim in dims
+        if isinstance(spec, str) or -dim <= spec.ndim
     )
 
 

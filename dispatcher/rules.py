@@ -256,6 +256,32 @@ def _matmul(case: Case) -> Iterable[Row]:
     return _lettered(_all(case.result), [(*lead_a, m, k), (*lead_b, k, n)], _SUM)
 
 
+def _attention(case: Case) -> Iterable[Row]:
+    """zlo = zle, zse, zso: each query by itself, and all keys for each."""
+    q, v = case.tensor(0), case.tensor(2)
+    l, o = q.ndim - 2, q.ndim - 1  # noqa: E741 — the letters of the field
+    stack = tuple(range(l))
+    terms = [(*stack, l, None), (*stack, None, None), (*stack, None, o), *_mask(case, 3, (*q.shape[:-1], v.shape[-2]))]
+    return _lettered((*stack, l, o), terms)
+
+
+def _attention_grad(case: Case) -> Iterable[Row]:
+    """z… = zle, zse, zso, zlo: where queries are cut, what keys and values get from them is a contribution."""
+    q, v = case.tensor(0), case.tensor(2)
+    l = q.ndim - 2  # noqa: E741 — the letter of the field
+    stack = tuple(range(l))
+    rows, whole = (*stack, l, None), (*stack, None, None)
+    terms = [rows, whole, whole, rows, *_mask(case, 4, (*q.shape[:-1], v.shape[-2]))]
+    return _lettered((*stack, None), terms, _SUM)
+
+
+def _mask(case: Case, position: int, scores: tuple[int, ...]) -> Iterator[Letters]:
+    """The letters of a mask, if there is one: those of the scores that it does not stretch over, but for the keys."""
+    if len(case.operands) > position:
+        letters = _stretched(case.tensor(position).shape, scores)
+        yield (*letters[:-1], None) if letters else ()
+
+
 def _solve(case: Case) -> Iterable[Row]:
     """zmk = zmm, zmk: matrices are whole, right sides and the stack are cut anywhere."""
     a, b = case.tensor(0), case.tensor(1)
@@ -349,6 +375,8 @@ RULES: Final[dict[str, Rule]] = {
     "take": _take,
     "segment_sum": _segment_sum,
     "matmul": _matmul,
+    "attention": _attention,
+    "attention_grad": _attention_grad,
     "solve": _solve,
     "linalg": _linalg,
     "fft": _along,
@@ -381,6 +409,8 @@ PASSING: Final[dict[str, Passing]] = {
     "left_shift": (("sum",), ("PR",)),
     "cumprod": (("prod",), ("P",)),
     "matmul": (("sum",), ("PR", "RP")),
+    "attention": (("sum",), ("RRPR",)),
+    "attention_grad": (("sum",), ("RRRPR",)),
     "solve": (("sum",), ("RP",)),
     "conv": (("sum",), ("PR", "RP")),
     "windows": (PARTIAL_OPS, ("P",)),

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 from gt.instruction import INPUT, MAX_INSTRUCTIONS, MOVE, OUTPUT, SCALAR, VERIFY, Instruction, Plan, ref
 from gt.ops import OPS
 from gt.placement import REPLICATE, At, Layout, Mesh, Partial, Placement, Shard
-from gt.spec import Spec
+from gt.spec import Spec, spec
 
 PARTS: Final = 8
 """Into how many parts the instructions of a plan are dealt at most: that many variants of it are made at most."""
@@ -136,6 +136,16 @@ class _Checking:
         if family == "softmax":
             x = gathered[instruction.inputs[0]]
             return [self.add("abs", [x], {}, tag, self.spec(x), where)]
+        if instruction.op == "attention":  # a mean with weights: that of the absolute values
+            inputs = [gathered[r] for r in instruction.inputs]
+            inputs[2] = self.add("abs", [inputs[2]], {}, tag, self.spec(inputs[2]), where)
+            return [self.add("attention", inputs, instruction.attributes, tag, result, where)]
+        if (
+            instruction.op == "attention_grad"
+        ):  # of which no sum of absolute values can be made: the largest of a matrix
+            size = self.add("abs", [gathered[ref(OUTPUT, number)]], {}, tag, result, where)
+            rows = spec(result.dtype, (*result.shape[:-1], 1))
+            return [self.add("max", [size], {"axes": (result.ndim - 1,), "keepdims": True}, tag, rows, where)]
         partial = [r for r in instruction.inputs if r & 3 != SCALAR and _is_sum(self.layout(r))]
         if instruction.op not in ADDING and not partial:
             return []

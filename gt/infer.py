@@ -283,6 +283,35 @@ def _matmul(name: str, op: Op, operands: Sequence[Operand], attributes: Attribut
     return (spec(_one_dtype(name, operands), (*batch, a.shape[-2], b.shape[-1])),)
 
 
+def _attention(name: str, op: Op, operands: Sequence[Operand], attributes: Attributes) -> tuple[Spec, ...]:
+    """Of queries, keys, values, for `attention_grad` the gradient of the result, and perhaps a mask."""
+    tensors = _tensors(operands)
+    count = 3 if name == "attention" else 4
+    if len(tensors) != len(operands) or not count <= len(tensors) <= count + 1:
+        raise ShapeError(f"{name} takes {count} tensors and perhaps a mask, not {len(operands)} operands")
+    (q, k, v), mask = tensors[:3], tensors[count:]
+    shapes = ", ".join(str(tensor.shape) for tensor in tensors)
+    if q.dtype.kind != "f" or any(x.dtype is not bool_ for x in mask if x.dtype is not q.dtype):
+        raise DTypeError(
+            f"{name}: floating-point numbers of one dtype, and a mask of that or of booleans, not {shapes}"
+        )
+    _one_dtype(name, tensors[:count])
+    stack, queries, keys, out = q.shape[:-2], q.shape[-2:-1], k.shape[-2:-1], v.shape[-1:]
+    if min(x.ndim for x in tensors[:3]) < 2 or not (
+        stack == k.shape[:-2] == v.shape[:-2] and q.shape[-1] == k.shape[-1] and keys == v.shape[-2:-1]
+    ):
+        raise ShapeError(
+            f"{name}: {shapes}: not [..., l, e], [..., s, e] and [..., s, o] with the same dimensions before"
+        )
+    if mask and broadcast(name, [mask[0].shape, (*stack, *queries, *keys)]) != (*stack, *queries, *keys):
+        raise ShapeError(f"{name}: a mask of shape {mask[0].shape} does not broadcast to {(*stack, *queries, *keys)}")
+    if name == "attention":
+        return (spec(q.dtype, (*stack, *queries, *out)),)
+    if tensors[3].shape != (*stack, *queries, *out):
+        raise ShapeError(f"{name}: a gradient of shape {tensors[3].shape} for a result of {(*stack, *queries, *out)}")
+    return (spec(q.dtype, (*stack, sum(math.prod(x.shape[-2:]) for x in (q, k, v)))),)
+
+
 def _solve(name: str, op: Op, operands: Sequence[Operand], attributes: Attributes) -> tuple[Spec, ...]:
     a, b = _tensors(operands)
     if a.ndim < 2 or b.ndim < 2 or a.shape[-1] != a.shape[-2] or a.shape[-1] != b.shape[-2]:
@@ -462,6 +491,8 @@ _FAMILIES: Final[dict[str, Callable[[str, Op, Sequence[Operand], Attributes], tu
     "take": _take,
     "segment_sum": _segment_sum,
     "matmul": _matmul,
+    "attention": _attention,
+    "attention_grad": _attention,
     "solve": _solve,
     "linalg": _linalg,
     "fft": _fft,

@@ -308,6 +308,18 @@ OPS: Final[dict[str, Op]] = {
     # composite: one instruction with a written decomposition
     "softmax": _along("float", "e^(x − max) over its sum along axis"),
     "log_softmax": _along("float", "x − max − log Σ e^(x − max) along axis"),
+    "attention": Op(
+        "attention",
+        None,
+        attributes={"causal": "bool"},
+        doc="softmax(q kᵀ + mask) v of q [..., l, e], k [..., s, e], v [..., s, o]; a mask is added, or says what takes part",
+    ),
+    "attention_grad": Op(
+        "attention_grad",
+        None,
+        attributes={"causal": "bool"},
+        doc="of q, k, v, the gradient of `attention` and its mask: the gradients of q, k and v, flattened one after the other",
+    ),
     # identities that carry meaning for the planner
     "tag": Op(
         "tag", 1, attributes={"param": "bool"}, linear=True, doc="x, named by its signal; `param` marks a parameter"

@@ -19,7 +19,7 @@ GATHERS: Final = ("all-gather", "gather")
 MAX_TOLD: Final = 500
 """Errors and decisions that are kept word by word."""
 GROUPS: Final[dict[str, tuple[str, ...]]] = {
-    "products": ("matmul", "conv", "linalg", "solve", "fft"),
+    "products": ("matmul", "conv", "attention", "attention_grad", "linalg", "solve", "fft"),
     "element-wise": ("unary", "binary", "cast", "where", "creation", "random", "follow", "tag"),
     "reductions": ("reduction", "arg", "along", "search"),
     "indexing": (

@@ -255,6 +255,24 @@ def matmuls(op: str) -> Iterator[Sample]:
         yield Sample(op, (floats(*a), floats(*b)), edge=True)
 
 
+def attentions(op: str) -> Iterator[Sample]:
+    """Without a mask, or with one as the last operand: of booleans where it has an even number of dimensions."""
+    many = op == "attention_grad"  # combinations of placements
+    for stack, sizes, mask, causal, edge in (
+        ((), (5, 7, 3, 4), None, True, False), ((), (5, 7, 3, 4), (5, 7), False, many),
+        ((), (5, 7, 3, 4), None, False, True), ((3,), (5, 7, 3, 4), None, True, True),
+        ((3, 4), (5, 7, 2, 3), (4, 1, 7), False, True), ((3,), (5, 6, 2, 2), (5, 1), False, True),
+        ((3,), (4, 6, 2, 2), (3, 1, 6), True, True), ((2,), (5, 6, 2, 2), (6,), False, True),
+        ((), (4, 5, 2, 3), (), False, True), ((), (1, 1, 4, 1), None, False, True),
+        ((2,), (0, 3, 2, 2), None, True, True), ((0,), (3, 3, 2, 2), None, False, True),
+    ):  # fmt: skip
+        queries, keys, size, out = sizes
+        operands = [floats(*stack, queries, size), floats(*stack, keys, size), floats(*stack, keys, out)]
+        operands += [floats(*stack, queries, out)] * (op == "attention_grad")
+        masks = [] if mask is None else [floats(*mask)] if len(mask) % 2 else [bools(*mask)]
+        yield Sample(op, (*operands, *masks), {"causal": causal}, edge)
+
+
 def solves(op: str) -> Iterator[Sample]:
     for a, b, edge in (
         ((4, 4), (4, 5), False), ((3, 4, 4), (3, 4, 2), False), ((4, 4), (5, 4, 3), False), ((5, 1, 3, 3), (4, 3, 2), False),
@@ -366,7 +384,8 @@ FAMILIES = {
     "creation": creations, "random": creations, "unary": unaries, "cast": casts, "binary": binaries, "where": wheres,
     "reduction": reductions, "arg": args, "reshape": reshapes, "permute": permutes, "expand": expands, "cat": cats,
     "slice": slices, "update_slice": slices, "gather": gathers, "scatter_add": gathers, "take": takes,
-    "scatter": gathers, "segment_sum": segment_sums, "matmul": matmuls, "solve": solves, "linalg": matrices, "fft": transforms,
+    "scatter": gathers, "segment_sum": segment_sums, "matmul": matmuls,
+    "attention": attentions, "attention_grad": attentions, "solve": solves, "linalg": matrices, "fft": transforms,
     "conv": convs, "windows": sliding, "overlap_add": overlaps,
     "along": alongs, "search": searches, "compress": compressions, "permutation": swaps,
     "rows": row_orders, "tag": tags, "follow": follows,

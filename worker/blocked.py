@@ -16,12 +16,15 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
+
+import numpy as np
 
 from gt.blocks import Tree, fold, grid, grid_dimension, tree
 from gt.ops import OPS
 
+from .attention import Strip, Strips, Where, attention, attention_grad
 from .call import Call, Kernel, KernelFactory
 from .convolution import columns
 from .elementwise import nothing_of, same, wide
@@ -262,6 +265,33 @@ def _conv(call: Call) -> Kernel:
     return kernel
 
 
+class _Whole(Strips):
+    """Attention by whole matrices, one of the stack at a time: products by tiles, and each row by itself."""
+
+    def __init__(self, call: Call) -> None:
+        super().__init__(call)
+        axis = call.tensor(0).ndim - 2
+        at = {"l": (0, axis), "e": (0, axis + 1), "s": (1, axis), "o": (2, axis + 1)}
+        sides = {letter: _sides(call, *place) for letter, place in at.items()}
+        terms = ("les", "lso") if call.op == "attention" else ("les", "slo", "los", "lse", "sle")
+        self.products = {term: _product(call, *(sides[letter] for letter in term)) for term in terms}
+
+    def __iter__(self) -> Iterator[Where]:
+        return iter(np.ndindex(*self.stack))
+
+    def strips(self) -> Iterator[Strip]:
+        yield Strip(slice(0, self.stop - self.start), self.start, self.keys)
+
+    def product(self, letters: str, a: Any, b: Any) -> Any:
+        return self.xp.ascontiguousarray(self.products[letters](a, b))
+
+
+def _attention(call: Call) -> Kernel:
+    if call.result.size == 0 or 0 in call.tensor(0).shape or 0 in call.tensor(2).shape:
+        return KERNELS[call.op](call)  # zeros, or means of values
+    return (attention if call.op == "attention" else attention_grad)(call, _Whole)
+
+
 def _matrices(call: Call) -> Kernel:
     """LAPACK works on one matrix at a time, on one thread as long as a matrix is no larger than a tile."""
     specs = [call.tensor(position) for position in range(len(call.operands))]
@@ -289,6 +319,8 @@ BLOCKED: Final[dict[str, KernelFactory]] = {
     "log_softmax": _softmax,
     "matmul": _matmul,
     "conv": _conv,
+    "attention": _attention,
+    "attention_grad": _attention,
     **dict.fromkeys(("solve", *(name for name, op in OPS.items() if op.family == "linalg")), _matrices),
 }
 """The kernels of a deterministic session: all that round more than once for an element have one of their own."""

@@ -17,6 +17,7 @@ import numpy as np
 
 from gt.dtypes import HALVES, bfloat16
 
+from .attention import attention, attention_grad
 from .call import Call, Kernel, KernelFactory
 from .convolution import conv, overlap_add, windows
 from .elementwise import (
@@ -271,6 +272,8 @@ KERNELS: Final[dict[str, KernelFactory]] = {
     # composite
     "softmax": softmax,
     "log_softmax": softmax,
+    "attention": attention,
+    "attention_grad": attention_grad,
     # identities that carry meaning for the planner
     "tag": same,
     "follow": same,

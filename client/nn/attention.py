@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from gt.client import arithmetic, arranging, creation, functional, reductions, shaping, transformer
+from gt.client import arithmetic, arranging, attention, creation, functional, reductions, shaping
 from gt.client.tensor import Tensor
 from gt.errors import ShapeError
 
@@ -115,7 +115,7 @@ class MultiheadAttention(Module):
         drop = self.dropout if self.training else 0.0
         if need_weights:
             scores = functional.matmul(arithmetic.mul(qh, 1 / math.sqrt(self.head_dim)), kh.transpose(-2, -1))
-            weights = reductions.softmax(scores, -1) if mask is None else transformer.masked_softmax(scores, mask)
+            weights = reductions.softmax(scores, -1) if mask is None else attention.masked_softmax(scores, mask)
             weights = functional.dropout(weights, drop) if drop else weights
             out = functional.matmul(weights, vh)
             shown = reductions.mean(weights, 1) if average_attn_weights else weights

@@ -80,7 +80,7 @@ SPLIT: Final = ("compute", "communication", "runtime", "waiting")
 
 GROUPS: Final = {
     "element": ("unary", "binary", "where", "cast", "fused"),
-    "product": ("matmul", "conv", "windows", "overlap_add"),
+    "product": ("matmul", "conv", "windows", "overlap_add", "attention", "attention_grad"),
     "reduction": ("reduction", "arg", "along", "segment_sum", "search"),
     "movement": (
         "reshape", "permute", "expand", "cat", "slice", "update_slice", "gather", "scatter", "scatter_add", "take",

@@ -58,6 +58,14 @@ def special(op: str, *arrays: np.ndarray[Any, Any]) -> list[Sample]:
 CONDITION = A > 0
 SQUARE = np.array([[1.5, -0.4], [0.7, 2.1]])
 WINDOWS: list[tuple[Any, ...]] = [((1,), (2,), (1,)), ((0, 1), (1, 2), (1, 2)), ((1,), (3,), (-1,)), ((1,), (0,), (1,))]
+ATTENTION: list[Sample] = [
+    ([A, B, A * B], emit("attention", False)),
+    ([A, B, A * B], emit("attention", True)),
+    (
+        [A[None], B[None], A[None, :, :2]],
+        lambda *x: emission.apply("attention", (*x, gt.tensor(CONDITION[:, :2])), False),
+    ),
+]
 STARTS: list[tuple[int, ...]] = [(1,), (1, 0), (2,), (0,)]
 
 SAMPLES: dict[str, list[Sample]] = {
@@ -108,6 +116,7 @@ SAMPLES: dict[str, list[Sample]] = {
         ([A], lambda v: emission.apply("segment_sum", (v, gt.tensor([0, 3, 3])), 1, 4)),
         ([A], lambda v: emission.apply("segment_sum", (v, gt.tensor([[0, 3, 1], [3, 3, -1]])), 0, 5)),
     ],
+    "attention": ATTENTION,
     "matmul": [
         ([A, B.T.copy()], emit("matmul")),
         ([np.stack([A, B]), B.T.copy()], emit("matmul")),
@@ -154,6 +163,7 @@ COMPLEX: dict[str, list[Sample]] = {
         ([Z], lambda z: z.to(gt.complex64).to(gt.complex128) * 3),
         ([A], lambda x: x.to(gt.complex128) * (2 - 1j)),
     ],
+    "attention": ATTENTION,
     "matmul": [([Z, W.T.copy()], emit("matmul")), ([np.stack([Z, W]), W.T.copy()], emit("matmul"))],
     "slice": [([Z], emit("slice", *WINDOWS[0], extra=STARTS[0]))],
     "update_slice": [([Z, W[:, :2]], emit("update_slice", *WINDOWS[0], extra=STARTS[0]))],

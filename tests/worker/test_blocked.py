@@ -36,7 +36,8 @@ def blocked(name: str, *operands: Any, blocks: int = 8, **attributes: Any) -> An
 def test_only_what_rounds_has_a_kernel_of_its_own() -> None:
     own = {name for name in OPS if BLOCKED[name] is not KERNELS[name]}
     matrices = {"solve"} | {name for name, op in OPS.items() if op.family == "linalg"}
-    assert own == {"sum", "prod", "max", "min", "softmax", "log_softmax", "matmul", "conv"} | matrices
+    attention = {"attention", "attention_grad"}
+    assert own == {"sum", "prod", "max", "min", "softmax", "log_softmax", "matmul", "conv"} | attention | matrices
 
 
 @few
