@@ -30,10 +30,12 @@ from .directory import Client, Collection, MeshRecord, Worker
 if TYPE_CHECKING:
     from .service import Service
 
-RATES: Final = {t.SUMMARY: 60, t.TRACE: 300}
+RATES: Final = {t.SUMMARY: 40, t.TRACE: 300}
 """Events a second that go by themselves, of the dispatcher and of each worker, by level: each takes some 7 µs to pack, check and
 pass on. And of all workers together:"""
 TOTALS: Final = {t.SUMMARY: 500, t.TRACE: 1000}
+BURSTS: Final = {t.SUMMARY: 4, t.TRACE: 300}
+"""And at once, of the dispatcher."""
 SECOND: Final = t.SECOND
 SLOW: Final = SECOND
 """Nanoseconds between two looks at all of a client's tensors, at least."""
@@ -57,6 +59,7 @@ Birth = tuple[int, int, int, float, str]
 """What was issued, or put: order and plan (-1, -1: a put), the first tensor that it makes, when (seconds), and a put's signal."""
 _ORDER: Final = itemgetter(0)
 _NUMBER: Final = itemgetter(1)
+_BASE: Final = itemgetter(2)
 
 
 class Recording:
@@ -65,7 +68,7 @@ class Recording:
     def __init__(self, service: Service, level: int) -> None:
         self.service = service
         self.level = level
-        self.recorder = Recorder(self.now, RATES[level])
+        self.recorder = Recorder(self.now, RATES[level], BURSTS[level])
         self.issues: list[Birth] = []
         """What was issued and not gone through yet."""
         self.recent: deque[list[Birth]] = deque(maxlen=MAX_CHUNKS)
@@ -146,29 +149,30 @@ class Recording:
             self._settle()
 
     def _settle(self) -> None:
-        """Go through what was issued: as many go by themselves as may, the rest is counted by plan."""
+        """Go through what was issued: of a trace as many go by themselves as may, the rest is counted by plan."""
         issues, self.issues = self.issues, []
         if not issues:
             return
         recorder, plans, single = self.recorder, self.plans, 0
         for order, number, _, now, _ in issues:
-            if not recorder.bucket.take(int(now * SECOND)):
+            if self.level != t.TRACE or not recorder.bucket.take(int(now * SECOND)):
                 break
             recorder.keep(t.RunIssued(int(now * SECOND), t.DISPATCHER, 1, number, plans[number][0], order))
             single += 1
-        rest = issues[single:]
+        rest = issues[single:] if single else issues
         firsts = dict(zip(map(_NUMBER, reversed(rest)), reversed(rest), strict=True))
-        for number, times in Counter(map(_NUMBER, rest)).items():
+        counts = Counter(map(_NUMBER, rest))
+        for number, times in counts.items():
             order, _, _, now, _ = firsts[number]
             recorder.collapse(t.RunIssued(int(now * SECOND), t.DISPATCHER, times, number, plans[number][0], order))
-        counts = Counter(map(_NUMBER, issues))
+        counts.update(map(_NUMBER, issues[:single]))
         for number, times in counts.items():
             self.runs[plans[number][0]] += times
-        births = {number: self.births.setdefault(plans[number][0], {}) for number in counts}
-        for issue in issues:
-            births[issue[1]][issue[2]] = issue
         self.recent.append(issues)
-        for client in {plans[number][0] for number in counts}:
+        clients = {plans[number][0] for number in counts}
+        for client in clients:
+            mine = issues if len(clients) == 1 else [issue for issue in issues if plans[issue[1]][0] == client]
+            self.births.setdefault(client, {}).update(zip(map(_BASE, mine), mine, strict=True))
             self._bound(client)
 
     def put(self, client: Client, message: m.Put) -> None:

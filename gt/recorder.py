@@ -39,37 +39,38 @@ _UNNAMED: Final[dict[str, Any]] = {
 
 
 class Bucket:
-    """Tokens that come at `rate` a second, at most a second's worth. Times are nanoseconds.
+    """Tokens that come at `rate` a second, at most `burst` of them (0: a second's worth). Times are nanoseconds.
 
     How many there are follows from when there were none, so to look is one comparison: `now >= bucket.until`.
     """
 
-    __slots__ = ("interval", "rate", "until")
+    __slots__ = ("burst", "interval", "rate", "until")
 
-    def __init__(self, now: int, rate: int) -> None:
+    def __init__(self, now: int, rate: int, burst: int = 0) -> None:
         self.rate = rate
+        self.burst = min(burst or rate, rate)
         self.interval = SECOND // rate if rate else NEVER
-        self.until = now - SECOND + self.interval
+        self.until = now - (self.burst - 1) * self.interval
         """From then on there is one."""
 
     def has(self, now: int, wanted: int = 1) -> bool:
         """Whether so many are there; for more than the bucket holds it must be full."""
-        return now >= self.until + (min(wanted, self.rate) - 1) * self.interval and self.rate > 0
+        return now >= self.until + (min(wanted, self.burst) - 1) * self.interval and self.rate > 0
 
     def take(self, now: int, wanted: int = 1) -> bool:
         """Take so many, if they are there."""
         if not self.has(now, wanted):
             return False
-        self.until = max(self.until, now - SECOND + self.interval) + wanted * self.interval
+        self.until = max(self.until, now - (self.burst - 1) * self.interval) + wanted * self.interval
         return True
 
 
 class Recorder:
-    """The events of one source, `rate` of them a second by themselves. `clock` gives nanoseconds."""
+    """The events of one source, `rate` of them a second by themselves, `burst` at once. `clock` gives nanoseconds."""
 
-    def __init__(self, clock: Callable[[], int], rate: int) -> None:
+    def __init__(self, clock: Callable[[], int], rate: int, burst: int = 0) -> None:
         self.clock = clock
-        self.bucket = Bucket(clock(), rate)
+        self.bucket = Bucket(clock(), rate, burst)
         self.events: list[Event] = []
         """Those that go by themselves."""
         self.aggregates: dict[tuple[type[Any], Hashable], list[Any]] = {}

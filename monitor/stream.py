@@ -25,6 +25,8 @@ SILENCE: Final = 3.0
 """Seconds without a word after which the connection is made anew; the service gives a sign of life every second."""
 RETRY: Final = 1.0
 """Seconds between two attempts."""
+READ: Final = 4
+"""Batches after which it is said that they were read; the service goes on for a few times as many."""
 ALIVE: Final = 2.0
 """Seconds after which this side gives a sign of life."""
 
@@ -220,4 +222,5 @@ class Stream:
                 if type(raw) is list and raw and type(raw[0]) is int and raw[0] >= len(t.KINDS):
                     continue  # of a younger service
                 self._events.append(t.decode_event(raw))
-            self._say(m.Watch(self.level, self._seen))
+            if self._seen % READ == 0:
+                self._say(m.Watch(self.level, self._seen))

@@ -30,8 +30,10 @@ COMMUNICATION: Final = 1
 RUNTIME: Final = 2
 WAITING: Final = 3
 IDLE: Final = 4
-PERIODS: Final = {t.SUMMARY: 200_000_000, t.TRACE: 100_000_000}
+PERIODS: Final = {t.SUMMARY: 500_000_000, t.TRACE: 100_000_000}
 """Nanoseconds between two batches, by level."""
+BURSTS: Final = {t.SUMMARY: 0.1, t.TRACE: 1.0}
+"""Seconds' worth of events that go by themselves at once: a trace has all of a short program, a monitor the same at any time."""
 BUDGETS: Final = {t.SUMMARY: 0.002, t.TRACE: 0.005}
 """The share of time that timing instructions one by one may take."""
 EVENT_COST: Final = 5_000
@@ -111,11 +113,14 @@ class Recording:
         self.worker = worker
         self.level = level
         self.period = PERIODS[level]
-        self.recorder = Recorder(clock, rate // 2)
-        self.singles = self.recorder.bucket
-        self.bucket = Bucket(clock(), rate - rate // 2)
-        """For op slices, so that they leave room for others."""
         now = clock()
+        half, fourth, burst = rate // 2, rate // 4, max(1, int(rate * BURSTS[level]))
+        self.singles = Bucket(now, half, burst)
+        """Which runs go by themselves: whatever else there is, half of all that does."""
+        self.recorder = Recorder(clock, fourth, burst)
+        """For moves, transfers and spills, of which one run may have many."""
+        self.bucket = Bucket(now, rate - half - fourth, burst)
+        """For op slices."""
         self.totals = [0, 0, 0, 0, 0]
         """By state; run time of GT is what is left over."""
         self.state = RUNTIME
@@ -138,6 +143,8 @@ class Recording:
         self.sample_at = now
         self.marks: list[int] = []
         """When the actions of the block under way ended, in a run that is timed."""
+        self.apart = False
+        """Whether the moves of the run under way go by themselves."""
         self.moving = (0, 0, 0, 0)
         """Of the move under way: when it began, and until then waited, sent and received."""
         self.landing: dict[tuple[int, int], int] = {}
@@ -179,6 +186,7 @@ class Recording:
         self.state = COMPUTE
         if program.moves:
             self._in_parts(now)
+            self.apart = now >= self.singles.until and self.recorder.bucket.take(now, len(program.moves))
         self.sampling = now >= self.sample_at and self._sample(program, now)
 
     def _in_parts(self, began: int) -> None:
@@ -236,7 +244,8 @@ class Recording:
             self.runs[plan] = Runs(running.program, client)
         self.plans += 1
         self.instructions += len(running.program.plan.instructions)
-        self.recorder.add(
+        tell = self.recorder.keep if self.singles.take(now) else self.recorder.collapse
+        tell(
             t.PlanSlice(
                 began, self.worker, now - began, 1, plan, client, running.order, compute, communication, waiting
             )
@@ -304,14 +313,14 @@ class Recording:
         now = self.switch(COMPUTE)
         began, waiting, outward, inward = self.moving
         moved = self.moved.get(id(move))
-        if moved is None or moved.move is not move or now >= self.singles.until:
+        if moved is None or moved.move is not move or self.apart:
             tag = running.program.plan.tags[move.instruction.tag]
             event = t.Collective(
                 began, self.worker, now - began, 1, running.plan, running.client, running.order, move.collective,
                 self._peers(running, move), self.outward - outward, self.inward - inward, self.totals[WAITING] - waiting,
                 "/".join(tag.signal), tag.site,
             )  # fmt: skip
-            self.recorder.add(event)
+            (self.recorder.keep if self.apart else self.recorder.collapse)(event)
             if moved is None:
                 self.moved[id(move)] = Moved(move, event)
             return

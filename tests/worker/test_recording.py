@@ -147,6 +147,31 @@ def test_what_is_added_up_says_which_was_the_first_of_it(ranks: Ranks) -> None:
         assert all(one.time + one.duration <= two.time for one, two in itertools.pairwise(told) if one.times == 1)
 
 
+def test_however_much_a_plan_moves_half_of_all_that_goes_by_itself_are_plans(ranks: Ranks) -> None:
+    """Collectives, puts and fetches have room of their own, so a trace loses no plans to them; and a collective that goes by
+    itself has its plan beside it."""
+    ranks.all(m.Record(t.TRACE, 40))
+    loop(ranks, 30)
+    for number in range(30):
+        ranks.tell(0, m.Collect(number, 1, CLIENT, 100, False, b"c"))
+    loop(ranks, 30)
+    events = [event for event in taken(ranks, 0) if getattr(event, "times", 0) == 1]
+    plans, moves = ({each.order for each in kinds(events, kind)} for kind in (t.PlanSlice, t.Collective))
+    assert len(plans) == 20
+    assert len(moves) == 10 - 1, "the put was the tenth"
+    assert moves <= plans
+
+
+def test_a_summary_begins_without_a_burst_and_a_trace_has_all_of_a_short_program(ranks: Ranks) -> None:
+    """What goes by itself of the first runs is a tenth of a second's worth for a monitor, and a second's worth in a trace."""
+    for level, singles in ((t.SUMMARY, 10), (t.TRACE, 50)):
+        ranks.all(m.Record(level, 100))
+        loop(ranks, 60)
+        slices = kinds(taken(ranks, 0), t.PlanSlice)
+        assert [each.times for each in slices if each.times == 1] == [1] * singles
+        assert sum(each.times for each in slices) == 60
+
+
 def test_values_are_what_they_are_without_a_watcher(ranks: Ranks) -> None:
     """Runs that are timed instruction by instruction, plain and fused, compute what others do."""
     ranks.all(m.Record(t.TRACE, 10_000))
@@ -215,9 +240,9 @@ class Counting(Recorder):
 
     made = 0
 
-    def add(self, event: Any) -> None:
+    def collapse(self, event: Any) -> None:
         self.made += 1
-        super().add(event)
+        super().collapse(event)
 
     def keep(self, event: Any) -> None:
         self.made += 1
