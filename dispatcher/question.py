@@ -143,7 +143,7 @@ def batch_of(question: Question, mesh: Mesh, legal: Legal) -> tuple[int | None, 
         every = {0: Shard(0)}
     if not every:
         return None, {}
-    rows = legal(Cut(mesh.weights[-1]))
+    rows = legal(Cut(mesh.weights[-1]), contributed=False)
     reduced: Cuts | None = None
     for cuts in (every, *({i: placement} for i, placement in every.items())):
         kept = [row.outputs[0] for row in rows if all(row.inputs[i] == placement for i, placement in cuts.items())]

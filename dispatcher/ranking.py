@@ -159,13 +159,16 @@ def _held(question: Question, axis: int, owner: Owner | None, origin: int) -> li
 def _rows(legal: Legal, weights: tuple[int, ...], present: Sequence[Placement | None], blocks: int) -> Sequence[Row]:
     """The legal rows, cut by the mesh's weights and by those of whatever is there; and all at one of the positions there.
 
-    The first replicates everything. What an earlier config cut off the grid of blocks is not computed where it is.
+    The first replicates everything. Rows that take contributions are left out where there are none. What an earlier config
+    cut off the grid of blocks is not computed where it is.
     """
-    found = legal(Cut(weights))
+    contributed = any(isinstance(placement, Partial) for placement in present)
+    found = legal(Cut(weights), contributed=contributed)
     for placement in dict.fromkeys(present):
         if isinstance(placement, Shard) and placement.weights is not None:
             if not blocks or sum(placement.weights) == blocks:
-                found = (*found, *(_weighted(row, placement.weights) for row in legal(Cut(placement.weights))))
+                cut = legal(Cut(placement.weights), contributed=contributed)
+                found = (*found, *(_weighted(row, placement.weights) for row in cut))
         elif isinstance(placement, At):
             outputs, inputs = found[0]
             found = (*found, Row((placement,) * len(outputs), tuple(each and placement for each in inputs)))

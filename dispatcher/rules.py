@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from itertools import chain
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from gt.infer import Attributes
 from gt.ops import OPS
@@ -59,27 +59,33 @@ def rows(
     op: str, attributes: Attributes, operands: tuple[Spec | str, ...], results: tuple[Spec, ...], cut: Cut
 ) -> tuple[Row, ...]:
     """Every legal row of an instruction along one mesh axis; first the one that replicates everything."""
-    (result,) = results
-    case = Case(op, attributes, operands, result, cut)
-    floor = Row((REPLICATE,), tuple(None if isinstance(operand, str) else REPLICATE for operand in operands))
-    return (floor, *RULES[OPS[op].family](case), *_partial_rows(case))
+    return legal_rows(op, attributes, operands, results)(cut, contributed=True)
 
 
-Legal = Callable[[Cut], tuple[Row, ...]]
-"""The legal rows of one instruction, by where an axis cuts."""
+class Legal(Protocol):
+    """The legal rows of one instruction, by where an axis cuts; those that take contributions only if there are some."""
+
+    def __call__(self, cut: Cut, *, contributed: bool) -> tuple[Row, ...]: ...
 
 
 def legal_rows(op: str, attributes: Attributes, operands: tuple[Spec | str, ...], results: tuple[Spec, ...]) -> Legal:
     """`rows`, each worked out once: where an axis cuts matters to few ops, all others have the same rows along any."""
+    (result,) = results
+    found: dict[tuple[Cut, bool], tuple[Row, ...]] = {}
+    rule, by_cut = RULES[OPS[op].family], OPS[op].family in BY_CUT
 
-    found: dict[Cut, tuple[Row, ...]] = {}
-    by_cut = OPS[op].family in BY_CUT
-
-    def legal(cut: Cut) -> tuple[Row, ...]:
-        key = cut if by_cut else ANY_CUT
-        if key not in found:
-            found[key] = rows(op, attributes, operands, results, key)
-        return found[key]
+    def legal(cut: Cut, *, contributed: bool) -> tuple[Row, ...]:
+        cut = cut if by_cut else ANY_CUT
+        known = found.get((cut, contributed))
+        if known is None:
+            case = Case(op, attributes, operands, result, cut)
+            if contributed:
+                known = (*legal(cut, contributed=False), *_partial_rows(case))
+            else:
+                floor = tuple([None if isinstance(operand, str) else REPLICATE for operand in operands])
+                known = (Row((REPLICATE,), floor), *rule(case))
+            found[cut, contributed] = known
+        return known
 
     return legal
 
