@@ -87,7 +87,7 @@ class Workers:
                 frames = transport.receive(self.bulk)
                 assert frames is not None
                 transport.send(self.bulk, [frames[0], *frames[1:]])
-        body = [["workers"], [count], list(range(count)), [[1] * count]]
+        body = [["workers"], [count], list(range(count)), [[1] * count], []]
         self.tell(m.DefineMesh(1, body, self.addresses))
 
     def hear(self) -> tuple[bytes, Any]:

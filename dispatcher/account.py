@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 from gt.collectives import all_reduce_algorithm, all_reduce_steps
 from gt.instruction import MOVE, OUTPUT, Instruction, Plan, Tag, ref
-from gt.partition import moved_bytes, present
-from gt.placement import Layout, Mesh, Replicate, Shard, collective_name
+from gt.partition import exchanging, moved_bytes, present
+from gt.placement import Layout, Mesh, collective_name
 from gt.schedule import Item, order
 from gt.spec import Spec
 
@@ -128,7 +128,7 @@ class _Exchange:
         else:
             total, most = _bytes(value, before, after, mesh, plan.comm(instruction))
         tag = plan.tags[instruction.tag]
-        axes = _exchanging(before, after, mesh)
+        axes = exchanging(before, after, mesh)
         self.seconds = self.sending = 0.0
         name = ""
         if total:
@@ -153,20 +153,6 @@ class _Exchange:
             position, name, names, value, before, after,
             total, most * self.times, self.times, self.seconds * self.times, tag,
         )  # fmt: skip
-
-
-def _exchanging(before: Layout, after: Layout, mesh: Mesh) -> list[int]:
-    """The axes along which workers need each other: those that change, and those whose part of a dimension shifts because
-    another axis now cuts the same dimension, or no longer does."""
-    pairs = list(enumerate(zip(before, after, strict=True)))
-    cut = {p.dim for _, pair in pairs if pair[0] != pair[1] for p in pair if isinstance(p, Shard)}
-    return [
-        axis
-        for axis, (old, new) in pairs
-        if not isinstance(old, Replicate)
-        and mesh.sizes[axis] > 1
-        and (old != new or (isinstance(old, Shard) and old.dim in cut))
-    ]
 
 
 class _Clock:

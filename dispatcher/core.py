@@ -555,9 +555,12 @@ class Core:
                 worker=worker.number,
                 order=message.order,
             )
-        elif isinstance(message, m.Events):
+        elif isinstance(message, (m.Events, m.UniqueId)):
             try:
-                self.watching.events(worker, message)
+                if isinstance(message, m.Events):
+                    self.watching.events(worker, message)
+                else:
+                    self.meshes.introduce(worker, message)
             except ProtocolError as error:
                 self._refuse(worker.identity, str(error))
         elif isinstance(message, m.Goodbye):

@@ -132,6 +132,8 @@ class MeshRecord:
     speeds: Speeds
     workers: list[Worker]
     identities: tuple[bytes, ...]
+    cards: tuple[int, ...] = ()
+    """Of the members, in order of rank (`cards.py`)."""
     fault: Fault | None = None
     plans: set[int] = field(default_factory=set)
     sources: dict[Any, tuple[tuple[bytes, ...], tuple[bytes, ...], dict[int, Any]]] = field(default_factory=dict)

@@ -10,13 +10,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gt import messages as m
-from gt.errors import ConfigError
+from gt.errors import ConfigError, ProtocolError
 from gt.instruction import pack_plan
 from gt.placement import Mesh, format_layout
 from gt.spec import pack_spec
 
+from .cards import cards_of
 from .cost import measured_mesh
-from .directory import Client, MeshRecord, Moving
+from .directory import Client, MeshRecord, Moving, Worker
 from .events import Send
 from .groups import groups_of, side_by_side
 from .migrate import Live, carry, first_few, layout_on, meeting
@@ -82,14 +83,38 @@ class Meshes:
             if other in hosts
         }
         mesh, speeds = measured_mesh(next(self.service.mesh_numbers), axes, numbers, facts, blocks, links)
-        return MeshRecord(client.number, mesh, speeds, members, tuple(worker.identity for worker in members))
+        identities = tuple(worker.identity for worker in members)
+        cards = () if blocks else cards_of([worker.facts for worker in members])
+        return MeshRecord(client.number, mesh, speeds, members, identities, cards)
 
     def _join(self, record: MeshRecord) -> None:
         """Tell the members of a mesh about it."""
         mesh = record.mesh
         self.service.meshes[mesh.number] = record
-        body = [list(mesh.axes), list(mesh.sizes), list(mesh.members), [list(w) for w in mesh.weights]]
+        body = [
+            list(mesh.axes),
+            list(mesh.sizes),
+            list(mesh.members),
+            [list(w) for w in mesh.weights],
+            list(record.cards),
+        ]
         self.service.multicast(mesh, m.DefineMesh(mesh.number, body, [worker.address for worker in record.workers]))
+
+    def introduce(self, worker: Worker, message: m.UniqueId) -> None:
+        """Pass on to the members of a group by what id they find each other. Raises `ProtocolError`."""
+        record = self.service.meshes.get(message.mesh)
+        if record is None:
+            return  # it was dropped meanwhile
+        members = record.mesh.members
+        if any(rank >= len(members) for rank in message.ranks) or not message.ranks:
+            raise ProtocolError(f"mesh {message.mesh} has no ranks {message.ranks}")
+        group = [members[rank] for rank in message.ranks]
+        if group[0] != worker.number:
+            raise ProtocolError(
+                f"worker {worker.number} is not the first of ranks {message.ranks} of mesh {message.mesh}"
+            )
+        to = tuple(other.identity for other in record.workers if other.number in group)
+        self.service.out.append(Send(to, message))
 
     def configure(self, client: Client, message: m.Configure) -> bool:
         """A session brings its own config; False if something must come first."""

@@ -21,7 +21,9 @@ from .spec import Spec
 
 if TYPE_CHECKING:
     from .config import Config
+    from .worker.backend import Backend
     from .worker.core import Core as Worker
+    from .worker.nccl import Communicators
 
 CLIENT = b"client"
 WATCHER = b"watcher"
@@ -65,7 +67,12 @@ class Fabric:
         computed = [backend(devices[n] if devices else DEVICE) for n in range(workers)]
         share = memory_limit() // (2 * max(1, workers))  # the other half is the program's
         self.workers = {
-            self._identity(n): Core(each, keeping=keeping(for_workers, each, share), instruments=measured)
+            self._identity(n): Core(
+                each,
+                keeping=keeping(for_workers, each, share),
+                instruments=measured,
+                communicators=self._communicators(each),
+            )
             for n, each in enumerate(computed)
         }
         self.numbers: dict[bytes, int] = {}
@@ -75,9 +82,13 @@ class Fabric:
             said = facts[number] if facts else {}
             on = {"device": worker.backend.name, "kind": worker.backend.kind}
             joined = {"nvlink_group_size": for_workers.get("nvlink_group_size", 0)}
-            hello = {"address": identity.decode(), "bulk": identity, **on, **joined, **said}
+            hello = {"address": identity.decode(), "bulk": identity, **on, **joined, **worker.facts, **said}
             self.say(identity, m.Hello(m.VERSION, "worker", hello))
         self.run()
+
+    def _communicators(self, backend: Backend) -> Communicators | None:
+        """None: what waits for others cannot be joined to them in one thread."""
+        return None
 
     def _identity(self, number: int) -> bytes:
         return b"worker-%d" % number
@@ -113,23 +124,27 @@ class Fabric:
                 self._hand_out(self.dispatcher.handle(self.work(), self._now()))
                 continue
             _, target, message = queue.popleft()
-            worker = self.workers.get(target)
-            if target == WATCHER:
-                self._hear(message)
-                continue
-            if worker is None:
-                self.inboxes.setdefault(target, deque()).append(message)
-                continue
-            if self.codec:
-                _, message = m.decode(m.encode(message))
-            for send in self._act(worker, message):
-                if isinstance(send, self.bulk_out):
-                    data: Any = send.array.tobytes()
-                    self.say(target, send.message._replace(data=data))
-                elif isinstance(send, self.to_dispatcher):
-                    self.say(target, send.message)
-                elif isinstance(send, self.to_peer):
-                    queue.append((target, send.address.encode(), send.message))
+            self._deliver(target, message)
+
+    def _deliver(self, target: bytes, message: m.Message) -> None:
+        """One message, and what its receiver sends because of it."""
+        worker = self.workers.get(target)
+        if target == WATCHER:
+            self._hear(message)
+            return
+        if worker is None:
+            self.inboxes.setdefault(target, deque()).append(message)
+            return
+        if self.codec:
+            _, message = m.decode(m.encode(message))
+        for send in self._act(worker, message):
+            if isinstance(send, self.bulk_out):
+                data: Any = send.array.tobytes()
+                self.say(target, send.message._replace(data=data))
+            elif isinstance(send, self.to_dispatcher):
+                self.say(target, send.message)
+            elif isinstance(send, self.to_peer):
+                self.queue.append((target, send.address.encode(), send.message))
 
     def _act(self, worker: Worker, message: m.Message) -> list[Any]:
         """What a worker sends because of a message; while it does nothing it is idle."""

@@ -15,7 +15,7 @@ import msgpack
 
 from .errors import KINDS, GTError, ProtocolError, WorkerError
 
-VERSION: Final = 3
+VERSION: Final = 4
 """The protocol's version, said in the first message of each side; a different one is refused with both numbers."""
 
 MAX_CONTROL: Final = 16 << 20
@@ -186,11 +186,22 @@ class Notice(NamedTuple):
 
 
 class DefineMesh(NamedTuple):
-    """A mesh and how to reach its members: [axes, sizes, members, weights] and one address a member."""
+    """A mesh and how to reach its members: [axes, sizes, members, weights, cards] and one address a member. `cards` has a number
+    for each GPU that takes part in collectives of a library (`dispatcher/cards.py`), 0 for other members."""
 
     mesh: int
     body: list[Any]
     addresses: list[str]
+
+
+class UniqueId(NamedTuple):
+    """By this id the members of a group of a mesh find each other: `ranks` in it, for their `generation`th communicator
+    (`worker/nccl.py`). The first member makes it, the dispatcher passes it on to all."""
+
+    mesh: int
+    ranks: list[int]
+    generation: int
+    unique_id: bytes
 
 
 class DropMesh(NamedTuple):
@@ -362,7 +373,7 @@ class Linked(NamedTuple):
 class Piece(NamedTuple):
     """Piece `part` of the move `step` of plan `order`, from rank `source`; `fault`, when the rank has none, stands for
     all that it has not sent. The bytes are `data`, `packed` or not, or lie in shared memory at `block`, [lender, loan,
-    offset, bytes]."""
+    offset, bytes]. A step below 0: no bytes, but a word in a move that is done together (`worker/meeting.py`)."""
 
     order: int
     step: int
@@ -435,20 +446,20 @@ Message = (
     Hello | Welcome | Ping | Goodbye | Configure | Define | Drop | Run | Put | Free | Fetch | Ask | Credit | Cut | Value
     | Failed | Answer | DefineMesh | DropMesh | DefinePlan | DropPlan | Execute | Store | Release | Forget | Collect
     | PeerLost | Done | Poisoned | Landed | Part | Piece | Read | Options | Notice | Meet | Linked | Probe | Echo
-    | Subscribe | Unsubscribe | Switch | Watch | Record | Events | Cancel | Survey | Holdings
+    | Subscribe | Unsubscribe | Switch | Watch | Record | Events | Cancel | Survey | Holdings | UniqueId
 )  # fmt: skip
 
 CODES: Final[tuple[type[Any], ...]] = (
     Hello, Welcome, Ping, Goodbye, Configure, Define, Drop, Run, Put, Free, Fetch, Ask, Credit, Cut, Value,
     Failed, Answer, DefineMesh, DropMesh, DefinePlan, DropPlan, Execute, Store, Release, Forget, Collect,
     PeerLost, Done, Poisoned, Landed, Part, Piece, Read, Options, Notice, Meet, Linked, Probe, Echo,
-    Subscribe, Unsubscribe, Switch, Watch, Record, Events, Cancel, Survey, Holdings,
+    Subscribe, Unsubscribe, Switch, Watch, Record, Events, Cancel, Survey, Holdings, UniqueId,
 )  # fmt: skip
 """A message's code is its place here: append only."""
 
 #: Who may say what; anything else is refused as a confused peer.
 FROM_CLIENT: Final = (Hello, Ping, Goodbye, Configure, Define, Drop, Run, Put, Free, Fetch, Ask, Options)
-FROM_WORKER: Final = (Hello, Ping, Goodbye, Done, Poisoned, Landed, Part, Linked, Events, Holdings)
+FROM_WORKER: Final = (Hello, Ping, Goodbye, Done, Poisoned, Landed, Part, Linked, Events, Holdings, UniqueId)
 FROM_WATCHER: Final = (Hello, Ping, Goodbye, Watch, Cancel)
 
 _CODE_OF: Final = {kind: code for code, kind in enumerate(CODES)}

@@ -145,6 +145,20 @@ def sends(shape: tuple[int, ...], before: Layout, after: Layout, mesh: Mesh, ran
     return found
 
 
+def exchanging(before: Layout, after: Layout, mesh: Mesh) -> list[int]:
+    """The axes along which workers need each other in a move: those that change, and those whose part of a dimension shifts
+    because another axis now cuts the same dimension, or no longer does."""
+    pairs = list(enumerate(zip(before, after, strict=True)))
+    cut = {p.dim for _, pair in pairs if pair[0] != pair[1] for p in pair if isinstance(p, Shard)}
+    return [
+        axis
+        for axis, (old, new) in pairs
+        if not isinstance(old, Replicate)
+        and mesh.sizes[axis] > 1
+        and (old != new or (isinstance(old, Shard) and old.dim in cut))
+    ]
+
+
 def moved_bytes(
     shape: tuple[int, ...], itemsize: int, before: Layout, after: Layout, mesh: Mesh, asked: str = ""
 ) -> tuple[int, int]:

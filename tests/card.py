@@ -373,13 +373,21 @@ def _to_host(x: Any) -> Any:
 
 
 class Device:
-    """The one device."""
+    """One device of those that are there. All have the same memory."""
+
+    current = 0
 
     def __init__(self, index: int = 0) -> None:
         self.id = index
+        self._before: list[int] = []
+
+    @property
+    def pci_bus_id(self) -> str:
+        return f"0000:{self.id:02x}:00.0"
 
     def use(self) -> None:
         """It is in use."""
+        Device.current = self.id
 
     def synchronize(self) -> None:
         """Nothing is under way. Raises what has gone wrong."""
@@ -388,9 +396,17 @@ class Device:
             raise CUDARuntimeError(CARD.timeline.status)
 
     def __enter__(self) -> Device:
+        self._before.append(Device.current)
+        Device.current = self.id
         return self
 
-    def __exit__(self, *_: object) -> None: ...
+    def __exit__(self, *_: object) -> None:
+        Device.current = self._before.pop()
+
+
+def current_device() -> int:
+    """The number of the device that the thread uses."""
+    return Device.current
 
 
 class Card(Functions):
@@ -406,9 +422,11 @@ class Card(Functions):
         """When it does what it was told."""
         self.ranges: list[str] = []
         """Ranges for profilers, as they begin; an empty name where one ends."""
+        self.devices = 1
+        """How many there are."""
         runtime = SimpleNamespace(
-            getDeviceCount=lambda: 1,
-            getDevice=lambda: 0,
+            getDeviceCount=lambda: self.devices,
+            getDevice=current_device,
             getDeviceProperties=lambda _: {"name": b"no card", "totalGlobalMem": 1 << 30, "multiProcessorCount": 4},
             streamQuery=lambda _: self.timeline.status,
             CUDARuntimeError=CUDARuntimeError,
@@ -450,14 +468,19 @@ SPECIAL: Final = Functions(scipy.special, "special.")
 
 
 @contextlib.contextmanager
-def installed(*, card: bool = True) -> Iterator[None]:
-    """While this lasts, whoever imports CuPy gets the card, or (without it) its special functions alone."""
+def installed(*, card: bool = True, devices: int = 1, nccl: Any = None) -> Iterator[None]:
+    """While this lasts, whoever imports CuPy gets the card, or (without it) its special functions alone; so many `devices`, with
+    this `nccl` between them."""
     mine: dict[str, Any] = {"cupyx.scipy.special": SPECIAL, **({"cupy": CARD} if card else {})}
+    if nccl is not None:
+        mine["cupy.cuda.nccl"] = nccl
     before = {name: sys.modules.get(name) for name in mine}
     sys.modules.update(mine)
+    CARD.devices = devices
     try:
         yield
     finally:
+        CARD.devices, Device.current = 1, 0
         for name, module in before.items():
             if module is None:
                 del sys.modules[name]

@@ -88,7 +88,7 @@ class Ranks:
         self.orders = itertools.count(1)
         self.plans = itertools.count(1)
         self.now = 0.0
-        body = [["workers"], [size], list(range(size)), [[1] * size]]
+        body = [["workers"], [size], list(range(size)), [[1] * size], []]
         for rank in range(size):
             self.tell(rank, m.Welcome(rank, {}))
             self.tell(rank, m.DefineMesh(1, body, [str(n) for n in range(size)]))

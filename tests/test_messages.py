@@ -31,7 +31,7 @@ SAMPLES: tuple[Any, ...] = (
     m.Value(4, ["f32", [2]], 1, [[0, 2]], 0, b"g3", True, b""),
     m.Failed(4, "WorkerLost", "worker 0 was lost"),
     m.Answer(5, {"workers": 1}),
-    m.DefineMesh(1, [["data"], [2], [0, 1], [[1, 1]]], ["ipc:///a", "ipc:///b"]),
+    m.DefineMesh(1, [["data"], [2], [0, 1], [[1, 1]], [1, 2]], ["ipc:///a", "ipc:///b"]),
     m.DropMesh(1),
     m.DefinePlan(2, b"\x98"),
     m.DropPlan(2),
@@ -62,6 +62,7 @@ SAMPLES: tuple[Any, ...] = (
     m.Cancel(1, 2),
     m.Survey(1, 100),
     m.Holdings(1, {"device": "cpu", "holders": [[1, "net", 1, 8, 0, 0]]}),
+    m.UniqueId(1, [0, 1], 1, bytes(128)),
 )
 BY_KIND = {type(sample): sample for sample in SAMPLES}
 

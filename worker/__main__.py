@@ -35,6 +35,7 @@ from .failure import DeviceFailed
 from .heap import keep_freed_memory
 from .keeping import Keeping, keeping
 from .links import Links
+from .nccl import Communicators, in_thread
 from .nvml import Gpu
 from .packing import packer
 from .recording import Instruments
@@ -70,6 +71,9 @@ class Shell:
         self.group_size = options.from_environment("nvlink_group_size")
         self.patience = environment_number("GT_SILENCE", SILENCE)
         computed = backend(device, threads())
+        self.wake_read, self.wake_write = os.pipe()
+        os.set_blocking(self.wake_read, False)
+        os.set_blocking(self.wake_write, False)
         self.core = Core(
             computed,
             self.memory,
@@ -79,6 +83,7 @@ class Shell:
             packer=packer(),
             reports=Reports(PLANS),
             keeping=_limited(computed),
+            communicators=self._communicators(computed, timeout),
             instruments=Instruments(
                 time.monotonic_ns,
                 self._memory,
@@ -108,15 +113,13 @@ class Shell:
         self.failed = ""
         """Why the device computes no more."""
         self.refused = 0
-        self.wake_read, self.wake_write = os.pipe()
-        os.set_blocking(self.wake_write, False)
 
     def run(self) -> int:
         """Serve until told to stop; the exit status."""
         facts = {
             **host_facts(), "address": self.peer_address, "bulk": self.bulk_identity,
             "device": self.core.backend.name, "kind": self.core.backend.kind, "cores": len(os.sched_getaffinity(0)),
-            "nvlink_group_size": self.group_size, **measure(self.core.backend),
+            "nvlink_group_size": self.group_size, **self.core.facts, **measure(self.core.backend),
         }  # fmt: skip
         self._say(m.Hello(m.VERSION, "worker", facts))
         poller = transport.poller()
@@ -147,6 +150,8 @@ class Shell:
             if now - heard > self.patience:
                 log.error("the dispatcher at %s has been silent for %g s", self.address, self.patience)
                 return 1
+            if self.wake_read in ready:
+                self._woken()
             if not ready:
                 self._handle(None)
                 self.pool.trim(now)
@@ -203,10 +208,33 @@ class Shell:
             )
         return PAUSE_MS if self.memory.lent >= CROWDED else 0
 
+    def _communicators(self, computed: Backend, patience: float) -> Communicators | None:
+        """Of a worker that may do moves together with others, with a thread that gives up what is not finished in time."""
+        if computed.nccl is None:
+            return None
+        found = Communicators(computed.nccl, patience, time.monotonic, in_thread, self._wake)
+        in_thread(found.watch)
+        return found
+
+    def _wake(self) -> None:
+        """Have the core called; any thread may."""
+        try:
+            os.write(self.wake_write, b"x")
+        except BlockingIOError:
+            pass  # it is about to be
+
+    def _woken(self) -> None:
+        try:
+            os.read(self.wake_read, 1 << 12)
+        except BlockingIOError:
+            pass
+        if not self.stopping:
+            self._handle(None)
+
     def stop(self, *_: Any) -> None:
         """Stop at the next turn; safe in a signal handler."""
         self.stopping = True
-        os.write(self.wake_write, b"x")
+        self._wake()
 
     def close(self) -> None:
         """Close the sockets and remove what is left of them."""
@@ -241,9 +269,7 @@ class Shell:
                 case _:
                     if isinstance(message, m.Welcome):
                         opened.append(self._welcomed(message))
-                    if self.core.stored.keeping is not None:
-                        self.core.announce(message)
-                    else:
+                    if self.core.stored.keeping is None or not self.core.announce(message):
                         self._act(message)
         if self.core.stored.keeping is not None:
             self._act(None)

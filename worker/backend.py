@@ -13,6 +13,7 @@ import importlib
 import logging
 import os
 import re
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -28,12 +29,15 @@ from .buffers import Buffers, HostBuffers, Pinning, Usage
 from .call import Check, Flags
 from .crew import Crew
 from .device import DeviceBuffers, DeviceFlags
+from .nccl import Nccl
 from .nvml import Gpu
 from .streams import Streams
 
 log = logging.getLogger(__name__)
 NOT_READY: Final = 600
 """What CUDA says of a stream on which something is under way."""
+NCCL_SINCE: Final = 14
+"""The CuPy whose unique ids are bytes."""
 MOST: Final = 0.9
 """The share of a GPU's free memory that its pool may have when nobody says how much: libraries need some of their own."""
 
@@ -73,6 +77,8 @@ class Backend:
     """Has answers come from the device."""
     streams: Streams | None = None
     """What it does at the same time; None where it does one thing after the other."""
+    nccl: Nccl | None = None
+    """What does collectives between GPUs; None where there is no NCCL, or GT_NCCL=0 says that it is not to be used."""
     marks: tuple[Callable[[str], object], Callable[[], object]] | None = None
     """How a range for profilers begins and ends (GT_NVTX=1)."""
 
@@ -203,8 +209,23 @@ def _cuda(index: int) -> Backend:
         limit=partial(_limit_pool, cupy), pinning=buffers,
         bus=lambda: str(device.pci_bus_id), failure=partial(_failure, cupy), sync=sync,
         streams=streams, checks=None if sync else [], flags=partial(DeviceFlags, cupy),
+        nccl=_nccl(cupy, device, streams),
         marks=(cupy.cuda.nvtx.RangePush, cupy.cuda.nvtx.RangePop) if os.environ.get("GT_NVTX") == "1" else None,
     )  # fmt: skip
+
+
+def _nccl(cupy: Any, device: Any, streams: Streams) -> Nccl | None:
+    if os.environ.get("GT_NCCL") == "0":
+        return None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # CuPy warns at length where the library is missing
+        try:
+            bindings = importlib.import_module("cupy.cuda.nccl")
+        except ImportError:
+            return None
+    if not bindings.available or int(cupy.__version__.split(".")[0]) < NCCL_SINCE:
+        return None
+    return Nccl(bindings, device, streams)
 
 
 def _failure(cupy: Any) -> str:

@@ -20,7 +20,7 @@ from typing import Any, Final
 import numpy as np
 
 from gt import messages as m
-from gt.errors import ProtocolError, VerificationError
+from gt.errors import ProtocolError, VerificationError, WorkerLost
 from gt.instruction import unpack_plan
 from gt.messages import Fault
 from gt.placement import Mesh
@@ -35,6 +35,8 @@ from .failure import Device, Watch
 from .hot import HOT, executor, fused
 from .keeping import Cause, Keeping
 from .links import Links
+from .meeting import Meeting
+from .nccl import Communicators
 from .packing import Packer
 from .peers import Memory, Peers
 from .program import Program, Step, compile_plan, describe
@@ -48,6 +50,8 @@ PEER_TIMEOUT: Final = 300.0
 """Seconds without a piece that a plan waits for before it goes on without, saying whom it waited for."""
 
 
+AT_ONCE: Final = (m.PeerLost, m.Meet, m.UniqueId)
+"""What the dispatcher says that is in no order with plans."""
 NOTHING: Final[np.ndarray[Any, Any]] = np.empty(0, np.uint8)
 """What goes with a fault."""
 
@@ -58,6 +62,8 @@ class MeshInfo:
 
     mesh: Mesh
     rank: int
+    cards: tuple[int, ...] = ()
+    """For each of its workers the number of a GPU that takes part in joint moves, or 0; empty where this one cannot."""
 
 
 @dataclass(slots=True)
@@ -73,7 +79,7 @@ class Running:
     info: MeshInfo
     slots: list[Any]
     block: int = 0
-    exchange: Exchange | None = None
+    exchange: Exchange | Meeting | None = None
     since: float = 0.0
     poisoned: bool = False
     refuted: Poison | None = None
@@ -90,7 +96,7 @@ class Core:
     `turn` is how many bytes of a move are sent before what has arrived is looked at again; None is all of them. With
     `links` those to workers that cannot read its memory are measured; with a `packer` pieces for them may be packed. What
     has been finished is said at once, or by the shell when `reports` say so. With `instruments` it can be watched, with
-    `keeping` there is a limit to its memory.
+    `keeping` there is a limit to its memory, with `communicators` GPUs do moves together by NCCL.
     """
 
     def __init__(
@@ -105,6 +111,7 @@ class Core:
         reports: Reports | None = None,
         instruments: Instruments | None = None,
         keeping: Keeping | None = None,
+        communicators: Communicators | None = None,
     ) -> None:
         self.backend = backend
         self.watch = Watch(Device(backend.name, backend.failure, backend.sync)) if backend.failure is not None else None
@@ -116,6 +123,7 @@ class Core:
         """What is told to watchers, while there are any."""
         self.reports = reports or Reports()
         self.peers = Peers(memory, links, packer)
+        self.communicators = communicators
         self.turn = turn
         self.peer_timeout = peer_timeout
         self.number = -1
@@ -135,25 +143,23 @@ class Core:
         if backend.checks is not None and backend.flags is not None:
             self.doubts = Doubts(backend.checks, backend.flags, self.out)
 
-    def announce(self, message: m.Message) -> None:
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What the dispatcher is to know of how this worker takes part in joint moves (`dispatcher/cards.py`)."""
+        communicators, bus = self.communicators, self.backend.bus
+        return {} if communicators is None or bus is None else {"bus": bus(), "nccl": communicators.nccl.version}
+
+    def announce(self, message: m.Message) -> bool:
         """The dispatcher's next message, to be acted on at the next `handle`: what comes is known before what goes before it
-        is done."""
+        is done. False when it is to be handled at once, for who waits in a plan waits for that."""
+        if isinstance(message, AT_ONCE):
+            return False
         self.queue.append(message)
+        return True
 
     def handle(self, event: Any, now: float) -> list[Send]:
         """Act on a message of the dispatcher or a worker, a `BulkIn`, or (None) on the time; what to send, in order."""
-        if isinstance(event, m.Piece):
-            self._piece(event, now)
-        elif isinstance(event, m.Read | m.Probe | m.Echo):
-            self.peers.hear(event, now)
-        elif isinstance(event, m.Meet):
-            for worker, address in zip(event.workers, event.addresses, strict=True):
-                self.peers.know(worker, address, now)
-        elif isinstance(event, m.PeerLost):
-            self.peers.lose(event.worker, event.text)
-        elif isinstance(event, BulkIn):
-            self.stored.land(event, self.recording)
-        elif event is not None:
+        if event is not None and not self._hear(event, now):
             self.queue.append(event)
         try:
             with np.errstate(all="ignore"):
@@ -165,6 +171,8 @@ class Core:
             if self.watch is not None:
                 self.watch.look()  # whoever waits for a device that failed is told by an error of its own
             raise
+        if self.communicators is not None:
+            self.communicators.look(now)
         if self.peers.read:
             self.peers.give_back(waits=self.running is not None)
         if self.watch is not None:
@@ -172,6 +180,30 @@ class Core:
         out = [*self.out]
         self.out.clear()
         return out
+
+    def _hear(self, event: Any, now: float) -> bool:
+        """Act on what is in no order with plans; False for anything else."""
+        if isinstance(event, m.Piece):
+            self._piece(event, now)
+        elif isinstance(event, m.Read | m.Probe | m.Echo):
+            self.peers.hear(event, now)
+        elif isinstance(event, m.Meet):
+            for worker, address in zip(event.workers, event.addresses, strict=True):
+                self.peers.know(worker, address, now)
+        elif isinstance(event, m.PeerLost):
+            self.peers.lose(event.worker, event.text)
+            if self.communicators is not None:
+                touched = [mesh for mesh, info in self.meshes.items() if event.worker in info.mesh.members]
+                self.communicators.lose(touched, event.text)
+        elif isinstance(event, m.UniqueId):
+            if self.communicators is not None and event.mesh in self.meshes:
+                rank = self.meshes[event.mesh].rank
+                self.communicators.hear(event.mesh, event.ranks, event.generation, event.unique_id, rank)
+        elif isinstance(event, BulkIn):
+            self.stored.land(event, self.recording)
+        else:
+            return False
+        return True
 
     def check(self) -> None:
         """The invariants between events."""
@@ -184,8 +216,8 @@ class Core:
     @property
     def busy(self) -> bool:
         """Whether there is more to send at once: the next event should not be waited for."""
-        running = self.running
-        return running is not None and running.exchange is not None and bool(running.exchange.ready)
+        exchange = self.running.exchange if self.running is not None else None
+        return exchange is not None and (bool(exchange.ready) or not exchange.waiting)
 
     def _act(self, message: Any, now: float) -> None:
         if isinstance(message, m.Execute):
@@ -218,6 +250,8 @@ class Core:
             self._define_mesh(message, now)
         elif isinstance(message, m.DropMesh):
             self.meshes.pop(message.mesh, None)
+            if self.communicators is not None:
+                self.communicators.drop(message.mesh)
         elif isinstance(message, m.Welcome):
             self.number = self.peers.number = message.number
         elif isinstance(message, m.Record):
@@ -230,9 +264,10 @@ class Core:
             raise ProtocolError(f"{type(message).__name__} is nothing that a dispatcher says to a worker")
 
     def _define_mesh(self, message: m.DefineMesh, now: float) -> None:
-        axes, sizes, members, weights = message.body
+        axes, sizes, members, weights, cards = message.body
         mesh = Mesh(message.mesh, tuple(axes), tuple(sizes), tuple(members), tuple(map(tuple, weights)))
-        self.meshes[message.mesh] = MeshInfo(mesh, mesh.members.index(self.number))
+        known = tuple(cards) if self.communicators is not None else ()
+        self.meshes[message.mesh] = MeshInfo(mesh, mesh.members.index(self.number), known)
         for worker, address in zip(mesh.members, message.addresses, strict=True):
             self.peers.know(worker, address, now)
 
@@ -246,7 +281,7 @@ class Core:
                 self.recording.compiled += 1
             plan = unpack_plan(self.plans[number])
             info = self.meshes[plan.mesh]
-            program = self.programs[number] = compile_plan(plan, info.mesh, info.rank, self.backend)
+            program = self.programs[number] = compile_plan(plan, info.mesh, info.rank, self.backend, info.cards)
             program.runs = HOT - 1 if plan.hot or self.backend.crew is None else 0
         if program.runs < HOT:
             program.runs += 1
@@ -435,14 +470,18 @@ class Core:
         if fault is not None and tensor in self.stored.tensors.get(client, {}):
             self.stored.tensors[client][tensor] = Poison(fault)
 
-    def _settle_running(self, running: Running) -> None:
-        """Have all values of the plan sound or poison, for others are to see them."""
-        assert self.doubts is not None, "who has doubts keeps them"
-        for slot, fault in self.doubts.wrong(running.program, running.doubts).items():
+    def _settle_running(self, running: Running, move: Move) -> None:
+        """Have what a move is to send sound or poison, for others are to see it. What the same group does next anyway comes after
+        what it has not finished."""
+        doubts = self.doubts
+        assert doubts is not None, "who has doubts keeps them"
+        group = None
+        if move.joint is not None and self.communicators is not None:
+            group = self.communicators.group(running.info.mesh.number, move.joint.ranks, move.joint.place)
+        for slot, fault in doubts.wrong(running.program, running.doubts, move.source, group).items():
             if running.slots[slot] is not None:
                 running.slots[slot] = Poison(fault)
                 running.poisoned = True
-        running.doubts.clear()
 
     def _leave_doubts(self, running: Running) -> None:
         """What survives a plan has doubts; stored values whose doubts have proved true by now are poison."""
@@ -464,7 +503,7 @@ class Core:
     def _start(self, running: Running, move: Move, now: float) -> None:
         """Enter a move: take in what has come already."""
         if running.doubts:
-            self._settle_running(running)
+            self._settle_running(running, move)
         unready = None
         if running.careful is not None:
             try:
@@ -477,33 +516,56 @@ class Core:
         def explain(error: BaseException) -> Fault:
             return self._broken(running, move, error)
 
-        running.exchange = Exchange(move, held, fault, self.backend.xp, explain)
+        xp = self.backend.xp
+        if move.joint is None:
+            running.exchange = Exchange(move, held, fault, xp, explain)
+        else:
+            communicators = self.communicators
+            assert communicators is not None, "without them nothing is joint"
+            group = communicators.group(running.info.mesh.number, move.joint.ranks, move.joint.place)
+            what = partial(self._together, running.program, move, running.info)
+            running.exchange = Meeting(move, held, fault, xp, explain, group, self._say, communicators.wake, what)
         running.since = now
-        for piece in self.arrived.pop((running.order, move.number), ()):
+        self._take_arrived(running, running.exchange.step)
+
+    def _say(self, message: m.Message) -> None:
+        self.out.append(ToDispatcher(message))
+
+    def _take_arrived(self, running: Running, step: int) -> None:
+        """Take in what has come already."""
+        for piece in self.arrived.pop((running.order, step), ()):
             self._take(running, piece)
 
     def _advance(self, running: Running, now: float) -> bool:
         """Send what is ready, as far as this turn goes, and look who is still to be waited for; whether the move is over."""
-        exchange = running.exchange
-        assert exchange is not None
-        self._give_up(running, exchange, now)
         spent = 0
-        while exchange.ready:
-            if self.turn is not None and spent >= self.turn:
-                running.since = now
-                return False
-            spent += self._send(running, exchange, exchange.ready.popleft())
-            if not exchange.ready:
-                exchange.make_own()
-        return exchange.done
+        while True:
+            exchange = running.exchange
+            assert exchange is not None
+            self._give_up(running, exchange, now)
+            while exchange.ready:
+                if self.turn is not None and spent >= self.turn:
+                    running.since = now
+                    return False
+                spent += self._send(running, exchange, exchange.ready.popleft())
+                if not exchange.ready:
+                    exchange.make_own()
+            if self.out and isinstance(exchange, Meeting):
+                return False  # before calls are made that wait for others, these hear what was said
+            following = exchange.go_on()
+            if following is None and not exchange.ready:
+                return exchange.done
+            if following is not None:
+                running.exchange, running.since = following, now
+                self._take_arrived(running, following.step)
 
-    def _send(self, running: Running, exchange: Exchange, ready: Ready) -> int:
+    def _send(self, running: Running, exchange: Exchange | Meeting, ready: Ready) -> int:
         """One piece to all who need it: those on this machine read one copy of it in shared memory. Its bytes."""
         info, move, fault = running.info, exchange.move, ready.fault
         workers = [worker for t in ready.targets if (worker := info.mesh.members[t]) not in self.peers.lost]
-        head = (running.order, move.number, ready.number, info.rank, list(fault or ()))
+        head = (running.order, exchange.step, ready.number, info.rank, list(fault or ()))
         try:
-            array = NOTHING if fault is not None or not workers else self.backend.to_host(ready.array)
+            array = NOTHING if ready.array is None or not workers else self.backend.to_host(ready.array)
             self.peers.send(head, array, workers)
             if self.recording is not None:
                 self.recording.piece_sent(workers, array.nbytes)
@@ -519,8 +581,8 @@ class Core:
             self.peers.was_read(piece.block)
             return
         piece = self.peers.look(piece)
-        move = running.exchange.move if running is not None and running.exchange is not None else None
-        if running is not None and move is not None and (piece.order, piece.step) == (running.order, move.number):
+        step = running.exchange.step if running is not None and running.exchange is not None else None
+        if running is not None and step is not None and (piece.order, piece.step) == (running.order, step):
             running.since = now
             self._take(running, piece)
         else:
@@ -533,6 +595,9 @@ class Core:
         source = piece.source
         if piece.fault:
             exchange.fail(source, (piece.fault[0], piece.fault[-1]))
+            return
+        if isinstance(exchange, Meeting):
+            exchange.hear(source, piece.part)
             return
         shape = exchange.shape_of(source, piece.part)
         if shape is None:
@@ -551,7 +616,7 @@ class Core:
         while exchange.read:
             self.peers.was_read(exchange.read.pop())
 
-    def _give_up(self, running: Running, exchange: Exchange, now: float) -> None:
+    def _give_up(self, running: Running, exchange: Exchange | Meeting, now: float) -> None:
         """Stop waiting for ranks that are lost, and for all when nothing has come for too long: their pieces are faults."""
         if not exchange.waiting:
             return
@@ -566,7 +631,7 @@ class Core:
                 if members[rank] in self.peers.lost:
                     exchange.fail(rank, ("WorkerLost", self.peers.lost[members[rank]]))
 
-    def _overdue(self, running: Running, exchange: Exchange, workers: list[int]) -> str:
+    def _overdue(self, running: Running, exchange: Exchange | Meeting, workers: list[int]) -> str:
         """Whom a plan waited for in vain, in which collective, for how much, and what was well before."""
         move = exchange.move
         who = f"worker{'s' if len(workers) > 1 else ''} {', '.join(map(str, workers))}"
@@ -576,6 +641,17 @@ class Core:
             f"waited {self.peer_timeout:g} s for {who} in the {move.collective} in which {nbytes:,} of {whole:,} bytes "
             f"did not come: {describe(running.program, move.instruction)}; {last}. If the peers are only slow, "
             "set GT_PEER_TIMEOUT to more seconds where the workers are started"
+        )
+
+    def _together(self, program: Program, move: Move, info: MeshInfo) -> str:
+        """What a move waits for that NCCL does not finish."""
+        assert move.joint is not None, "it was joint"
+        others = [info.mesh.members[rank] for rank in move.joint.ranks if rank != info.rank]
+        who = f"worker{'s' if len(others) > 1 else ''} {', '.join(map(str, others))}"
+        last = f"the last that was finished is {_named(*self.last)}" if self.last else "none was finished before"
+        return (
+            f"NCCL to finish the {move.collective} with {who}, {sum(move.joint.received.values()):,} bytes: "
+            f"{describe(program, move.instruction)}; {last}"
         )
 
     def _resume(self, running: Running, now: float) -> None:
@@ -597,6 +673,8 @@ class Core:
         if fault is None:
             try:
                 slots[move.target] = exchange.result()
+                if isinstance(exchange, Meeting):
+                    self._unfinished(running, exchange)
                 self.last = (running.program, move)
             except Exception as error:  # noqa: BLE001 — out of memory
                 fault = self._broken(running, move, error)
@@ -611,6 +689,19 @@ class Core:
         running.block += 1
         if self.recording is not None:
             self.recording.move_ends(running, move)
+
+    def _unfinished(self, running: Running, meeting: Meeting) -> None:
+        """Calls were made: whether they come to their end is a doubt of the result; without doubts it is waited for."""
+        finish, move = meeting.finish, meeting.move
+        assert finish is not None, "calls were made"
+
+        def explain() -> Fault:
+            return self._broken(running, move, WorkerLost(finish.reason))
+
+        if self.doubts is not None:
+            self.doubts.expect(finish, explain, move.target, running.doubts)
+        elif finish.all()[0]:
+            raise WorkerLost(finish.reason)
 
     def _broken(self, running: Running, move: Move, error: BaseException) -> Fault:
         """An error in a move, as it is reported and passed on."""

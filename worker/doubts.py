@@ -36,6 +36,11 @@ class Doubt:
         self.fault: Fault | None = None
         """Why what has this doubt is poison, once it is settled."""
 
+    @property
+    def group(self) -> Any:
+        """The group whose members do together what this is a doubt of, if it is one of theirs (`nccl.Finish`)."""
+        return getattr(self._flags, "group", None)
+
     def settle(self, *, wait: bool) -> None:
         """Look whether the answer has come, or wait for it."""
         if self.open and (wait or self._flags.come()):
@@ -96,13 +101,22 @@ class Doubts:
 
         return explain
 
-    def wrong(self, program: Program, found: Mapping[int, list[Doubt]]) -> dict[int, Fault]:
-        """Settle all doubts of a plan, waiting; the faults of the slots that are poison by them."""
+    def expect(self, flags: Flags, explain: Callable[[], Fault], slot: int, found: dict[int, list[Doubt]]) -> None:
+        """What stands in a slot is not sure for another reason than a kernel's."""
+        found.setdefault(slot, []).append(Doubt(flags, 0, explain))
+
+    def wrong(self, program: Program, found: dict[int, list[Doubt]], slot: int, but: Any = None) -> dict[int, Fault]:
+        """Settle all doubts in a plan of what stands in a slot, waiting; the faults of the slots that are poison by them. What
+        the group `but` has under way need not be over: it finishes one thing after the other, or nothing more."""
         faults: dict[int, Fault] = {}
-        for slot, doubts in found.items():
-            fault = self._settled(doubts, wait=True)
+        for source in [source for source in found if slot in _reached(program, source)]:
+            doubts = found[source]
+            fault = self._settled([doubt for doubt in doubts if but is None or doubt.group is not but], wait=True)
+            doubts[:] = [doubt for doubt in doubts if doubt.open]
+            if not doubts:
+                del found[source]
             if fault is not None:
-                for touched in _reached(program, slot):
+                for touched in _reached(program, source):
                     faults.setdefault(touched, fault)
         return faults
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from gt.blocks import middle
@@ -21,6 +21,7 @@ from gt.partition import Box, Transfer, box, extent, receives, relative, sends
 from gt.placement import Layout, Mesh, Partial, Replicate, collective_name
 from gt.spec import Spec
 
+from .joint import Joint, joint
 from .portions import ALL_REDUCE, Made, redistribution
 
 Index = tuple[Any, ...]
@@ -74,6 +75,10 @@ class Move:
     spec: Spec
     collective: str
     instruction: Instruction
+    joint: Joint | None = None
+    """How its group does it together, where that has a GPU for each member; then a word of each is all that is awaited."""
+    apart: Move | None = None
+    """The same in pieces, if it is joint."""
 
     @property
     def local(self) -> bool:
@@ -86,7 +91,9 @@ class Move:
         return 0 if self.wanted is None else math.prod(extent(self.wanted)) * self.spec.dtype.itemsize
 
     def expected(self, keys: Any) -> int:
-        """Bytes of some of the awaited pieces."""
+        """Bytes of some of the awaited pieces, or that those have for this rank of whom a word is awaited."""
+        if self.joint is not None:
+            return sum(self.joint.received.get(source, 0) for source, _ in keys)
         size = self.spec.dtype.itemsize
         return sum(math.prod(self.portions[self.awaited[key]].shape) * size for key in keys)
 
@@ -105,11 +112,13 @@ def compile_move(
     times: int = 1,
     algorithm: str = "",
     paired: bool = False,
+    cards: Sequence[int] = (),
 ) -> Move:
     """The move number `number` of a value of spec `whole` from slot `source` into slot `target`, as `rank` takes part in it.
 
     `mesh` and `rank` are those of the plan; with microbatches they count each worker `times` times, one after the other,
-    and one microbatch's pieces all belong to that microbatch. `algorithm` is for an all-reduce; empty: the best one.
+    and one microbatch's pieces all belong to that microbatch. `algorithm` is for an all-reduce; empty: the best one. `cards`
+    are those of the workers (`joint.py`): a move whose group has a card for each member is joint.
     """
     changed = [(old, new) for old, new in zip(before, after, strict=True) if old != new]
     operations = {old.op for old, new in changed if isinstance(old, Partial) and not isinstance(new, Partial)}
@@ -135,7 +144,7 @@ def compile_move(
     portions = tuple(_portion(made, here, held, wanted) for made in schedule.made)
     ranks = {rank for sent in schedule.sent for rank in sent.targets}
     ranks.update(rank for made in schedule.made for rank in made.targets)
-    return Move(
+    apart = Move(
         number,
         source,
         target,
@@ -153,6 +162,14 @@ def compile_move(
         collective_name(before, after),
         instruction,
     )
+    together = joint(whole, before, after, mesh, rank, times, cards) if cards and not paired else None
+    if together is None:
+        return apart
+    others = tuple(each for each in together.ranks if each != here)
+    return replace(
+        apart, sendings=(), portions=(), awaited={(each, 0): 0 for each in others}, targets=others, joint=together,
+        apart=apart,
+    )  # fmt: skip
 
 
 def _portion(made: Made, rank: int, held: Box | None, wanted: Box | None) -> Portion:
@@ -192,7 +209,8 @@ def local(move: Move, held: Any, xp: Any) -> Any:
 
 
 class Ready(NamedTuple):
-    """A piece that may leave: part of an array of the backend, or a fault in its place, to these ranks."""
+    """A piece that may leave: part of an array of the backend (None: it says only that its sender is there), or a fault in
+    its place, to these ranks."""
 
     number: int
     targets: tuple[int, ...]
@@ -216,13 +234,17 @@ class Exchange:
 
     __slots__ = (
         "_explain", "_got", "_missing", "_own", "_spoilt", "_told", "_xp",
-        "faults", "held", "left", "move", "out", "read", "ready", "waiting",
+        "faults", "held", "left", "move", "out", "read", "ready", "step", "waiting",
     )  # fmt: skip
+    finish = None
+    """What it makes is computed like anything else."""
 
     def __init__(
         self, move: Move, held: Any, fault: Fault | None, xp: Any, explain: Callable[[BaseException], Fault]
     ) -> None:
         self.move = move
+        self.step = move.number
+        """What pieces say that they belong to."""
         self.held = held
         self.out: Any = None
         self.waiting = dict(move.awaited)
@@ -264,6 +286,9 @@ class Exchange:
             return None
         rank = self.move.rank
         return self.faults[rank] if rank in self.faults else self.faults[min(self.faults)]
+
+    def go_on(self) -> None:
+        """Nothing takes its place."""
 
     def make_own(self) -> None:
         """Make the portions for which nobody else is needed: when others have got what they need, so that none waits."""

@@ -87,9 +87,9 @@ class Program:
     """In which each of its survivors was made."""
 
 
-def compile_plan(plan: Plan, mesh: Mesh, rank: int, backend: Backend) -> Program:
-    """The program of `plan` for the worker at `rank` of `mesh`."""
-    return _Compiler(plan, mesh, rank, backend).compile()
+def compile_plan(plan: Plan, mesh: Mesh, rank: int, backend: Backend, cards: Sequence[int] = ()) -> Program:
+    """The program of `plan` for the worker at `rank` of `mesh`, whose workers have these `cards` (`joint.py`)."""
+    return _Compiler(plan, mesh, rank, backend, cards).compile()
 
 
 @dataclass(slots=True)
@@ -112,9 +112,10 @@ class _Compiler:
     Of a value that is there once for each microbatch every microbatch has a slot of its own, one after the other.
     """
 
-    def __init__(self, plan: Plan, mesh: Mesh, rank: int, backend: Backend) -> None:
+    def __init__(self, plan: Plan, mesh: Mesh, rank: int, backend: Backend, cards: Sequence[int]) -> None:
         self.plan = plan
         self.rank = rank
+        self.cards = cards
         self.space = mesh
         self.times = plan.pipeline.microbatches if plan.pipeline else 1
         self.mesh = mesh.timed(self.times)
@@ -158,6 +159,8 @@ class _Compiler:
         for draft, dead in zip(drafted, _deaths(drafted, {slot for _, slot in survivors + rehomed}), strict=True):
             if isinstance(draft, Move):
                 draft.dead = dead
+                if draft.apart is not None:
+                    draft.apart.dead = dead
                 moves.append(draft)
                 blocks.append([])
             else:
@@ -249,7 +252,7 @@ class _Compiler:
         number = at * self.times + time
         move = compile_move(
             instruction, number, whole, before, after, self.mesh, rank, reads, writes, (), times=self.times,
-            algorithm=self.plan.comm(instruction), paired=bool(self.plan.blocks),
+            algorithm=self.plan.comm(instruction), paired=bool(self.plan.blocks), cards=self.cards,
         )  # fmt: skip
         if not move.local:
             return [move]

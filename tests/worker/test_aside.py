@@ -51,7 +51,7 @@ class Alone:
         self.core = Core(replace(known, crew=crew or Crew(1)))
         mesh = uniform_mesh(1, {"workers": 1}, (0,))
         self.handle(m.Welcome(0, {}))
-        self.handle(m.DefineMesh(1, [["workers"], [1], [0], [[1]]], ["0"]))
+        self.handle(m.DefineMesh(1, [["workers"], [1], [0], [[1]], []], ["0"]))
         homes = tuple(Home((REPLICATE,)) for _ in lines.inputs)
         plan = Planner(mesh, Policy(mesh, {})).plan(lines.segment(*survivors), homes).plan
         self.handle(m.DefinePlan(1, pack_plan(plan)))

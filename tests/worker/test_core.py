@@ -22,7 +22,8 @@ from gt.dtypes import as_dtype, float32, int64
 from gt.errors import ProtocolError
 from gt.instruction import MOVE, Segment, pack_plan
 from gt.spec import spec
-from gt.worker.core import PEER_TIMEOUT
+from gt.worker.backend import backend
+from gt.worker.core import PEER_TIMEOUT, Core
 from gt.worker.events import BulkIn, BulkOut, Forgotten
 from gt.worker.packing import Packer
 from gt.worker.stored import Poison
@@ -826,3 +827,13 @@ def test_a_piece_of_the_wrong_size_is_a_fault() -> None:
     assert group.said[0][-1] == m.Done(2)
     assert "ValueError" in group.stored(101).fault[1]
     group.pieces.clear()
+
+
+def test_what_is_in_no_order_is_not_put_behind_plans() -> None:
+    """A worker that knows what comes still hears at once who is lost: it may stand in a plan that waits for that."""
+    core = Core(backend("cpu"))
+    assert not core.announce(m.PeerLost(1, "killed"))
+    assert not core.announce(m.Meet([], []))
+    assert core.announce(m.Forget(1))
+    core.handle(m.PeerLost(1, "killed"), 0.0)
+    assert core.peers.lost == {1: "killed"}

@@ -11,6 +11,7 @@ from builders import Array
 from effort import cases
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from one_move import contributions, placements
 
 from gt.collectives import ALGORITHMS, CHUNK, CROWD, MAX_CHUNKS, all_reduce_algorithm, all_reduce_bytes, chunks
 from gt.dtypes import as_dtype, float32
@@ -24,7 +25,6 @@ from gt.worker.exchange import Exchange, Move, Ready, compile_move, local
 from gt.worker.portions import cut
 
 CPU = backend("cpu")
-REDUCE: dict[str, Any] = {"sum": np.add, "max": np.maximum, "min": np.minimum, "prod": np.multiply}
 
 
 def compiled(whole: Spec, before: Layout, after: Layout, mesh: Mesh, rank: int, algorithm: str = "") -> Move:
@@ -78,34 +78,6 @@ def exchanged(
     return done
 
 
-def contributions(array: Array, layout: Layout, mesh: Mesh, seed: int) -> list[Array]:
-    """What each rank holds of `array`: its part, or along partial axes something that only joined is the value."""
-    operation = next((p.op for p in layout if isinstance(p, Partial)), None)
-    groups: dict[tuple[int, ...], list[int]] = {}
-    for rank in range(len(mesh.members)):
-        at = mesh.coordinates(rank)
-        groups.setdefault(tuple(c for c, p in zip(at, layout, strict=True) if not isinstance(p, Partial)), []).append(
-            rank
-        )
-    held: dict[int, Array] = {}
-    random = np.random.default_rng(seed)
-    for group in groups.values():
-        shares = [random.integers(1, 4, array.shape).astype(array.dtype) for _ in group]
-        if operation == "sum":
-            shares[-1] = array - sum(shares[:-1], np.zeros_like(array))
-        elif operation in ("max", "min"):
-            shares = [REDUCE["min" if operation == "max" else "max"](array, share) for share in shares]
-            shares[0] = array
-        elif operation == "prod":
-            shares = [array, *[np.ones_like(array) for _ in group[1:]]]
-        else:
-            shares = [array]
-        for rank, share in zip(group, shares, strict=True):
-            part = box(array.shape, layout, mesh, rank)
-            held[rank] = None if part is None else share[tuple(slice(*pair) for pair in part)]
-    return [held[rank] for rank in range(len(mesh.members))]
-
-
 def check_move(array: Array, before: Layout, after: Layout, mesh: Mesh, seed: int = 0, algorithm: str = "") -> None:
     """After the move every rank holds its part of the value, and ranks that hold the same hold the same bits."""
     whole = spec(as_dtype(array.dtype), array.shape)
@@ -120,10 +92,6 @@ def check_move(array: Array, before: Layout, after: Layout, mesh: Mesh, seed: in
         if part is not None and not any(isinstance(p, Partial) for p in after):
             np.testing.assert_array_equal(found, array[tuple(slice(*pair) for pair in part)])
             assert joined.setdefault(key, np.asarray(found).tobytes()) == np.asarray(found).tobytes()
-
-
-def placements(ndim: int, operation: str) -> list[Placement]:
-    return [REPLICATE, Partial(operation), *[Shard(dim) for dim in range(ndim)], Shard(0, (2, 0, 1))]
 
 
 @pytest.mark.parametrize("operation", PARTIAL_OPS)

@@ -1,0 +1,184 @@
+"""A joint move under way on one worker: its members tell each other that they are ready, and then all make the same calls.
+
+A collective library waits for ever for a member that does not come, and knows no faults. So nothing is called before every
+member has said by a *word* (a `Piece` without data) that it stands in this move with a sound value: who is missing is missed
+here, by name, and a fault travels in place of the word, as it does in place of a piece. As all members are in the same move at
+one moment, the orders in which devices get calls cannot contradict each other, however many groups they are in.
+
+With its word each says which communicator it has (`nccl.Group`). When these differ they make the next one: the first member
+makes an id, which the dispatcher passes on, and when each has joined they say so by a second word. If some member cannot,
+all go the other way, as pieces. A state machine like an `Exchange`: no message, socket or clock may be in here.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from gt import messages as m
+from gt.messages import Fault
+
+from .exchange import Exchange, Move, Ready, reducer
+from .joint import Work
+from .nccl import REFUSED, Finish, Group
+
+
+class Meeting:
+    """`group` is the one that meets; `say` sends a message to the dispatcher; `wake` has the core called, from another thread;
+    `what` is the move as an error names it."""
+
+    __slots__ = (
+        "_explain", "_fault", "_group", "_held", "_joined", "_next", "_own", "_say", "_wake", "_what", "_words", "_work",
+        "_xp", "faults", "finish", "left", "move", "read", "ready", "step", "waiting",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        move: Move,
+        held: Any,
+        fault: Fault | None,
+        xp: Any,
+        explain: Callable[[BaseException], Fault],
+        group: Group,
+        say: Callable[[m.Message], None],
+        wake: Callable[[], None],
+        what: Callable[[], str],
+    ) -> None:
+        assert move.joint is not None, "who meets has something to do together"
+        self.move = move
+        self.ready: deque[Ready] = deque()
+        self.faults: dict[int, Fault] = {}
+        self.read: list[list[int]] = []
+        """Nothing is lent here."""
+        self.finish: Finish | None = None
+        """When the device is done with it."""
+        self._fault, self._held, self._xp, self._explain = fault, held, xp, explain
+        self._group, self._say, self._wake, self._what = group, say, wake, what
+        self._words: list[int] = []
+        self._next = 0
+        """The generation that is being made; 0: none."""
+        self._joined = False
+        self._work: Work | None = None
+        self.left = 1
+        if fault is None:
+            try:
+                self._work = Work(move.joint, held, xp, reducer)
+            except Exception as error:  # noqa: BLE001 — out of memory, as a rule
+                fault = explain(error)
+        self._begin(0, fault)
+
+    def _begin(self, turn: int, fault: Fault | None) -> None:
+        """Wait for a word of every other member in this turn, and give the own one, if it is known."""
+        self.step = -1 - 2 * self.move.number - turn
+        """What words of this turn say that they belong to: no move has such a number."""
+        self.waiting = dict.fromkeys(self.move.awaited, 0)
+        self._words.clear()
+        if fault is not None:
+            self._tell(fault)
+        elif turn == 0:
+            self._word(self._group.generation)
+
+    @property
+    def done(self) -> bool:
+        return not self.left and not self.ready
+
+    @property
+    def fault(self) -> Fault | None:
+        """Why there is no value, if there is none: this rank's own reason before another's."""
+        if not self.faults:
+            return None
+        rank = self.move.rank
+        return self.faults[rank] if rank in self.faults else self.faults[min(self.faults)]
+
+    def hear(self, source: int, word: int) -> None:
+        """The word of another member."""
+        if self.waiting.pop((source, 0), None) is not None:
+            self._words.append(word)
+
+    def fail(self, source: int, fault: Fault) -> None:
+        """No word comes from `source`, or a fault in place of it."""
+        self.faults.setdefault(source, fault)
+        self.waiting.pop((source, 0), None)
+        if source == self.move.rank:
+            self._group.joining = None  # whatever comes of it
+
+    def send_no_more(self, fault: Fault) -> None:
+        """This rank cannot give its word: the others learn why."""
+        self.ready.clear()
+        self._tell(fault)
+
+    def make_own(self) -> None:
+        """Nothing is made alone."""
+
+    def go_on(self) -> Exchange | Meeting | None:
+        """Look what has come of it: what takes this one's place, itself when a new turn has begun, None when there is no news."""
+        group = self._group
+        if self._next and not self._joined and not self.faults:
+            self._unite(group)
+        if self.waiting or not self.left or self.ready:
+            return None
+        if self.faults:
+            self.left = 0
+            return None
+        if REFUSED in self._words or group.generation == REFUSED:
+            group.refuse()
+            assert self.move.apart is not None, "what is joint can be done apart"
+            return Exchange(self.move.apart, self._held, self._fault, self._xp, self._explain)
+        if self._next:
+            self.left = 0
+            return None
+        known = {*self._words, group.generation}
+        if len(known) == 1 and known != {0}:
+            self.left = 0
+            return None
+        self._next = max(known) + 1
+        group.give_up("other members have lost theirs")
+        self._begin(1, None)
+        self.waiting[self.move.rank, 0] = 0
+        if group.place == 0:
+            try:
+                unique = group.new_id(self._next)
+                self._say(m.UniqueId(group.key[0], list(group.key[1]), self._next, unique))
+            except Exception as error:  # noqa: BLE001 — NCCL cannot be used: all learn it
+                self._refuse(error)
+        return self
+
+    def _unite(self, group: Group) -> None:
+        """Join when the id is there; say it when that is done, or cannot be."""
+        if REFUSED in self._words:
+            self._refuse(None)
+            return
+        if group.unique_id[0] == self._next and (group.joining is None or group.joining.generation != self._next):
+            group.join(self._wake)
+        joining = group.joining
+        if joining is None or joining.generation != self._next:
+            return
+        if joining.error is not None:
+            self._refuse(joining.error)
+        elif joining.made is not None:
+            group.joined(joining)
+            self._joined = True
+            self.waiting.pop((self.move.rank, 0), None)
+            self._word(self._next)
+
+    def _refuse(self, error: Exception | None) -> None:
+        """This member can have no communicator."""
+        self._joined = True
+        self._group.refuse(error)
+        self.waiting.pop((self.move.rank, 0), None)
+        self._word(REFUSED)
+
+    def result(self) -> Any:
+        """The value in its new layout, as the device will have it; `finish` tells when."""
+        work = self._work
+        assert work is not None, "a fault has no result"
+        self.finish = self._group.run(self._what, work.begin)
+        return work.end()
+
+    def _word(self, generation: int) -> None:
+        self.ready.append(Ready(generation, self.move.targets, None, None))
+
+    def _tell(self, fault: Fault) -> None:
+        self.faults[self.move.rank] = fault
+        self.ready.append(Ready(0, self.move.targets, None, fault))
