@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -182,3 +183,22 @@ def test_better_plans_do_not_change_values(always: list[Planned]) -> None:
             except Discarded:
                 pass
     assert always, "some segment has a better plan"
+
+
+def test_what_is_chosen_alone_is_the_first_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who plans op by op asks for the best choice alone, who searches for several: the first of these is that one."""
+    usual, compared = Planner.plan, []
+
+    def plan(self: Planner, segment: Segment, homes: tuple[Home, ...]) -> Planned:
+        known = usual(self, segment, homes)
+        assert retaken(self.start(self.policy, segment, homes)) == known
+        compared.append(segment)
+        return known
+
+    monkeypatch.setattr(Planner, "plan", plan)
+    for seed in range(max(4, cases(24))):
+        for subject, places in (case(seed), *([network_case(seed)] if seed % 4 == 0 else [])):
+            with suppress(Discarded):
+                for _ in judged(subject, places):
+                    PROVED["programs and networks whose choices were compared with those of a search"] += 1
+    assert compared
