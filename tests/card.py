@@ -93,18 +93,43 @@ def computed(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     with np.errstate(all="ignore"):
         result = function(*args, **kwargs)
     read = {id(behind(each)) for each in arrays((args, kwargs))}
+    told: Any = args, kwargs
+    if CAPTURE.noted is not None:
+        told = borrowed(told)
+
+    def again() -> Any:
+        return function(*told[0], **told[1])
+
     if any(result is each for each in arrays((args, kwargs))):  # it was told where to write
-        note(lambda: function(*args, **kwargs), result)
+        note(again, result)
         return device(result)
-    return _in_memory(result, lambda: function(*args, **kwargs), read)
+    return _in_memory(result, again, read)
+
+
+def borrowed(value: Any) -> Any:
+    """The same, but that nothing in it keeps memory of the device: graphs do not."""
+    if isinstance(value, np.ndarray):
+        whole = behind(value)
+        memory = np.frombuffer((ctypes.c_ubyte * max(whole.nbytes, 1)).from_address(address(value)), np.uint8)
+        offset = value.__array_interface__["data"][0] - address(value)
+        return np.ndarray(value.shape, value.dtype, memory, offset, value.strides)
+    if isinstance(value, Array):
+        return Array(borrowed(value._x))
+    if isinstance(value, (tuple, list)):
+        return type(value)(map(borrowed, value))
+    if isinstance(value, dict):
+        return {key: borrowed(each) for key, each in value.items()}
+    return value
 
 
 def note(work: Callable[[], object], *written: Any) -> None:
     """While a stream captures: this is done at every launch of its graph, and writes to these arrays of NumPy."""
 
+    places = [address(array) for array in written]
+
     def launched() -> None:
-        for array in written:
-            CARD.timeline.writes(address(array))
+        for place in places:
+            CARD.timeline.writes(place)
         with np.errstate(all="ignore"):
             work()
 
@@ -126,7 +151,8 @@ def _in_memory(result: Any, again: Callable[[], Any], read: set[int]) -> Any:
     if CAPTURE.noted is None:
         target[...] = found
         CARD.timeline.writes(address(target))
-    note(lambda: target.__setitem__(..., again()), target)
+    place = borrowed(target)
+    note(lambda: place.__setitem__(..., again()), target)
     return Array(target)
 
 
@@ -187,7 +213,7 @@ class Array:
     def __init__(self, x: Any, dtype: Any = None, memptr: Any = None, strides: Any = None) -> None:
         if memptr is not None:
             memory = (ctypes.c_ubyte * memptr.mem.size).from_address(memptr.mem.ptr)
-            memory.owner = memptr.mem.owner  # as long as anybody looks at it
+            memory.owner = memptr.mem  # as long as anybody looks at it
             root = np.frombuffer(memory, np.uint8)
             x = np.ndarray(x, dtype, root, memptr.ptr - memptr.mem.ptr, strides)
         self._x = x
@@ -222,8 +248,7 @@ class Array:
 
     @real.setter
     def real(self, value: Any) -> None:
-        new = host(value)
-        self._assign(lambda: setattr(self._x, "real", new))
+        self._assign(lambda x, new: setattr(x, "real", new), value)
 
     @property
     def imag(self) -> Any:
@@ -231,14 +256,16 @@ class Array:
 
     @imag.setter
     def imag(self, value: Any) -> None:
-        new = host(value)
-        self._assign(lambda: setattr(self._x, "imag", new))
+        self._assign(lambda x, new: setattr(x, "imag", new), value)
 
-    def _assign(self, work: Callable[[], object]) -> None:
+    def _assign(self, work: Callable[[Any, Any], object], value: Any) -> None:
         CARD.timeline.writes(address(self._x))
+        new = host(value)
         with np.errstate(all="ignore"):
-            work()
-        note(work, self._x)
+            work(self._x, new)
+        if CAPTURE.noted is not None:
+            x, new = borrowed((self._x, new))
+            note(lambda: work(x, new), self._x)
 
     @property
     def flags(self) -> Any:
@@ -265,8 +292,10 @@ class Array:
         return computed(lambda x, at: x[at], (self._x, at), {})
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        at, new = host(index), host(value)
-        self._assign(lambda: self._x.__setitem__(at, new))
+        at = host(index)
+        if CAPTURE.noted is not None:
+            at = borrowed(at)
+        self._assign(lambda x, new: x.__setitem__(at, new), value)
 
     def __len__(self) -> int:
         return len(self._x)
@@ -456,7 +485,8 @@ class Card(Functions):
                 if CAPTURE.noted is None:
                     function(grid, block, arguments)
                 else:
-                    note(lambda: function(grid, block, arguments), *(x._x for x in arguments if isinstance(x, Array)))
+                    told = borrowed(arguments)
+                    note(lambda: function(grid, block, told), *(x._x for x in arguments if isinstance(x, Array)))
 
             return launch
 

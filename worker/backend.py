@@ -27,6 +27,7 @@ from gt.host import peak_memory
 from . import heap
 from .buffers import Buffers, HostBuffers, Pinning, Usage
 from .call import Check, Flags
+from .capture import Capture
 from .crew import Crew
 from .device import DeviceBuffers, DeviceFlags
 from .nccl import Nccl
@@ -81,6 +82,8 @@ class Backend:
     """What does collectives between GPUs; None where there is no NCCL, or GT_NCCL=0 says that it is not to be used."""
     marks: tuple[Callable[[str], object], Callable[[], object]] | None = None
     """How a range for profilers begins and ends (GT_NVTX=1)."""
+    capture: Capture | None = None
+    """What captures CUDA graphs; None on a CPU, with GT_GRAPHS=0, and where steps are waited for or have ranges one by one."""
 
 
 def backend(device: str | None, lanes: int = 1) -> Backend:
@@ -204,13 +207,16 @@ def _cuda(index: int) -> Backend:
     streams = Streams(cupy)
     buffers = DeviceBuffers(streams)
     sync = os.environ.get("GT_SYNC") == "1"
+    ranges = os.environ.get("GT_NVTX") == "1"
+    graphs = os.environ.get("GT_GRAPHS") != "0" and not sync and not ranges
     return Backend(
         cupy, "cuda", f"cuda:{index}", cupy.asnumpy, from_host, device.synchronize, buffers, partial(_pool_usage, cupy),
         limit=partial(_limit_pool, cupy), pinning=buffers,
         bus=lambda: str(device.pci_bus_id), failure=partial(_failure, cupy), sync=sync,
         streams=streams, checks=None if sync else [], flags=partial(DeviceFlags, cupy),
         nccl=_nccl(cupy, device, streams),
-        marks=(cupy.cuda.nvtx.RangePush, cupy.cuda.nvtx.RangePop) if os.environ.get("GT_NVTX") == "1" else None,
+        marks=(cupy.cuda.nvtx.RangePush, cupy.cuda.nvtx.RangePop) if ranges else None,
+        capture=Capture(cupy) if graphs else None,
     )  # fmt: skip
 
 

@@ -32,6 +32,7 @@ from .doubts import Doubt, Doubts
 from .events import BulkIn, Forgotten, Send, ToDispatcher
 from .exchange import Exchange, Move, Ready
 from .failure import Device, Watch
+from .graphs import Graphs, Passage
 from .hot import HOT, executor, fused
 from .keeping import Cause, Keeping
 from .links import Links
@@ -139,6 +140,10 @@ class Core:
         """The last collective that was finished."""
         self.out: list[Send] = self.peers.out
         self.stored = Stored(backend, keeping, self.queue, self.out)
+        self.graphs = None if backend.capture is None else Graphs(backend.capture)
+        """The CUDA graphs of its programs, on a GPU."""
+        if keeping is not None and self.graphs is not None:
+            keeping.shares_with(self.graphs)
         self.executed = 0
         if backend.checks is not None and backend.flags is not None:
             self.doubts = Doubts(backend.checks, backend.flags, self.out)
@@ -289,6 +294,8 @@ class Core:
                 program = fused(program, executor(self.backend))
                 if self.backend.marks is not None:
                     program = named(program, Marks(*self.backend.marks))
+                elif self.graphs is not None:
+                    program = self.graphs.program(program)
                 self.programs[number] = program
         return program
 
@@ -301,9 +308,7 @@ class Core:
         keeping = self.stored.keeping
         if keeping is not None:
             keeping.cause = Cause(message.client, message.plan, message.order)
-        fits = keeping is None or keeping.admits(
-            program, message.client, message.inputs, self.stored.tensors, self.queue
-        )
+        fits = keeping is None or self._admitted(program, message, keeping)
         slots: list[Any] = [None] * program.slots
         count = len(message.inputs)
         poisoned = False
@@ -337,6 +342,14 @@ class Core:
         if self.recording is not None:
             self.recording.begin(program)
         self._run(running, now)
+
+    def _admitted(self, program: Program, message: m.Execute, keeping: Keeping) -> bool:
+        """Whether there is room for a plan, perhaps with what graphs had."""
+        tensors = self.stored.tensors
+        while not keeping.admits(program, message.client, message.inputs, tensors, self.queue):
+            if self.graphs is None or not self.graphs.give_up():
+                return False
+        return True
 
     def _run(self, running: Running, now: float) -> None:
         """Run blocks and moves until the plan ends or a move has to wait."""
@@ -381,8 +394,12 @@ class Core:
         settle(running.slots, partial(self._fail, running))
         program = running.program
         at, steps = program.starts[running.block][failed], program.blocks[running.block]
+        action = program.actions[running.block][failed]
+        if isinstance(action, Passage):
+            action, done = action.failing()
+            at += done
         once_more = isinstance(error, MemoryError) and self._goes_on_carefully(running, at)
-        if not once_more and at < len(steps) and steps[at].action is program.actions[running.block][failed]:
+        if not once_more and at < len(steps) and steps[at].action is action:
             self._fail(running, steps[at], error)
             at += 1
         self._run_steps(running, at)
@@ -397,6 +414,8 @@ class Core:
             or any(slots[slot] is None for slot in blocks[running.block][at].tensors)
         ):
             return False
+        if self.graphs is not None:
+            self.graphs.give_up()
         position = sum(map(len, blocks[: running.block])) + running.block + at
         running.careful = self._careful(running, keeping, position)
         return True

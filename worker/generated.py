@@ -123,9 +123,9 @@ class Launch:
             self.wide_blocks = -(-kernel.rows // (self.threads * kernel.pack))
 
     @property
-    def numbers(self) -> list[int]:
-        """The slots of the run-time scalars that it reads."""
-        return [slot for slot, number in self.sources if number is not None]
+    def numbers(self) -> dict[int, str]:
+        """The slots of the run-time scalars that it reads, and how `struct` packs each to 64 bits."""
+        return {slot: _PACKED[number] for slot, number in self.sources if number is not None}
 
     def takes(self, slots: Slots) -> bool:
         """Whether its run-time scalars are numbers that the kernel can have."""
@@ -155,6 +155,7 @@ class Launch:
 
 
 _NUMBERS: Final[dict[str, Any]] = {"f": np.float64, "i": np.int64, "b": np.bool_}
+_PACKED: Final[dict[Any, str]] = {np.float64: "d", np.int64: "q", np.bool_: "?7x"}
 
 
 def _bounds(chain: Chain, number: int) -> tuple[int, int, int] | None:

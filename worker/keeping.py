@@ -29,6 +29,7 @@ from .residency import FILE, INSIDE, NEVER, PINNED, Buffer, Full, Place, Residen
 from .spill import Outside, Spill, Spilled
 
 if TYPE_CHECKING:
+    from .graphs import Graphs
     from .recording import Recording
 
 SMALL: Final = 4096
@@ -77,6 +78,13 @@ class Keeping:
         self.recording: Recording | None = None
         """Who is told what goes out and comes in, while somebody watches."""
         self.cause = Cause()
+        self.graphs: Graphs | None = None
+        """Who has memory of the device beside values."""
+
+    def shares_with(self, graphs: Graphs) -> None:
+        """Leave room for what graphs have, and let them have what there is room for."""
+        self.graphs = graphs
+        graphs.room = lambda nbytes: self.bound + graphs.total + nbytes <= self.high
 
     @property
     def out(self) -> int:
@@ -88,11 +96,13 @@ class Keeping:
         store = stores.get(client, {})
         outside = {value.outside for tensor in inputs if type(value := store.get(tensor)) is Spilled}
         need = program.need + sum(each.nbytes for each in outside)
-        if self.bound + need > self.high - self.spill.begun(outside):
+        graphs = self.graphs
+        if self.bound + need + (0 if graphs is None else graphs.total) > self.high - self.spill.begun(outside):
             books = self.count(stores)
             pinned = {key for tensor in inputs if (key := books.keys.get((client, tensor))) is not None}
             try:
-                self.make_room(need, books, pinned, stores, queue, self.spill.begun(outside))
+                others = self.spill.begun(outside) + (0 if graphs is None else graphs.nbytes)
+                self.make_room(need, books, pinned, stores, queue, others)
             except (Full, OSError):
                 return False
             self.bound = books.used
@@ -143,16 +153,16 @@ class Keeping:
         pinned: Iterable[Hashable],
         stores: Stores,
         queue: Iterable[Any],
-        begun: int,
+        others: int,
     ) -> None:
-        """Put stored tensors out until so many bytes fit beside those that were begun to be read. Raises `Full`, and `OSError`
-        when the disk is full."""
+        """Put stored tensors out until so many bytes fit beside `others`: what was begun to be read, and what graphs have. Raises
+        `Full`, and `OSError` when the disk is full."""
         soon = later(queue)
 
         def wanted(place: Place) -> float:
             return soon.get(place, NEVER)
 
-        for key in books.victims(nbytes, set(pinned), wanted, self.high - begun):
+        for key in books.victims(nbytes, set(pinned), wanted, self.high - others):
             self.put_out(books, key, stores, [], wanted)
 
     # in and out

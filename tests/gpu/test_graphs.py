@@ -1,0 +1,171 @@
+"""CUDA graphs of hot programs: they are captured and launched, and no value depends on it.
+
+`tests/worker/test_card_graphs.py` runs the same on a stand-in for CuPy, where there is no GPU.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import gt
+from gt import options
+from gt.errors import WorkerError
+from gt.inproc import Fabric
+from gt.worker.graphs import Graphs
+
+from .test_workers import CONFIGS, connect
+
+
+@pytest.fixture(autouse=True)
+def _disconnected() -> Iterator[None]:
+    yield
+    gt.disconnect()
+    options.for_workers.clear()
+
+
+def graphs_of(fabric: Fabric) -> list[Graphs]:
+    found = [core.graphs for core in fabric.workers.values()]
+    return [each for each in found if each is not None]
+
+
+def trained(fabric: Fabric, steps: int = 12) -> list[bytes]:
+    """The losses and last parameters of a small network under Adam, with another rate and batch at every step."""
+    gt.manual_seed(0)
+    numbers = np.random.default_rng(0)
+    model = gt.nn.Sequential(gt.nn.Linear(12, 20), gt.nn.LayerNorm(20), gt.nn.GELU(), gt.nn.Linear(20, 5))
+    optimizer = gt.optim.Adam(model.parameters(), lr=0.01)
+    losses = []
+    for step in range(steps):
+        x = gt.from_numpy(numbers.standard_normal((16, 12), np.float32))
+        y = gt.from_numpy(numbers.standard_normal((16, 5), np.float32))
+        optimizer.param_groups[0]["lr"] = 0.01 / (step + 1)
+        loss = (model(x) - y).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss)
+    found = [loss.numpy().tobytes() for loss in losses]
+    found += [parameter.numpy().tobytes() for parameter in model.parameters()]
+    fabric.check()
+    return found
+
+
+@pytest.mark.parametrize(("workers", "config"), CONFIGS)
+def test_training_has_the_bits_that_it_has_without(workers: int, config: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where collectives lie between what is captured, and workers share a card."""
+    monkeypatch.setenv("GT_GRAPHS", "0")
+    fabric = connect(["cuda:0"] * workers, config)
+    assert not graphs_of(fabric)
+    without = trained(fabric)
+    monkeypatch.delenv("GT_GRAPHS")
+    fabric = connect(["cuda:0"] * workers, config)
+    assert trained(fabric) == without
+    for graphs in graphs_of(fabric):
+        assert graphs.launched > 8
+        assert graphs.captured < 12
+        assert not any(reason.endswith("in a capture") for reason in graphs.without)
+
+
+@pytest.mark.parametrize("variable", ["GT_SYNC", "GT_NVTX"])
+def test_where_steps_are_looked_at_one_by_one_nothing_is_captured(
+    variable: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A step that is waited for, or has a range of its own, cannot be in a graph."""
+    expected = trained(connect(["cuda:0"]))
+    monkeypatch.setenv(variable, "1")
+    fabric = connect(["cuda:0"])
+    assert not graphs_of(fabric)
+    assert trained(fabric) == expected
+
+
+def turns(x: Any, rate: float) -> Any:
+    """Some kernels, one behind the other."""
+    y = (x * rate + 1.0).tanh()
+    z = (y.sum(0) + 1.0).exp().sum() + (y.amax(0) - 2.0).square().sum()
+    return y * 0.5, z
+
+
+def looped(step: Callable[[int, Any], Any], count: int = 12) -> list[Any]:
+    """What is left of each turn of a loop."""
+    x = gt.from_numpy(np.random.default_rng(0).standard_normal((8, 8), np.float32))
+    found = []
+    for turn in range(count):
+        x, left = step(turn, x)
+        gt.synchronize()
+        found.append(left)
+    return found
+
+
+def test_a_value_that_is_kept_stays_what_it_was() -> None:
+    """Results lie in memory that a graph writes again and again: whoever keeps one has it copied out."""
+    fabric = connect(["cuda:0"])
+    kept = looped(lambda turn, x: turns(x, 1.0 / (turn + 1)))
+    found = [each.item() for each in kept]
+    (graphs,) = graphs_of(fabric)
+    assert graphs.launched >= 8
+    connect(["cpu"])
+    np.testing.assert_allclose(
+        found, [each.item() for each in looped(lambda turn, x: turns(x, 1.0 / (turn + 1)))], rtol=1e-5
+    )
+
+
+def test_poison_goes_step_by_step_through_what_is_captured() -> None:
+    """An input without a value, between runs that have one: it alone has none."""
+    fabric = connect(["cuda:0"])
+    bad = gt.from_numpy(np.arange(64).reshape(8, 8)).gather(0, gt.full((8, 8), 99, dtype=gt.int64)).to(gt.float32)
+    good = gt.ones(8, 8)
+    outcomes: Counter[str] = Counter()
+    for turn in range(12):
+        _, z = turns(bad if turn in (3, 7, 10) else good, 0.5)
+        try:
+            outcomes[f"{z.item():.5f}"] += 1
+        except (WorkerError, IndexError) as error:
+            outcomes[type(error).__name__] += 1
+    assert sorted(outcomes.values()) == [3, 9]
+    (graphs,) = graphs_of(fabric)
+    assert graphs.launched >= 4
+
+
+def test_memory_that_is_short_is_not_for_graphs() -> None:
+    """They are in the books, and give up what they have."""
+    nbytes = 4 * 64 * 64
+    options.choose_for_workers({"memory_pool_size": 40 * nbytes})
+    fabric = connect(["cuda:0"])
+    (graphs,) = graphs_of(fabric)
+    (core,) = fabric.workers.values()
+    keeping = core.stored.keeping
+    assert keeping is not None
+
+    def loop(x: Any) -> Any:
+        y = (x * 0.5 + 1.0).tanh()
+        return y * 0.5 + y.sum(0).exp().sum() * 1e-9 + (y.amax(0) - 2.0).square().sum() * 1e-9
+
+    x = gt.ones(64, 64)
+    for _ in range(8):
+        x = loop(x)
+        gt.synchronize()
+    assert graphs.launched
+    assert graphs.total
+    held = [gt.full((64, 64), float(n)) for n in range(36)]
+    gt.synchronize()
+    x = loop(x)
+    gt.synchronize()
+    assert keeping.bound + graphs.total <= keeping.limit
+    assert [each.mean().item() for each in held] == list(range(36))
+    assert np.isfinite(x.sum().item())
+    fabric.check()
+
+
+def test_checks_and_graphs_agree() -> None:
+    """With verify all instructions are computed twice; what is captured is what is left between the checks."""
+    gt.config.set({"verify": 1.0})
+    try:
+        fabric = connect(["cuda:0"] * 2, CONFIGS[1][1])
+        assert len(trained(fabric)) > 12
+    finally:
+        gt.config.set({"verify": 0.0})

@@ -1,0 +1,285 @@
+"""CUDA graphs: which passages of a program are captured, for which addresses, and that no value depends on it.
+
+Over a card that is none (`card.py`), whose streams capture as strictly as CUDA's do.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from builders import Lines
+from capturing import CAPTURE
+from card import installed
+from cuda_on_host import COMPILER
+from effort import cases
+from generated_samples import Sample, compiled
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gt.worker import graphs as module
+from gt.worker.backend import Backend, backend
+from gt.worker.capture import Taken
+from gt.worker.graphs import ALIGNED, GRAPHS, WARM, Graphs, Passage, deal
+from gt.worker.hot import fused, on_gpu
+from gt.worker.program import Program
+
+needs_compiler = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler to run CUDA sources with")
+
+
+@pytest.fixture(autouse=True)
+def _on_the_card() -> Iterator[None]:
+    with installed():
+        yield
+
+
+# memory
+
+
+@given(st.lists(st.one_of(st.integers(1, 5000), st.integers(-40, -1)), max_size=60))
+def test_what_lives_at_the_same_time_lies_apart(drawn: list[int]) -> None:
+    """A positive number takes so much memory, a negative one frees one of those that are there."""
+    log: list[Taken] = []
+    live: list[int] = []
+    sizes: list[int] = []
+    for number in drawn:
+        if number > 0:
+            live.append(len(sizes))
+            log.append(Taken(len(sizes), number))
+            sizes.append(number)
+        elif live:
+            log.append(Taken(live.pop(number % len(live)), -1))
+    dealt = deal(log)
+    assert dealt.sizes == tuple(sizes)
+    assert [at for at, offset in enumerate(dealt.offsets) if offset is None] == sorted(live), "what stays has a place"
+    held: dict[int, tuple[int, int]] = {}
+    for number, nbytes in log:
+        offset = dealt.offsets[number]
+        if nbytes < 0:
+            del held[number]
+        elif offset is not None:
+            assert offset % ALIGNED == 0
+            assert offset + nbytes <= dealt.arena
+            assert all(offset + nbytes <= first or last <= offset for first, last in held.values())
+            held[number] = (offset, offset + nbytes)
+
+
+# programs
+
+
+class Pair:
+    """One program with graphs and without, run on the same inputs in turn; its results are compared bit by bit."""
+
+    def __init__(self, sample: Sample, card: Backend | None = None) -> None:
+        self.card = card or backend("cuda:0")
+        assert self.card.capture is not None
+        self.graphs = Graphs(self.card.capture)
+        self.eager = fused(compiled(sample, self.card), on_gpu(self.card.xp))
+        self.program = self.graphs.program(self.eager)
+        self.slots = [slot for _, slot in self.program.survivors]
+
+    @property
+    def passage(self) -> Passage:
+        (found,) = [action for action in self.program.actions[0] if isinstance(action, Passage)]
+        return found
+
+    def run(self, *inputs: Any) -> list[Any]:
+        """The results with graphs, which are those without."""
+        here = [self.card.from_host(each) if isinstance(each, np.ndarray) else each for each in inputs]
+        expected = [self.card.to_host(each) for each in _ran(self.eager, [*here], self.slots)]
+        found = _ran(self.program, here, self.slots)
+        for mine, theirs in zip(found, expected, strict=True):
+            assert self.card.to_host(mine).tobytes() == theirs.tobytes()
+        return found
+
+
+def _ran(program: Program, inputs: list[Any], wanted: list[int]) -> list[Any]:
+    slots = [*inputs, *[None] * (program.slots - len(inputs))]
+    inputs.clear()
+    (actions,) = program.actions
+    for action in actions:
+        action(slots)
+    return [slots[slot] for slot in wanted]
+
+
+def walk() -> Sample:
+    """x ← x + step · gradient, with a norm of it: two results, one of which may go on as an input; kernels of all kinds."""
+    lines = Lines()
+    x, gradient = lines.input(6, 8), lines.input(6, 8)
+    step = lines.scalar("f")
+    following = lines.op("add", x, lines.op("mul", gradient, step))
+    turned = lines.op("permute", following, axes=(1, 0))
+    total = lines.op("sum", lines.op("square", turned), axes=(0,), keepdims=False)
+    norm = lines.op("sqrt", lines.op("sum", total, axes=(0,), keepdims=False))
+    return Sample(lines, [following, norm, turned], [])
+
+
+def adams() -> Sample:
+    """Three steps of Adam in one program, each a chain of three results."""
+    lines = Lines()
+    numbers = [lines.scalar("f") for _ in range(6)]
+    results = []
+    for columns in (3, 40, 64):
+        p, g, m, v = (lines.input(12, columns) for _ in range(4))
+        b1, c1, b2, c2, rate, eps = numbers
+        m = lines.op("add", lines.op("mul", m, b1), lines.op("mul", g, c1))
+        v = lines.op("add", lines.op("mul", v, b2), lines.op("mul", lines.op("square", g), c2))
+        step = lines.op("div", m, lines.op("add", lines.op("sqrt", v), eps))
+        results += [m, v, lines.op("sub", p, lines.op("mul", step, rate))]
+    return Sample(lines, results, [])
+
+
+def test_a_loop_returns_to_its_addresses() -> None:
+    """What comes out goes in again: two graphs that write where the other reads, and from then on nothing is copied in."""
+    pair = Pair(walk())
+    rng = np.random.default_rng(0)
+    gradient = pair.card.from_host(rng.standard_normal((6, 8)).astype(np.float32))
+    x = pair.card.from_host(rng.standard_normal((6, 8)).astype(np.float32))
+    for turn in range(20):
+        x, _, _ = pair.run(x, gradient, 0.5 / (turn + 1))
+    assert pair.graphs.launched == 20 - WARM
+    assert pair.graphs.captured <= GRAPHS
+    assert not any(graph.blocks[0] for graph in pair.passage.found[1:])
+    assert not pair.graphs.without
+
+
+def test_inputs_that_lie_elsewhere_are_copied_in() -> None:
+    """However many addresses there are, one graph is for all."""
+    pair = Pair(walk())
+    rng = np.random.default_rng(0)
+    gradients = [pair.card.from_host(rng.standard_normal((6, 8)).astype(np.float32)) for _ in range(12)]
+    for turn in range(24):
+        pair.run(rng.standard_normal((6, 8)).astype(np.float32), gradients[turn % 12], 0.1)
+    assert pair.graphs.launched >= 24 - WARM - 2
+    assert pair.graphs.captured <= 2
+
+
+def test_a_result_that_is_held_is_copied_out() -> None:
+    """Nobody's value is written to: whoever keeps results keeps what they were."""
+    pair = Pair(walk())
+    rng = np.random.default_rng(0)
+    gradient = pair.card.from_host(rng.standard_normal((6, 8)).astype(np.float32))
+    x = pair.card.from_host(rng.standard_normal((6, 8)).astype(np.float32))
+    kept, was = [], []
+    for _ in range(20):
+        x, norm, turned = pair.run(x, gradient, 0.5)
+        kept += [norm, turned]
+        was += [pair.card.to_host(norm).tobytes(), pair.card.to_host(turned).tobytes()]
+    assert [pair.card.to_host(each).tobytes() for each in kept] == was
+    assert pair.graphs.launched > 10
+    assert pair.graphs.captured <= 8
+
+
+def test_numbers_are_read_from_the_device() -> None:
+    """Another number at every run, one graph."""
+    pair = Pair(walk())
+    rng = np.random.default_rng(0)
+    x, gradient = (pair.card.from_host(rng.standard_normal((6, 8)).astype(np.float32)) for _ in range(2))
+    for number in (0.0, -0.0, 1.0, 2.5, float("inf"), float("nan"), 1e-300, -3.0, 0.0, -0.0):
+        pair.run(x, gradient, number)
+    assert pair.graphs.captured == 1
+    assert pair.graphs.launched == 10 - WARM
+
+
+def test_a_number_that_the_host_needs_is_part_of_the_graph() -> None:
+    """A slice that begins elsewhere is another graph, and one that moves on and on has none."""
+    lines = Lines()
+    x = lines.input(32)
+    window = lines.op("slice", x, lines.scalar("i"), axes=(0,), sizes=(8,), steps=(1,))
+    out = lines.op("exp", window)
+    sums = [lines.op("sum", lines.op("sin", window), axes=(0,), keepdims=False)]
+    sums.append(lines.op("max", window, axes=(0,), keepdims=False))
+    sums.append(lines.op("min", window, axes=(0,), keepdims=False))
+    pair = Pair(Sample(lines, [out, *sums], []))
+    x_there = pair.card.from_host(np.linspace(0, 1, 32, dtype=np.float32))
+    for start in [3] * 6 + [5] * 3:
+        pair.run(x_there, start)
+    assert pair.graphs.captured == 2
+    for start in range(10, 20):
+        pair.run(x_there, start)
+    assert pair.graphs.captured == 2
+    assert pair.graphs.without["a number that the host needs changes"] == 11
+
+
+def test_what_cannot_be_captured_runs_as_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A capture that is refused is tried once."""
+    monkeypatch.setattr(module, "LAUNCHES", module.LAUNCHES | {"matmul"})
+    lines = Lines()
+    x = lines.input(4, 4)
+    y = lines.op("matmul", lines.op("exp", x), x)
+    out = lines.op("sum", lines.op("tanh", y), axes=(0, 1), keepdims=False)
+    pair = Pair(Sample(lines, [out], []))
+    for turn in range(8):
+        pair.run(np.full((4, 4), turn / 8, np.float32))
+    assert pair.graphs.launched == 0
+    assert sum(pair.graphs.without.values()) == 8 - WARM
+    assert "NotImplementedError in a capture" in pair.graphs.without
+
+
+def test_memory_is_given_up_and_taken_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Values that lie in it stay; the books know of all of it."""
+    monkeypatch.setattr(module, "PAUSE", 5)
+    pair = Pair(walk())
+    rng = np.random.default_rng(0)
+    x, gradient = (pair.card.from_host(rng.standard_normal((6, 8)).astype(np.float32)) for _ in range(2))
+    for _ in range(8):
+        x, _, _ = pair.run(x, gradient, 0.5)
+    assert pair.graphs.total > pair.graphs.nbytes > 0
+    was = pair.card.to_host(x).tobytes()
+    assert pair.graphs.give_up()
+    assert (pair.graphs.total, pair.graphs.nbytes) == (0, 0)
+    assert pair.card.to_host(x).tobytes() == was
+    assert not pair.graphs.give_up()
+    launched = pair.graphs.launched
+    for _ in range(14):
+        x, _, _ = pair.run(x, gradient, 0.5)
+    assert pair.graphs.launched > launched
+    pair.graphs.room = lambda nbytes: False
+    pair.graphs.give_up()
+    for _ in range(14):
+        x, _, _ = pair.run(x, gradient, 0.5)
+    assert pair.graphs.without["memory is short"] > 0
+    assert pair.graphs.total == 0
+
+
+@needs_compiler
+@pytest.mark.parametrize("seed", range(cases(12)))
+def test_any_order_of_runs_gives_what_they_give_without(seed: int) -> None:
+    """Inputs from elsewhere, from earlier runs, in views; results kept and dropped; numbers the same and others; memory gone."""
+    drawn = random.Random(seed)
+    rng = np.random.default_rng(seed)
+    card = backend("cuda:0")
+    pairs = [Pair(walk(), card), Pair(adams(), card)]
+    shapes = [[spec.shape for spec in pair.program.plan.inputs] for pair in pairs]
+    kinds = [pair.program.plan.kinds for pair in pairs]
+    pools: dict[tuple[int, ...], list[Any]] = {}
+    kept: list[tuple[Any, bytes]] = []
+    launches = CAPTURE.launches
+    for _ in range(60):
+        which = drawn.randrange(len(pairs))
+        pair = pairs[which]
+        inputs: list[Any] = []
+        for shape in shapes[which]:
+            pool = pools.setdefault(shape, [])
+            if not pool or drawn.random() < 0.2:
+                pool.append(card.from_host(np.abs(rng.standard_normal(shape)).astype(np.float32)))
+            inputs.append(pool[-1] if drawn.random() < 0.7 else drawn.choice(pool))
+        numbers = [{"f": drawn.choice((0.5, rng.random())), "i": 2, "b": True}[kind] for kind in kinds[which]]
+        for made in pair.run(*inputs, *numbers):
+            if drawn.random() < 0.6:
+                pools.setdefault(made.shape, []).append(made)
+            if drawn.random() < 0.2:
+                kept.append((made, card.to_host(made).tobytes()))
+        for pool in pools.values():
+            while len(pool) > 3:
+                pool.pop(drawn.randrange(len(pool)))
+        if drawn.random() < 0.1:
+            kept.clear()
+        if drawn.random() < 0.02:
+            pair.graphs.give_up()
+        for value, was in kept:
+            assert card.to_host(value).tobytes() == was, "nobody's value is written to"
+    assert CAPTURE.launches > launches

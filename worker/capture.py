@@ -1,0 +1,197 @@
+"""How work for a GPU is captured as a graph and launched again, over CuPy: what `graphs.py` asks of a device.
+
+A stream of its own captures, for the default one cannot; while it does, nothing is computed. Kernels then get the memory that was
+dealt out for them beforehand, one allocation after the other, because a graph goes on using it at every launch. Neither a
+decision nor a product may be in here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from .buffers import View
+
+WORDS: Final = 16
+"""Run-time scalars that one launch writes."""
+SOURCE: Final = f"""
+typedef unsigned long long u64;
+extern "C" __global__ void place_numbers(u64* to, unsigned int count, {", ".join(f"u64 v{at}" for at in range(WORDS))})
+{{
+    const u64 v[{WORDS}] = {{{", ".join(f"v{at}" for at in range(WORDS))}}};
+    for (unsigned int at = 0; at < count; ++at) to[at] = v[at];
+}}
+"""
+
+
+class Unlike(Exception):
+    """Memory was asked for otherwise than when it was dealt out."""
+
+
+class Seen(NamedTuple):
+    """Where an array lies: from which address, in the memory that begins at `memory`, and how."""
+
+    address: int
+    memory: int
+    strides: tuple[int, ...]
+    nbytes: int
+
+
+class Taken(NamedTuple):
+    """An allocation of so many bytes; with `nbytes` -1 the end of the one that had this number."""
+
+    number: int
+    nbytes: int
+
+
+class Part(NamedTuple):
+    """A stretch of a block of the device's memory."""
+
+    block: Any
+    offset: int
+    nbytes: int
+
+
+class _Life:
+    """Tells when the memory that it holds is free again."""
+
+    __slots__ = ("log", "number", "pointer")
+
+    def __init__(self, pointer: Any, log: list[Taken], number: int) -> None:
+        self.pointer, self.log, self.number = pointer, log, number
+
+    def __del__(self) -> None:
+        self.log.append(Taken(self.number, -1))
+
+
+class Capture:
+    """Of the GPU that is current."""
+
+    def __init__(self, xp: Any) -> None:
+        self.xp = xp
+        self.device = xp.cuda.runtime.getDevice()
+        self.stream: Any = None
+
+    def seen(self, value: Any) -> Seen:
+        """Where an array lies."""
+        data = value.data
+        return Seen(data.ptr, data.mem.ptr, value.strides, value.nbytes)
+
+    def whole(self, value: Any) -> bool:
+        """Whether an array has no gaps, in whichever order its dimensions lie."""
+        reach = value.itemsize
+        for stride, size in sorted(zip(value.strides, value.shape, strict=True)):
+            if size > 1:
+                if stride != reach:
+                    return False
+                reach *= size
+        return bool(value.nbytes)
+
+    def view(self, value: Any) -> View:
+        """How an array looks at its memory."""
+        return View(value.dtype, value.shape, value.strides, value.data.ptr - value.data.mem.ptr)
+
+    def block(self, nbytes: int) -> Any:
+        """Memory of the device. Raises `MemoryError`."""
+        return self.xp.empty(nbytes, np.uint8)
+
+    def look(self, root: Any, view: View) -> Any:
+        """An array over the memory of a root, which it holds."""
+        block = root.block
+        memory = self.xp.cuda.UnownedMemory(block.data.ptr, block.nbytes, root, self.device)
+        pointer = self.xp.cuda.MemoryPointer(memory, view.offset)
+        return self.xp.ndarray(view.shape, view.dtype, pointer, view.strides)
+
+    def beside(self, value: Any, view: View) -> Any:
+        """An array over the memory at which another looks, `offset` bytes behind its beginning."""
+        data = value.data
+        pointer = self.xp.cuda.MemoryPointer(data.mem, data.ptr - data.mem.ptr + view.offset)
+        return self.xp.ndarray(view.shape, view.dtype, pointer, view.strides)
+
+    def again(self, value: Any) -> Any:
+        """The same values in memory of their own."""
+        return value.copy(order="K")
+
+    def copy(self, block: Any, value: Any) -> None:
+        """Have the values of an array without gaps in a block too, in the same order."""
+        block.data.copy_from_device_async(value.data, value.nbytes, self.xp.cuda.get_current_stream())
+
+    def tell(self, block: Any, words: Sequence[int]) -> None:
+        """Write numbers of 64 bits to the beginning of a block. A kernel is passed them: no memory of the host is read later."""
+        place = _kernel(self.xp)
+        numbers = block.view(np.uint64)
+        for at in range(0, len(words), WORDS):
+            some = words[at : at + WORDS]
+            padded = [np.uint64(word) for word in (*some, *(0,) * (WORDS - len(some)))]
+            place((1,), (1,), (numbers[at:], np.uint32(len(some)), *padded))
+
+    def place(self, block: Any, at: int) -> Any:
+        """Where the number at a place in such a block is, as kernels take it."""
+        return block[8 * at :]
+
+    # runs
+
+    def rehearse(self, run: Callable[[], object]) -> list[Taken]:
+        """Run something as ever; what memory it took, in order, and when each was free again. Raises what it raises."""
+        log: list[Taken] = []
+        cuda, device = self.xp.cuda, self.device
+        take = cuda.get_allocator()
+        number = 0
+
+        def allocator(nbytes: int) -> Any:
+            nonlocal number
+            given = take(nbytes)
+            if not nbytes:
+                return given
+            life = _Life(given, log, number)
+            log.append(Taken(number, nbytes))
+            number += 1
+            return cuda.MemoryPointer(cuda.UnownedMemory(given.ptr, nbytes, life, device), 0)
+
+        with cuda.using_allocator(allocator):
+            run()
+        return [*log]
+
+    def capture(self, run: Callable[[], object], parts: Sequence[Part]) -> Any:
+        """The graph of what `run` tells the device; its allocations are these, one after the other. Raises whatever it raises,
+        what the device says, and `Unlike`."""
+        cuda, device = self.xp.cuda, self.device
+        take = cuda.get_allocator()
+        coming = iter(parts)
+
+        def allocator(nbytes: int) -> Any:
+            if not nbytes:
+                return take(nbytes)
+            part = next(coming, None)
+            if part is None or part.nbytes != nbytes:
+                raise Unlike(f"{nbytes} bytes and not {part.nbytes if part else 'nothing'}")
+            memory = cuda.UnownedMemory(part.block.data.ptr + part.offset, nbytes, part.block, device)
+            return cuda.MemoryPointer(memory, 0)
+
+        if self.stream is None:
+            self.stream = cuda.Stream(non_blocking=True)
+        with self.stream, cuda.using_allocator(allocator):
+            self.stream.begin_capture()
+            try:
+                run()
+            except BaseException:
+                with contextlib.suppress(Exception):  # that the capture is void is no news
+                    self.stream.end_capture()
+                raise
+            graph = self.stream.end_capture()
+        if next(coming, None) is not None:
+            raise Unlike("less than before")
+        return graph
+
+    def launch(self, graph: Any) -> None:
+        """Have a graph done, behind all that the device was told."""
+        graph.launch()
+
+
+@lru_cache(maxsize=1)
+def _kernel(xp: Any) -> Any:
+    return xp.RawKernel(SOURCE, "place_numbers")
