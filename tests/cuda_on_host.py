@@ -116,16 +116,29 @@ CTYPES: Final = {
 }  # fmt: skip
 
 
+FLAGS: Final = ["-shared", "-fPIC", "-O0", "-fwrapv", "-ffp-contract=off", "-fno-strict-aliasing", "-std=c++14", "-w"]
+
+
 @lru_cache(maxsize=1)
 def _folder() -> tempfile.TemporaryDirectory[str]:
-    return tempfile.TemporaryDirectory(prefix="gt-cuda-")
+    """Where sources and libraries lie, beside what they all begin with: compiled once, since it is most of the time."""
+    made = tempfile.TemporaryDirectory(prefix="gt-cuda-")
+    header = Path(made.name) / "shim.h"
+    header.write_text(SHIM)
+    _compile("-x", "c++-header", str(header), "-o", f"{header}.gch")
+    return made
+
+
+def _compile(*arguments: str) -> None:
+    if COMPILER is None:
+        raise RuntimeError("no C++ compiler")
+    done = subprocess.run([COMPILER, *FLAGS, *arguments], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 @cache
 def library(source: str) -> ctypes.CDLL:
     """A source as a library in which `run_NAME(grid, block, …)` does what a launch of NAME does."""
-    if COMPILER is None:
-        raise RuntimeError("no C++ compiler")
     launchers = []
     turns = "true" if "__syncthreads" in source or "__shfl" in source else "false"
     for name, parameters in ENTRY.findall(source):
@@ -137,12 +150,14 @@ def library(source: str) -> ctypes.CDLL:
     assert launchers, "a source has an entry"
     stem = Path(_folder().name) / hashlib.sha256(source.encode()).hexdigest()[:24]
     source = source.replace(HALVES.strip(), "")  # the device's instructions; the shim has the same
-    stem.with_suffix(".cpp").write_text(SHIM + source + "\n".join(launchers))
-    command = [COMPILER, "-shared", "-fPIC", "-O0", "-fwrapv", "-ffp-contract=off", "-fno-strict-aliasing", "-std=c++17", "-w",
-               str(stem.with_suffix(".cpp")), "-o", str(stem.with_suffix(".so"))]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, f"{done.stderr}\n{source}"
-    return ctypes.CDLL(str(stem.with_suffix(".so")))
+    written, made = stem.with_suffix(".cpp"), stem.with_suffix(".so")
+    written.write_text('#include "shim.h"\n' + source + "\n".join(launchers))
+    try:
+        _compile(str(written), "-o", str(made))
+    except AssertionError as error:
+        error.add_note(source)
+        raise
+    return ctypes.CDLL(str(made))
 
 
 def passed(value: Any) -> Any:
