@@ -4,9 +4,9 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# Tests run on all cores; those of processes one after another, beside the rest (tests/conftest.py). So each runner has
-# one core, and BLAS and PyTorch one thread in it: more would only wait for each other.
-PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadgroup
+# Tests run on all cores, those of processes first, in one runner more than there are cores (tests/conftest.py). So BLAS
+# and PyTorch have one thread in each: more would only wait for each other. Who has nothing left takes of what others have.
+PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # The peer in the benchmarks, pinned so that ratios stay comparable; empty leaves it out.
 TORCH ?= torch==2.13.0

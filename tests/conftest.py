@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -28,17 +29,22 @@ def machine() -> Iterator[Machine]:
         made.remove()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what `make prove` tries at length; and have tests of processes run one after another, beside the rest.
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """One process more than there are cores: who tests processes mostly waits for them."""
+    return len(os.sched_getaffinity(0)) + 1
 
-    Each of those has a machine's worth of processes already. A test is drawn if Hypothesis or its module says how often.
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what `make prove` tries at length; and have tests of processes come first, in one runner, beside the rest.
+
+    A test is drawn if Hypothesis or its module says how often.
     """
     for item in items:
         assert isinstance(item, pytest.Function), "all tests are functions"
         if {"cases", "thinned", "EFFORT"} & vars(item.module).keys() or is_drawn(item):
             item.add_marker(pytest.mark.drawn)
-        if item.get_closest_marker("process"):
-            item.add_marker(pytest.mark.xdist_group("process"))
+    items.sort(key=lambda item: item.get_closest_marker("process") is None)
 
 
 def is_drawn(item: pytest.Function) -> bool:

@@ -111,6 +111,8 @@ def find(node: ast.AST, package: str, *, on_import: bool) -> Iterator[Import]:
         deferred = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) and field == "body"
         types_only = isinstance(node, ast.If) and field == "body" and "TYPE_CHECKING" in ast.unparse(node.test)
         for child in children:
+            if isinstance(child, ast.expr):  # most of any source, and without a statement in it
+                continue
             yield from find(child, package, on_import=on_import and not deferred and not types_only)
 
 

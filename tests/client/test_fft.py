@@ -50,7 +50,7 @@ def test_samples_that_nobody_here_chose(op: Any, dtype: str, workers: int) -> No
     """Values, dtypes and first and second gradients agree."""
     double = dtype in ("float64", "complex128")
     function = getattr(gt.fft, op.name.removeprefix("fft."))
-    for sample in thinned(samples_of(op, getattr(torch, dtype), requires_grad=double), 4, workers):
+    for sample in thinned(samples_of(op, getattr(torch, dtype), requires_grad=double), 2, workers):
         theirs = sample.input
         ours = gt.from_numpy(theirs.detach().numpy().copy()).requires_grad_(double)
         with gt.signal.context("net"):

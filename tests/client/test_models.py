@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from effort import EFFORT
 
 import gt
 
@@ -22,10 +23,10 @@ LABELS = R.integers(0, 5, 12)
 IMAGES = R.standard_normal((12, 1, 8, 8)).astype(np.float32)
 
 
-@pytest.fixture(params=[1, 3], ids=["one", "three"])
-def placed(request: pytest.FixtureRequest) -> Iterator[Any]:
-    """A session with one worker, and one with three that share the batch."""
-    opened = gt.connect("inproc", workers=request.param, config=None if request.param == 1 else RULES)
+@pytest.fixture
+def placed(workers: int) -> Iterator[Any]:
+    """A session with one worker, or with three that share the batch."""
+    opened = gt.connect("inproc", workers=workers, config=None if workers == 1 else RULES)
     gt.manual_seed(0)
     yield opened
     gt.disconnect()
@@ -105,8 +106,17 @@ def close(got: Any, want: Any, what: str) -> None:
     np.testing.assert_allclose(got.numpy(), expected, rtol=1e-5, atol=atol, err_msg=what)
 
 
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
-@pytest.mark.parametrize("model", MODELS)
+CASES = [
+    (model, optimizer, workers)
+    for at, model in enumerate(MODELS)
+    for turn, optimizer in enumerate(OPTIMIZERS)
+    for workers in (1, 3)
+    if EFFORT > 1 or (at + turn) % 2 == workers // 3
+]
+"""Optimizers take turns between one worker and three; under make prove each goes to both."""
+
+
+@pytest.mark.parametrize(("model", "optimizer", "workers"), CASES)
 @pytest.mark.usefixtures("placed")
 def test_a_model_trains_as_in_pytorch(model: str, optimizer: str) -> None:
     """Values and gradients of every step, and the state after five."""

@@ -202,7 +202,7 @@ def compare_gradients(mine: Any, theirs: Any, my_inputs: list[Any], their_inputs
 
 def drawn(op: Any, dtype: Any, requires_grad: bool) -> list[Any]:
     """Some of the samples of an op, the same every time."""
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return thinned(samples_of(op, dtype, requires_grad=requires_grad), SAMPLES)

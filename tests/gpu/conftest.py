@@ -15,8 +15,7 @@ collect_ignore_glob = ["test_[!t]*.py"] if REASON else []
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what lies here; one card serves one test after another."""
+    """Mark what lies here."""
     for item in items:
         if HERE in item.path.parents or "_on_gpu" in getattr(item, "module", item).__name__:
             item.add_marker(pytest.mark.gpu)
-            item.add_marker(pytest.mark.xdist_group("gpu"))

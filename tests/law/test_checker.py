@@ -85,7 +85,17 @@ INEXACT: dict[str, Plant] = {
 """Mistakes that change no value but its last bits."""
 
 
-FIRST: dict[str, int] = {"a block cut by two axes": 27, "a replicated value beside a partial sum": 24}
+FIRST: dict[str, int] = {
+    "the largest of parts, as a sum": 22,
+    "a replicated value beside a partial sum": 24,
+    "a function of partial sums, as if it were linear": 11,
+    "a softmax of each part": 3,
+    "a cut through what is contracted, as the whole": 11,
+    "a slice of each part": 11,
+    "an all-reduce that adds nothing": 22,
+    "contributions added in order of rank": 11,
+    "a block cut by two axes": 27,
+}
 """Where to look first for what takes long to find from the start; if it is elsewhere now, it is found there."""
 
 
@@ -118,7 +128,7 @@ def test_a_planted_mistake_in_the_last_bit_is_found(mistake: str, monkeypatch: p
 def test_what_is_found_is_made_small(monkeypatch: pytest.MonkeyPatch) -> None:
     """A failing program shrinks to the few steps that it takes, on one place, and still fails."""
     _no_reduction(monkeypatch)
-    seed, _ = first_found() or pytest.fail("nothing was found")
+    seed, _ = first_found(first=FIRST["an all-reduce that adds nothing"]) or pytest.fail("nothing was found")
     program, places = case(seed)
     place = next(place for place in places if failure(program, place) is not None)
     small, _ = smallest(program, place)
