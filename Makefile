@@ -17,7 +17,7 @@ PEERS ?= jax distributed ray
 # A service is many processes. Where the environment forbids to keep compiled modules, each would compile them all again.
 export PYTHONDONTWRITEBYTECODE :=
 
-# How much `make prove` tries; `make test` tries 0.5. EFFORT=20 is a night's work.
+# How much `make prove` tries; `make test` tries 0.3. EFFORT=20 is a night's work.
 EFFORT ?= 4
 
 ROOMS := client dispatcher monitor worker
@@ -39,7 +39,7 @@ demo: $(VENV)/.installed ## train on handwritten digits on four workers, then on
 test: $(VENV)/.installed ## every test that needs no GPU
 	@$(PYTEST) -m "not gpu"
 
-prove: $(VENV)/.installed ## what is drawn at length: 2 × EFFORT times as many programs, plans, services, shapes (EFFORT=4)
+prove: $(VENV)/.installed ## what is drawn at length: 3 × EFFORT times as many programs, plans, services, shapes (EFFORT=4)
 	@GT_EFFORT=$(EFFORT) $(PYTEST) -m "drawn and not gpu"
 
 check: lint types ## format, lint and strict types: a minute, before every commit
