@@ -23,6 +23,8 @@ from gt.ops import OPS
 from gt.placement import Mesh, Partial, Placement, Replicate, Shard
 from gt.spec import Spec
 
+from .cards import cards_of
+
 IMPOSSIBLE: Final = float("inf")
 VIEWS: Final = frozenset({"permute", "reshape", "expand", "slice", "windows", "tag", "follow"})
 """Ops whose result is, on a worker, another look at their first operand: they touch and take no memory."""
@@ -57,9 +59,12 @@ NETWORK: Final = Link(1e9, 150e-6)
 HOST_LATENCY: Final = 100e-6
 """Seconds of an exchange within one host."""
 NVLINK: Final = Link(200e9, 20e-6)
-"""Within a group (`groups.py`): NVLink of the third generation has 300 GB/s each way, of which collectives reach two thirds."""
+"""Between GPUs of a group (`groups.py`): NVLink of the third generation has 300 GB/s each way, of which collectives reach two
+thirds. That members meet first takes longer, but hosts are ahead of their GPUs."""
 PCIE: Final = Link(20e9, HOST_LATENCY)
-"""Between groups of one host, at best: PCI Express of the fourth generation has 32 GB/s each way, likewise."""
+"""Between other GPUs of one host: PCI Express of the fourth generation has 32 GB/s each way, likewise."""
+STAGED: Final = Link(4e9, 2 * HOST_LATENCY)
+"""To or from a GPU in pieces, within a host: through the host's pageable memory, copied four times. Nobody measures it."""
 COPIES: Final = 4
 """Within a host a byte that moves is read and written when it is sent and again when it is received."""
 MAX_WEIGHT: Final = 999_999
@@ -219,21 +224,25 @@ def speeds_of(
     links: Mapping[tuple[str, str], Link] = MappingProxyType({}),
 ) -> Speeds:
     """The speeds of a mesh whose workers, in order of rank, say these facts; `links` are those that were measured between
-    two hosts, either way. `group`, among the facts, is whom a worker is joined to by NVLink. An axis is as slow as its
-    slowest link."""
+    two hosts, either way. `group`, among the facts, is whom a worker is joined to by NVLink, if both do collectives by NCCL
+    (`cards.py`). An axis is as slow as its slowest link."""
     devices = devices_of(facts)
-    places = [(str(said.get("host")), str(said.get("group", ""))) for said in facts]
-    within = Link(rounded(min(device.memory for device in devices) / COPIES), HOST_LATENCY)
-    apart = Link(min(PCIE.bandwidth, within.bandwidth), PCIE.latency)
+    hosts = [str(said.get("host")) for said in facts]
+    groups = [str(said.get("group", "")) for said in facts]
+    numbers = cards_of(facts) or (0,) * len(facts)
+    on_gpu = [said.get("kind") == "cuda" for said in facts]
+    places = list(zip(hosts, groups, numbers, on_gpu, strict=True))
+    slowest = min((device.memory for device, gpu in zip(devices, on_gpu, strict=True) if not gpu), default=math.inf)
+    within = Link(rounded(slowest / COPIES), HOST_LATENCY) if slowest < math.inf else STAGED
     between = Link(min(NETWORK.bandwidth, within.bandwidth), NETWORK.latency)
 
-    def link(one: tuple[str, str], other: tuple[str, str]) -> Link:
-        (here, group), (there, another) = one, other
+    def link(one: tuple[str, str, int, bool], other: tuple[str, str, int, bool]) -> Link:
+        (here, group, card, gpu), (there, another, its, its_gpu) = one, other
         if here != there:
             return links.get((here, there)) or links.get((there, here)) or between
-        if not group and not another:
-            return within
-        return NVLINK if group == another else apart
+        if card and its and card != its:
+            return NVLINK if group and group == another else PCIE
+        return STAGED if gpu or its_gpu else within
 
     axes = []
     stride = len(places)

@@ -30,6 +30,8 @@ class Cards(Fabric):
         self.active: list[bytes] = []
         self.passed = 0.0
         """Seconds, of which some pass only when nobody can go on."""
+        self.patience = PATIENCE
+        """Half of what passes then."""
         self.communicators: list[Communicators] = []
         NET.pump, NET.late = self._pump, self._late
         super().__init__(workers, config, devices=devices or [f"cuda:{n}" for n in range(workers)], **more)
@@ -61,7 +63,7 @@ class Cards(Fabric):
         return False
 
     def _late(self) -> None:
-        self.passed += 2 * PATIENCE
+        self.passed += 2 * self.patience
         for each in self.communicators:
             each.look(self.passed)
 

@@ -16,6 +16,7 @@ from gt.dispatcher.cost import (
     NETWORK,
     NVLINK,
     PCIE,
+    STAGED,
     TYPICAL,
     Device,
     Link,
@@ -41,6 +42,10 @@ LINK = Link(1000.0, 2.0)
 
 def said(flops: float, memory: float, host: str = "a", kind: str = "cpu") -> dict[str, Any]:
     return {"host": host, "kind": kind, "speed": [flops, memory]}
+
+
+def gpu(bus: str, host: str = "a") -> dict[str, Any]:
+    return {**said(1e13, 8e11, host, "cuda"), "bus": bus, "nccl": 22501}
 
 
 # seconds
@@ -139,10 +144,10 @@ def test_a_link_that_was_measured_is_as_it_was_measured() -> None:
 def test_links_within_a_group_are_those_of_nvlink_and_between_groups_of_a_host_those_of_pcie() -> None:
     """Two hosts of two groups of two GPUs: three axes, three prices. A group says nothing about another host."""
     facts = [
-        {**said(1e13, 8e11, host, "cuda"), "group": f"{host}/{group}"}
+        {**gpu(f"{group}{index}", host), "group": f"{host}/{group}"}
         for host in "ab"
         for group in (0, 1)
-        for _ in "01"
+        for index in "01"
     ]
     assert speeds_of((2, 2, 2), facts).links == (NETWORK, PCIE, NVLINK)
     assert speeds_of((4, 2), facts).links == (NETWORK, NVLINK)
@@ -151,7 +156,17 @@ def test_links_within_a_group_are_those_of_nvlink_and_between_groups_of_a_host_t
     assert speeds_of((4,), facts[:4]).links == (PCIE,)
     assert speeds_of((2,), facts[:2]).links == (NVLINK,)
     slow = [{**said(4e10, 8e9), "group": group} for group in "aab"]
-    assert speeds_of((2,), slow[1:]).links == (Link(rounded(8e9) / COPIES, HOST_LATENCY),), "no faster than the host"
+    assert speeds_of((3,), slow).links == (Link(rounded(8e9) / COPIES, HOST_LATENCY),), "NVLink joins no CPUs"
+
+
+def test_gpus_without_nccl_between_them_are_as_slow_as_the_way_through_the_host() -> None:
+    """Two workers on one card, one that has none, another version, and a CPU worker beside."""
+    cards = [gpu("0"), gpu("1")]
+    assert speeds_of((2,), cards).links == (PCIE,)
+    without = {key: value for key, value in cards[1].items() if key != "nccl"}
+    for other in (gpu("0"), without, gpu("1") | {"nccl": 22700}, said(4e10, 8e9)):
+        assert speeds_of((2,), [cards[0], other]).links == (STAGED,)
+    assert speeds_of((2, 2), [said(4e10, 8e9), said(4e10, 8e9), *cards]).links[0] == STAGED
 
 
 # weights

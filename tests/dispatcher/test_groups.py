@@ -28,6 +28,7 @@ def _no_session() -> Iterator[None]:
 def card(index: int, size: int = 2, host: str = "a") -> dict[str, Any]:
     return {
         "host": host, "kind": "cuda", "device": f"cuda:{index}", "nvlink_group_size": size, "speed": [1e13, 8e11],
+        "bus": f"0000:{index:02x}:00.0", "nccl": 22501,
         "memory": 80 << 30,
     }  # fmt: skip
 

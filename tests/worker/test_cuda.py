@@ -28,9 +28,11 @@ from generated_samples import (
 )
 
 from gt.dtypes import float16, float32
+from gt.worker import joint
 from gt.worker.backend import backend
 from gt.worker.cuda_source import ENTRY, WIDE_ENTRY
 from gt.worker.generated import OPTIONS
+from gt.worker.nccl import ID_BYTES
 from gt.worker.philox import SOURCE
 
 PYTHON = Path(__file__).parents[2] / ".venv" / "cuda" / "bin" / "python"
@@ -201,3 +203,39 @@ def test_cupy_has_all_that_kernels_ask_for() -> None:
     assert len(functions) > 60
     assert len(special) > 20
     assert python(ASKED, [functions, special]) == []
+
+
+NCCL = """
+import importlib.util, inspect, json, sys
+if importlib.util.find_spec("nvidia.nccl") is None:
+    print(json.dumps(None))
+    raise SystemExit
+from cupy.cuda import nccl
+numbers, bindings, methods = json.load(sys.stdin)
+missing = [name for name in numbers if not hasattr(nccl, "NCCL_" + name.upper())]
+missing += [name for name in bindings if not hasattr(nccl, name)]
+missing += [name for name in methods if not hasattr(nccl.NcclCommunicator, name)]
+unique_id = nccl.get_unique_id()
+print(json.dumps([missing, type(unique_id).__name__, len(unique_id), nccl.get_version() > 0]))
+"""
+
+
+def test_nccl_has_all_that_groups_ask_for() -> None:
+    """Names and unique ids need no driver, but NCCL's own library (`nvidia-nccl-cu12`)."""
+    calls = {
+        node.attr
+        for node in ast.walk(ast.parse((Path(__file__).parents[2] / "worker" / "nccl.py").read_text("utf-8")))
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value) in ("self._communicator", "communicator")
+    }
+    bindings = {
+        node.attr
+        for node in ast.walk(ast.parse((Path(__file__).parents[2] / "worker" / "nccl.py").read_text("utf-8")))
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value).endswith("bindings")
+    }
+    assert len(calls) == 9
+    assert len(bindings) == 5
+    numbers = sorted(joint.ADDED | {"sum", "prod", "max", "min"})
+    found = python(NCCL, [numbers, sorted(bindings), sorted(calls)])
+    if found is None:
+        pytest.skip("no NCCL to ask: pip install nvidia-nccl-cu12 into .venv/cuda")
+    assert found == [[], "bytes", ID_BYTES, True]

@@ -116,11 +116,16 @@ def tell(fabric: Cards, number: int, event: Any, now: float) -> None:
     fabric.run()
 
 
+def from_one(kind: type[Any]) -> Callable[[bytes, Any], bool]:
+    """What worker 1 sends of a kind of message."""
+    return lambda _, message: isinstance(message, kind) and getattr(message, "source", 1) == 1
+
+
 def test_who_does_not_come_is_named() -> None:
     """A time-out says whom a plan waited for, in which collective, for how many bytes; what follows is well."""
     fabric = connect(["cuda:0", "cuda:1"], ROWS)
     np.testing.assert_array_equal(gathered().numpy(), (NUMBERS + 1) * 2)
-    lost = losing(fabric, lambda _, message: isinstance(message, m.Piece) and message.source == 1, gathered)
+    lost = losing(fabric, from_one(m.Piece), gathered)
     tell(fabric, 0, None, PATIENCE + 1)
     with pytest.raises(
         WorkerLost, match=r"waited 300 s for worker 1 in the all-gather in which 16 of 16 bytes did not"
@@ -128,6 +133,100 @@ def test_who_does_not_come_is_named() -> None:
         lost.numpy()
     assert "the last that was finished is the all-gather of f32[8] at " in str(caught.value)
     assert "test_nccl.py:" in str(caught.value)
+
+
+def test_an_id_that_does_not_come_is_a_fault_too(net: Net) -> None:
+    """Who waits to be joined waits no longer than for a piece; later moves make a communicator."""
+    fabric = connect(["cuda:0", "cuda:1"], ROWS)
+    lost = losing(fabric, lambda _, message: isinstance(message, m.UniqueId), gathered)
+    assert not net.made
+    for number in range(2):
+        tell(fabric, number, None, PATIENCE + 1)
+    with pytest.raises(WorkerLost, match="waited 300 s for workers 0, 1 in the all-gather"):
+        lost.numpy()
+    np.testing.assert_array_equal(gathered().numpy(), (NUMBERS + 1) * 2)
+
+
+def test_a_call_that_does_not_end_is_aborted_and_named(net: Net) -> None:
+    """Worker 1 stands in the move and then makes no call: worker 0 waits for its device until a watch gives up. What it made of
+    that is a fault; the next move makes a new communicator."""
+    fabric = connect(["cuda:0", "cuda:1"], ROWS)
+    np.testing.assert_array_equal(gathered().numpy(), (NUMBERS + 1) * 2)
+    lost = losing(fabric, lambda target, message: target == b"worker-1" and isinstance(message, m.Piece), gathered)
+    tell(fabric, 1, None, PATIENCE + 1)
+    with pytest.raises(
+        WorkerLost, match="waited 300 s for NCCL to finish the all-gather with worker 1, 16 by"
+    ) as caught:
+        lost.numpy()
+    assert "test_nccl.py:" in str(caught.value)
+    assert len(net.worlds) == 1
+    np.testing.assert_array_equal(gathered().numpy(), (NUMBERS + 1) * 2)
+    assert len(net.worlds) == 2
+
+
+def test_a_communicator_that_fails_is_given_up(net: Net) -> None:
+    """What NCCL says of itself while something is under way ends that."""
+    fabric = connect(["cuda:0", "cuda:1"], ROWS)
+    np.testing.assert_array_equal(gathered().numpy(), (NUMBERS + 1) * 2)
+    net.failed = "NCCL_ERROR_REMOTE_ERROR: a remote process exited"
+    fabric.patience = 0.0  # nothing is late, but it is asked
+    lost = losing(fabric, lambda target, message: target == b"worker-1" and isinstance(message, m.Piece), gathered)
+    tell(fabric, 1, None, PATIENCE + 1)
+    with pytest.raises(
+        WorkerLost, match="NCCL_ERROR_REMOTE_ERROR: a remote process exited in NCCL to finish the all-gather"
+    ):
+        lost.numpy()
+
+
+def test_a_lost_member_holds_up_nobody(net: Net) -> None:
+    """Who stands in a move with it, or whose device does, goes on; the session goes on with who is left."""
+    fabric = connect(["cuda:0", "cuda:1"], {"sharding_config": {"a": {"shard": {"axis": 0, "workers": [0, 1]}}}})
+    with gt.signal.context("a"):
+        x = gt.from_numpy(NUMBERS) + 1
+    np.testing.assert_array_equal(x.sum().numpy(), 36)
+    lost = losing(fabric, from_one(m.Piece), lambda: x.sum())
+    fabric.kill(1)
+    with pytest.raises(WorkerLost, match="worker 1 was lost"):
+        lost.numpy()
+    assert all(not each.groups for each in fabric.communicators[:1])
+    assert not any(stream.head() for stream in net.streams.values())
+    np.testing.assert_array_equal((gt.from_numpy(NUMBERS) + 1).numpy(), NUMBERS + 1)
+
+
+def learnt(devices: list[str], config: Any) -> float:
+    """A loss after some steps of two layers, each under a rule of its own."""
+    fabric = connect(devices, config)
+    gt.manual_seed(0)
+    x = gt.from_numpy(np.random.default_rng(0).standard_normal((16, 12), np.float32))
+    with gt.signal.context("a"):
+        first = gt.nn.Linear(12, 20)
+    with gt.signal.context("b"):
+        second = gt.nn.Linear(20, 8)
+    parameters = [*first.parameters(), *second.parameters()]
+    for _ in range(4):
+        with gt.signal.context("a"):
+            hidden = first(x).relu()
+        with gt.signal.context("b"):
+            loss = second(hidden).square().mean()
+        loss.backward()
+        with gt.no_grad():
+            for parameter in parameters:
+                parameter -= 0.1 * parameter.grad
+                parameter.grad = None
+    fabric.check()
+    return float(loss.item())
+
+
+@COMPILES
+def test_each_axis_has_groups_of_its_own(net: Net) -> None:
+    """Communicators are made for those that meet, and no two of them wait for each other in a circle."""
+    rules = {
+        "a": {"strategy": "fully_sharded", "mesh_axis": "data"},
+        "b": {"strategy": "tensor_parallel", "mesh_axis": "model", "dimension": 0},
+    }
+    found = learnt([f"cuda:{n}" for n in range(4)], {"mesh": {"data": 2, "model": 2}, "sharding_config": rules})
+    assert len({tuple(sorted(world.devices.values())) for world in net.worlds.values()}) >= 4
+    assert found == pytest.approx(learnt(["cpu"], None), rel=1e-4)
 
 
 @COMPILES
