@@ -276,7 +276,7 @@ class Graphs:
         actions: list[list[Action]] = []
         starts: list[Sequence[int]] = []
         for block, acts, firsts in zip(program.blocks, program.actions, program.starts, strict=True):
-            ends = [*firsts[1:], len(block)]
+            ends = [*firsts[1:], len(block)][: len(firsts)]  # between two moves there may be nothing
             found = self._with_passages(acts, [block[first:end] for first, end in zip(firsts, ends, strict=True)])
             actions.append([action for action, _ in found])
             places = itertools.accumulate((count for _, count in found), initial=0)

