@@ -12,8 +12,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "are_deterministic_algorithms_enabled", "asarray", "detach", "get_device", "is_nonzero", "is_same_size",
-    "is_signed", "is_tensor", "numel", "resolve_conj", "resolve_neg", "set_float32_matmul_precision",
-    "use_deterministic_algorithms",
+    "is_signed", "is_tensor", "numel", "resolve_conj", "resolve_neg", "use_deterministic_algorithms",
 ]  # fmt: skip
 
 
@@ -78,9 +77,3 @@ def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None
 def are_deterministic_algorithms_enabled() -> bool:
     """Always: see `use_deterministic_algorithms`."""
     return True
-
-
-def set_float32_matmul_precision(precision: str) -> None:
-    """Nothing: products of float32 are computed in float32."""
-    if precision not in ("highest", "high", "medium"):
-        raise ValueError(f"set_float32_matmul_precision: 'highest', 'high' or 'medium', not {precision!r}")

@@ -507,7 +507,11 @@ class Core:
                     self._pump(client)
 
     def _options(self, client: Client, values: dict[str, Any]) -> None:
-        client.verify = check_options(values).get("verify", client.verify)  # the others are the client's own
+        said = check_options(values)  # of which some are the client's own
+        client.verify = said.get("verify", client.verify)
+        if said.get("tf32", client.tf32) != client.tf32:
+            client.tf32 = not client.tf32
+            self.prepared.drop_plans(client)
 
     def _define(self, client: Client, message: m.Define) -> None:
         if message.segment in client.segments:

@@ -57,6 +57,8 @@ class Client:
     moving: Moving | None = None
     verify: float = 0.0
     """The share of instructions that are computed again, gathered, and compared."""
+    tf32: bool = False
+    """Whether GPUs may round what its products of float32 multiply."""
     runs: int = 0
     """How many there were since then, by which those that check are drawn."""
     warned: set[tuple[str, float]] = field(default_factory=set)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from gt import messages as m
@@ -132,7 +133,8 @@ class Preparing:
         client.made += 1
         self.service.counters.plans += 1
         self.service.meshes[client.mesh.number].plans.add(cached.number)
-        self.service.multicast(client.mesh, m.DefinePlan(cached.number, pack_plan(cached.planned.plan)))
+        plan = replace(cached.planned.plan, tf32=client.tf32)
+        self.service.multicast(client.mesh, m.DefinePlan(cached.number, pack_plan(plan)))
         if self.service.recording is not None:
             self.service.recording.described(client, segment, cached, client.mesh.members, reason)
 

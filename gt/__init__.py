@@ -94,9 +94,11 @@ if TYPE_CHECKING:
     from .session import connect as connect
     from .session import disconnect as disconnect
     from .session import flush as flush
+    from .session import get_float32_matmul_precision as get_float32_matmul_precision
     from .session import init as init
     from .session import load_config as load_config
     from .session import register_config as register_config
+    from .session import set_float32_matmul_precision as set_float32_matmul_precision
     from .session import set_log_level as set_log_level
     from .session import stats as stats
     from .session import synchronize as synchronize
@@ -122,6 +124,7 @@ _HOMES: Final[dict[str, tuple[str, ...]]] = {
     ),
     ".session": (
         "connect", "init", "disconnect", "load_config", "register_config", "set_log_level", "stats", "synchronize", "flush",
+        "get_float32_matmul_precision", "set_float32_matmul_precision",
     ),
     ".explaining": (
         "explain",
@@ -273,7 +276,7 @@ _HOMES: Final[dict[str, tuple[str, ...]]] = {
     ),
     ".client.inquiries": (
         "are_deterministic_algorithms_enabled", "asarray", "detach", "get_device", "is_nonzero", "is_same_size",
-        "is_signed", "is_tensor", "numel", "resolve_conj", "resolve_neg", "set_float32_matmul_precision",
+        "is_signed", "is_tensor", "numel", "resolve_conj", "resolve_neg",
         "use_deterministic_algorithms",
     ),
     ".client.convolution": (

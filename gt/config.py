@@ -573,6 +573,9 @@ def set(values: Mapping[str, Any]) -> None:  # read as gt.config.set(...)
 
     `verify`: the share of instructions, from 0 to 1, that are computed again, gathered, and compared. What differs raises
     `gt.errors.VerificationError` at the next fetch that depends on it.
+    `tf32`: whether GPUs may round the operands of matrix products of float32 to TF32 (10 bits of fraction, added up in float32),
+    which tensor cores multiply faster (false). It is the session's, and means nothing to CPUs;
+    `gt.set_float32_matmul_precision("high")` is another word for it.
     `progress`: whether a transfer of much data that takes long shows, on a terminal, how far it has come (true).
 
     Some are for the workers that this process will start, and so are set before its first operation; on a shared service

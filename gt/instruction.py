@@ -138,7 +138,8 @@ class Plan:
     With a `pipeline` every layout has one more placement, on the mesh axis in time; inputs, survivors and what is rehomed
     are replicated along it. Outputs are numbered anew (moves have outputs too): `survivors` pairs the segment's number
     with the plan's, `rehomed` pairs an input with the output that takes its place. `blocks`: into how many everything is
-    computed where values may not depend on the number of workers (`gt/blocks.py`), else 0.
+    computed where values may not depend on the number of workers (`gt/blocks.py`), else 0. `tf32`: whether GPUs may round
+    the operands of products of float32 to TF32.
     """
 
     mesh: int
@@ -153,6 +154,7 @@ class Plan:
     rehomed: tuple[tuple[int, int], ...]
     pipeline: Pipeline | None = None
     blocks: int = 0
+    tf32: bool = False
 
     def operand(self, reference: int) -> Spec | str:
         """The spec of a tensor operand, or the kind of a scalar."""
@@ -389,6 +391,7 @@ def pack_plan(plan: Plan) -> bytes:
             [list(pair) for pair in plan.rehomed],
             list(plan.pipeline or ()),
             plan.blocks,
+            plan.tf32,
         ]
     )
     return packed
@@ -396,11 +399,17 @@ def pack_plan(plan: Plan) -> bytes:
 
 def unpack_plan(data: bytes) -> Plan:
     """A plan from the dispatcher. Raises `ProtocolError`."""
-    mesh, specs, input_layouts, kinds, tags, instructions, survivors, rehomed, piped, blocks = _unpack(
-        data, 10, "a plan"
+    mesh, specs, input_layouts, kinds, tags, instructions, survivors, rehomed, piped, blocks, tf32 = _unpack(
+        data, 11, "a plan"
     )
-    if type(mesh) is not int or type(blocks) is not int or blocks < 0 or blocks & (blocks - 1):
-        raise ProtocolError("a plan's mesh is a number, its blocks are 0 or a power of two")
+    if (
+        type(mesh) is not int
+        or type(blocks) is not int
+        or blocks < 0
+        or blocks & (blocks - 1)
+        or type(tf32) is not bool
+    ):
+        raise ProtocolError("a plan's mesh is a number, its blocks are 0 or a power of two, its tf32 is true or false")
     reader = _unpack_head(specs, kinds, tags)
     layouts: list[Layout] = []
     try:
@@ -431,5 +440,5 @@ def unpack_plan(data: bytes) -> Plan:
         raise ProtocolError(f"a plan does not read: {error}") from None
     return Plan(
         mesh, reader.inputs, placed_inputs, reader.kinds, reader.tags,
-        tuple(reader.instructions), tuple(reader.values), tuple(layouts), pairs[0], pairs[1], pipeline, blocks,
+        tuple(reader.instructions), tuple(reader.values), tuple(layouts), pairs[0], pairs[1], pipeline, blocks, tf32,
     )  # fmt: skip

@@ -1,8 +1,8 @@
 """Run-time options: what a program may set at any time, and what each may be; and options of workers, which whoever starts
 them sets.
 
-`gt.config.set` and `gt.config.get` are their public names. They change how a session runs, never a value. Nothing here
-speaks to a session, so that all rooms can share it.
+`gt.config.set` and `gt.config.get` are their public names. They change how a session runs, never a value; but `tf32` says how
+GPUs may round. Nothing here speaks to a session, so that all rooms can share it.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ class Option(NamedTuple):
 
 OPTIONS: Final[dict[str, Option]] = {
     "verify": Option(0.0, "a share from 0 (off) to 1", lambda value: type(value) in (int, float) and 0 <= value <= 1),
+    "tf32": Option(False, "true or false", lambda value: type(value) is bool),
     "progress": Option(True, "true or false", lambda value: type(value) is bool),
 }
 

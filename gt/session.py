@@ -212,6 +212,21 @@ def send_options() -> None:
         sessions.current().set_options(options.chosen)
 
 
+def set_float32_matmul_precision(precision: str) -> None:
+    """'highest': products of float32 are computed in float32. 'high' and 'medium': GPUs may round their operands to TF32.
+
+    It is `gt.config.set({"tf32": True})` by another name."""
+    if precision not in ("highest", "high", "medium"):
+        raise ValueError(f"set_float32_matmul_precision: 'highest', 'high' or 'medium', not {precision!r}")
+    options.choose({"tf32": precision != "highest"})
+    send_options()
+
+
+def get_float32_matmul_precision() -> str:
+    """'highest', or 'high' where GPUs may round to TF32."""
+    return "high" if options.chosen.get("tf32") else "highest"
+
+
 def set_log_level(level: str | int) -> None:
     """Log everything from this level on ('debug', 'info', 'warning', 'error'): here, and in the daemons that this program
     starts; those that run already follow within two seconds. A shared service's have levels of their own. Raises `ValueError`.

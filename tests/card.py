@@ -281,7 +281,7 @@ class Array:
         return SimpleNamespace(id=0)
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("dtype", "shape", "ndim", "size", "strides", "nbytes", "itemsize"):
+        if name in ("dtype", "shape", "ndim", "size", "strides", "nbytes", "itemsize", "flags"):
             return getattr(self._x, name)
         raise AttributeError(f"arrays of the device have no {name!r}")
 
@@ -360,6 +360,56 @@ def _product(a: Any, b: Any, out: Any = None) -> Any:
     return np.matmul(a.astype(np.float32), b.astype(np.float32)).astype(a.dtype)
 
 
+def gemm(
+    handle: int, turn_a: int, turn_b: int, m: int, n: int, k: int, alpha: int, a: int, kind_a: int, apart_a: int, step_a: int,
+    b: int, kind_b: int, apart_b: int, step_b: int, beta: int, c: int, kind_c: int, apart_c: int, step_c: int,
+    count: int, compute: int, algorithm: int,
+) -> None:  # fmt: skip
+    """cublasGemmStridedBatchedEx, in columns as that thinks, of memory at addresses. Raises `ValueError` where cuBLAS would."""
+    if CAPTURE.noted is not None:
+        CAPTURE.broken = True
+        raise NotImplementedError("calling cuBLAS API during stream capture is currently unsupported")
+    if (
+        handle != 1
+        or kind_a != kind_b
+        or kind_b != kind_c
+        or (kind_a, compute) not in ((0, 68), (0, 77), (2, 68), (14, 68))
+    ):
+        raise ValueError(f"CUBLAS_STATUS_NOT_SUPPORTED: types {kind_a}, {kind_b}, {kind_c}, computed in {compute}")
+    if min(m, n, k, count) < 1 or algorithm != -1:
+        raise ValueError("CUBLAS_STATUS_INVALID_VALUE")
+    dtype = {0: np.dtype(np.float32), 2: np.dtype(np.float16), 14: HALF}[kind_a]
+    one, zero = (ctypes.c_float.from_address(at).value for at in (alpha, beta))
+
+    def columns(at: int, rows: int, many: int, apart: int, step: int) -> Any:
+        if apart < rows:
+            raise ValueError(f"CUBLAS_STATUS_INVALID_VALUE: {rows} rows, {apart} apart")
+        size = dtype.itemsize
+        nbytes = size * (step * (count - 1) + apart * (many - 1) + rows)
+        memory = np.frombuffer((ctypes.c_char * nbytes).from_address(at), dtype)
+        return np.lib.stride_tricks.as_strided(memory, (count, rows, many), (size * step, size, size * apart))
+
+    left = columns(a, k, m, apart_a, step_a).swapaxes(1, 2) if turn_a else columns(a, m, k, apart_a, step_a)
+    right = columns(b, n, k, apart_b, step_b).swapaxes(1, 2) if turn_b else columns(b, k, n, apart_b, step_b)
+    made = columns(c, m, n, apart_c, step_c)
+    operands = [to_tf32(x.astype(np.float32)) if compute == 77 else x.astype(np.float32) for x in (left, right)]
+    total = one * np.matmul(*operands)
+    made[...] = (total + zero * made.astype(np.float32) if zero else total).astype(dtype)
+    PRODUCTS.append((compute, kind_a, count))
+
+
+PRODUCTS: Final[list[tuple[int, int, int]]] = []
+"""What cuBLAS was asked for: in which precision, of which type, of how many matrices."""
+
+
+def to_tf32(x: Any) -> Any:
+    """Rounded to the nearest of 10 bits of fraction, as tensor cores read them."""
+    bits = np.ascontiguousarray(x).view(np.uint32)
+    return ((bits + np.uint32(0x0FFF) + (bits >> np.uint32(13) & np.uint32(1))) & np.uint32(0xFFFFE000)).view(
+        np.float32
+    )
+
+
 class Functions:
     """A namespace of the module: NumPy's functions on arrays of the device."""
 
@@ -405,6 +455,8 @@ class Device:
     """One device of those that are there. All have the same memory."""
 
     current = 0
+
+    compute_capability = "90"
 
     def __init__(self, index: int = 0) -> None:
         self.id = index
@@ -465,6 +517,7 @@ class Card(Functions):
             runtime=runtime, Device=Device, PinnedMemory=bytearray, PinnedMemoryPointer=lambda memory, offset: memory,
             alloc_pinned_memory=bytearray, **self.timeline.cuda(),
             get_allocator=lambda: CAPTURE.allocator or self.timeline.pool.malloc, using_allocator=CAPTURE.using,
+            device=SimpleNamespace(get_cublas_handle=lambda: 1), cublas=SimpleNamespace(gemmStridedBatchedEx=gemm),
             nvtx=SimpleNamespace(RangePush=self.ranges.append, RangePop=lambda: self.ranges.append("")),
         )  # fmt: skip
         self.asnumpy = _to_host

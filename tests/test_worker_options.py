@@ -56,7 +56,9 @@ def test_what_is_not_allowed(name: str, value: Any) -> None:
 
 def test_an_unknown_key_names_all() -> None:
     """The options of workers are among those that are allowed."""
-    with pytest.raises(ConfigError, match="verify, progress, memory_pool_size, nvlink_group_size, cpu_spill_threshold"):
+    with pytest.raises(
+        ConfigError, match="verify, tf32, progress, memory_pool_size, nvlink_group_size, cpu_spill_threshold"
+    ):
         gt.config.set({"pool": 1})
 
 

@@ -21,7 +21,9 @@ import numpy as np
 from gt.dtypes import HALVES
 
 from .call import Call, Kernel
+from .cublas import TensorCores
 from .elementwise import wide
+from .products import on_tensor_cores
 
 ROOM: Final = 1 << 20
 """Bytes of a strip on a CPU: it stays in a core's caches."""
@@ -53,7 +55,9 @@ class Strips:
         self.keys = v.shape[-2]
         self.queries, self.start, self.stop = call.span(0, q.ndim - 2)
         self.work = wide(q.dtype).numpy
-        self.half = q.dtype.numpy if q.dtype in HALVES and self.xp is not np else None
+        self.half = q.dtype.numpy if q.dtype in HALVES and on_tensor_cores(self.xp, q.dtype) else None
+        cores = self.half is not None or (call.tf32 and on_tensor_cores(self.xp, wide(q.dtype)))
+        self.matmul = TensorCores(self.xp, wide(q.dtype) if self.half is None else q.dtype) if cores else self.xp.matmul
         self.scale = self.work.itemsize * self.keys
         self.room = ROOM if self.xp is np else DEVICE_ROOM
 
@@ -83,9 +87,8 @@ class Strips:
         """In the dtype of sums. `letters` are those of its rows, of what is contracted and of its columns, as in the table of
         ops. A GPU takes half precision as it is: its products are added up in float32 by themselves."""
         if self.half is None:
-            return self.xp.matmul(a, b)
-        a, b = (x.astype(self.half, copy=False) for x in (a, b))
-        return self.xp.matmul(a, b).astype(self.work)
+            return self.matmul(a, b)
+        return self.matmul(*(x.astype(self.half, copy=False) for x in (a, b))).astype(self.work)
 
     def weights(self, q: Any, k: Any, mask: Any, strip: Strip) -> tuple[Any, Any]:
         """Of queries (…, rows, e) and the keys (…, keys, e) that they look at: e^(scores − largest), and its sums by row."""
@@ -151,7 +154,8 @@ def attention(call: Call, cut: Callable[[Call], Strips] = Strips) -> Kernel:
             where, strip = job
             given = strips.masked(mask, where, strip)
             weights, total = strips.weights(q[where][..., strip.rows, :], k[where][..., : strip.keys, :], given, strip)
-            out[where][..., strip.rows, :] = strips.product("lso", weights, v[where][..., : strip.keys, :]) / total
+            mixed = strips.product("lso", weights, v[where][..., : strip.keys, :]) / total
+            out[where][..., strip.rows, :] = mixed.astype(dtype, copy=False)
 
         strips.run(jobs, work)
         return out
@@ -195,7 +199,7 @@ def attention_grad(call: Call, cut: Callable[[Call], Strips] = Strips) -> Kernel
                 seen = (..., slice(0, strip.keys), slice(None))
                 mine, given = queries[..., strip.rows, :], gradient[..., strip.rows, :]
                 weights, total = strips.weights(mine, key[seen], strips.masked(mask, where, strip), strip)
-                given = given / total
+                given = given.astype(strips.work, copy=False) / total
                 dv[where][seen] += strips.product("slo", weights.swapaxes(-1, -2), given)
                 slope = strips.product("los", given, value[seen].swapaxes(-1, -2))
                 slope -= xp.einsum("...ls,...ls->...l", weights, slope)[..., None] / total

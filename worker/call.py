@@ -62,6 +62,8 @@ class Call:
     """Who may share what is large; nobody in a deterministic session."""
     later: Callable[[Check], object] | None = None
     """Takes what a kernel finds out about its operands by the device alone; None where it finds out at once."""
+    tf32: bool = False
+    """Whether a GPU may round the operands of products of float32 to TF32."""
 
     def tensor(self, position: int) -> Spec:
         """The local spec of an operand that is a tensor."""

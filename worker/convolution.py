@@ -86,7 +86,7 @@ def conv(call: Call) -> Kernel:
     inner, outer = channels * math.prod(sizes), math.prod(counts)
     step = max(1, BUDGET // (groups * inner * outer * wide(result.dtype).itemsize))
     together = outer < FEW and step > 1
-    matmul = product(call, min(step, examples) * groups * made * inner * outer)
+    matmul = product(call, min(step, examples) * groups * made * inner * outer, wide(result.dtype))
 
     def kernel(x: Any, w: Any) -> Any:
         x, w = x.astype(work, copy=False), w.astype(work, copy=False)

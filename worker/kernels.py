@@ -20,6 +20,7 @@ from gt.dtypes import HALVES, bfloat16
 from .attention import attention, attention_grad
 from .call import Call, Kernel, KernelFactory
 from .convolution import conv, overlap_add, windows
+from .cublas import TensorCores
 from .elementwise import (
     cast,
     complex_,
@@ -41,7 +42,7 @@ from .fourier import fourier
 from .indexing import gather, scatter, scatter_add, segment_sum, slice_, take, update_slice
 from .linalg import linalg, permutation, solve
 from .philox import normal, uniform
-from .products import product
+from .products import on_tensor_cores, product
 from .reductions import arg, reduction, softmax
 from .scans import cumulate, cumulated
 from .sorting import argsort, flatnonzero, lexsort, searchsorted
@@ -99,10 +100,12 @@ def _matmul(call: Call) -> Kernel:
     xp, result = call.xp, call.result
     if result.size == 0 or call.tensor(0).size == 0:
         return lambda _a, _b: xp.zeros(result.shape, result.dtype.numpy)
-    matmul = product(call, result.size * call.tensor(0).shape[-1])
+    matmul = product(call, result.size * call.tensor(0).shape[-1], result.dtype)
     folds = call.tensor(0).ndim > 2 and call.tensor(1).ndim == 2
     flat = folds or call.tensor(0).ndim == call.tensor(1).ndim == 2
-    if result.dtype in HALVES and (xp is np or (result.dtype is bfloat16 and not flat)):
+    if result.dtype in HALVES and not flat and on_tensor_cores(xp, result.dtype):
+        matmul = TensorCores(xp, result.dtype)
+    elif result.dtype in HALVES and (xp is np or (result.dtype is bfloat16 and not flat)):
         # cuBLAS accumulates in float32 by itself; NumPy has no BLAS for half precision, CuPy no stacks of bfloat16
         widen, narrow = methodcaller("astype", wide(result.dtype).numpy), methodcaller("astype", result.dtype.numpy)
         return lambda a, b: narrow(matmul(widen(a), widen(b)))

@@ -1,9 +1,9 @@
-"""Large matrix products on a CPU, by all lanes: BLAS itself has one thread in a worker.
+"""Who multiplies matrices. Large ones on a CPU all lanes: BLAS itself has one thread in a worker.
 
 BLAS's own threads wait by spinning. Beside a client and a dispatcher that want the same cores, or anybody else's work, they
 took ten times as long as one thread takes (docs/performance.md). So what is small is computed by one thread, and what is large
 is cut into pieces that lanes take one after the other: a lane whose core is busy takes fewer. The pieces follow from the shapes
-alone, so bits depend neither on time nor on how many lanes there are.
+alone, so bits depend neither on time nor on how many lanes there are. On a GPU what CuPy has no product for is `cublas.py`'s.
 """
 
 from __future__ import annotations
@@ -13,8 +13,11 @@ from typing import Any, Final
 
 import numpy as np
 
+from gt.dtypes import HALVES, DType, float32
+
 from .call import Call, Kernel
 from .crew import Crew
+from .cublas import KINDS, TensorCores, has_tensor_cores
 
 WIDE: Final = 100_000_000
 """Multiplications from which a product is shared: milliseconds of one core, where waking another takes tens of microseconds."""
@@ -23,12 +26,22 @@ LEAST: Final = 64
 """Rows or columns of a piece, at least: BLAS packs the other matrix once for each."""
 
 
-def product(call: Call, multiplications: int) -> Kernel:
-    """What multiplies matrices in `call`, which takes so many multiplications: `matmul(a, b, out=None)`."""
+def product(call: Call, multiplications: int, dtype: DType) -> Kernel:
+    """What multiplies matrices of that dtype in `call`, which takes so many multiplications: `matmul(a, b, out=None)`.
+
+    What was half precision before it was widened loses nothing by TF32.
+    """
     crew = call.crew
+    if dtype is float32 and (call.tf32 or call.result.dtype in HALVES) and on_tensor_cores(call.xp, float32):
+        return TensorCores(call.xp, float32)
     if crew is None or crew.lanes == 1 or multiplications < WIDE:
         return call.xp.matmul  # type: ignore[no-any-return]  # xp is Any
     return Wide(crew)
+
+
+def on_tensor_cores(xp: Any, dtype: DType) -> bool:
+    """Whether a GPU has tensor cores that multiply such numbers."""
+    return xp is not np and dtype in KINDS and has_tensor_cores(xp, dtype)
 
 
 class Wide:

@@ -20,6 +20,7 @@ from gt.spec import Spec, spec
 from .backend import Backend
 from .blocked import BLOCKED
 from .call import Call, Part
+from .cublas import TensorCores
 from .exchange import Move, compile_move, local, reducer
 from .holdings import Signals, signals_of
 from .kernels import IN_PLACE, KERNELS
@@ -227,6 +228,7 @@ class _Compiler:
             plan.blocks,
             None if plan.blocks else self.backend.crew,
             None if self.backend.checks is None else self.backend.checks.append,
+            plan.tf32,
         )
         kernel: Callable[..., Any]
         known: Call | None = call
@@ -234,7 +236,9 @@ class _Compiler:
             kernel = (BLOCKED if plan.blocks else KERNELS)[instruction.op](call)
         except Exception as error:  # noqa: BLE001 — it fails where it would run, and the plan still takes part in its moves
             kernel, known = _failing(error), None
-        if (kernel is self.backend.xp.matmul or isinstance(kernel, Wide)) and instruction.outputs[0] in self.turned:
+        if (kernel is self.backend.xp.matmul or isinstance(kernel, (Wide, TensorCores))) and instruction.outputs[
+            0
+        ] in self.turned:
             kernel = _transposed(kernel)
         into = IN_PLACE[instruction.op](call) if known and instruction.op in IN_PLACE else None
         reads = tuple(self.slot(r, time) for r in instruction.inputs)

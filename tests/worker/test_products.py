@@ -87,6 +87,6 @@ def call(rows: int, inner: int, columns: int, lanes: int | None) -> Call:
 @pytest.mark.parametrize(("lanes", "size", "shared"), [(2, 2, True), (2, 0.5, False), (1, 2, False), (None, 2, False)])
 def test_what_is_small_or_has_no_lanes_is_left_to_blas(lanes: int | None, size: float, shared: bool) -> None:
     side = math.ceil((WIDE * size) ** (1 / 3))
-    found = product(call(side, side, side, lanes), side**3)
+    found = product(call(side, side, side, lanes), side**3, float32)
     assert isinstance(found, Wide) == shared
     assert shared or found is np.matmul

@@ -1,0 +1,175 @@
+"""Products on tensor cores: what cuBLAS is asked for, on a stand-in that computes it from addresses, strides and precisions."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from card import CARD, PRODUCTS, installed, to_tf32
+from gpu.test_workers import connect
+
+import gt
+import gt.nn.functional as F
+from gt.client import attention
+from gt.dtypes import DType, bfloat16, float16, float32
+from gt.worker.cublas import TensorCores, merged
+
+Array = np.ndarray[Any, Any]
+STACKS: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
+    ((), ()), ((3,), (3,)), ((3,), ()), ((), (2, 3)), ((2, 3), (2, 3)), ((2, 1), (3,)), ((2, 1, 4), (2, 3, 4)), ((0,), (0,)),
+]  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def _on_the_card() -> Iterator[None]:
+    with installed():
+        PRODUCTS.clear()
+        yield
+        gt.disconnect()
+        gt.set_float32_matmul_precision("highest")
+
+
+def lain(x: Array, how: str) -> Array:
+    """The same numbers, of which the matrices lie otherwise."""
+    if how == "turned":
+        return np.ascontiguousarray(x.swapaxes(-1, -2)).swapaxes(-1, -2)
+    if how == "cut":  # of wider rows
+        wide = np.zeros((*x.shape[:-1], x.shape[-1] + 3), x.dtype)
+        wide[..., 2:-1] = x
+        return wide[..., 2:-1]
+    if how == "heads" and x.ndim > 2:  # of a stack whose last dimension lay inside the rows
+        return np.ascontiguousarray(np.moveaxis(x, -3, -2)).swapaxes(-3, -2)
+    if how == "backwards":
+        return np.ascontiguousarray(x[..., ::-1])[..., ::-1]
+    return np.ascontiguousarray(x)
+
+
+@pytest.mark.parametrize("dtype", [float16, bfloat16, float32], ids=str)
+@pytest.mark.parametrize("stacks", STACKS, ids=str)
+def test_every_layout_is_multiplied_as_it_lies(stacks: tuple[tuple[int, ...], tuple[int, ...]], dtype: DType) -> None:
+    source = np.random.default_rng(1)
+    product = TensorCores(CARD, dtype)
+    for m, k, n in ((4, 5, 6), (1, 5, 1), (3, 1, 2), (1, 1, 1), (2, 0, 3)):
+        for first, second in itertools.product(("plain", "turned", "cut", "heads", "backwards"), repeat=2):
+            a = lain(source.standard_normal((*stacks[0], m, k)).astype(dtype.numpy), first)
+            b = lain(source.standard_normal((*stacks[1], k, n)).astype(dtype.numpy), second)
+            read = to_tf32 if dtype is float32 else np.asarray
+            expected = np.matmul(*(read(x.astype(np.float32)) for x in (a, b)))
+            here = [CARD.asarray(np.empty(0, dtype.numpy)) for _ in range(2)]
+            for array, x in zip(here, (a, b), strict=True):
+                array._x = x
+            found = product(*here)
+            assert (found.shape, found.dtype) == (expected.shape, dtype.numpy)
+            near = {"float16": 2e-3, "bfloat16": 1e-2}.get(dtype.name, 1e-6)
+            np.testing.assert_allclose(found.get().astype(np.float32), expected, near, near)
+            into = CARD.asarray(
+                np.full((*expected.shape[:-1], expected.shape[-1] + 1), np.nan, np.float32).astype(dtype.numpy)
+            )
+            whole = CARD.asarray(np.full(expected.shape, 7).astype(dtype.numpy))
+            for out in (whole, into[..., 1:]):
+                assert product(*here, out=out) is out
+                assert out.get().tobytes() == found.get().tobytes()
+
+
+def test_a_stack_takes_one_call_where_its_steps_are_even() -> None:
+    product = TensorCores(CARD, bfloat16)
+    x = CARD.asarray(np.ones((6, 4, 8, 8), bfloat16.numpy))
+    for operands, calls in (
+        ((x, x), 1),
+        ((x.swapaxes(-1, -2), x), 1),
+        ((x[:, :1], x), 4),
+        ((x[:1], x), 6),
+        ((x[0, 0], x), 1),
+    ):
+        PRODUCTS.clear()
+        product(*operands)
+        assert len(PRODUCTS) <= calls
+    many = CARD.asarray(np.ones((60, 2, 60, 3, 3), bfloat16.numpy))
+    PRODUCTS.clear()
+    product(many[:, :1], many)
+    assert len(PRODUCTS) == 1, "copied rather than called for often"
+    assert merged((2, 3, 4), [(12, 4, 1), (0, 0, 0)]) == ((24,), ((1,), (0,)))
+    assert merged((2, 1, 4), [(5, 9, 1), (4, 9, 1)]) == ((2, 4), ((5, 1), (4, 1)))
+    assert merged((), [(), ()]) == ((), ((), ()))
+
+
+@pytest.mark.parametrize("dtype", [float16, bfloat16], ids=str)
+def test_half_precision_in_stacks_goes_to_tensor_cores(dtype: DType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attention, "LARGE", 1)
+    connect(["cuda:0"])
+    x = gt.tensor(np.random.default_rng(0).standard_normal((2, 3, 9, 8))).to(dtype.name)
+    expected = np.matmul(*(y.to("float32").numpy() for y in (x, x.transpose(-1, -2))))
+    np.testing.assert_allclose((x @ x.transpose(-1, -2)).to("float32").numpy(), expected, 1e-2, 1e-2)
+    kind = {float16: 2, bfloat16: 14}[dtype]
+    assert {(compute, of) for compute, of, _ in PRODUCTS} == {(68, kind)}
+    PRODUCTS.clear()
+    out = F.scaled_dot_product_attention(x.requires_grad_(), x, x, is_causal=True)
+    out.sum().backward()
+    found = [y.to("float32").numpy() for y in (out.detach(), x.grad)]
+    assert {(compute, of) for compute, of, _ in PRODUCTS} == {(68, kind)}
+    gt.disconnect()
+    connect(["cpu"])
+    again = gt.tensor(np.random.default_rng(0).standard_normal((2, 3, 9, 8)))
+    again = again.to(dtype.name).requires_grad_()
+    out = F.scaled_dot_product_attention(again, again, again, is_causal=True)
+    out.sum().backward()
+    for a, b in zip(found, (out.detach(), again.grad), strict=True):
+        np.testing.assert_allclose(a, b.to("float32").numpy(), 6e-2, 6e-2)
+
+
+def test_a_convolution_of_half_precision_loses_nothing_by_tf32() -> None:
+    connect(["cuda:0"])
+    x, w = (gt.tensor(np.random.default_rng(at).standard_normal((2, 3, 5, 5))).to("bfloat16") for at in range(2))
+    found = F.conv2d(x, w[:, :, :2, :2]).to("float32").numpy()
+    assert {(compute, of) for compute, of, _ in PRODUCTS} == {(77, 0)}
+    expected = F.conv2d(x.to("float32"), w[:, :, :2, :2].to("float32"))
+    np.testing.assert_array_equal(found, expected.to("bfloat16").to("float32").numpy())
+
+
+def test_tf32_is_the_sessions_own_and_holds_from_then_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU the digits tell; a CPU computes in float32 whatever is said."""
+    a = np.random.default_rng(0).standard_normal((33, 40)).astype(np.float32)
+    exact, rounded = a @ a.T, to_tf32(a) @ to_tf32(a).T
+
+    def product() -> Array:
+        x = gt.tensor(a)
+        return (x @ x.T).numpy()
+
+    connect(["cuda:0"])
+    np.testing.assert_allclose(product(), exact, 1e-5, 1e-5)
+    assert gt.get_float32_matmul_precision() == "highest"
+    assert not PRODUCTS
+    gt.set_float32_matmul_precision("high")
+    assert gt.get_float32_matmul_precision() == "high"
+    assert gt.config.get("tf32") is True
+    for _ in range(4):  # hot, too
+        np.testing.assert_allclose(product(), rounded, 1e-6, 1e-6)
+    assert {compute for compute, _, _ in PRODUCTS} == {77}
+    gt.config.set({"tf32": False})
+    np.testing.assert_allclose(product(), exact, 1e-5, 1e-5)
+    gt.config.set({"tf32": True})
+    gt.disconnect()
+    monkeypatch.setattr("gt.inproc.DEVICE", "cuda:0")
+    gt.connect("inproc", workers=1)  # a new session begins with it
+    np.testing.assert_allclose(product(), rounded, 1e-6, 1e-6)
+    gt.disconnect()
+    PRODUCTS.clear()
+    monkeypatch.setattr("gt.inproc.DEVICE", "cpu")
+    gt.connect("inproc", workers=1)
+    np.testing.assert_allclose(product(), exact, 1e-5, 1e-5)
+    assert not PRODUCTS
+
+
+def test_an_old_card_is_not_asked_for_what_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before Ampere there are tensor cores for float16 alone."""
+    monkeypatch.setattr("card.Device.compute_capability", "75")
+    gt.set_float32_matmul_precision("high")
+    connect(["cuda:0"])
+    x = gt.ones(3, 4, 4)
+    assert (x @ x).tolist() == (x.to("bfloat16") @ x.to("bfloat16")).tolist() == [[[4.0] * 4] * 4] * 3
+    assert not PRODUCTS
+    assert (x.to("float16") @ x.to("float16")).tolist() == [[[4.0] * 4] * 4] * 3
+    assert len(PRODUCTS) == 1
