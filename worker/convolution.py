@@ -138,7 +138,7 @@ def overlap_add(call: Call) -> Kernel:
     def kernel(x: Any) -> Any:
         out = xp.zeros(result.shape, work)
         for to, source in places:
-            out[to] += x[source]
+            out[to] += x[source].astype(work, copy=False)
         return out.astype(result.dtype.numpy, copy=False)
 
     return kernel

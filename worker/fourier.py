@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .call import Call, Kernel
+from .elementwise import wide
 
 
 def fourier(call: Call) -> Kernel:
@@ -18,8 +19,8 @@ def fourier(call: Call) -> Kernel:
         function, norm = (xp.fft.ifft, "forward") if inverse else (xp.fft.fft, "backward")
         return lambda x: function(x, None, axis, norm).astype(dtype, copy=False)
     if op == "rfft":
-        rfft = xp.fft.rfft
-        return lambda x: rfft(x, None, axis, "backward").astype(dtype, copy=False)
+        rfft, work = xp.fft.rfft, wide(call.tensor(0).dtype).numpy
+        return lambda x: rfft(x.astype(work, copy=False), None, axis, "backward").astype(dtype, copy=False)
     irfft, size = xp.fft.irfft, call.attributes["size"]
 
     def kernel(x: Any) -> Any:

@@ -1,0 +1,73 @@
+"""bfloat16 on a GPU: every op that takes it computes it where the array module has no arithmetic for it.
+
+CuPy has arrays of `ml_dtypes`' bfloat16 since version 14, and kernels ask of them only what moves values. The stand-in
+refuses all else, so an op that passes here asks for no more.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from effort import thinned
+from one_kernel import CARD, check, compute, operand_of
+from rule_samples import drawn
+
+from gt.dtypes import bfloat16
+from gt.errors import GTError
+from gt.infer import infer
+from gt.ops import OPS
+
+PAGE = Path(__file__).parents[2] / "docs" / "gpu.md"
+HALF = bfloat16.numpy
+
+
+def in_half(operand: Any) -> Any:
+    """An operand with its real numbers in bfloat16."""
+    return operand.astype(HALF) if isinstance(operand, np.ndarray) and operand.dtype.kind == "f" else operand
+
+
+@cache
+def samples(op: str) -> list[tuple[tuple[Any, ...], dict[str, Any]]]:
+    """Operands and attributes of an op that takes bfloat16, or gives it; none of one that does neither."""
+    found = []
+    for sample, *_ in drawn(op):
+        operands = tuple(map(in_half, sample.operands))
+        attributes = dict(sample.attributes)
+        if "dtype" in attributes:
+            attributes["dtype"] = bfloat16
+        specs = tuple(map(operand_of, operands))
+        try:
+            results = infer(op, specs, attributes)
+        except GTError:
+            continue
+        if bfloat16 in [
+            *(each.dtype for each in specs if not isinstance(each, str)),
+            *(each.dtype for each in results),
+        ]:
+            found.append((operands, attributes))
+    return found
+
+
+TAKES = sorted(op for op in OPS if samples(op))
+
+
+@pytest.mark.parametrize("op", TAKES)
+def test_an_op_computes_bfloat16_where_only_values_of_it_are_moved(op: str) -> None:
+    """On the stand-in as with NumPy."""
+    for operands, attributes in thinned(samples(op), 4):
+        check(compute(CARD, op, operands, attributes), compute(np, op, operands, attributes))
+
+
+def test_the_page_lists_them() -> None:
+    """And those that do not take it."""
+    taken, refused = (
+        re.findall(r"`(\w+)`", line)
+        for line in re.findall(r"^\* (?:taken|refused): (.*)$", PAGE.read_text("utf-8"), re.MULTILINE)
+    )
+    assert taken == TAKES
+    assert refused == sorted(set(OPS) - set(TAKES))
