@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections import Counter
 from collections.abc import Iterator
@@ -50,6 +51,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def is_drawn(item: pytest.Function) -> bool:
     """Whether Hypothesis draws a test's arguments."""
     return bool(getattr(item.function, "is_hypothesis_test", False))
+
+
+def pytest_collection_finish() -> None:
+    """What modules hold, PyTorch's samples above all, stays: no garbage collection need walk it again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)

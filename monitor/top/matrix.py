@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 from typing import Final
 
 from rich.text import Text
@@ -58,9 +59,9 @@ def shades(rows: Sequence[Sequence[float]], workers: Sequence[int], title: str, 
     made = [ink.text(f" {title}   {signs[0]} 0B   {signs[-1]} {figures.size(most)}", "strong")]
     for number, row in zip(workers, rows, strict=True):
         line = fit(ink.text(f"{number:>{LABEL - 2}}", "strong"), LABEL)
-        for value in row[: width - LABEL]:
-            step = min(len(signs) - 1, 1 + int((len(signs) - 1) * value / most)) if value > 0 else 0
-            line.append(signs[step], ink.style("communication" if value > 0 else "dim"))
+        for busy, values in groupby(row[: width - LABEL], lambda value: value > 0):  # hundreds of workers are 10⁵ pairs
+            run = [signs[min(len(signs) - 1, 1 + int((len(signs) - 1) * value / most))] for value in values if busy]
+            line.append("".join(run), ink.style("communication"))
         made.append(line)
     return made
 
