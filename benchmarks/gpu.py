@@ -242,7 +242,7 @@ def bulk(bench: Bench) -> Rows:
     host = np.random.default_rng(0).standard_normal(bench.sizes.bulk, np.float32)
     computed = -gt.from_numpy(host)
     contenders: dict[str, Callable[[], Any]] = {
-        "put": flushed(lambda: gt.from_numpy(host)),
+        "put": lambda: gt.from_numpy(host)[-1].item(),  # until it can be read: a worker does not wait for its copy
         "fetch": computed.numpy,
     }
     if bench.backend.kind == "cuda":
@@ -254,10 +254,51 @@ def bulk(bench: Bench) -> Rows:
         contenders["pinned copy out"] = lambda: there.get(out=here)
     taken = bench.seconds(contenders, repeats=2)
     size = host.nbytes >> 20
+    best = {"put": taken.get("pinned copy in"), "fetch": taken.get("pinned copy out")}
     return [
-        (f"{name} of {size} MiB", "CuPy" if "pinned" in name else "GT", f"{host.nbytes / value / 1e9:.2f} GB/s", "")
+        (
+            f"{name} of {size} MiB", "CuPy" if "pinned" in name else "GT", f"{host.nbytes / value / 1e9:.2f} GB/s",
+            f"of a pinned copy = {peer / value:.2f}" if (peer := best.get(name)) else "",
+        )
         for name, value in taken.items()
-    ]
+    ]  # fmt: skip
+
+
+def beside(bench: Bench) -> Rows:
+    """How much of a copy in and of one out kernels hide that run meanwhile."""
+    staging = bench.backend.staging
+    if staging is None:
+        return []
+    host = np.random.default_rng(0).standard_normal(bench.sizes.bulk // 4, np.float32)
+    value, a = bench.random(host.size), bench.random(bench.sizes.side, bench.sizes.side)
+
+    def kernels() -> None:
+        for _ in range(4):
+            bench.xp.matmul(a, a)
+
+    def fetch(then: Callable[[], None] = lambda: None) -> None:
+        parcel = staging.fetches.send(value)
+        then()
+        while parcel.left:
+            staging.fetches.turn()
+
+    def put() -> None:
+        staging.puts.bring(host)
+
+    def put_beside() -> None:
+        kernels()
+        put()
+
+    found: Rows = []
+    for name, copy, both in (("a fetch", fetch, lambda: fetch(kernels)), ("a put", put, put_beside)):
+        taken = bench.seconds({"kernels": kernels, "copy": copy, "both": both}, repeats=1)
+        hidden = (taken["kernels"] + taken["copy"] - taken["both"]) / min(taken["kernels"], taken["copy"])
+        figure = f"{taken['both'] * 1e3:.2f} ms"
+        alone = f"{taken['kernels'] * 1e3:.2f} and {taken['copy'] * 1e3:.2f} ms alone"
+        found.append(
+            (f"{name} of {host.nbytes >> 20} MiB beside products", "GT", figure, f"{alone}: {hidden:.0%} hidden")
+        )
+    return found
 
 
 def gaps(bench: Bench) -> Rows:
@@ -329,7 +370,7 @@ def table(device: str, rounds: int, sizes: Sizes) -> Rows:
     inproc.DEVICE = device
     gt.connect("inproc", workers=1)
     rows: Rows = []
-    for part in (copy, chain, rows_of, products, gaps, memory):
+    for part in (copy, chain, rows_of, products, gaps, beside, memory):
         rows += part(bench)
     gt.disconnect()
     gt.init(workers=1)

@@ -75,6 +75,8 @@ class Fabric:
             )
             for n, each in enumerate(computed)
         }
+        self.on_gpus = any(each.staging is not None for each in computed)
+        """Whether there may be somebody to ask."""
         self.numbers: dict[bytes, int] = {}
         self.inboxes: dict[bytes, deque[m.Message]] = {}
         self.queue: deque[tuple[bytes, bytes, m.Message]] = deque()
@@ -116,26 +118,31 @@ class Fabric:
     def run(self) -> None:
         """Deliver messages until there are none."""
         queue = self.queue
-        while queue or self.dispatcher.busy or self._due():
-            if not queue and not self.dispatcher.busy:
-                self._publish()
+        while queue or self.dispatcher.busy or self._asks() or self._due():
+            if not queue and self.dispatcher.busy:
+                self._hand_out(self.dispatcher.handle(self.work(), self._now()))
+                continue
+            if not queue and self._asks():
+                for identity in [identity for identity, worker in self.workers.items() if worker.asks]:
+                    self._deliver(identity, None)
                 continue
             if not queue:
-                self._hand_out(self.dispatcher.handle(self.work(), self._now()))
+                self._publish()
                 continue
             _, target, message = queue.popleft()
             self._deliver(target, message)
 
-    def _deliver(self, target: bytes, message: m.Message) -> None:
-        """One message, and what its receiver sends because of it."""
+    def _deliver(self, target: bytes, message: m.Message | None) -> None:
+        """One message, or the time, and what its receiver sends because of it."""
         worker = self.workers.get(target)
-        if target == WATCHER:
+        if target == WATCHER and message is not None:
             self._hear(message)
             return
         if worker is None:
+            assert message is not None, "only workers are asked"
             self.inboxes.setdefault(target, deque()).append(message)
             return
-        if self.codec:
+        if self.codec and message is not None:
             _, message = m.decode(m.encode(message))
         for send in self._act(worker, message):
             if isinstance(send, self.bulk_out):
@@ -146,7 +153,11 @@ class Fabric:
             elif isinstance(send, self.to_peer):
                 self.queue.append((target, send.address.encode(), send.message))
 
-    def _act(self, worker: Worker, message: m.Message) -> list[Any]:
+    def _asks(self) -> bool:
+        """Whether something is on its way from a GPU to a worker."""
+        return self.on_gpus and any(worker.asks for worker in self.workers.values())
+
+    def _act(self, worker: Worker, message: m.Message | None) -> list[Any]:
         """What a worker sends because of a message; while it does nothing it is idle."""
         recording = worker.recording
         if recording is not None:

@@ -43,7 +43,7 @@ class Cards(Fabric):
         self.communicators.append(found)
         return found
 
-    def _deliver(self, target: bytes, message: m.Message) -> None:
+    def _deliver(self, target: bytes, message: m.Message | None) -> None:
         self.active.append(target)
         try:
             super()._deliver(target, message)
@@ -60,7 +60,10 @@ class Cards(Fabric):
                 del self.queue[at]
                 self._deliver(target, message)
                 return True
-        return False
+        asking = [each for each, worker in self.workers.items() if worker.asks and each not in self.active]
+        for identity in asking:
+            self._deliver(identity, None)
+        return bool(asking)
 
     def _late(self) -> None:
         self.passed += 2 * self.patience

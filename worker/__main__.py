@@ -48,6 +48,8 @@ TICK: Final = 1.0
 CROWDED: Final = 8
 """Slots of shared memory in use from which a sender waits a moment for its readers."""
 PAUSE_MS: Final = 2
+EAGER: Final = 0.002
+"""Seconds for which a GPU is asked without a pause whether something has come from it, and later only every millisecond."""
 SILENCE: Final = 20.0
 """Seconds without a word from the dispatcher after which a worker ends, unless GT_SILENCE says so: it serves nobody any more."""
 
@@ -109,6 +111,9 @@ class Shell:
         self.stopping = False
         self.orphaned = False
         """Whether the process that started this one is gone."""
+        self.on_gpu = computed.staging is not None
+        self.asking: float | None = None
+        """Since when it is asked whether something has come from a GPU, and nothing has."""
         self.reason = ""
         self.failed = ""
         """Why the device computes no more."""
@@ -152,13 +157,18 @@ class Shell:
                 return 1
             if self.wake_read in ready:
                 self._woken()
-            if not ready:
-                self._handle(None)
-                self.pool.trim(now)
-            self._give_back()
-            self._report(idle=True)
-            self._tell()
+            self._between(now, idle=not ready)
         return self._end()
+
+    def _between(self, now: float, *, idle: bool) -> None:
+        """Do what is to be done from time to time."""
+        if idle or (self.on_gpu and self.core.asks):
+            self._handle(None)
+        if idle:
+            self.pool.trim(now)
+        self._give_back()
+        self._report(idle=True)
+        self._tell()
 
     def _end(self) -> int:
         """Say why this worker ends; the exit status."""
@@ -199,6 +209,11 @@ class Shell:
     def _patience(self) -> int:
         """Milliseconds to wait for events. Whoever has more to send than readers have caught up with waits a moment for
         them, so that few slots are used, over and over, and stay in caches; no longer, because they may be far behind."""
+        if self.on_gpu and self.core.asks and not self.core.busy:
+            now = time.monotonic()
+            if self.asking is None:
+                self.asking = now
+            return 0 if now - self.asking < EAGER else 1
         if not self.core.busy:
             wait = self.core.reports.wait(time.monotonic())
             recording = self.core.recording
@@ -305,6 +320,8 @@ class Shell:
             self.failed = str(error)
             self.stopping = True
             return
+        if sends:
+            self.asking = None
         for send in sends:
             if isinstance(send, ToDispatcher):
                 self._say(send.message)

@@ -32,6 +32,7 @@ from .crew import Crew
 from .device import DeviceBuffers, DeviceFlags
 from .nccl import Nccl
 from .nvml import Gpu
+from .staging import Staging
 from .streams import Streams
 
 log = logging.getLogger(__name__)
@@ -80,6 +81,8 @@ class Backend:
     """What it does at the same time; None where it does one thing after the other."""
     nccl: Nccl | None = None
     """What does collectives between GPUs; None where there is no NCCL, or GT_NCCL=0 says that it is not to be used."""
+    staging: Staging | None = None
+    """How values come and leave beside its kernels; None where its arrays are the host's."""
     marks: tuple[Callable[[str], object], Callable[[], object]] | None = None
     """How a range for profilers begins and ends (GT_NVTX=1)."""
     capture: Capture | None = None
@@ -200,20 +203,17 @@ def _cuda(index: int) -> Backend:
     device = cupy.cuda.Device(index)
     device.use()
 
-    def from_host(array: np.ndarray[Any, Any]) -> Any:
-        with device:
-            return cupy.asarray(array)
-
     streams = Streams(cupy)
     buffers = DeviceBuffers(streams)
+    staging = Staging(streams, buffers.pin)
     sync = os.environ.get("GT_SYNC") == "1"
     ranges = os.environ.get("GT_NVTX") == "1"
     graphs = os.environ.get("GT_GRAPHS") != "0" and not sync and not ranges
     return Backend(
-        cupy, "cuda", f"cuda:{index}", cupy.asnumpy, from_host, device.synchronize, buffers, partial(_pool_usage, cupy),
-        limit=partial(_limit_pool, cupy), pinning=buffers,
+        cupy, "cuda", f"cuda:{index}", cupy.asnumpy, staging.puts.bring_now, device.synchronize, buffers,
+        partial(_pool_usage, cupy), limit=partial(_limit_pool, cupy), pinning=buffers,
         bus=lambda: str(device.pci_bus_id), failure=partial(_failure, cupy), sync=sync,
-        streams=streams, checks=None if sync else [], flags=partial(DeviceFlags, cupy),
+        streams=streams, staging=staging, checks=None if sync else [], flags=partial(DeviceFlags, cupy),
         nccl=_nccl(cupy, device, streams),
         marks=(cupy.cuda.nvtx.RangePush, cupy.cuda.nvtx.RangePop) if ranges else None,
         capture=Capture(cupy) if graphs else None,

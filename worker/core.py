@@ -4,6 +4,9 @@ What the dispatcher says is done in order. A plan runs block by block; at a move
 pieces of others are missing it stops there, remembers where, and goes on when the last of them arrives. Meanwhile only
 what is not in order is heard: pieces, lost peers, the time.
 
+What leaves a GPU, for clients and for peers, is on its way from there for a time; the core goes on meanwhile, and while
+it `asks` it is to be handed the time again and again.
+
 A failing instruction puts a `Poison` in place of its result; whatever reads poison becomes poison; a move sends the
 poison on in place of data. So a plan always runs to its end, takes part in all its transfers, and holds up nobody.
 """
@@ -15,7 +18,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from functools import partial
 from operator import length_hint
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -39,12 +42,13 @@ from .links import Links
 from .meeting import Meeting
 from .nccl import Communicators
 from .packing import Packer
-from .peers import Memory, Peers
+from .peers import Head, Memory, Peers
 from .program import Program, Step, compile_plan, describe
 from .ranges import Marks, named
 from .recording import COMMUNICATION, RUNTIME, Instruments, Recording
 from .reports import Reports
 from .spill import Spilled
+from .staging import Parcel
 from .stored import ABSENT, Poison, Stored, kept, missing
 
 PEER_TIMEOUT: Final = 300.0
@@ -53,6 +57,8 @@ PEER_TIMEOUT: Final = 300.0
 
 AT_ONCE: Final = (m.PeerLost, m.Meet, m.UniqueId)
 """What the dispatcher says that is in no order with plans."""
+PIECES: Final = 32
+"""Pieces that may be on their way from a GPU before others begin."""
 NOTHING: Final[np.ndarray[Any, Any]] = np.empty(0, np.uint8)
 """What goes with a fault."""
 
@@ -89,6 +95,14 @@ class Running:
     """Of slots, what a GPU has not yet said of their operands."""
     careful: Careful | None = None
     """How it runs when it and what is stored do not fit into memory together."""
+
+
+class Leaving(NamedTuple):
+    """A piece on its way from the device."""
+
+    head: Head
+    parcel: Parcel
+    workers: list[int]
 
 
 class Core:
@@ -135,6 +149,8 @@ class Core:
         self.running: Running | None = None
         self.arrived: dict[tuple[int, int], list[m.Piece]] = {}
         """Pieces of moves to come, by order and move."""
+        self.pieces: deque[Leaving] = deque()
+        """Pieces on their way from a GPU."""
         self.finished = 0
         self.last: tuple[Program, Move] | None = None
         """The last collective that was finished."""
@@ -181,7 +197,10 @@ class Core:
         if self.peers.read:
             self.peers.give_back(waits=self.running is not None)
         if self.watch is not None:
-            self.watch.look()
+            try:
+                self._turn()
+            finally:
+                self.watch.look()
         out = [*self.out]
         self.out.clear()
         return out
@@ -213,7 +232,9 @@ class Core:
     def check(self) -> None:
         """The invariants between events."""
         exchange = self.running.exchange if self.running is not None else None
-        assert self.running is None or (exchange is not None and not exchange.done), "a plan stands only where it waits"
+        waits = exchange is not None and not exchange.done
+        unsure = self.running is not None and exchange is None and bool(self.running.doubts)
+        assert self.running is None or waits or unsure, "a plan stands only where it waits"
         assert self.running is not None or not self.queue, "nothing waits behind nothing"
         assert all(order > self.finished for order, _ in self.arrived), "pieces of finished plans are dropped"
         assert set(self.programs) <= set(self.plans)
@@ -222,7 +243,33 @@ class Core:
     def busy(self) -> bool:
         """Whether there is more to send at once: the next event should not be waited for."""
         exchange = self.running.exchange if self.running is not None else None
-        return exchange is not None and (bool(exchange.ready) or not exchange.waiting)
+        if exchange is None or len(self.pieces) >= PIECES:
+            return False
+        return bool(exchange.ready) or not exchange.waiting
+
+    @property
+    def asks(self) -> bool:
+        """Whether something is on its way from a GPU, which does not say by itself when it has come: ask it again soon."""
+        unsure = self.running is not None and self.running.exchange is None
+        return unsure or bool(self.stored.answers or self.pieces)
+
+    def _turn(self) -> None:
+        """Send what has come from the device meanwhile."""
+        staging = self.backend.staging
+        if staging is None:
+            return
+        if self.stored.answers:
+            self.stored.turn(self.recording)
+        if self.pieces:
+            staging.pieces_out.turn()
+            while self.pieces and not self.pieces[0].parcel.left:
+                head, parcel, workers = self.pieces.popleft()
+                there = [worker for worker in workers if worker not in self.peers.lost]
+                try:
+                    self._send_piece(head, parcel.array, there)
+                except Exception as error:  # noqa: BLE001 — out of memory: the others learn why they do not get their part
+                    self.peers.send((*head[:4], [*self.stored.fault(error)]), NOTHING, there)
+        staging.streams.let_go()
 
     def _act(self, message: Any, now: float) -> None:
         if isinstance(message, m.Execute):
@@ -234,8 +281,8 @@ class Core:
         elif isinstance(message, m.Release):
             self.stored.free(message.client, message.tensors)
         elif isinstance(message, m.Collect):
-            self._settle(message.client, message.tensor)
-            self.stored.collect(message, self.number, self.recording)
+            doubts = self.doubts.of((message.client, message.tensor)) if self.doubts is not None else ()
+            self.stored.collect(message, self.number, self.recording, doubts)
         elif isinstance(message, m.Forget):
             self.stored.forget(message.client)
             self.out.append(Forgotten(message.client))
@@ -322,6 +369,8 @@ class Core:
             if type(value) is Poison:
                 poisoned = True
         value = None  # what dies in the plan dies then, and may be written to
+        if self.stored.coming:
+            self.stored.meet(message.client, message.inputs)
         doubts: dict[int, list[Doubt]] = {}
         if self.doubts is not None:
             for slot, fault in self.doubts.enter(message.client, message.inputs, doubts, message.dying).items():
@@ -381,8 +430,7 @@ class Core:
                 return
             if recording is not None:
                 recording.move_begins()
-            self._start(running, program.moves[running.block], now)
-            if not self._advance(running, now):
+            if not self._start(running, now) or not self._advance(running, now):
                 self.running = running
                 if recording is not None:
                     recording.switch(RUNTIME)
@@ -483,24 +531,22 @@ class Core:
 
     # doubts
 
-    def _settle(self, client: int, tensor: int) -> None:
-        """Have a stored value sound or poison, whatever was not known of it."""
-        fault = self.doubts.settle((client, tensor)) if self.doubts is not None else None
-        if fault is not None and tensor in self.stored.tensors.get(client, {}):
-            self.stored.tensors[client][tensor] = Poison(fault)
-
-    def _settle_running(self, running: Running, move: Move) -> None:
-        """Have what a move is to send sound or poison, for others are to see it. What the same group does next anyway comes after
-        what it has not finished."""
+    def _settle_running(self, running: Running, move: Move) -> bool:
+        """Have what a move is to send sound or poison, for others are to see it; whether that is known yet. What the same group
+        does next anyway comes after what it has not finished."""
         doubts = self.doubts
         assert doubts is not None, "who has doubts keeps them"
         group = None
         if move.joint is not None and self.communicators is not None:
             group = self.communicators.group(running.info.mesh.number, move.joint.ranks, move.joint.place)
-        for slot, fault in doubts.wrong(running.program, running.doubts, move.source, group).items():
+        faults = doubts.wrong(running.program, running.doubts, move.source, group)
+        if faults is None:
+            return False
+        for slot, fault in faults.items():
             if running.slots[slot] is not None:
                 running.slots[slot] = Poison(fault)
                 running.poisoned = True
+        return True
 
     def _leave_doubts(self, running: Running) -> None:
         """What survives a plan has doubts; stored values whose doubts have proved true by now are poison."""
@@ -519,10 +565,11 @@ class Core:
 
     # moves
 
-    def _start(self, running: Running, move: Move, now: float) -> None:
-        """Enter a move: take in what has come already."""
-        if running.doubts:
-            self._settle_running(running, move)
+    def _start(self, running: Running, now: float) -> bool:
+        """Enter the move that comes next, taking in what has come already; whether that may be yet."""
+        move = running.program.moves[running.block]
+        if running.doubts and not self._settle_running(running, move):
+            return False
         unready = None
         if running.careful is not None:
             try:
@@ -546,6 +593,7 @@ class Core:
             running.exchange = Meeting(move, held, fault, xp, explain, group, self._say, communicators.wake, what)
         running.since = now
         self._take_arrived(running, running.exchange.step)
+        return True
 
     def _say(self, message: m.Message) -> None:
         self.out.append(ToDispatcher(message))
@@ -563,7 +611,7 @@ class Core:
             assert exchange is not None
             self._give_up(running, exchange, now)
             while exchange.ready:
-                if self.turn is not None and spent >= self.turn:
+                if (self.turn is not None and spent >= self.turn) or len(self.pieces) >= PIECES:
                     running.since = now
                     return False
                 spent += self._send(running, exchange, exchange.ready.popleft())
@@ -583,15 +631,23 @@ class Core:
         info, move, fault = running.info, exchange.move, ready.fault
         workers = [worker for t in ready.targets if (worker := info.mesh.members[t]) not in self.peers.lost]
         head = (running.order, exchange.step, ready.number, info.rank, list(fault or ()))
+        staging = self.backend.staging
         try:
+            if staging is not None and ready.array is not None and workers:
+                parcel = staging.pieces_out.send(ready.array)
+                self.pieces.append(Leaving(head, parcel, workers))
+                return parcel.array.nbytes
             array = NOTHING if ready.array is None or not workers else self.backend.to_host(ready.array)
-            self.peers.send(head, array, workers)
-            if self.recording is not None:
-                self.recording.piece_sent(workers, array.nbytes)
+            self._send_piece(head, array, workers)
         except Exception as error:  # noqa: BLE001 — out of memory: the others learn why they do not get their part
             exchange.send_no_more(self._broken(running, move, error))
             return 0
         return array.nbytes
+
+    def _send_piece(self, head: Head, array: np.ndarray[Any, Any], workers: list[int]) -> None:
+        self.peers.send(head, array, workers)
+        if self.recording is not None:
+            self.recording.piece_sent(workers, array.nbytes)
 
     def _piece(self, piece: m.Piece, now: float) -> None:
         """A piece of the move that this worker stands in, of one to come, or of one that it has given up."""
@@ -626,7 +682,9 @@ class Core:
             dtype = exchange.move.spec.dtype
             data = self.peers.bytes_of(piece, math.prod(shape) * dtype.itemsize)
             array = np.frombuffer(data, dtype.numpy).reshape(shape)
-            exchange.arrive(source, piece.part, self.backend.from_host(array), piece.block)
+            staging = self.backend.staging
+            here = self.backend.from_host(array) if staging is None else staging.pieces_in.bring_now(array)
+            exchange.arrive(source, piece.part, here, piece.block)
             if self.recording is not None:
                 self.recording.piece_received(array.nbytes)
         except Exception as error:  # noqa: BLE001 — a piece of the wrong size, or memory that is not there
@@ -676,7 +734,7 @@ class Core:
     def _resume(self, running: Running, now: float) -> None:
         if self.recording is not None:
             self.recording.switch(COMMUNICATION)
-        if self._advance(running, now):
+        if (running.exchange is not None or self._start(running, now)) and self._advance(running, now):
             self.running = None
             self._complete(running)
             self._run(running, now)

@@ -94,7 +94,7 @@ class DeviceBuffers:
         source = self.cupy.cuda.MemoryPointer(memory, 0)
         source.copy_to_host_async(block.ctypes.data, memory.size, streams.copies_out)
         self.outward = streams.mark(streams.copies_out)
-        streams.hold(streams.copies_out, memory)
+        streams.hold(streams.copies_out, memory, self.outward)
 
     def copy_in(self, block: np.ndarray[Any, Any], nbytes: int) -> Lent:
         streams = self.streams

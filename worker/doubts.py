@@ -2,9 +2,9 @@
 
 Whether an index is out of range is known when the device has got so far. Until then what was computed from it is *doubtful*: it
 stands in its slot or store like any value, computed with an index that does no harm. Results inherit doubts of what
-they were computed from. Before a doubtful value leaves the worker its doubts are settled, waiting if they must be; and whenever
-a plan begins or ends, those whose answers have come. Whatever had a doubt that proved true is poison from then on,
-with the error that a CPU would have raised, and nothing else is.
+they were computed from. A doubtful value leaves the worker when its doubts are settled, and no earlier; and whenever a plan
+begins or ends, those are whose answers have come. Whatever had a doubt that proved true is poison from then on, with the
+error that a CPU would have raised, and nothing else is.
 """
 
 from __future__ import annotations
@@ -41,13 +41,14 @@ class Doubt:
         """The group whose members do together what this is a doubt of, if it is one of theirs (`nccl.Finish`)."""
         return getattr(self._flags, "group", None)
 
-    def settle(self, *, wait: bool) -> None:
-        """Look whether the answer has come, or wait for it."""
-        if self.open and (wait or self._flags.come()):
+    def settled(self) -> bool:
+        """Whether the answer has come."""
+        if self.open and self._flags.come():
             self.open = False
             if self._flags.all()[self._at]:
                 self.fault = self._explain()
             self._explain = lambda: ("", "")  # which holds operands
+        return not self.open
 
 
 class Doubts:
@@ -72,7 +73,7 @@ class Doubts:
             doubts = self.stored.get((client, tensor))
             if doubts is None:
                 continue
-            fault = self._settled(doubts, wait=False)
+            fault = self._settled(doubts)
             if fault is not None:
                 faults[slot] = fault
             elif doubts:
@@ -105,15 +106,20 @@ class Doubts:
         """What stands in a slot is not sure for another reason than a kernel's."""
         found.setdefault(slot, []).append(Doubt(flags, 0, explain))
 
-    def wrong(self, program: Program, found: dict[int, list[Doubt]], slot: int, but: Any = None) -> dict[int, Fault]:
-        """Settle all doubts in a plan of what stands in a slot, waiting; the faults of the slots that are poison by them. What
+    def wrong(
+        self, program: Program, found: dict[int, list[Doubt]], slot: int, but: Any = None
+    ) -> dict[int, Fault] | None:
+        """The faults of the slots of a plan that are poison by what was doubtful of a slot; None while an answer is missing. What
         the group `but` has under way need not be over: it finishes one thing after the other, or nothing more."""
+        sources = [source for source in found if slot in _reached(program, source)]
+        asked = [each for source in sources for each in found[source] if but is None or each.group is not but]
+        if not all(doubt.settled() for doubt in asked):
+            return None
         faults: dict[int, Fault] = {}
-        for source in [source for source in found if slot in _reached(program, source)]:
-            doubts = found[source]
-            fault = self._settled([doubt for doubt in doubts if but is None or doubt.group is not but], wait=True)
-            doubts[:] = [doubt for doubt in doubts if doubt.open]
-            if not doubts:
+        for source in sources:
+            fault = next((doubt.fault for doubt in found[source] if doubt.fault is not None), None)
+            found[source] = [doubt for doubt in found[source] if doubt.open]
+            if not found[source]:
                 del found[source]
             if fault is not None:
                 for touched in _reached(program, source):
@@ -129,16 +135,15 @@ class Doubts:
             else:
                 self.stored.pop(key, None)
 
-    def settle(self, key: Key) -> Fault | None:
-        """A stored value is about to leave: its fault, if a doubt proves true."""
-        doubts = self.stored.pop(key, None)
-        return None if doubts is None else self._settled(doubts, wait=True)
+    def of(self, key: Key) -> list[Doubt]:
+        """The doubts of a stored value."""
+        return [*self.stored.get(key, ())]
 
     def look(self) -> dict[Key, Fault]:
         """Forget doubts whose answers have come; the faults of the stored values of which one proved true."""
         faults: dict[Key, Fault] = {}
         for key, doubts in list(self.stored.items()):
-            fault = self._settled(doubts, wait=False)
+            fault = self._settled(doubts)
             if fault is not None:
                 faults[key] = fault
             if not doubts or fault is not None:
@@ -146,12 +151,11 @@ class Doubts:
         return faults
 
     @staticmethod
-    def _settled(doubts: list[Doubt], *, wait: bool) -> Fault | None:
-        """Settle doubts, of which only open ones stay; the first that proved true."""
-        for doubt in doubts:
-            doubt.settle(wait=wait)
+    def _settled(doubts: list[Doubt]) -> Fault | None:
+        """Look at doubts, of which only open ones stay; the first that proved true."""
+        left = [doubt for doubt in doubts if not doubt.settled()]
         fault = next((doubt.fault for doubt in doubts if doubt.fault is not None), None)
-        doubts[:] = [doubt for doubt in doubts if doubt.open]
+        doubts[:] = left
         return fault
 
 

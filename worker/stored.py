@@ -6,7 +6,8 @@ Part of the worker's core: no socket, clock or thread in here, and nothing of pl
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -19,12 +20,14 @@ from gt.placement import Mesh, parse_layout
 from gt.spec import Spec, unpack_spec
 
 from .backend import Backend
+from .doubts import Doubt
 from .events import BulkIn, BulkOut, Send, ToDispatcher
 from .holdings import Origins, holdings, largest, pinned_bytes, under_way, who_holds
 from .keeping import Cause, Explained, Keeping
 from .program import Program
 from .recording import Recording
 from .spill import Spilled
+from .staging import Parcel
 
 
 class Poison(NamedTuple):
@@ -40,6 +43,23 @@ class Absent:
 
 
 ABSENT: Final = Absent()
+
+
+class Answer(NamedTuple):
+    """What a client is told of a tensor when a GPU has come so far. `parcel`: None where there is only a word to say."""
+
+    message: m.Collect
+    worker: int
+    fault: Fault | None
+    parcel: Parcel | None
+    doubts: Sequence[Doubt]
+    began: int
+
+    def come(self) -> bool:
+        """Whether it may leave."""
+        if self.parcel is not None and self.parcel.left:
+            return False
+        return all(doubt.settled() for doubt in self.doubts)
 
 
 class Stored:
@@ -67,6 +87,10 @@ class Stored:
         """Bulk puts announced and not landed: (client, tensor) -> (sender, spec, box); read by the shell."""
         self.unwanted: set[tuple[int, int]] = set()
         """Bulk puts that were freed before they landed: their sender is heard to the end, and nothing is kept."""
+        self.coming: dict[tuple[int, int], Any] = {}
+        """Of tensors that no kernel has read since they were put on a GPU, the event for which the first is to wait."""
+        self.answers: deque[Answer] = deque()
+        """Answers to fetches that are on their way from a GPU, in the order of the questions."""
 
     @property
     def nbytes(self) -> int:
@@ -124,7 +148,7 @@ class Stored:
             else:
                 whole = np.frombuffer(message.data, spec.dtype.numpy).reshape(spec.shape)
                 array = np.array(whole[tuple(slice(*pair) for pair in part)], order="C")
-            store[message.tensor] = self._received(message.client, array)
+            store[message.tensor] = self._received(message.client, message.tensor, array)
         except Exception as error:  # noqa: BLE001 — whatever it raises becomes a fault of what it was to make
             store[message.tensor] = self._failed_put(spec, error)
         if recording is not None:
@@ -145,7 +169,7 @@ class Stored:
         try:
             if event.array is None:
                 raise MemoryError("out of memory")
-            value = self._received(event.client, event.array)
+            value = self._received(event.client, event.tensor, event.array)
         except Exception as error:  # noqa: BLE001 — whatever it raises becomes a fault of what it was to make
             value = self._failed_put(spec, error)
         self.tensors.setdefault(event.client, {})[event.tensor] = value
@@ -157,18 +181,34 @@ class Stored:
         kind, text = self.fault(error)
         return Poison((kind, f"a put of {spec}: {text}"))
 
-    def _received(self, client: int, array: np.ndarray[Any, Any]) -> Any:
-        """What came, on the device; other values go out of memory for it if they must."""
+    def _received(self, client: int, tensor: int, array: np.ndarray[Any, Any]) -> Any:
+        """What came, on the device or on its way there; other values go out of memory for it if they must."""
         if self.keeping is not None:
             self.keeping.cause = Cause(client)
             self.keeping.receives(array, self.tensors, self.queue)
-        return self.backend.from_host(array)
+        staging = self.backend.staging
+        if staging is None:
+            return self.backend.from_host(array)
+        value, event = staging.puts.bring(array)
+        if event is not None:
+            self.coming[client, tensor] = event
+        return value
+
+    def meet(self, client: int, tensors: Iterable[int]) -> None:
+        """Have kernels from now on find these tensors there."""
+        assert self.backend.streams is not None, "elsewhere nothing is on its way"
+        for tensor in tensors:
+            event = self.coming.pop((client, tensor), None)
+            if event is not None:
+                self.backend.streams.compute.wait_event(event)
 
     def free(self, client: int, tensors: list[int]) -> None:
         """Nobody needs these any more."""
         store = self.tensors.get(client, {})
         for tensor in tensors:
             store.pop(tensor, None)
+            if self.coming:
+                self.coming.pop((client, tensor), None)
             if self.expecting and (client, tensor) in self.expecting:
                 self.unwanted.add((client, tensor))
 
@@ -179,27 +219,59 @@ class Stored:
         for key in [key for key in self.expecting if key[0] == client]:
             del self.expecting[key]
             self.unwanted.discard(key)
+        for key in [key for key in self.coming if key[0] == client]:
+            del self.coming[key]
+        for answer in [answer for answer in self.answers if answer.message.client == client]:
+            self.answers.remove(answer)
 
-    def collect(self, message: m.Collect, worker: int, recording: Recording | None) -> None:
-        """Send a client this worker's part of what it fetches; or say, when another has the same, that it is sound."""
+    def collect(
+        self, message: m.Collect, worker: int, recording: Recording | None, doubts: Sequence[Doubt] = ()
+    ) -> None:
+        """Send a client this worker's part of what it fetches; or say, when another has the same, that it is sound. From a GPU it
+        leaves when it has come from there and its `doubts` are settled (`turn`)."""
         began = recording.clock() if recording is not None else 0
         value = self.tensors.get(message.client, {}).get(message.tensor)
         if value is None:
             value = missing(message.tensor, worker)
-        array = None
+        array, parcel = None, None
         if not message.silent and not isinstance(value, Poison):
             try:
                 if type(value) is Spilled and self.keeping is not None:
                     self.keeping.cause = Cause(message.client)
                     value = self.keeping.fetched(value, (message.client, message.tensor), self.tensors, self.queue)
-                array = self.backend.to_host(value)
-                if array.size and 0 in array.strides:
-                    array = np.ascontiguousarray(array).reshape(value.shape)
+                if self.backend.staging is None:
+                    array = self.backend.to_host(value)
+                    if array.size and 0 in array.strides:
+                        array = np.ascontiguousarray(array).reshape(value.shape)
+                else:
+                    if self.coming:
+                        self.meet(message.client, (message.tensor,))
+                    parcel = self.backend.staging.fetches.send(value)
             except Exception as error:  # noqa: BLE001 — out of memory: an expanded tensor takes none until it is sent
                 kind, text = self.fault(error)
                 value = Poison((kind, f"{text}\n  in a fetch of tensor {message.tensor}"))
-        if isinstance(value, Poison):
-            self.out.append(ToDispatcher(m.Part(message.request, list(value.fault), False, b"")))
+        fault = value.fault if isinstance(value, Poison) else None
+        if self.backend.staging is None:
+            self._answer(message, worker, fault, array, began, recording)
+        else:
+            self.answers.append(Answer(message, worker, fault, parcel, doubts, began))
+
+    def turn(self, recording: Recording | None) -> None:
+        """Send the answers that have come from the device meanwhile, in the order of the questions."""
+        assert self.backend.staging is not None, "elsewhere nothing is on its way"
+        self.backend.staging.fetches.turn()
+        while self.answers and self.answers[0].come():
+            message, worker, fault, parcel, doubts, began = self.answers.popleft()
+            fault = next((doubt.fault for doubt in doubts if doubt.fault is not None), fault)
+            array = None if parcel is None else parcel.array
+            self._answer(message, worker, fault, array, began, recording)
+
+    def _answer(
+        self, message: m.Collect, worker: int, fault: Fault | None, array: np.ndarray[Any, Any] | None, began: int,
+        recording: Recording | None,
+    ) -> None:  # fmt: skip
+        if fault is not None:
+            self.out.append(ToDispatcher(m.Part(message.request, list(fault), False, b"")))
         elif array is None:
             self.out.append(ToDispatcher(m.Part(message.request, [], False, b"")))
         else:

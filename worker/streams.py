@@ -59,9 +59,9 @@ class Streams:
 
     # memory
 
-    def hold(self, stream: Any, memory: Any) -> None:
-        """Keep memory until a stream has done all that it was told so far. Any thread may."""
-        self._held[stream].append((self.mark(stream), memory))
+    def hold(self, stream: Any, memory: Any, event: Any = None) -> None:
+        """Keep memory until a stream has come to an event, or else has done all that it was told so far. Any thread may."""
+        self._held[stream].append((event or self.mark(stream), memory))
 
     def let_go(self) -> None:
         """Let go of what no stream uses any more."""

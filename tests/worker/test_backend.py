@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from timeline import Timeline
+from card import CARD
 
 from gt.errors import SessionError
 from gt.worker import backend as module
@@ -47,11 +47,10 @@ def fake_cupy(count: int | Exception) -> ModuleType:
         return count
 
     cupy: Any = ModuleType("cupy")
-    timeline = Timeline()
-    runtime = SimpleNamespace(getDeviceCount=get_device_count)
-    cupy.cuda = SimpleNamespace(runtime=runtime, Device=FakeDevice, **timeline.cuda())
-    cupy.get_default_memory_pool = lambda: timeline.pool
-    cupy.asarray, cupy.asnumpy = np.array, np.array
+    runtime = SimpleNamespace(**{**vars(CARD.cuda.runtime), "getDeviceCount": get_device_count})
+    cupy.cuda = SimpleNamespace(**{**vars(CARD.cuda), "runtime": runtime, "Device": FakeDevice})
+    cupy.ndarray, cupy.asnumpy = CARD.ndarray, CARD.asnumpy
+    cupy.get_default_memory_pool = CARD.get_default_memory_pool
     return cupy  # type: ignore[no-any-return]  # a module with attributes of its own
 
 

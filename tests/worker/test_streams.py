@@ -8,10 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 from card import CARD, installed
+from gpu import test_streams
 from timeline import NONSENSE, Timeline
 
+import gt
 from gt.worker.device import DeviceBuffers
 from gt.worker.streams import Streams
+
+globals().update({name: test for name, test in vars(test_streams).items() if name.startswith("test_")})
 
 
 @pytest.fixture(autouse=True)
@@ -19,10 +23,13 @@ def _on_a_late_card(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """With nothing under way, and no memory that anybody had."""
     timeline = Timeline()
     timeline.quick = False
+    timeline.patience = 1000
+    monkeypatch.setattr(test_streams, "SIDE", 8)
     monkeypatch.setattr(CARD, "timeline", timeline)
     monkeypatch.setattr(CARD, "cuda", type(CARD.cuda)(**{**vars(CARD.cuda), **timeline.cuda()}))
     with installed():
         yield
+        gt.disconnect()
 
 
 @pytest.fixture

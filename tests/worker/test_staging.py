@@ -1,0 +1,189 @@
+"""What comes to a GPU and leaves it passes through a ring of pinned memory, late and in parts, and is the same; nobody waits."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from card import CARD, installed
+from effort import cases
+from gpu.test_workers import DATA_PARALLEL, connect, trained
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from timeline import NONSENSE, Timeline
+
+import gt
+from gt.inproc import Fabric
+from gt.worker import staging
+from gt.worker.staging import ALIGNED, Ring, Staging
+from gt.worker.streams import Streams
+
+PARTS = 3
+"""Of a ring in these tests."""
+
+
+@pytest.fixture(autouse=True)
+def _on_a_late_card(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """With nothing under way, and rings that hold little."""
+    timeline = Timeline()
+    timeline.quick = False
+    monkeypatch.setattr(CARD, "timeline", timeline)
+    monkeypatch.setattr(CARD, "cuda", type(CARD.cuda)(**{**vars(CARD.cuda), **timeline.cuda()}))
+    monkeypatch.setattr(staging, "PART", ALIGNED)
+    monkeypatch.setattr(Ring.__init__, "__defaults__", (PARTS * ALIGNED,))
+    with installed():
+        yield
+        gt.disconnect()
+
+
+def pin(nbytes: int) -> np.ndarray[Any, Any]:
+    return np.full(nbytes, NONSENSE, np.uint8)
+
+
+@settings(max_examples=cases(200), deadline=None)
+@given(st.lists(st.one_of(st.none(), st.integers(1, 2 * ALIGNED)), max_size=60))
+def test_a_ring_gives_nothing_twice(asked: list[int | None]) -> None:
+    """Parts that were not given back never touch, hold what was written there, and whoever waits long enough gets one."""
+    ring = Ring(pin, PARTS * ALIGNED)
+    given: deque[tuple[np.ndarray[Any, Any], int]] = deque()
+    for number, nbytes in enumerate(asked):
+        if nbytes is None:
+            if given:
+                part, wrote = given.popleft()
+                assert set(part.tolist()) == {wrote}
+                ring.back()
+            continue
+        part = ring.take(nbytes)
+        while part is None:
+            held, wrote = given.popleft()
+            assert set(held.tolist()) == {wrote}
+            ring.back()
+            part = ring.take(nbytes)
+        assert part.nbytes == nbytes
+        part[:] = number % 251
+        given.append((part, number % 251))
+
+
+@pytest.mark.parametrize("quick", [True, False])
+@pytest.mark.parametrize("kind", ["f4", "i8", "?", "c16", gt.bfloat16.numpy])
+def test_any_array_comes_and_leaves_as_it_was(kind: Any, quick: bool) -> None:
+    """Empty and without dimensions, turned and cut, larger than the ring, one after the other with nothing in between."""
+    CARD.timeline.quick = quick
+    ways = Staging(Streams(CARD), pin)
+    whole = np.arange(700).reshape(7, 100).astype(kind)
+    arrays = [whole, whole[2, 3], whole[:0], whole.T, whole[::2, ::-3], whole[:1]]
+    there = [ways.puts.bring_now(array) for array in arrays]
+    parcels = [ways.fetches.send(each) for each in [*there, there[0].T, there[0][1:, ::7]]]
+    for _ in range(400):
+        ways.fetches.turn()
+    for parcel, array in zip(parcels, [*arrays, whole.T, whole[1:, ::7]], strict=True):
+        assert not parcel.left
+        assert (parcel.array.shape, parcel.array.dtype) == (array.shape, array.dtype)
+        assert parcel.array.tobytes() == array.tobytes()
+
+
+def test_a_host_that_has_no_memory_to_pin_copies_all_the_same() -> None:
+    def none(nbytes: int) -> np.ndarray[Any, Any]:
+        raise MemoryError(f"no {nbytes}")
+
+    ways = Staging(Streams(CARD), none)
+    parcel = ways.fetches.send(ways.puts.bring_now(np.arange(9.0)))
+    while parcel.left:
+        ways.fetches.turn()
+    assert parcel.array.tolist() == list(range(9))
+
+
+def test_a_fetch_is_of_the_value_that_was_asked_for() -> None:
+    """What is freed, and computed later in its memory, changes nothing of what is on its way; answers come in order."""
+    fabric = connect(["cuda:0"])
+    (worker,) = fabric.workers.values()
+    expected, found = [], []
+    for n in range(6):
+        host = np.arange(400.0) + n
+        x = gt.from_numpy(host) * 2
+        found.append(x.fetch())
+        x = x + 1
+        found.append(x.fetch())
+        expected += [host * 2, host * 2 + 1]
+        del x
+    for future, host in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(future.result(), host)
+    assert CARD.timeline.waits == 0
+    assert not worker.asks
+    fabric.check()
+
+
+def test_a_worker_goes_on_while_a_fetch_is_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plans behind the question are done before its answer has come."""
+    fabric = connect(["cuda:0"])
+    (worker,) = fabric.workers.values()
+    x = gt.from_numpy(np.arange(1000.0)) + 1
+    gt.synchronize()
+    with monkeypatch.context() as patched:
+        patched.setattr(Fabric, "_asks", lambda _: False)
+        future = x.fetch()
+        y = x * 3
+        gt.synchronize()
+        done = worker.executed
+        assert worker.asks
+        assert not future.done()
+        (x - y).sum()
+        gt.synchronize()
+        assert worker.executed > done
+        assert worker.asks
+    fabric.run()
+    np.testing.assert_array_equal(future.result(), np.arange(1000.0) + 1)
+
+
+def test_a_put_waits_for_no_kernel_and_no_kernel_for_it_but_its_reader() -> None:
+    """Plans behind a put run before it is there, if they do not read it."""
+    fabric = connect(["cuda:0"])
+    (worker,) = fabric.workers.values()
+    x = gt.from_numpy(np.arange(50.0))
+    y = x + 1
+    gt.synchronize()
+    late = gt.from_numpy(np.arange(50.0) * 3)
+    z = y * 2
+    gt.synchronize()
+    assert len(worker.stored.coming) == 1
+    total = (late + z).numpy()
+    np.testing.assert_array_equal(total, np.arange(50.0) * 5 + 2)
+    assert not worker.stored.coming
+    gt.from_numpy(np.ones(3))
+    gt.synchronize()
+    assert not worker.stored.coming, "what is freed is not waited for"
+
+
+def test_a_client_that_goes_is_answered_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    fabric = connect(["cuda:0"])
+    (worker,) = fabric.workers.values()
+    x = gt.from_numpy(np.arange(1000.0)) + 1
+    monkeypatch.setattr(Fabric, "_asks", lambda _: False)
+    x.fetch()
+    assert worker.asks
+    gt.disconnect()
+    fabric.run()
+    assert not worker.stored.answers
+
+
+@pytest.mark.parametrize("workers", [2, 4])
+def test_pieces_are_on_their_way_for_a_time(workers: int) -> None:
+    """Training over workers on a late card: the numbers of one CPU, and no thread has waited."""
+    found = trained(["cuda:0"] * workers, {**DATA_PARALLEL, "mesh": {"data": workers}}, steps=3)
+    assert CARD.timeline.waits == 0
+    np.testing.assert_allclose(found, trained(["cpu"], None, steps=3), rtol=2e-5)
+
+
+def test_large_moves_pass_through_a_small_ring(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few pieces at a time, each much larger than the ring."""
+    monkeypatch.setattr("gt.worker.core.PIECES", 2)
+    fabric = connect(["cuda:0"] * 2, {"mesh": {"data": 2}, "sharding_config": {"a": {"strategy": "data_parallel"}}})
+    host = np.arange(60_000.0).reshape(300, 200)
+    with gt.signal.context("a"):
+        x = gt.from_numpy(host) * 2
+    y = x.t() @ x
+    np.testing.assert_allclose(y.numpy(), (host * 2).T @ (host * 2))
+    fabric.check()
