@@ -100,6 +100,9 @@ def computed(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     def again() -> Any:
         return function(*told[0], **told[1])
 
+    if result is None:  # it writes to its first operand
+        note(again, args[0])
+        return None
     if any(result is each for each in arrays((args, kwargs))):  # it was told where to write
         note(again, result)
         return device(result)

@@ -21,7 +21,7 @@ import numpy as np
 from gt.dtypes import HALVES
 
 from .call import Call, Kernel
-from .cublas import TensorCores
+from .cublas import ALL_KINDS, Gemm
 from .elementwise import wide
 from .products import on_tensor_cores
 
@@ -57,7 +57,10 @@ class Strips:
         self.work = wide(q.dtype).numpy
         self.half = q.dtype.numpy if q.dtype in HALVES and on_tensor_cores(self.xp, q.dtype) else None
         cores = self.half is not None or (call.tf32 and on_tensor_cores(self.xp, wide(q.dtype)))
-        self.matmul = TensorCores(self.xp, wide(q.dtype) if self.half is None else q.dtype) if cores else self.xp.matmul
+        dtype = wide(q.dtype) if self.half is None else q.dtype
+        self.matmul = self.xp.matmul
+        if cores or (call.direct is not None and dtype in ALL_KINDS):
+            self.matmul = Gemm(self.xp, dtype, call.direct, exact=not cores)
         self.scale = self.work.itemsize * self.keys
         self.room = ROOM if self.xp is np else DEVICE_ROOM
 

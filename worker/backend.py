@@ -29,7 +29,9 @@ from .buffers import Buffers, HostBuffers, Pinning, Usage
 from .call import Check, Flags
 from .capture import Capture
 from .crew import Crew
+from .cublas import sound
 from .device import DeviceBuffers, DeviceFlags
+from .direct import Direct, library
 from .nccl import Nccl
 from .nvml import Gpu
 from .staging import Staging
@@ -77,6 +79,8 @@ class Backend:
     """What kernels found out about their operands, for the core to look at; None where they raise at once."""
     flags: Callable[[list[Any]], Flags] | None = None
     """Has answers come from the device."""
+    direct: Direct | None = None
+    """How cuBLAS is called, if not by CuPy."""
     streams: Streams | None = None
     """What it does at the same time; None where it does one thing after the other."""
     nccl: Nccl | None = None
@@ -214,9 +218,10 @@ def _cuda(index: int) -> Backend:
         partial(_pool_usage, cupy), limit=partial(_limit_pool, cupy), pinning=buffers,
         bus=lambda: str(device.pci_bus_id), failure=partial(_failure, cupy), sync=sync,
         streams=streams, staging=staging, checks=None if sync else [], flags=partial(DeviceFlags, cupy),
+        direct=_direct(cupy),
         nccl=_nccl(cupy, device, streams),
         marks=(cupy.cuda.nvtx.RangePush, cupy.cuda.nvtx.RangePop) if ranges else None,
-        capture=Capture(cupy) if graphs else None,
+        capture=Capture(cupy, index) if graphs else None,
     )  # fmt: skip
 
 
@@ -232,6 +237,27 @@ def _nccl(cupy: Any, device: Any, streams: Streams) -> Nccl | None:
     if not bindings.available or int(cupy.__version__.split(".")[0]) < NCCL_SINCE:
         return None
     return Nccl(bindings, device, streams)
+
+
+def _direct(cupy: Any) -> Direct | None:
+    """A way to cuBLAS that can be captured; where there is none, or a wrong one, CuPy's is as good but for that."""
+    try:
+        direct = Direct(cupy, _cublas())
+        if sound(cupy, direct):
+            return direct
+        reason = "products of small numbers are wrong"
+    except (ImportError, OSError) as error:
+        log.info("cuBLAS is called by CuPy alone, so no product is in a CUDA graph: %s", _first_line(error))
+        return None
+    except (AttributeError, RuntimeError, MemoryError) as error:
+        reason = _first_line(error)
+    log.warning("cuBLAS is called by CuPy alone, so no product is in a CUDA graph: %s", reason)
+    return None
+
+
+def _cublas() -> Any:
+    """The cuBLAS that CuPy loads, wherever it is. Raises `ImportError` and `OSError`."""
+    return library(str(importlib.import_module("cupy_backends.cuda.libs.cublas").__file__))
 
 
 def _failure(cupy: Any) -> str:

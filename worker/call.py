@@ -11,6 +11,7 @@ from gt.partition import Box
 from gt.spec import Spec
 
 from .crew import Crew
+from .direct import Direct
 
 
 class Part(NamedTuple):
@@ -60,6 +61,8 @@ class Call:
     blocks: int = 0
     crew: Crew | None = None
     """Who may share what is large; nobody in a deterministic session."""
+    direct: Direct | None = None
+    """How cuBLAS is called, if not by CuPy: products can then be captured."""
     later: Callable[[Check], object] | None = None
     """Takes what a kernel finds out about its operands by the device alone; None where it finds out at once."""
     tf32: bool = False

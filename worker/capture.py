@@ -69,11 +69,11 @@ class _Life:
 
 
 class Capture:
-    """Of the GPU that is current."""
+    """Of the GPU of this number."""
 
-    def __init__(self, xp: Any) -> None:
+    def __init__(self, xp: Any, device: int) -> None:
         self.xp = xp
-        self.device = xp.cuda.runtime.getDevice()
+        self.device = device
         self.stream: Any = None
 
     def seen(self, value: Any) -> Seen:

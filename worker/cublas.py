@@ -1,7 +1,8 @@
-"""Matrix products on tensor cores: of half precision in stacks, and of float32 rounded to TF32, by cuBLAS itself.
+"""Matrix products by cuBLAS itself: of half precision in stacks, of float32 rounded to TF32, and such as can be captured.
 
 CuPy has neither: it knows no stacks of bfloat16, and of stacks of float32 no other precision; and it copies a stack whose
-matrices are transposed. So here matrices are told to cuBLAS as they lie. An array module is given; nothing here imports one.
+matrices are transposed. So here matrices are told to cuBLAS as they lie. Where there is a `Direct` way to cuBLAS, all products
+go that way, so no bit depends on whether they are captured. An array module is given; nothing here imports one.
 
 cuBLAS thinks in columns: what lies row by row is to it the transpose. So it is asked for (a b)ᵀ = bᵀ aᵀ, which it writes by
 columns, and a b has been written by rows.
@@ -14,13 +15,18 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from gt.dtypes import HALVES, DType, bfloat16, float16, float32
+from gt.dtypes import DType, bfloat16, complex64, complex128, float16, float32, float64
+
+from .direct import Direct
 
 KINDS: Final = {float32: 0, float16: 2, bfloat16: 14}
-"""CUDA_R_32F, CUDA_R_16F, CUDA_R_16BF."""
+"""CUDA_R_32F, CUDA_R_16F, CUDA_R_16BF: what tensor cores take."""
+ALL_KINDS: Final = {**KINDS, float64: 1, complex64: 4, complex128: 5}
+"""CUDA_R_64F, CUDA_C_32F, CUDA_C_64F."""
 ADDED_IN_FLOAT32: Final = 68
 ROUNDED_TO_TF32: Final = 77
-"""CUBLAS_COMPUTE_32F and CUBLAS_COMPUTE_32F_FAST_TF32."""
+ADDED_IN_FLOAT64: Final = 70
+"""CUBLAS_COMPUTE_32F, CUBLAS_COMPUTE_32F_FAST_TF32 and CUBLAS_COMPUTE_64F."""
 DEFAULT: Final = -1
 """CUBLAS_GEMM_DEFAULT: whichever of its algorithms is thought to be the fastest."""
 LEAST: Final = {bfloat16: 80, float16: 70, float32: 80}
@@ -37,13 +43,17 @@ class Placed(NamedTuple):
     apart: int
 
 
-class TensorCores:
-    """`matmul` of two matrices or stacks of one dtype: half precision, or float32 of which TF32's digits are enough."""
+class Gemm:
+    """`matmul` of two matrices or stacks of one dtype; of float32 TF32's digits are enough unless it is to be `exact`."""
 
-    def __init__(self, xp: Any, dtype: DType) -> None:
-        self.xp, self.dtype, self.kind = xp, dtype.numpy, KINDS[dtype]
-        self.compute = ADDED_IN_FLOAT32 if dtype in HALVES else ROUNDED_TO_TF32
-        self.one, self.zero = np.ones(1, np.float32), np.zeros(1, np.float32)
+    def __init__(self, xp: Any, dtype: DType, direct: Direct | None = None, *, exact: bool = False) -> None:
+        self.xp, self.dtype, self.kind = xp, dtype.numpy, ALL_KINDS[dtype]
+        self.compute = ROUNDED_TO_TF32 if dtype is float32 and not exact else ADDED_IN_FLOAT32
+        if dtype in (float64, complex128):
+            self.compute = ADDED_IN_FLOAT64
+        number = np.float32 if dtype in KINDS else self.dtype
+        self.one, self.zero = np.ones(1, number), np.zeros(1, number)
+        self.direct = direct
 
     def __call__(self, a: Any, b: Any, out: Any = None) -> Any:
         stack = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
@@ -88,13 +98,38 @@ class TensorCores:
         """One call of cuBLAS: of each operand where it begins, in elements, and how far apart its matrices are."""
         (m, n, k), cuda, width = sizes, self.xp.cuda, self.dtype.itemsize
         (a, start_a, step_a), (b, start_b, step_b), (c, start_c, step_c) = left, right, made
-        cuda.cublas.gemmStridedBatchedEx(
-            cuda.device.get_cublas_handle(), int(b.turned), int(a.turned), n, m, k, self.one.ctypes.data,
+        if self.direct is not None:
+            gemm, handle = self.direct.gemm, self.direct.handle_on(cuda.get_current_stream().ptr)
+        else:
+            gemm, handle = cuda.cublas.gemmStridedBatchedEx, cuda.device.get_cublas_handle()
+        gemm(
+            handle, int(b.turned), int(a.turned), n, m, k, self.one.ctypes.data,
             b.array.data.ptr + start_b * width, self.kind, b.apart, step_b,
             a.array.data.ptr + start_a * width, self.kind, a.apart, step_a,
             self.zero.ctypes.data, c.data.ptr + start_c * width, self.kind, n, step_c,
             count, self.compute, DEFAULT,
         )  # fmt: skip
+
+
+def sound(xp: Any, direct: Direct) -> bool:
+    """Whether products of small whole numbers that go this way are what NumPy makes of them, however matrices lie."""
+    a: Any = (np.arange(24) % 7).reshape(2, 3, 4)
+    b: Any = (np.arange(40) % 7).reshape(2, 4, 5)
+    for dtype in (float32, float64, float16):
+        if dtype is float16 and not has_tensor_cores(xp, dtype):
+            continue
+        multiply = Gemm(xp, dtype, direct, exact=True)
+        x, y = (xp.asarray(each.astype(dtype.numpy)) for each in (a, b))
+        turned = xp.ascontiguousarray(y.swapaxes(-1, -2)).swapaxes(-1, -2)
+        for mine, theirs in (
+            (multiply(x, y), a @ b),
+            (multiply(x[1], y[0]), a[1] @ b[0]),
+            (multiply(x, turned), a @ b),
+            (multiply(turned[1].swapaxes(0, 1), x[0].swapaxes(0, 1)), b[1].T @ a[0].T),
+        ):
+            if not np.array_equal(xp.asnumpy(mine), theirs):
+                return False
+    return True
 
 
 def has_tensor_cores(xp: Any, dtype: DType) -> bool:

@@ -69,6 +69,11 @@ UNCHECKED: Final = frozenset(("pow", "floor_divide", "remainder", "fmod"))
 """Ops of which the same holds for floats."""
 
 
+PRODUCTS: Final = frozenset(("matmul", "attention"))
+"""Ops of which it holds where products are not CuPy's, which calls nothing of cuBLAS while a stream captures, or are of integers,
+for which CuPy has kernels."""
+
+
 class Device(Protocol):
     """What is asked of a GPU; see `capture.py`."""
 
@@ -91,13 +96,15 @@ class Refused(Exception):
     """A run goes without a graph; its text is the reason that is counted."""
 
 
-def captures(call: Call | None, *, products: bool) -> bool:
-    """Whether a step only tells the device what to do. `products`: whether those of matrices do."""
+def captures(call: Call | None) -> bool:
+    """Whether a step only tells the device what to do."""
     if call is None or call.blocks:
         return False
     if call.op in UNCHECKED:
         return call.result.dtype.kind in "fc"
-    return call.op in LAUNCHES or (products and call.op == "matmul")
+    if call.op in PRODUCTS:
+        return call.direct is not None or call.result.dtype.kind in "iub"
+    return call.op in LAUNCHES
 
 
 # memory
@@ -230,9 +237,8 @@ class Graphs:
     no passage, by reason.
     """
 
-    def __init__(self, device: Device, *, products: bool = False) -> None:
+    def __init__(self, device: Device) -> None:
         self.device = device
-        self.products = products
         self.captured = 0
         self.launched = 0
         self.without: Counter[str] = Counter()
@@ -298,7 +304,7 @@ class Graphs:
             run.clear()
 
         for at, members in enumerate(steps):
-            if all(captures(step.call, products=self.products) for step in members):
+            if all(captures(step.call) for step in members):
                 run.append(at)
             else:
                 ends()
@@ -465,6 +471,7 @@ class Passage:
             graph = self._made(slots, seen, copied, known)
         except MemoryError:
             self.give_up()
+            self.runs = WARM - PAUSE
             raise Refused("memory is short") from None
         except Refused as reason:
             self.refused = str(reason)
@@ -499,7 +506,8 @@ class Passage:
     def _made(self, slots: Slots, seen: tuple[Seen, ...], copied: set[int], known: Known) -> Graph:
         """Capture. Raises `Refused`, `MemoryError`, and what a capture raises."""
         graphs, device, dealt = self.graphs, self.graphs.device, known.dealt
-        wanted = dealt.arena + sum(seen[at].nbytes for at in copied) + sum(dealt.sizes)
+        stays = sum(size for size, offset in zip(dealt.sizes, dealt.offsets, strict=True) if offset is None)
+        wanted = dealt.arena + sum(seen[at].nbytes for at in copied) + stays
         if graphs.room is not None and not graphs.room(wanted):
             raise MemoryError
         arena = graphs.arena(dealt.arena) if dealt.arena else None

@@ -20,7 +20,7 @@ from gt.dtypes import HALVES, bfloat16
 from .attention import attention, attention_grad
 from .call import Call, Kernel, KernelFactory
 from .convolution import conv, overlap_add, windows
-from .cublas import TensorCores
+from .cublas import Gemm
 from .elementwise import (
     cast,
     complex_,
@@ -104,7 +104,7 @@ def _matmul(call: Call) -> Kernel:
     folds = call.tensor(0).ndim > 2 and call.tensor(1).ndim == 2
     flat = folds or call.tensor(0).ndim == call.tensor(1).ndim == 2
     if result.dtype in HALVES and not flat and on_tensor_cores(xp, result.dtype):
-        matmul = TensorCores(xp, result.dtype)
+        matmul = Gemm(xp, result.dtype, call.direct)
     elif result.dtype in HALVES and (xp is np or (result.dtype is bfloat16 and not flat)):
         # cuBLAS accumulates in float32 by itself; NumPy has no BLAS for half precision, CuPy no stacks of bfloat16
         widen, narrow = methodcaller("astype", wide(result.dtype).numpy), methodcaller("astype", result.dtype.numpy)

@@ -3,7 +3,8 @@
 BLAS's own threads wait by spinning. Beside a client and a dispatcher that want the same cores, or anybody else's work, they
 took ten times as long as one thread takes (docs/performance.md). So what is small is computed by one thread, and what is large
 is cut into pieces that lanes take one after the other: a lane whose core is busy takes fewer. The pieces follow from the shapes
-alone, so bits depend neither on time nor on how many lanes there are. On a GPU what CuPy has no product for is `cublas.py`'s.
+alone, so bits depend neither on time nor on how many lanes there are. On a GPU what CuPy has no product for is `cublas.py`'s,
+and all others where they can be captured that way.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from gt.dtypes import HALVES, DType, float32
 
 from .call import Call, Kernel
 from .crew import Crew
-from .cublas import KINDS, TensorCores, has_tensor_cores
+from .cublas import ALL_KINDS, KINDS, Gemm, has_tensor_cores
 
 WIDE: Final = 100_000_000
 """Multiplications from which a product is shared: milliseconds of one core, where waking another takes tens of microseconds."""
@@ -33,7 +34,9 @@ def product(call: Call, multiplications: int, dtype: DType) -> Kernel:
     """
     crew = call.crew
     if dtype is float32 and (call.tf32 or call.result.dtype in HALVES) and on_tensor_cores(call.xp, float32):
-        return TensorCores(call.xp, float32)
+        return Gemm(call.xp, float32, call.direct)
+    if call.direct is not None and dtype in ALL_KINDS and (dtype not in HALVES or on_tensor_cores(call.xp, dtype)):
+        return Gemm(call.xp, dtype, call.direct, exact=True)
     if crew is None or crew.lanes == 1 or multiplications < WIDE:
         return call.xp.matmul  # type: ignore[no-any-return]  # xp is Any
     return Wide(crew)

@@ -20,7 +20,7 @@ from gt.spec import Spec, spec
 from .backend import Backend
 from .blocked import BLOCKED
 from .call import Call, Part
-from .cublas import TensorCores
+from .cublas import Gemm
 from .exchange import Move, compile_move, local, reducer
 from .holdings import Signals, signals_of
 from .kernels import IN_PLACE, KERNELS
@@ -227,6 +227,7 @@ class _Compiler:
             tuple(self.held(r, rank) for r in instruction.inputs),
             plan.blocks,
             None if plan.blocks else self.backend.crew,
+            self.backend.direct,
             None if self.backend.checks is None else self.backend.checks.append,
             plan.tf32,
         )
@@ -236,7 +237,7 @@ class _Compiler:
             kernel = (BLOCKED if plan.blocks else KERNELS)[instruction.op](call)
         except Exception as error:  # noqa: BLE001 — it fails where it would run, and the plan still takes part in its moves
             kernel, known = _failing(error), None
-        if (kernel is self.backend.xp.matmul or isinstance(kernel, (Wide, TensorCores))) and instruction.outputs[
+        if (kernel is self.backend.xp.matmul or isinstance(kernel, (Wide, Gemm))) and instruction.outputs[
             0
         ] in self.turned:
             kernel = _transposed(kernel)

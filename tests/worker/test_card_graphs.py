@@ -6,17 +6,20 @@ from collections.abc import Iterator
 
 import pytest
 from card import installed
+from cublas_on_host import Library
 from cuda_on_host import COMPILER
 from gpu import test_graphs
 
 import gt
 from gt import options
+from gt.worker import backend
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler to run CUDA sources with")
 
 
 @pytest.fixture(autouse=True)
-def _on_the_card() -> Iterator[None]:
+def _on_the_card(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(backend, "_cublas", Library)
     with installed():
         yield
         gt.disconnect()

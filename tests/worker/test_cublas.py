@@ -15,7 +15,7 @@ import gt
 import gt.nn.functional as F
 from gt.client import attention
 from gt.dtypes import DType, bfloat16, float16, float32
-from gt.worker.cublas import TensorCores, merged
+from gt.worker.cublas import Gemm, merged
 
 Array = np.ndarray[Any, Any]
 STACKS: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
@@ -51,7 +51,7 @@ def lain(x: Array, how: str) -> Array:
 @pytest.mark.parametrize("stacks", STACKS, ids=str)
 def test_every_layout_is_multiplied_as_it_lies(stacks: tuple[tuple[int, ...], tuple[int, ...]], dtype: DType) -> None:
     source = np.random.default_rng(1)
-    product = TensorCores(CARD, dtype)
+    product = Gemm(CARD, dtype)
     for m, k, n in ((4, 5, 6), (1, 5, 1), (3, 1, 2), (1, 1, 1), (2, 0, 3)):
         for first, second in itertools.product(("plain", "turned", "cut", "heads", "backwards"), repeat=2):
             a = lain(source.standard_normal((*stacks[0], m, k)).astype(dtype.numpy), first)
@@ -75,7 +75,7 @@ def test_every_layout_is_multiplied_as_it_lies(stacks: tuple[tuple[int, ...], tu
 
 
 def test_a_stack_takes_one_call_where_its_steps_are_even() -> None:
-    product = TensorCores(CARD, bfloat16)
+    product = Gemm(CARD, bfloat16)
     x = CARD.asarray(np.ones((6, 4, 8, 8), bfloat16.numpy))
     for operands, calls in (
         ((x, x), 1),

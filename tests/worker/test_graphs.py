@@ -14,12 +14,15 @@ import pytest
 from builders import Lines
 from capturing import CAPTURE
 from card import installed
+from cublas_on_host import Library
 from cuda_on_host import COMPILER
 from effort import cases
 from generated_samples import Sample, compiled
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gt.dtypes import BY_NAME
+from gt.worker import backend as backends
 from gt.worker import graphs as module
 from gt.worker.backend import Backend, backend
 from gt.worker.capture import Taken
@@ -207,6 +210,7 @@ def test_a_number_that_the_host_needs_is_part_of_the_graph() -> None:
 def test_what_cannot_be_captured_runs_as_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     """A capture that is refused is tried once."""
     monkeypatch.setattr(module, "LAUNCHES", module.LAUNCHES | {"matmul"})
+    monkeypatch.setattr(module, "PRODUCTS", frozenset())
     lines = Lines()
     x = lines.input(4, 4)
     y = lines.op("matmul", lines.op("exp", x), x)
@@ -217,6 +221,25 @@ def test_what_cannot_be_captured_runs_as_ever(monkeypatch: pytest.MonkeyPatch) -
     assert pair.graphs.launched == 0
     assert sum(pair.graphs.without.values()) == 8 - WARM
     assert "NotImplementedError in a capture" in pair.graphs.without
+
+
+@pytest.mark.parametrize("name", ["float32", "float16", "bfloat16", "float64", "complex64"])
+def test_products_are_captured(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By cuBLAS itself, with a workspace of its own: of matrices and stacks, also of those that lie turned."""
+    monkeypatch.setattr(backends, "_cublas", Library)
+    lines = Lines()
+    dtype = BY_NAME[name]
+    x, y = lines.input(2, 4, 6, dtype=dtype), lines.input(6, 4, dtype=dtype)
+    z = lines.op("matmul", x, y)
+    scores = lines.op("matmul", z, lines.op("permute", z, axes=(0, 2, 1)))
+    gradient = lines.op("matmul", lines.op("permute", scores, axes=(0, 2, 1)), lines.op("neg", z))
+    pair = Pair(Sample(lines, [gradient, z], []))
+    rng = np.random.default_rng(0)
+    for _ in range(8):
+        values = (rng.standard_normal(shape).astype(dtype.numpy) for shape in ((2, 4, 6), (6, 4)))
+        pair.run(*values)
+    assert pair.graphs.launched == 8 - WARM
+    assert not pair.graphs.without
 
 
 def test_memory_is_given_up_and_taken_again(monkeypatch: pytest.MonkeyPatch) -> None:
