@@ -41,6 +41,7 @@ from .packing import packer
 from .recording import Instruments
 from .reports import PLANS, Reports
 from .shared import Shared
+from .staging import Staging
 
 log = logging.getLogger("gt.worker")
 TICK: Final = 1.0
@@ -49,7 +50,7 @@ CROWDED: Final = 8
 """Slots of shared memory in use from which a sender waits a moment for its readers."""
 PAUSE_MS: Final = 2
 EAGER: Final = 0.002
-"""Seconds for which a GPU is asked without a pause whether something has come from it, and later only every millisecond."""
+"""Seconds after something came from a GPU in which it is asked without a pause for more, and later only every millisecond."""
 SILENCE: Final = 20.0
 """Seconds without a word from the dispatcher after which a worker ends, unless GT_SILENCE says so: it serves nobody any more."""
 
@@ -111,9 +112,10 @@ class Shell:
         self.stopping = False
         self.orphaned = False
         """Whether the process that started this one is gone."""
-        self.on_gpu = computed.staging is not None
-        self.asking: float | None = None
-        """Since when it is asked whether something has come from a GPU, and nothing has."""
+        self.landed = 0
+        """Of what comes from a GPU, the parts that had come when it was asked last."""
+        self.asked: float | None = None
+        """When the last of them had come, or it was asked first for what has not."""
         self.reason = ""
         self.failed = ""
         """Why the device computes no more."""
@@ -162,7 +164,7 @@ class Shell:
 
     def _between(self, now: float, *, idle: bool) -> None:
         """Do what is to be done from time to time."""
-        if idle or (self.on_gpu and self.core.asks):
+        if idle or (self.core.backend.staging is not None and self.core.asks):
             self._handle(None)
         if idle:
             self.pool.trim(now)
@@ -209,11 +211,9 @@ class Shell:
     def _patience(self) -> int:
         """Milliseconds to wait for events. Whoever has more to send than readers have caught up with waits a moment for
         them, so that few slots are used, over and over, and stay in caches; no longer, because they may be far behind."""
-        if self.on_gpu and self.core.asks and not self.core.busy:
-            now = time.monotonic()
-            if self.asking is None:
-                self.asking = now
-            return 0 if now - self.asking < EAGER else 1
+        staging = self.core.backend.staging
+        if staging is not None and not self.core.busy and (pause := self._asking(staging)) is not None:
+            return pause
         if not self.core.busy:
             wait = self.core.reports.wait(time.monotonic())
             recording = self.core.recording
@@ -245,6 +245,16 @@ class Shell:
             pass
         if not self.stopping:
             self._handle(None)
+
+    def _asking(self, staging: Staging) -> int | None:
+        """Milliseconds until the device is to be asked again whether something has come from it; None when nothing is to."""
+        if not self.core.asks:
+            self.asked = None
+            return None
+        now = time.monotonic()
+        if self.asked is None or self.landed != staging.landed:
+            self.landed, self.asked = staging.landed, now
+        return 0 if now - self.asked < EAGER else 1
 
     def stop(self, *_: Any) -> None:
         """Stop at the next turn; safe in a signal handler."""
@@ -320,8 +330,6 @@ class Shell:
             self.failed = str(error)
             self.stopping = True
             return
-        if sends:
-            self.asking = None
         for send in sends:
             if isinstance(send, ToDispatcher):
                 self._say(send.message)

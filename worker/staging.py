@@ -141,6 +141,8 @@ class Departures:
         self.ring = Ring(pin)
         self._waiting: deque[Parcel] = deque()
         """Those of which not all copies have begun."""
+        self.landed = 0
+        """Parts that have come."""
         self._flying: deque[tuple[Any, Bytes, Bytes, Parcel]] = deque()
         """Copies that have begun: the event behind each, the part of the ring, and where in which parcel it is to go."""
 
@@ -156,11 +158,16 @@ class Departures:
 
     def turn(self) -> None:
         """Move on what is under way. Does not wait."""
+        self._begin_all()
         while self._flying and self._flying[0][0].done:
             _, through, target, parcel = self._flying.popleft()
             target[:] = through
             self.ring.back()
             parcel.left -= target.size
+            self.landed += 1
+            self._begin_all()  # so that the device has something to copy while the host does
+
+    def _begin_all(self) -> None:
         while self._waiting and self._begin(self._waiting[0]):
             self._waiting.popleft()
 
@@ -193,3 +200,8 @@ class Staging:
         self.fetches = Departures(streams, streams.copies_out, pin)
         self.pieces_in = Arrivals(streams, streams.collectives, pin)
         self.pieces_out = Departures(streams, streams.collectives, pin)
+
+    @property
+    def landed(self) -> int:
+        """Parts that have come from the device so far."""
+        return self.fetches.landed + self.pieces_out.landed

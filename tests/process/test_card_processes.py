@@ -1,0 +1,57 @@
+"""Real GPU workers where no GPU is: processes whose CuPy is the stand-in, and late; their shells ask what has come."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from cuda_on_host import COMPILER
+from daemons import Machine
+from gpu import test_processes
+
+pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler to run CUDA sources with")
+TESTS = Path(__file__).parents[1]
+CUPY = f"""
+import sys
+sys.path.append({str(TESTS)!r})
+from card import CARD, SPECIAL
+CARD.timeline.quick = False
+sys.modules["cupy"] = CARD
+sys.modules["cupyx.scipy.special"] = SPECIAL
+"""
+"""What is imported in place of CuPy."""
+LARGE = """
+    gt.config.set({"memory_pool_size": "64MB"})
+    from gt.launch import Local
+    from gt import session
+    local = Local(1, devices=["cuda:0"])
+    session._join(local.address, None, 60.0, local)
+    host = np.arange(3_000_000, dtype=np.float64)
+    x = gt.from_numpy(host) + 1
+    late = [x.fetch() for _ in range(3)]
+    x = x * 2
+    for one in late:
+        np.testing.assert_array_equal(one.result(), host + 1)
+    np.testing.assert_array_equal(x.numpy(), host * 2 + 2)
+    say("the same")
+"""
+
+
+@pytest.fixture(autouse=True)
+def _on_the_card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All processes find the stand-in when they import CuPy."""
+    (tmp_path / "cupy.py").write_text(CUPY, "utf-8")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+
+
+def test_training_is_that_of_a_cpu_worker(machine: Machine) -> None:
+    """On two workers of one card, whose pieces go by shared memory."""
+    program = machine.program(test_processes.TRAIN, "cuda:0,cuda:0")
+    program.expect("the same", 120.0)
+    assert program.wait() == 0
+
+
+def test_fetches_of_more_than_the_pinned_memory_that_they_pass_through(machine: Machine) -> None:
+    program = machine.program(LARGE)
+    program.expect("the same", 120.0)
+    assert program.wait() == 0
