@@ -234,6 +234,7 @@ def speeds_of(
     places = list(zip(hosts, groups, numbers, on_gpu, strict=True))
     slowest = min((device.memory for device, gpu in zip(devices, on_gpu, strict=True) if not gpu), default=math.inf)
     within = Link(rounded(slowest / COPIES), HOST_LATENCY) if slowest < math.inf else STAGED
+    shared = Link(rounded(min(device.memory for device in devices) / COPIES), 2 * HOST_LATENCY)
     between = Link(min(NETWORK.bandwidth, within.bandwidth), NETWORK.latency)
 
     def link(one: tuple[str, str, int, bool], other: tuple[str, str, int, bool]) -> Link:
@@ -242,6 +243,8 @@ def speeds_of(
             return links.get((here, there)) or links.get((there, here)) or between
         if card and its and card != its:
             return NVLINK if group and group == another else PCIE
+        if card and card == its:
+            return shared
         return STAGED if gpu or its_gpu else within
 
     axes = []

@@ -19,13 +19,13 @@ class Loan(NamedTuple):
 
 
 class Arena:
-    """Which slots are free, and who still reads the others. A loan's number is never used again."""
+    """Which slots are free, and who still reads the others. Loans' numbers begin behind `last`, and are never used again."""
 
-    def __init__(self, slots: int) -> None:
+    def __init__(self, slots: int, last: int = 0) -> None:
         self.slots = slots
         self.free = list(range(slots - 1, -1, -1))
         self.loans: dict[int, Loan] = {}
-        self.last = 0
+        self.last = last
 
     def lend(self, readers: Iterable[int]) -> tuple[int, int] | None:
         """(the loan's number, its slot) for these workers to read, or None when all slots are in use."""

@@ -493,6 +493,44 @@ def current_device() -> int:
     return Device.current
 
 
+class Allocation:
+    """Memory of the device that is not the pool's. `alive`, by address: all there is."""
+
+    alive: Final[dict[int, int]] = {}
+    opened: Final[list[int]] = []
+    """What is mapped from elsewhere, by address."""
+    device_id = 0
+
+    def __init__(self, size: int) -> None:
+        self._buffer = np.full(size, 0xAA, np.uint8)
+        self.size, self.ptr = size, int(self._buffer.ctypes.data)
+        Allocation.alive[self.ptr] = size
+
+    def __del__(self) -> None:
+        Allocation.alive.pop(self.ptr, None)
+
+    @staticmethod
+    def handle(pointer: int) -> bytes:
+        """By which another process maps it: of a whole allocation alone."""
+        if pointer not in Allocation.alive:
+            raise CUDARuntimeError(1)
+        return pointer.to_bytes(64, "little")
+
+    @staticmethod
+    def open(handle: bytes) -> int:
+        """Map it. In this one process it is where it was."""
+        pointer = int.from_bytes(handle, "little")
+        if len(handle) != 64 or pointer not in Allocation.alive:
+            raise CUDARuntimeError(201)
+        Allocation.opened.append(pointer)
+        return pointer
+
+
+IPC: Final[dict[str, Any]] = {
+    "ipcGetMemHandle": Allocation.handle, "ipcOpenMemHandle": Allocation.open, "ipcCloseMemHandle": Allocation.opened.remove,
+}  # fmt: skip
+
+
 class Card(Functions):
     """What stands for the module `cupy`."""
 
@@ -515,9 +553,11 @@ class Card(Functions):
             streamQuery=lambda _: self.timeline.status,
             CUDARuntimeError=CUDARuntimeError,
             memGetInfo=lambda: (1 << 29, 1 << 30),
+            **IPC,
         )
         self.cuda = SimpleNamespace(
-            runtime=runtime, Device=Device, PinnedMemory=bytearray, PinnedMemoryPointer=lambda memory, offset: memory,
+            runtime=runtime, Device=Device, Memory=Allocation, PinnedMemory=bytearray,
+            PinnedMemoryPointer=lambda memory, offset: memory,
             alloc_pinned_memory=bytearray, **self.timeline.cuda(),
             get_allocator=lambda: CAPTURE.allocator or self.timeline.pool.malloc, using_allocator=CAPTURE.using,
             device=SimpleNamespace(get_cublas_handle=lambda: 1), cublas=SimpleNamespace(gemmStridedBatchedEx=gemm),

@@ -70,17 +70,21 @@ class Ranks:
     """The workers of one mesh. Pieces that they send wait in `pieces`, as (target, piece), until a test delivers them.
 
     With `slots` each worker lends so many slots of shared memory. `turn` is that of the cores. With a `packer` their
-    links are measured, by the test's clock.
+    links are measured, by the test's clock. `on_card`: they are on one card, and lend its memory.
     """
 
-    def __init__(self, size: int, slots: int = 0, turn: int | None = None, packer: Packer | None = None) -> None:
+    def __init__(
+        self, size: int, slots: int = 0, turn: int | None = None, packer: Packer | None = None, *, on_card: bool = False
+    ) -> None:
         memory: dict[int, Array] = {}
         self.heaps = [Heap(rank, memory, slots) for rank in range(size)] if slots else []
         self.mesh = uniform_mesh(1, {"workers": size}, tuple(range(size)))
         self.planner = Planner(self.mesh, Policy(self.mesh, {}))
+        computed = [backend("cuda:0" if on_card else "cpu") for _ in range(size)]
+        self.cards = [each.card_memory() if each.card_memory else None for each in computed]
         self.cores = [
-            Core(backend("cpu"), heap, turn=turn, links=Links() if packer else None, packer=packer)
-            for heap in self.heaps or [None] * size
+            Core(each, heap, turn=turn, links=Links() if packer else None, packer=packer, card=card)
+            for each, heap, card in zip(computed, self.heaps or [None] * size, self.cards, strict=True)
         ]
         self.said: list[list[Any]] = [[] for _ in range(size)]
         self.pieces: list[tuple[int, Any]] = []
@@ -91,17 +95,22 @@ class Ranks:
         body = [["workers"], [size], list(range(size)), [[1] * size], []]
         for rank in range(size):
             self.tell(rank, m.Welcome(rank, {}))
-            self.tell(rank, m.DefineMesh(1, body, [str(n) for n in range(size)]))
+            self.tell(rank, m.DefineMesh(1, body, [self.address(n) for n in range(size)]))
         self.everything = range(size)
+
+    def address(self, rank: int) -> str:
+        """Where a worker is, and its memory of the card, if it lends that."""
+        card = self.cards[rank]
+        return str(rank) if card is None else card.announce(f"{rank}#")
 
     def tell(self, rank: int, event: Any) -> list[Any]:
         """One event for one worker; what it says to the dispatcher."""
         said: list[Any] = []
         for send in self.cores[rank].handle(event, self.now):
             if isinstance(send, ToPeer):
-                self.pieces.append((int(send.address), m.decode(m.encode(send.message))[1]))
+                self.pieces.append((int(send.address.partition("#")[0]), m.decode(m.encode(send.message))[1]))
             elif isinstance(send, Unreachable):
-                self.unreachable.append((rank, int(send.address)))
+                self.unreachable.append((rank, int(send.address.partition("#")[0])))
             elif isinstance(send, (BulkOut, Forgotten)):
                 said.append(send)
             else:
@@ -120,11 +129,11 @@ class Ranks:
         self.tell(target, piece)
 
     def settle(self) -> None:
-        while self.pieces or any(core.busy for core in self.cores):
+        while self.pieces or any(core.busy or core.asks for core in self.cores):
             if self.pieces:
                 self.deliver()
             for rank, core in enumerate(self.cores):
-                if core.busy:
+                if core.busy or core.asks:
                     self.tell(rank, None)
 
     def define(self, segment: Segment, layouts: list[Layout], policy: Policy | None = None) -> tuple[int, Plan]:

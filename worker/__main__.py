@@ -77,6 +77,7 @@ class Shell:
         self.wake_read, self.wake_write = os.pipe()
         os.set_blocking(self.wake_read, False)
         os.set_blocking(self.wake_write, False)
+        card = computed.card_memory() if computed.card_memory is not None and limit else None
         self.core = Core(
             computed,
             self.memory,
@@ -87,6 +88,7 @@ class Shell:
             reports=Reports(PLANS),
             keeping=_limited(computed),
             communicators=self._communicators(computed, timeout),
+            card=card,
             instruments=Instruments(
                 time.monotonic_ns,
                 self._memory,
@@ -98,6 +100,8 @@ class Shell:
         path = Path(folder or self.own_folder or "") / f"worker-{os.getpid()}"
         self.peers_in = transport.pull(listen or f"ipc://{path}")
         self.peer_address = self.memory.announce(announce or transport.endpoint(self.peers_in))
+        if card is not None:
+            self.peer_address = card.announce(self.peer_address)
         self.peers_out: dict[str, transport.Socket] = {}
         self.control = transport.dealer(address, transport.new_identity())
         self.published: transport.Socket | None = None

@@ -28,6 +28,7 @@ from . import heap
 from .buffers import Buffers, HostBuffers, Pinning, Usage
 from .call import Check, Flags
 from .capture import Capture
+from .card_memory import CardMemory
 from .crew import Crew
 from .cublas import sound
 from .device import DeviceBuffers, DeviceFlags
@@ -87,6 +88,8 @@ class Backend:
     """What does collectives between GPUs; None where there is no NCCL, or GT_NCCL=0 says that it is not to be used."""
     staging: Staging | None = None
     """How values come and leave beside its kernels; None where its arrays are the host's."""
+    card_memory: Callable[[], CardMemory | None] | None = None
+    """Memory of the GPU for other workers of this host, where that can be shared."""
     marks: tuple[Callable[[str], object], Callable[[], object]] | None = None
     """How a range for profilers begins and ends (GT_NVTX=1)."""
     capture: Capture | None = None
@@ -218,8 +221,7 @@ def _cuda(index: int) -> Backend:
         partial(_pool_usage, cupy), limit=partial(_limit_pool, cupy), pinning=buffers,
         bus=lambda: str(device.pci_bus_id), failure=partial(_failure, cupy), sync=sync,
         streams=streams, staging=staging, checks=None if sync else [], flags=partial(DeviceFlags, cupy),
-        direct=_direct(cupy),
-        nccl=_nccl(cupy, device, streams),
+        direct=_direct(cupy), nccl=_nccl(cupy, device, streams), card_memory=partial(_card_memory, cupy, streams),
         marks=(cupy.cuda.nvtx.RangePush, cupy.cuda.nvtx.RangePop) if ranges else None,
         capture=Capture(cupy, index) if graphs else None,
     )  # fmt: skip
@@ -258,6 +260,14 @@ def _direct(cupy: Any) -> Direct | None:
 def _cublas() -> Any:
     """The cuBLAS that CuPy loads, wherever it is. Raises `ImportError` and `OSError`."""
     return library(str(importlib.import_module("cupy_backends.cuda.libs.cublas").__file__))
+
+
+def _card_memory(cupy: Any, streams: Streams) -> CardMemory | None:
+    try:
+        return CardMemory(streams)
+    except (MemoryError, cupy.cuda.runtime.CUDARuntimeError) as error:
+        log.debug("this GPU's memory cannot be shared with other processes: %s", _first_line(error))
+        return None
 
 
 def _failure(cupy: Any) -> str:

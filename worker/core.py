@@ -30,6 +30,7 @@ from gt.placement import Mesh
 
 from .aside import settle
 from .backend import Backend
+from .card_memory import CardMemory, Lending
 from .careful import Careful
 from .doubts import Doubt, Doubts
 from .events import BulkIn, Forgotten, Send, ToDispatcher
@@ -59,8 +60,6 @@ AT_ONCE: Final = (m.PeerLost, m.Meet, m.UniqueId)
 """What the dispatcher says that is in no order with plans."""
 PIECES: Final = 32
 """Pieces that may be on their way from a GPU before others begin."""
-NOTHING: Final[np.ndarray[Any, Any]] = np.empty(0, np.uint8)
-"""What goes with a fault."""
 
 
 @dataclass(slots=True)
@@ -101,7 +100,7 @@ class Leaving(NamedTuple):
     """A piece on its way from the device."""
 
     head: Head
-    parcel: Parcel
+    parcel: Parcel | Lending
     workers: list[int]
 
 
@@ -111,7 +110,8 @@ class Core:
     `turn` is how many bytes of a move are sent before what has arrived is looked at again; None is all of them. With
     `links` those to workers that cannot read its memory are measured; with a `packer` pieces for them may be packed. What
     has been finished is said at once, or by the shell when `reports` say so. With `instruments` it can be watched, with
-    `keeping` there is a limit to its memory, with `communicators` GPUs do moves together by NCCL.
+    `keeping` there is a limit to its memory, with `communicators` GPUs do moves together by NCCL, with a
+    `card` they lend each other its memory.
     """
 
     def __init__(
@@ -127,6 +127,7 @@ class Core:
         instruments: Instruments | None = None,
         keeping: Keeping | None = None,
         communicators: Communicators | None = None,
+        card: CardMemory | None = None,
     ) -> None:
         self.backend = backend
         self.watch = Watch(Device(backend.name, backend.failure, backend.sync)) if backend.failure is not None else None
@@ -137,7 +138,7 @@ class Core:
         self.recording: Recording | None = None
         """What is told to watchers, while there are any."""
         self.reports = reports or Reports()
-        self.peers = Peers(memory, links, packer)
+        self.peers = Peers(memory, links, packer, card)
         self.communicators = communicators
         self.turn = turn
         self.peer_timeout = peer_timeout
@@ -194,7 +195,7 @@ class Core:
             raise
         if self.communicators is not None:
             self.communicators.look(now)
-        if self.peers.read:
+        if self.peers.read or self.peers.card is not None:
             self.peers.give_back(waits=self.running is not None)
         if self.watch is not None:
             try:
@@ -251,7 +252,7 @@ class Core:
     def asks(self) -> bool:
         """Whether something is on its way from a GPU, which does not say by itself when it has come: ask it again soon."""
         unsure = self.running is not None and self.running.exchange is None
-        return unsure or bool(self.stored.answers or self.pieces)
+        return unsure or bool(self.stored.answers or self.pieces or self.peers.reading)
 
     def _turn(self) -> None:
         """Send what has come from the device meanwhile."""
@@ -266,9 +267,14 @@ class Core:
                 head, parcel, workers = self.pieces.popleft()
                 there = [worker for worker in workers if worker not in self.peers.lost]
                 try:
-                    self._send_piece(head, parcel.array, there)
+                    if isinstance(parcel, Lending):
+                        self.peers.say(head, there, parcel.block)
+                        if self.recording is not None:
+                            self.recording.piece_sent(there, parcel.block[-1])
+                    else:
+                        self._send_piece(head, parcel.array, there)
                 except Exception as error:  # noqa: BLE001 — out of memory: the others learn why they do not get their part
-                    self.peers.send((*head[:4], [*self.stored.fault(error)]), NOTHING, there)
+                    self.peers.say((*head[:4], [*self.stored.fault(error)]), there)
         staging.streams.let_go()
 
     def _act(self, message: Any, now: float) -> None:
@@ -631,18 +637,31 @@ class Core:
         info, move, fault = running.info, exchange.move, ready.fault
         workers = [worker for t in ready.targets if (worker := info.mesh.members[t]) not in self.peers.lost]
         head = (running.order, exchange.step, ready.number, info.rank, list(fault or ()))
-        staging = self.backend.staging
         try:
-            if staging is not None and ready.array is not None and workers:
-                parcel = staging.pieces_out.send(ready.array)
-                self.pieces.append(Leaving(head, parcel, workers))
-                return parcel.array.nbytes
-            array = NOTHING if ready.array is None or not workers else self.backend.to_host(ready.array)
-            self._send_piece(head, array, workers)
+            if ready.array is None:
+                self.peers.say(head, workers)
+                return 0
+            if workers:
+                self._leave(head, ready.array, workers)
         except Exception as error:  # noqa: BLE001 — out of memory: the others learn why they do not get their part
             exchange.send_no_more(self._broken(running, move, error))
             return 0
-        return array.nbytes
+        return int(ready.array.nbytes)
+
+    def _leave(self, head: Head, array: Any, workers: list[int]) -> None:
+        """Have a piece on its way: from a GPU it is lent on the card to those who have mapped that, and to others by the host."""
+        lent = self.peers.lend_on_card(array, workers)
+        if lent is not None:
+            near = [worker for worker in workers if self.peers.on_my_card(worker)]
+            self.pieces.append(Leaving(head, lent, near))
+            workers = [worker for worker in workers if worker not in near]
+        staging = self.backend.staging
+        if not workers:
+            return
+        if staging is None:
+            self._send_piece(head, self.backend.to_host(array), workers)
+        else:
+            self.pieces.append(Leaving(head, staging.pieces_out.send(array), workers))
 
     def _send_piece(self, head: Head, array: np.ndarray[Any, Any], workers: list[int]) -> None:
         self.peers.send(head, array, workers)
@@ -680,11 +699,13 @@ class Core:
             return
         try:
             dtype = exchange.move.spec.dtype
-            data = self.peers.bytes_of(piece, math.prod(shape) * dtype.itemsize)
-            array = np.frombuffer(data, dtype.numpy).reshape(shape)
-            staging = self.backend.staging
-            here = self.backend.from_host(array) if staging is None else staging.pieces_in.bring_now(array)
-            exchange.arrive(source, piece.part, here, piece.block)
+            array = self.peers.on_card(piece, shape, dtype.numpy)
+            if array is None:
+                data = self.peers.bytes_of(piece, math.prod(shape) * dtype.itemsize)
+                there = np.frombuffer(data, dtype.numpy).reshape(shape)
+                staging = self.backend.staging
+                array = self.backend.from_host(there) if staging is None else staging.pieces_in.bring_now(there)
+            exchange.arrive(source, piece.part, array, piece.block)
             if self.recording is not None:
                 self.recording.piece_received(array.nbytes)
         except Exception as error:  # noqa: BLE001 — a piece of the wrong size, or memory that is not there

@@ -8,6 +8,8 @@ thread in here.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -15,6 +17,7 @@ import numpy as np
 from gt import messages as m
 from gt.errors import GTError, ProtocolError
 
+from .card_memory import OPENED, CardMemory, Lending
 from .events import Send, ToDispatcher, ToPeer, Unreachable
 from .links import Links
 from .packing import Packer
@@ -56,8 +59,15 @@ class Memory(Protocol):
 class Peers:
     """All other workers. `number` is the own one, once the dispatcher has said it; what is to be sent is added to `out`."""
 
-    def __init__(self, memory: Memory | None, links: Links | None, packer: Packer | None) -> None:
+    def __init__(
+        self,
+        memory: Memory | None,
+        links: Links | None,
+        packer: Packer | None,
+        card: CardMemory | None = None,
+    ) -> None:
         self.memory = memory
+        self.card = card
         self.links = links
         self.packer = packer
         self.number = -1
@@ -75,6 +85,8 @@ class Peers:
         if worker == self.number or worker in self.lost:
             return
         self.addresses[worker] = address
+        if self.card is not None and self.card.know(worker, address):
+            self.out.append(ToPeer(address, m.Read(self.number, [OPENED])))
         if self.memory is not None:
             self.memory.know(worker, address)
             if self.memory.reaches(worker):
@@ -97,12 +109,18 @@ class Peers:
             self.links.forget(worker)
         if self.memory is not None:
             self.memory.forget(worker)
+        if self.card is not None:
+            self.card.forget(worker)
 
     # links
 
     def hear(self, event: m.Read | m.Probe | m.Echo, now: float) -> None:
         """What another worker says, beside pieces."""
         if isinstance(event, m.Read):
+            if self.card is not None:
+                if OPENED in event.loans:
+                    self.card.opened(event.reader)
+                self.card.back(event.reader, event.loans)
             if self.memory is not None:
                 self.memory.back(event.reader, event.loans)
         elif isinstance(event, m.Probe):
@@ -124,6 +142,11 @@ class Peers:
 
     # pieces that go
 
+    def say(self, head: Head, workers: list[int], block: Sequence[int] = ()) -> None:
+        """To these workers a piece without data: a fault, a word, or one that lies in a block."""
+        for worker in workers:
+            self.out.append(ToPeer(self.addresses[worker], m.Piece(*head, [*block], False, b"")))
+
     def send(self, head: Head, array: np.ndarray[Any, Any], workers: list[int]) -> None:
         """One piece, `head` and an array, to these workers: those on this machine read one copy of it in shared memory."""
         near, block = self._lend(array, workers)
@@ -132,6 +155,18 @@ class Peers:
         for worker in workers:
             piece = m.Piece(*head, block, False, b"") if worker in near else m.Piece(*head, [], packed, data)
             self.out.append(ToPeer(self.addresses[worker], piece))
+
+    def on_my_card(self, worker: int) -> bool:
+        """Whether a worker can read what this one lends on its card."""
+        return self.card is not None and worker in self.card.readers
+
+    def lend_on_card(self, held: Any, workers: list[int]) -> Lending | None:
+        """Have an array of the device copied to where those of these workers can read it who have mapped the card's memory; None
+        where nobody has, or it is small, or there is no room."""
+        near = [worker for worker in workers if self.on_my_card(worker)]
+        if self.card is None or not near or held.nbytes < SHARED:
+            return None
+        return self.card.lend(self.number, held, near)
 
     def _lend(self, array: np.ndarray[Any, Any], workers: list[int]) -> tuple[list[int], list[int]]:
         """Copy an array to where some of these workers can read it: (who they are, the block), or nobody."""
@@ -159,12 +194,21 @@ class Peers:
 
     def look(self, piece: m.Piece) -> m.Piece:
         """A piece with the memory that it lies in, if that can be read: its owner may be gone when its turn comes."""
-        if piece.block and piece.block[0] in self.addresses:
+        if piece.block and piece.block[0] in self.addresses and piece.block[1] <= OPENED:
             try:
                 return piece._replace(data=self._view(piece))
             except GTError:
                 pass  # the move that reads it says why
         return piece
+
+    def on_card(self, piece: m.Piece, shape: tuple[int, ...], dtype: Any) -> Any:
+        """The array that a piece holds in memory of a card; None when it does not. Raises `GTError` when it cannot be read."""
+        if not piece.block or piece.block[1] <= OPENED:
+            return None
+        lender, _, offset, nbytes = piece.block
+        if self.card is None or nbytes != math.prod(shape) * dtype.itemsize:
+            raise ProtocolError("a piece in memory of a card that is none, or of another size")
+        return self.card.view(lender, offset, shape, dtype)
 
     def bytes_of(self, piece: m.Piece, nbytes: int) -> Any:
         """What a piece of so many bytes holds. Raises `GTError` when it cannot be read."""
@@ -182,13 +226,22 @@ class Peers:
             raise ProtocolError("a piece in shared memory, of which this worker has none")
         return self.memory.view(lender, offset, nbytes)
 
+    @property
+    def reading(self) -> bool:
+        """Whether kernels read what peers have lent on their cards."""
+        return self.card is not None and self.card.reading
+
     def was_read(self, block: list[int]) -> None:
-        """A loan was read, if it was one."""
-        if block:
+        """A loan was read, if it was one: one on a card, when kernels that were told to read it have."""
+        if block and self.card is not None and block[1] > OPENED:
+            self.card.read(block)
+        elif block:
             self.read.setdefault(block[0], []).append(block[1])
 
     def give_back(self, *, waits: bool) -> None:
         """Tell lenders what was read: in batches while a plan `waits`, all of it when none does."""
+        for lender, loan, *_ in self.card.was_read() if self.card is not None else ():
+            self.read.setdefault(lender, []).append(loan)
         for worker, loans in list(self.read.items()):
             if not waits or len(loans) >= BATCH:
                 del self.read[worker]

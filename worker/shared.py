@@ -35,7 +35,7 @@ class Shared:
 
     def know(self, worker: int, address: str) -> None:
         """Map a peer's memory, if it is on this machine."""
-        where = address.partition("#")[2]
+        where = (*address.split("#"), "")[1]
         if worker in self.near or self.own is None or not near(where):
             return
         self.near.add(worker)

@@ -164,7 +164,10 @@ def test_gpus_without_nccl_between_them_are_as_slow_as_the_way_through_the_host(
     cards = [gpu("0"), gpu("1")]
     assert speeds_of((2,), cards).links == (PCIE,)
     without = {key: value for key, value in cards[1].items() if key != "nccl"}
-    for other in (gpu("0"), without, gpu("1") | {"nccl": 22700}, said(4e10, 8e9)):
+    assert speeds_of((2,), [gpu("0")] * 2).links == (Link(rounded(8e11) / COPIES, 2 * HOST_LATENCY),), (
+        "by its own memory"
+    )
+    for other in (without, gpu("1") | {"nccl": 22700}, said(4e10, 8e9)):
         assert speeds_of((2,), [cards[0], other]).links == (STAGED,)
     assert speeds_of((2, 2), [said(4e10, 8e9), said(4e10, 8e9), *cards]).links[0] == STAGED
 
