@@ -123,17 +123,19 @@ class Terminal:
 
     def until(self, pattern: str, timeout: float) -> re.Match[str]:
         """Wait until the screen matches a pattern."""
-        deadline = time.monotonic() + timeout
-        while True:
-            found = re.search(pattern, self.text, re.MULTILINE)
-            if found:
-                return found
+        found = self.shows(pattern, timeout)
+        assert found, f"{pattern!r} was not seen in {timeout:g} s, or before the end, but\n{self.text}"
+        return found
+
+    def shows(self, pattern: str, timeout: float) -> re.Match[str] | None:
+        """What of the screen matches a pattern within so many seconds, if anything does."""
+        deadline, goes_on = time.monotonic() + timeout, True
+        while not (found := re.search(pattern, self.text, re.MULTILINE)) and goes_on:
             left = deadline - time.monotonic()
-            assert left > 0, f"{pattern!r} was not seen in {timeout:g} s, but\n{self.text}"
-            if not self.read(min(left, 1.0)):
-                found = re.search(pattern, self.text, re.MULTILINE)
-                assert found, f"it ended without {pattern!r}:\n{self.text}"
-                return found
+            if left <= 0:
+                return None
+            goes_on = self.read(min(left, 1.0))
+        return found
 
     def press(self, keys: str) -> None:
         """As if somebody typed."""

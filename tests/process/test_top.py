@@ -98,7 +98,7 @@ def test_its_figures_are_the_workers_own_while_digits_are_learned(machine: Machi
     top.until(rf"in all(.*\n)+.*0 .*{sums[0]} *│$", TIMEOUT)
     top.press("3")
     for _ in range(50):  # of many runs a few are timed op by op: until one of the training was
-        if not top.read(0.3) or "matmul" in top.text:
+        if top.shows("matmul", 0.5):
             break
         program.say()
         program.expect("runs")
