@@ -174,11 +174,13 @@ class Machine:
 
     def service(self, workers: int, *arguments: str) -> tuple[str, Process, list[Process]]:
         """A dispatcher on a port of the system's choice and its workers: (address, dispatcher, workers by number)."""
-        dispatcher = self.command(
-            "dispatcher", "--address", "tcp://127.0.0.1:*", "--workers", str(workers), "--log-level", "info", *arguments
-        )
-        address = dispatcher.expect("listening at").split()[-1]
         # by their modules, as a session starts its own: a third less to load than by the command line
+        options = ["--address", "tcp://127.0.0.1:*", "--workers", str(workers), "--log-level", "info", *arguments]
+        if "--metrics-port" in options:  # which the command alone has
+            dispatcher = self.command("dispatcher", *options)
+        else:
+            dispatcher = self.start("a dispatcher", [sys.executable, "-P", "-m", "gt.dispatcher", *options])
+        address = dispatcher.expect("listening at").split()[-1]
         joined = {}
         for worker in [self.worker(address) for _ in range(workers)]:
             joined[int(worker.expect(" on cpu").split(" worker ")[-1].split()[0])] = worker

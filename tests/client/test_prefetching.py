@@ -53,7 +53,8 @@ def threads() -> list[threading.Thread]:
 @pytest.fixture(autouse=True)
 def _none_left_behind() -> Iterator[None]:
     yield
-    gc.collect()
+    if threads():
+        gc.collect()
     until(lambda: not threads())
 
 
