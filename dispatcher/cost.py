@@ -257,13 +257,18 @@ def speeds_of(
     return Speeds(tuple(axes), devices)
 
 
+def paces(devices: Sequence[Device]) -> list[float]:
+    """One figure for each: the geometric mean of the speeds of arithmetic and of memory."""
+    return [math.sqrt(device.flops * device.memory) for device in devices]
+
+
 @lru_cache(maxsize=64)
 def weights_of(sizes: tuple[int, ...], devices: tuple[Device, ...]) -> tuple[tuple[int, ...], ...]:
     """How large the shards of each position are along each axis: in proportion to the mean speed of who stands there.
 
-    Speed is the geometric mean of arithmetic and memory; equal positions have equal weights, 1 when all are equal.
+    Speed is one figure (`paces`); equal positions have equal weights, 1 when all are equal.
     """
-    pace = [math.sqrt(device.flops * device.memory) for device in devices]
+    pace = paces(devices)
     weights = []
     stride = len(devices)
     for size in sizes:

@@ -16,7 +16,7 @@ from gt.placement import Mesh, format_layout
 from gt.spec import pack_spec
 
 from .cards import cards_of
-from .cost import measured_mesh
+from .cost import devices_of, measured_mesh, paces
 from .directory import Client, MeshRecord, Moving, Worker
 from .events import Send
 from .groups import groups_of, side_by_side
@@ -63,7 +63,9 @@ class Meshes:
             others = (record.mesh for record in self.service.meshes.values() if record.client != client.number)
             used = Counter(member for mesh in others for member in mesh.members)
             here = client.mesh.members if client.mesh else ()
-            numbers.sort(key=lambda number: (number not in here, used[number], number))
+            pace = dict(zip(workers, paces(devices_of([*workers.values()])), strict=True))
+            # as many sessions on each as it is fast: of workers that are alike the one that serves the fewest
+            numbers.sort(key=lambda number: (number not in here, (used[number] + 1) / pace[number], number))
         record = self._record(client, axes, tuple(numbers[:size]), 0 if config is None else config.block_count)
         kinds = [str(worker.facts.get("kind", "cpu")) for worker in record.workers]
         policy = Policy(record.mesh, {}) if config is None else resolve(config, record.mesh, kinds)

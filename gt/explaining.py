@@ -8,6 +8,7 @@ stopped. What is found is put together in `gt/explanation.py`. Part of the publi
 from __future__ import annotations
 
 import contextlib
+import re
 import runpy
 import sys
 import traceback
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from . import messages as m
-from .errors import GTError
+from .errors import GTError, SessionError
 from .explanation import Explanation, gathered
 from .host import CONNECT_TIMEOUT
 from .inproc import Fabric, InprocLink, NoBulk
@@ -47,9 +48,10 @@ class Explainer:
 
     def __init__(
         self, *, config: Config | None = None, workers: int | None = None, others: Sequence[tuple[str, Config]] = (),
-        steps: int = STEPS, values: bool = True, speeds: str = "measured", memory: int = 0,
+        steps: int = STEPS, values: bool = True, speeds: str = "measured", memory: int = 0, devices: Sequence[str] = (),
     ) -> None:  # fmt: skip
         self.config = config
+        self.devices = tuple(devices)
         self.workers = workers
         self.others = others
         self.steps = steps
@@ -88,18 +90,19 @@ class Explainer:
         """Make the shadows. Raises ConfigError when a config does not fit the workers."""
         named = [(_name(config), config), *self.others]
         configs = [each for _, each in named if each is not None]
-        count = self.workers or max([self.asked, *(each.workers_needed() for each in configs)])
+        count = len(self.devices) or self.workers or max([self.asked, *(each.workers_needed() for each in configs)])
         try:
             for each in configs:
                 each.mesh_for(count)
         except GTError as error:
             self.refused = error
             raise
-        facts = facts_of(count, self.speeds)
+        facts = facts_of(count, self.speeds, self.devices)
         if self.memory:
             facts = [{**said, "memory": self.memory} for said in facts]
         self.shadows = [Shadow(name, each, facts) for name, each in named]
-        self.alone = Shadow("one worker", None, facts_of(1, self.speeds))
+        fastest = "cuda" if any(each.startswith("cuda") for each in self.devices) else "cpu"
+        self.alone = Shadow("one worker", None, facts_of(1, self.speeds, [fastest] if self.devices else ()))
         self.stream.clear()
 
     def take(self, message: Any) -> None:
@@ -234,7 +237,7 @@ def in_place(explainer: Explainer) -> Iterator[None]:
 
 def explain(
     fn: Callable[..., Any], *args: Any, config: Any = None, workers: int | None = None, compare: Sequence[Any] = (),
-    steps: int = STEPS, values: bool = True, speeds: str = "measured", memory: int = 0,
+    steps: int = STEPS, values: bool = True, speeds: str = "measured", memory: int = 0, devices: Sequence[str] = (),
 ) -> Any:  # fmt: skip
     """How `fn(*args)` would be sharded, what moves and what it costs: an `Explanation`, or a list with `compare`.
 
@@ -242,9 +245,12 @@ def explain(
     would be (default: as many as the config needs). The call computes its numbers on one worker in this process, with
     `values=False` none at all, and is stopped after `steps` updates. It runs in a session of its own, so models and
     tensors must be made inside `fn`. `speeds`: workers as this machine is 'measured' to be, or 'typical' ones;
-    `memory`: the bytes that each of them may hold. Raises `ConfigError` and `OutOfMemory` as a service would.
+    `devices`: what each of them computes on (['cuda:0', 'cpu']); of kinds that are not here, typical ones. `memory`: the
+    bytes that each of them may hold. Raises `ConfigError` and `OutOfMemory` as a service would.
     """
-    explainer = _explainer(config, workers, compare, steps=steps, values=values, speeds=speeds, memory=memory)
+    explainer = _explainer(
+        config, workers, compare, steps=steps, values=values, speeds=speeds, memory=memory, devices=devices
+    )
     with in_place(explainer), contextlib.suppress(Enough):
         _began(explainer)
         fn(*args)
@@ -256,12 +262,15 @@ def explain(
 def explain_program(
     program: Path, arguments: Sequence[str] = (), *, config: Any = None, workers: int | None = None,
     compare: Sequence[Any] = (), steps: int = STEPS, values: bool = True, speeds: str = "measured", memory: int = 0,
+    devices: Sequence[str] = (),
 ) -> tuple[Explainer, list[Explanation]]:  # fmt: skip
     """Run a program as `python program arguments…` would and explain it. What it prints goes to stderr.
 
     Raises `ProgramError` with the program's own traceback when it fails by itself, and errors as `explain` does.
     """
-    explainer = _explainer(config, workers, compare, steps=steps, values=values, speeds=speeds, memory=memory)
+    explainer = _explainer(
+        config, workers, compare, steps=steps, values=values, speeds=speeds, memory=memory, devices=devices
+    )
     argv, path = sys.argv, sys.path[:]
     sys.argv = [str(program), *arguments]
     sys.path.insert(0, str(program.resolve().parent))
@@ -291,6 +300,11 @@ def explain_program(
 def _explainer(config: Any, workers: int | None, compare: Sequence[Any], **options: Any) -> Explainer:
     from .session import _read
 
+    for device in options["devices"]:
+        if re.fullmatch(r"cpu|cuda(:[0-9]{1,4})?", device) is None:
+            raise SessionError(f"no device is called {device!r}: say 'cpu', 'cuda:0', 'cuda:1', …")
+    if options["devices"] and workers not in (None, len(options["devices"])):
+        raise SessionError(f"{len(options['devices'])} devices are that many workers, not {workers}")
     if options["speeds"] not in SPEEDS:
         raise ValueError(f"speeds are {' or '.join(SPEEDS)}, not {options['speeds']!r}")
     read = _read(config)
@@ -349,17 +363,29 @@ def _measured() -> tuple[str, float, float]:
     return chosen.kind, flops, memory
 
 
-def facts_of(workers: int, speeds: str) -> list[dict[str, Any]]:
-    """What `workers` would say of themselves, if they all were on a machine like this one. CPU workers share its cores."""
+def facts_of(workers: int, speeds: str, devices: Sequence[str] = ()) -> list[dict[str, Any]]:
+    """What `workers` would say of themselves, if they all were on a machine like this one. CPU workers share its cores.
+
+    `devices`: what each computes on; typical of its kind where this machine has none.
+    """
     joined = {"host": "here", "nvlink_group_size": _group_size()}
+    kinds = [device.partition(":")[0] for device in devices]
     if speeds == "typical":
-        return [{"kind": "cpu", **joined}] * workers
+        return [{"kind": kind, **joined} for kind in kinds or ["cpu"] * workers]
     from .launch import cores
 
     kind, flops, memory = _measured()
-    if kind == "cpu":
-        flops, memory = flops / workers, memory / max(1.0, workers / cores())
-    return [{"kind": kind, "speed": [flops, memory], **joined}] * workers
+    kinds = kinds or [kind] * workers
+    sharing = kinds.count("cpu")
+    found = []
+    for each in kinds:
+        if each != kind:
+            found.append({"kind": each, **joined})
+        elif each == "cpu":
+            found.append({"kind": each, "speed": [flops / sharing, memory / max(1.0, sharing / cores())], **joined})
+        else:
+            found.append({"kind": each, "speed": [flops, memory], **joined})
+    return found
 
 
 def _group_size() -> int:

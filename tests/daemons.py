@@ -151,6 +151,7 @@ class Machine:
         )  # who is killed leaves a line there, which is no harm
         self.environment["XDG_RUNTIME_DIR"] = self._runtime.name
         self.environment["XDG_CONFIG_HOME"] = f"{self._runtime.name}/config"
+        self.environment["GT_CACHE"] = f"{self._runtime.name}/cache"
         self.environment.pop("GT_CONFIG", None)
         self._shared = self._shared_memory()
 

@@ -28,7 +28,8 @@ from gt.partition import extent
 from gt.pool import Pool, half_of_memory
 
 from .backend import Backend, backend
-from .calibrate import measure, threads
+from .calibrate import facts as measured
+from .calibrate import threads
 from .core import PEER_TIMEOUT, Core
 from .events import BulkIn, BulkOut, ToDispatcher, ToPeer, Unreachable
 from .failure import DeviceFailed
@@ -130,7 +131,7 @@ class Shell:
         facts = {
             **host_facts(), "address": self.peer_address, "bulk": self.bulk_identity,
             "device": self.core.backend.name, "kind": self.core.backend.kind, "cores": len(os.sched_getaffinity(0)),
-            "nvlink_group_size": self.group_size, **self.core.facts, **measure(self.core.backend),
+            "nvlink_group_size": self.group_size, **self.core.facts, **measured(self.core.backend, time.time()),
         }  # fmt: skip
         self._say(m.Hello(m.VERSION, "worker", facts))
         poller = transport.poller()

@@ -1,17 +1,26 @@
-"""How fast this worker is: measured once, when it starts, and told to the dispatcher in its hello.
+"""How fast this worker is: measured when it starts, unless one like it was today, and told to the dispatcher in its hello.
 
 Two figures are enough for the cost model (`dispatcher/cost.py`, which rounds them): the flops/s of a matrix product and
 the bytes/s that element-wise work reads and writes. The best of some tries within a fixed time counts, because whatever
 else the machine does only ever makes a try slower. On a CPU it is this thread's own time: matrices are so small that BLAS
 keeps to one thread (several of them wait for each other, and on a busy machine measure 100 times too little), and their
-speed counts once for each thread that the worker may use. Nothing here may decide anything.
+speed counts once for each thread that the worker may use.
+
+What was measured is kept in a file (in `GT_CACHE`, else the user's folder for caches) by all that it depends on, for a day: so
+workers that start one after the other say the same, also where one starts while the others compute. Nothing here may decide
+anything.
 """
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import json
 import os
+import socket
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final
 
 from gt.errors import SessionError
@@ -19,12 +28,51 @@ from gt.host import environment_number, memory_limit
 
 from .backend import Backend
 
+FRESH: Final = 86_400.0
+"""Seconds for which figures are kept."""
 BUDGET: Final = 0.02
 """Seconds for each of the two figures."""
 MATRICES: Final = {"cpu": (8, 60), "cuda": (1, 2048)}
 """How many matrices are multiplied and their rows and columns: enough for full speed, or nearly, and for many tries."""
 ELEMENTS: Final = {"cpu": 1 << 20, "cuda": 1 << 25}
 """float32 elements that are added: more than caches hold."""
+
+
+def facts(backend: Backend, now: float) -> dict[str, Any]:
+    """Facts for a hello, as `measure` has them; `now` is the time of day in seconds. What is kept may be missing or anything."""
+    more = _model(backend)
+    about = [backend.kind, more.get("model") or _processor(), threads(), backend.xp.__name__, backend.xp.__version__]
+    path = _folder() / f"speed-{hashlib.sha256(json.dumps(about).encode()).hexdigest()[:16]}.json"
+    try:
+        kept = json.loads(path.read_text("utf-8"))
+        speed = [float(figure) for figure in kept["speed"]]
+        if kept["of"] == about and len(speed) == 2 and min(speed) > 0 and 0 <= now - kept["at"] < FRESH:
+            return {"speed": speed, **more}
+    except (OSError, ValueError, TypeError, KeyError):
+        pass  # nothing that can be used: it is measured
+    found = measure(backend)
+    with contextlib.suppress(OSError):  # such as a home that cannot be written to
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fresh = path.with_suffix(f".{os.getpid()}")
+        fresh.write_text(json.dumps({"of": about, "at": now, "speed": found["speed"]}), "utf-8")
+        fresh.replace(path)
+    return found
+
+
+def _folder() -> Path:
+    said = os.environ.get("GT_CACHE")
+    caches = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111 — `Path.home` may raise
+    return Path(said) if said else Path(caches) / "gt"
+
+
+def _processor() -> str:
+    """Which host and processor this is."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
+    except OSError:
+        lines = []
+    model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+    return f"{socket.gethostname()}: {model}"
 
 
 def measure(backend: Backend) -> dict[str, Any]:

@@ -19,6 +19,10 @@ def explain(
     workers: Annotated[
         int | None, typer.Option(min=1, help="How many there would be; default as many as config or program ask for.")
     ] = None,
+    devices: Annotated[
+        str,
+        typer.Option(help="What each would compute on, as in cuda:0,cuda:1,cpu; typical where this machine has none."),
+    ] = "",
     steps: Annotated[int, typer.Option(min=1, help="Stop after this many updates, and explain the last.")] = 2,
     values: Annotated[bool, typer.Option(help="Compute the program's numbers, on one worker in this process.")] = True,
     compare: Annotated[list[Path] | None, typer.Option(help="Another config, shown side by side.")] = None,
@@ -45,6 +49,7 @@ def explain(
             explainer, found = explain_program(
                 program, arguments or (), config=config, workers=workers, compare=compare or (), steps=steps,
                 values=values, speeds="typical" if typical else "measured", memory=0 if search else _bytes(memory),
+                devices=[each.strip() for each in devices.split(",")] if devices else (),
             )  # fmt: skip
         except ProgramError as error:
             typer.echo(str(error).rstrip("\n"), err=True)

@@ -2,13 +2,16 @@
 
 import multiprocessing
 import os
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gt.errors import SessionError
 from gt.launch import cores
-from gt.worker.backend import backend
-from gt.worker.calibrate import best, measure, threads
+from gt.worker import calibrate
+from gt.worker.backend import Backend, backend
+from gt.worker.calibrate import FRESH, best, facts, measure, threads
 
 
 def test_a_cpu_says_how_fast_it_is() -> None:
@@ -18,6 +21,44 @@ def test_a_cpu_says_how_fast_it_is() -> None:
     assert 1e8 < memory < 1e14
     assert 1 << 28 <= facts.pop("host_memory") <= os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     assert facts == {}
+
+
+def test_what_was_measured_is_kept_for_a_day(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """By all that it depends on; what is kept and makes no sense is measured again."""
+    monkeypatch.setenv("GT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("GT_THREADS", "1")
+    made: list[float] = []
+
+    def counted(_: Backend) -> dict[str, Any]:
+        made.append(1e9 + len(made))
+        return {"speed": [made[-1], 2e9], "host_memory": 1}
+
+    monkeypatch.setattr(calibrate, "measure", counted)
+    cpu = backend("cpu")
+    first = facts(cpu, 1e6)["speed"]
+    assert facts(cpu, 1e6 + FRESH - 1)["speed"] == first
+    assert facts(cpu, 1e6)["host_memory"] == measure(cpu)["host_memory"]
+    assert facts(cpu, 1e6 + FRESH)["speed"] != first
+    assert facts(cpu, 1e6)["speed"][0] == made[-1], "a clock that went back"
+    count = len(made)
+    monkeypatch.setattr(calibrate, "threads", lambda: 2)
+    facts(cpu, 1e6)
+    assert len(made) == count + 1
+    for wrong in (
+        "",
+        "{",
+        "[]",
+        '{"speed": [1, 2]}',
+        '{"of": 0, "at": 0, "speed": "ab"}',
+        '{"speed": null, "of": [], "at": 1}',
+    ):
+        for path in (tmp_path / "cache").iterdir():
+            path.write_text(wrong)
+        count = len(made)
+        assert facts(cpu, 1e6)["speed"] == [made[-1], 2e9]
+        assert len(made) == count + 1
+    monkeypatch.setenv("GT_CACHE", "/proc/no such folder")
+    assert facts(cpu, 1e6)["speed"] == [made[-1], 2e9]
 
 
 def test_its_threads_count_and_other_processes_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
