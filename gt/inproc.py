@@ -123,7 +123,7 @@ class Fabric:
                 self._hand_out(self.dispatcher.handle(self.work(), self._now()))
                 continue
             if not queue and self._asks():
-                for identity in [identity for identity, worker in self.workers.items() if worker.asks]:
+                for identity in [identity for identity, worker in self.workers.items() if worker.asks or worker.busy]:
                     self._deliver(identity, None)
                 continue
             if not queue:
@@ -139,8 +139,8 @@ class Fabric:
             self._hear(message)
             return
         if worker is None:
-            assert message is not None, "only workers are asked"
-            self.inboxes.setdefault(target, deque()).append(message)
+            if message is not None:
+                self.inboxes.setdefault(target, deque()).append(message)
             return
         if self.codec and message is not None:
             _, message = m.decode(m.encode(message))
@@ -154,8 +154,8 @@ class Fabric:
                 self.queue.append((target, send.address.encode(), send.message))
 
     def _asks(self) -> bool:
-        """Whether something is on its way from a GPU to a worker."""
-        return self.on_gpus and any(worker.asks for worker in self.workers.values())
+        """Whether something is on its way from a GPU to a worker, or may begin to be."""
+        return self.on_gpus and any(worker.asks or worker.busy for worker in self.workers.values())
 
     def _act(self, worker: Worker, message: m.Message | None) -> list[Any]:
         """What a worker sends because of a message; while it does nothing it is idle."""

@@ -178,12 +178,29 @@ def test_pieces_are_on_their_way_for_a_time(workers: int) -> None:
 
 
 def test_large_moves_pass_through_a_small_ring(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A few pieces at a time, each much larger than the ring."""
-    monkeypatch.setattr("gt.worker.core.PIECES", 2)
+    """One piece after the other, each much larger than the ring."""
+    monkeypatch.setattr("gt.worker.core.PIECES", 1)
+    monkeypatch.setattr("gt.collectives.CHUNK", 16 << 10)
     fabric = connect(["cuda:0"] * 2, {"mesh": {"data": 2}, "sharding_config": {"a": {"strategy": "data_parallel"}}})
     host = np.arange(60_000.0).reshape(300, 200)
     with gt.signal.context("a"):
         x = gt.from_numpy(host) * 2
     y = x.t() @ x
     np.testing.assert_allclose(y.numpy(), (host * 2).T @ (host * 2))
+    fabric.check()
+
+
+def test_who_only_sends_goes_on_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody has a word for a worker that sends piece after piece and gets none."""
+    monkeypatch.setattr("gt.worker.core.PIECES", 1)
+    monkeypatch.setattr("gt.collectives.CHUNK", 1 << 10)
+    fabric = connect(["cuda:0"] * 2, {"sharding_config": {
+        "one": {"shard": {"axis": 0, "workers": [0]}}, "other": {"shard": {"axis": 0, "workers": [1]}},
+    }})  # fmt: skip
+    host = np.arange(4_000.0).reshape(400, 10)
+    with gt.signal.context("one"):
+        x = gt.from_numpy(host) * 2
+    with gt.signal.context("other"):
+        y = x + 1
+    np.testing.assert_array_equal(y.numpy(), host * 2 + 1)
     fabric.check()
