@@ -418,21 +418,35 @@ class Device(NamedTuple):
     slowed: list[str]
 
 
+class Graphs(NamedTuple):
+    """Counters of a worker with a GPU since it started: CUDA graphs that it `captured`, how often one was `launched`, and for
+    each of `reasons`, most frequent first, how many runs (`counts`) or kinds of instructions in its programs had none. `held`:
+    bytes of the device that graphs have now."""
+
+    time: int
+    worker: int
+    captured: int
+    launched: int
+    held: int
+    reasons: list[str]
+    counts: list[int]
+
+
 Event = (
     PlanSlice | OpSlice | Collective | Transfer | Utilisation | Gauges | Traffic | Waiting | Service | ClientJoined
     | ClientLeft | ClientState | WorkerJoined | WorkerLost | PlanDescribed | RunIssued | Fetched | CacheMiss | Failure
-    | Decision | Tensors | Spill | Device
+    | Decision | Tensors | Spill | Device | Graphs
 )  # fmt: skip
 
 KINDS: Final[tuple[type[Any], ...]] = (
     PlanSlice, OpSlice, Collective, Transfer, Utilisation, Gauges, Traffic, Waiting, Service, ClientJoined,
     ClientLeft, ClientState, WorkerJoined, WorkerLost, PlanDescribed, RunIssued, Fetched, CacheMiss, Failure,
-    Decision, Tensors, Spill, Device,
+    Decision, Tensors, Spill, Device, Graphs,
 )  # fmt: skip
 """An event's code is its place here: append only."""
 
 FROM_WORKER: Final = frozenset(
-    {PlanSlice, OpSlice, Collective, Transfer, Utilisation, Gauges, Traffic, Waiting, Spill, Device}
+    {PlanSlice, OpSlice, Collective, Transfer, Utilisation, Gauges, Traffic, Waiting, Spill, Device, Graphs}
 )
 """What workers may tell."""
 SUMMED: Final = frozenset(
@@ -454,7 +468,7 @@ ALIKE: Final[dict[type[Any], tuple[str, ...]]] = {
 """Which fields must be the same, beside kind and worker, for several events to become one."""
 SAMPLES: Final[dict[type[Any], tuple[str, ...]]] = {
     Utilisation: (), Gauges: (), Traffic: (), Service: (), ClientState: ("client",), Tensors: ("client",),
-    Device: (),
+    Device: (), Graphs: (),
 }  # fmt: skip
 """Samples and counters: of those with the same fields, beside kind and worker, a later one stands for the earlier ones."""
 

@@ -100,6 +100,11 @@ GPU_GAUGES: Final = (
     ("gt_gpu_memory_bytes", "total", 1.0, "Its memory in all."),
     ("gt_gpu_uncorrected_errors", "errors", 1.0, "Errors of its memory since the driver was loaded."),
 )
+# of each worker with a GPU: name, field, sentence
+GRAPH_COUNTERS: Final = (
+    ("gt_worker_graphs_captured", "captured", "CUDA graphs that the worker has captured."),
+    ("gt_worker_graph_launches", "launched", "Launches of CUDA graphs."),
+)
 # of each client: name, field, sentence
 CLIENT_COUNTERS: Final = (
     ("gt_client_runs", "runs", "Runs of the client."),
@@ -141,6 +146,9 @@ class Metrics:
         self.clients: dict[int, t.ClientJoined] = {}
         self.gauges: dict[int, t.Gauges] = {}
         self.gpus: dict[int, t.Device] = {}
+        self.graphs: dict[int, t.Graphs] = {}
+        self.without: dict[str, None] = {}
+        """Reasons why there was no graph."""
         self.states: dict[int, t.ClientState] = {}
         self.counted: dict[tuple[str, int], int] = {}
         """What counters said last, by what and worker."""
@@ -201,6 +209,18 @@ class Metrics:
     def _device(self, event: t.Device) -> None:
         self.gpus[event.worker] = event
 
+    def _graphs(self, event: t.Graphs) -> None:
+        self.graphs[event.worker] = event
+        for _, field, _ in GRAPH_COUNTERS:
+            self._count(field, event.worker, getattr(event, field))
+        counts: Counter[str] = Counter()
+        for reason, count in zip(event.reasons, event.counts, strict=False):
+            if len(self.without) < MAX_KINDS:
+                self.without[reason] = None
+            counts[reason if reason in self.without else OTHER] += count
+        for reason, count in counts.items():
+            self._count(f"without {reason}", event.worker, count)
+
     def _service(self, event: t.Service) -> None:
         self.service = event
 
@@ -214,6 +234,7 @@ class Metrics:
         self.workers.pop(event.number, None)
         self.gauges.pop(event.number, None)
         self.gpus.pop(event.number, None)
+        self.graphs.pop(event.number, None)
         for known in (self.counted, self.totals):
             for key in [key for key in known if key[1] == event.number]:
                 del known[key]
@@ -297,6 +318,21 @@ class Metrics:
         slowed = [((n, why), 1) for n, gpu in gpus for why in list(dict.fromkeys(gpu.slowed))[:MAX_KINDS]]
         yield Family("gt_gpu_slowed", "gauge", "1: it is slowed down, and why.", ("worker", "reason"), slowed)
 
+        graphs = [(str(n), n) for n, _ in known if n in self.graphs]
+        for name, field, about in GRAPH_COUNTERS:
+            yield Family(
+                name, "counter", about, ("worker",), [((label,), self.totals[field, n]) for label, n in graphs]
+            )
+        held = [((label,), self.graphs[n].held) for label, n in graphs]
+        yield Family("gt_worker_graph_bytes", "gauge", "Bytes of the device that CUDA graphs have.", ("worker",), held)
+        without = [
+            ((label, reason), self.totals[f"without {reason}", n])
+            for label, n in graphs
+            for reason in (*self.without, OTHER)
+            if self.totals[f"without {reason}", n]
+        ]
+        yield Family("gt_worker_without_graph", "counter", "What went without a graph.", ("worker", "reason"), without)
+
     def _of_clients(self) -> Iterator[Family]:
         known = [
             (n, self.states[n], each.program)
@@ -333,6 +369,7 @@ _TAKERS: Final[dict[type[Any], Callable[[Metrics, Any], None]]] = {
     t.Traffic: Metrics._traffic,
     t.Gauges: Metrics._gauges,
     t.Device: Metrics._device,
+    t.Graphs: Metrics._graphs,
     t.Service: Metrics._service,
     t.ClientState: Metrics._state,
     t.WorkerJoined: Metrics._joined,

@@ -85,6 +85,7 @@ class _Worker:
     traffic: Series = field(default_factory=Series)
     gauges: t.Gauges | None = None
     gpu: t.Device | None = None
+    graphs: t.Graphs | None = None
     heard: int = 0
     lost: int = -1
     waiting: t.Waiting | None = None
@@ -201,6 +202,9 @@ class Reducer:
 
     def _device(self, event: t.Device) -> None:
         self._worker(event.worker, event.time).gpu = event
+
+    def _graphs(self, event: t.Graphs) -> None:
+        self._worker(event.worker, event.time).graphs = event
 
     def _traffic(self, event: t.Traffic) -> None:
         worker = self._worker(event.worker, event.time)
@@ -357,7 +361,7 @@ class Reducer:
             queue=worker.gauges.queue if worker.gauges else 0, gauges=worker.gauges, counters=worker.counters.last,
             bytes_per_s=worker.traffic.rate(lambda each: sum(each.nbytes)), age=age,
             recent=tuple(sorted(worker.recent, key=lambda task: task.time)), waiting=waiting,
-            gpu=worker.gpu,
+            gpu=worker.gpu, graphs=worker.graphs,
         )  # fmt: skip
 
     def _client_view(self, number: int) -> ClientView:
@@ -428,6 +432,7 @@ _TAKES: Final[dict[type[Any], Callable[[Reducer, Any], None]]] = {
     t.Utilisation: Reducer._utilisation,
     t.Gauges: Reducer._gauges,
     t.Device: Reducer._device,
+    t.Graphs: Reducer._graphs,
     t.Traffic: Reducer._traffic,
     t.Waiting: Reducer._waiting,
     t.PlanSlice: Reducer._plan_slice,

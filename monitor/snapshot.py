@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from gt.telemetry import ClientState, Device, Gauges, PlanDescribed, Service, Utilisation, Waiting
+from gt.telemetry import ClientState, Device, Gauges, Graphs, PlanDescribed, Service, Utilisation, Waiting
 
 CONNECTING: Final = "connecting"
 LIVE: Final = "live"
@@ -97,6 +97,8 @@ class WorkerView:
     """What it waits for now."""
     gpu: Device | None = None
     """How its GPU is; None for a CPU, and where that is not told."""
+    graphs: Graphs | None = None
+    """What it has captured and launched; None for a CPU, and where there are no graphs."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,6 +101,13 @@ def device(time: int, worker: int = 0, **fields: Any) -> t.Device:
     return t.Device(time, worker, **(usual | fields))
 
 
+def graphs(time: int, worker: int = 0, **fields: Any) -> t.Graphs:
+    """What a worker has captured and launched."""
+    usual = {"captured": 6, "launched": 1200, "held": 3 << 20, "reasons": ["gather is not captured", "addresses change"],
+             "counts": [2, 7]}  # fmt: skip
+    return t.Graphs(time, worker, **(usual | fields))
+
+
 def utilisation(time: int, worker: int = 0, share: tuple[int, ...] = (6, 2, 1, 1, 0), **fields: Any) -> t.Utilisation:
     """Where a worker's time went since `START`, in these shares."""
     spent = [(time - START) * each // sum(share) for each in share]

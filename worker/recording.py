@@ -21,6 +21,7 @@ from .program import Action, Slots
 if TYPE_CHECKING:
     from .core import Core, Running
     from .exchange import Move
+    from .graphs import Graphs
     from .keeping import Cause
     from .program import Program, Step
     from .residency import Place
@@ -44,6 +45,8 @@ COUNTING: Final = 200
 """Times as long as counting held bytes, or asking the GPU, takes passes until it is done again."""
 DEVICE_PERIOD: Final = 2 * t.SECOND
 """Nanoseconds between two questions to the GPU how it is, at least."""
+MAX_REASONS: Final = 16
+"""Reasons why there was no graph that are told."""
 MAX_KNOWN: Final = 256
 """Programs whose steps' names are remembered."""
 
@@ -413,6 +416,8 @@ class Recording:
             if sample is not None:
                 events.append(sample)
             self.device_at = now + max(DEVICE_PERIOD, COUNTING * (self.clock() - now))
+        if core.graphs is not None:
+            events.append(self._graphs(core.graphs, now))
         if self.sent:
             peers = sorted(self.sent)
             events.append(t.Traffic(now, self.worker, peers, [self.sent[peer] for peer in peers]))
@@ -420,6 +425,13 @@ class Recording:
         if stands is not None:
             events.append(stands)
         return [t.encode_event(event) for event in events], dropped
+
+    def _graphs(self, graphs: Graphs, now: int) -> t.Graphs:
+        reasons = graphs.without.most_common(MAX_REASONS)
+        return t.Graphs(
+            now, self.worker, graphs.captured, graphs.launched, graphs.total,
+            [reason[: t.MAX_TEXT] for reason, _ in reasons], [count for _, count in reasons],
+        )  # fmt: skip
 
     def _gauges(self, core: Core, now: int) -> t.Gauges:
         if now >= self.count_at:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.text import Text
 
 from gt.monitor.snapshot import Snapshot, WorkerView
-from gt.telemetry import Waiting
+from gt.telemetry import Graphs, Waiting
 
 from . import figures
 from .ink import STATES, Ink
@@ -70,6 +70,8 @@ def lines(snapshot: Snapshot, view: View, ink: Ink, width: int, height: int) -> 
                 made.append(line)
     if worker.gpu is not None and worker.gpu.slowed:
         made += [Text(""), ink.text("   " + ink.word("why slowed", reasons=", ".join(worker.gpu.slowed)), "warning")]
+    if worker.graphs is not None and (worker.graphs.launched or worker.graphs.reasons):
+        made += [Text(""), ink.text("   " + graphs(worker.graphs, ink))]
     held_up = [each for each in snapshot.waiting if each.client >= 0 and each.worker < 0]
     if held_up:
         made += [Text(""), ink.text(" " + ink.word("why clients"), "strong")]
@@ -78,6 +80,15 @@ def lines(snapshot: Snapshot, view: View, ink: Ink, width: int, height: int) -> 
             line.append(f"{reason(one, ink)} {since(one, ink)}", ink.style("waiting"))
             made.append(line)
     return made
+
+
+def graphs(event: Graphs, ink: Ink) -> str:
+    """What was launched as CUDA graphs, and what was not, and why."""
+    said = ink.word(
+        "why graphs", captured=event.captured, launched=figures.count(event.launched), nbytes=figures.size(event.held)
+    )
+    reasons = [f"{reason} ({figures.count(count)})" for reason, count in zip(event.reasons, event.counts, strict=False)]
+    return f"{said} {ink.word('why no graph', reasons=', '.join(reasons[:4]))}" if reasons else said
 
 
 def told(waiting: Waiting, ink: Ink) -> list[Text]:

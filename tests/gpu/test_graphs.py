@@ -13,10 +13,11 @@ import numpy as np
 import pytest
 
 import gt
-from gt import options
+from gt import options, telemetry
 from gt.errors import WorkerError
 from gt.inproc import Fabric
 from gt.worker.graphs import Graphs
+from gt.worker.recording import Instruments, Recording
 
 from .test_workers import CONFIGS, connect
 
@@ -159,6 +160,19 @@ def test_memory_that_is_short_is_not_for_graphs() -> None:
     assert [each.mean().item() for each in held] == list(range(36))
     assert np.isfinite(x.sum().item())
     fabric.check()
+
+
+def test_whoever_watches_is_told() -> None:
+    """How many there are, how often one was launched, and why there was none."""
+    fabric = connect(["cuda:0"])
+    looped(lambda turn, x: turns(x, 0.5))
+    (core,) = fabric.workers.values()
+    recording = Recording(Instruments(lambda: 1, lambda: (0, 0), lambda: 0), 0, telemetry.SUMMARY, 1000)
+    events, _ = recording.take(core)
+    (told,) = [event for event in map(telemetry.decode_event, events) if isinstance(event, telemetry.Graphs)]
+    (graphs,) = graphs_of(fabric)
+    assert (told.captured, told.launched, told.held) == (graphs.captured, graphs.launched, graphs.total)
+    assert dict(zip(told.reasons, told.counts, strict=True)) == dict(graphs.without)
 
 
 def test_checks_and_graphs_agree() -> None:

@@ -92,6 +92,23 @@ def test_every_counter_only_grows_over_a_session() -> None:
         before = now
 
 
+def test_graphs_are_counted_and_what_went_without_one_by_reason() -> None:
+    """Counters go on when a worker begins anew; reasons are bounded; who is lost is gone."""
+    made = metrics(
+        *e.joined(), e.graphs(e.START), e.graphs(e.START, captured=2, launched=10, reasons=["other"], counts=[1])
+    )
+    assert value(made, "gt_worker_graphs_captured", "0") == 8
+    assert value(made, "gt_worker_graph_launches", "0") == 1210
+    assert value(made, "gt_worker_graph_bytes", "0") == 3 << 20
+    without = families(made)["gt_worker_without_graph"]
+    assert (("0", "gather is not captured"), 2) in without.samples
+    many = [str(number) for number in range(3 * MAX_KINDS)]
+    made.add([e.graphs(e.START, reasons=many, counts=[1] * len(many))])
+    assert len(families(made)["gt_worker_without_graph"].samples) <= MAX_KINDS + 1
+    made.add([t.WorkerLost(e.START, -1, 0, "")])
+    assert families(made)["gt_worker_graph_launches"].samples == []
+
+
 def test_gpus_are_told_in_watts_and_degrees_and_what_they_do_not_tell_is_left_out() -> None:
     made = metrics(*e.joined(), e.device(e.START), e.device(e.START, 1, power=-1, errors=-1, slowed=["sync boost"] * 2))
     assert value(made, "gt_gpu_power_watts", "0") == pytest.approx(312)

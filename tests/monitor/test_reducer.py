@@ -88,6 +88,11 @@ def test_states_of_workers() -> None:
     assert [worker.number for worker in reduced(*events, service(9 * S + r.LOST + S)).workers] == [0, 1, 2]
 
 
+def test_a_worker_s_graphs_are_what_it_said_last() -> None:
+    told = [t.Graphs(at * S, 0, at, at, 1, ["addresses change"], [at]) for at in (1, 3)]
+    assert [worker.graphs for worker in reduced(joined(0), joined(1), *told).workers] == [told[1], None]
+
+
 def test_a_worker_s_gpu_is_as_it_said_last() -> None:
     """Nothing is known of a GPU that has told nothing."""
     gpus = [t.Device(at * S, 0, 60 + at, 1, 1, 1, 1, 1, 0, []) for at in (1, 3)]

@@ -40,6 +40,7 @@ from gt.monitor.top.tables import TABLES, client_hits, shares
 from gt.monitor.top.view import PANES, WINDOWS, View
 from gt.monitor.top.words import CHINESE, ENGLISH, LANGUAGES, NAMES
 from gt.ops import OPS
+from gt.telemetry import Graphs
 
 INKS = (Ink(), Ink("zh"), Ink(dark=False), Ink(color=False), Ink("zh", color=False), Ink(color=False, unicode=False))
 SNAPSHOTS = (BUSY, GPUS, QUIET, LOST, GONE, UNKNOWN, many(40))
@@ -419,6 +420,9 @@ def test_temperature_and_power_are_shown_where_a_gpu_tells_them_and_marked_where
     assert any("92C!" in line for line in (each.plain for each in frame.lines(GPUS, INKS[5], 200)))
     slow = [line.plain for line in why.lines(GPUS, View(worker=1), INKS[0], 120, 20)]
     assert "   Its GPU is slowed down: power cap, hardware temperature." in slow
+    captured = replace(GPUS.workers[0], graphs=Graphs(NOW, 0, 6, 1200, 3 << 20, ["addresses change"], [7]))
+    told = [line.plain for line in why.lines(replace(GPUS, workers=(captured,)), View(worker=0), INKS[0], 120, 20)]
+    assert any("6 CUDA graphs of 3.0M" in line and "Without one: addresses change (7)." in line for line in told), told
     assert health.troubles(GPUS) == []
     gpu = GPUS.workers[0].gpu
     assert gpu is not None
