@@ -27,6 +27,7 @@ from gt.memfd import SHARED_MEMORY
 from gt.partition import extent
 from gt.pool import Pool, half_of_memory
 
+from . import again
 from .backend import Backend, backend
 from .calibrate import facts as measured
 from .calibrate import threads
@@ -98,7 +99,8 @@ class Shell:
             ),
         )
         self.own_folder = None if folder or listen else tempfile.mkdtemp(prefix="gt-worker-")
-        path = Path(folder or self.own_folder or "") / f"worker-{os.getpid()}"
+        times = again.begun(0.0)  # peers of the one before may still have something for it
+        path = Path(folder or self.own_folder or "") / f"worker-{os.getpid()}{f'-{times}' if times else ''}"
         self.peers_in = transport.pull(listen or f"ipc://{path}")
         self.peer_address = self.memory.announce(announce or transport.endpoint(self.peers_in))
         if card is not None:
@@ -505,14 +507,18 @@ def serve(
         return 1
     signal.signal(signal.SIGTERM, shell.stop)
     signal.signal(signal.SIGINT, shell.stop)
+    began = time.monotonic()
     try:
-        return shell.run()
+        status = shell.run()
     finally:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, signal.SIG_IGN)  # once is enough: the rest of this is the orderly end
         shell.close()
         if folder is not None and shell.orphaned:
             shutil.rmtree(folder, ignore_errors=True)
+    if shell.failed and again.start_again(again.begun(time.monotonic() - began), watch) and folder is not None:
+        shutil.rmtree(folder, ignore_errors=True)
+    return status
 
 
 if __name__ == "__main__":

@@ -1,0 +1,46 @@
+"""How often and after what pause a worker whose device failed starts again."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import pytest
+
+from gt.worker import again
+from gt.worker.again import CALM, LONGEST, MOST, VARIABLE, begun, pause, start_again
+
+
+def test_pauses_double_and_end() -> None:
+    assert [pause(times) for times in range(MOST + 1)] == [0.5, 1.0, 2.0, 4.0, 8.0, None]
+    assert pause(MOST - 1) <= LONGEST  # type: ignore[operator]
+
+
+def test_a_calm_while_makes_the_count_begin_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(VARIABLE, raising=False)
+    assert begun(1.0) == 0
+    monkeypatch.setenv(VARIABLE, "3")
+    assert [begun(served) for served in (0.0, CALM - 1, CALM)] == [3, 3, 0]
+    for wrong in ("", "-1", "abc", "1.5", "²"):
+        monkeypatch.setenv(VARIABLE, wrong)
+        assert begun(0.0) == 0
+
+
+def test_it_gives_up_and_says_so(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(os, "execv", _nothing_is_started)
+    assert not start_again(MOST, None)
+    assert f"it started again {MOST} times, and the device failed each time" in caplog.text
+
+
+def test_it_does_not_start_again_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever started it is gone: its pipe says so during the pause."""
+    monkeypatch.setattr(os, "execv", _nothing_is_started)
+    monkeypatch.setattr(again.signal, "signal", lambda *_: None)
+    read, write = os.pipe()
+    os.close(write)
+    assert start_again(0, read)
+    os.close(read)
+
+
+def _nothing_is_started(*_: Any) -> None:
+    raise AssertionError("it was started again")

@@ -1,0 +1,69 @@
+"""How a worker whose device failed starts again: the same command, in the same process, with nothing left of what it was.
+
+What kills a device's context is gone with the program that had it, so the program is loaded anew (execve(2)). Whoever started the
+process need not know of that: its number, its output and the pipe that it watches stay. The dispatcher was told that all is lost;
+who joins is a new worker. Nothing here may touch the device.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import select
+import signal
+import sys
+from pathlib import Path
+from typing import Final, NoReturn
+
+log = logging.getLogger(__name__)
+MOST: Final = 5
+"""Times that a worker starts again one after the other: a device that goes on failing is broken."""
+CALM: Final = 600.0
+"""Seconds after which an earlier failure does not count any more."""
+FIRST: Final = 0.5
+LONGEST: Final = 30.0
+"""Seconds of the first pause, twice as long each time, and of the longest."""
+VARIABLE: Final = "GT_RESTARTS"
+"""How often it was, as one program tells the next."""
+
+
+def begun(served: float) -> int:
+    """How often this worker has started again, when it has now served for so many seconds."""
+    said = os.environ.get(VARIABLE, "")
+    return int(said) if served < CALM and said.isascii() and said.isdecimal() else 0
+
+
+def pause(times: int) -> float | None:
+    """Seconds to wait before starting again for the next time; None: not any more."""
+    return min(LONGEST, FIRST * 2.0**times) if times < MOST else None
+
+
+def start_again(times: int, watch: int | None) -> bool:
+    """Become the program that this process was, after a pause. Returns where that is not to be: True when whoever started it
+    is gone, False when it has been too often."""
+    seconds = pause(times)
+    if seconds is None:
+        log.error("it started again %d times, and the device failed each time: it ends", times)
+        return False
+    log.warning("it starts again in %g s, for the %s time", seconds, _ordinal(times + 1))
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_DFL)  # what is ignored stays so in the next program
+    if select.select([] if watch is None else [watch], [], [], seconds)[0]:
+        return True
+    os.environ[VARIABLE] = str(times + 1)
+    return _become([sys.executable, *sys.orig_argv[1:]], watch)
+
+
+def _become(command: list[str], watch: int | None) -> NoReturn:
+    for entry in list(Path("/proc/self/fd").iterdir()):  # such as the device's: the next program opens its own
+        if int(entry.name) > 2 and int(entry.name) != watch:
+            with contextlib.suppress(OSError):  # the listing's own is closed by now
+                os.set_inheritable(int(entry.name), False)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.execv(command[0], command)  # noqa: S606 — what it was started by
+
+
+def _ordinal(number: int) -> str:
+    return {1: "first", 2: "second", 3: "third"}.get(number, f"{number}th")
