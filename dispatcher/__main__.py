@@ -116,15 +116,16 @@ class Shell:
 
     def _on_time(self) -> None:
         """Do what is due."""
-        if time.monotonic() >= self.due:
-            self.due = time.monotonic() + TICK
+        now = time.monotonic()
+        if now >= self.due:
+            self.due = now + TICK
             self._handle(Tick())
             self._pulse()
             self._tidy()
             if self.logs is not None:
                 self.logs.look()
-        if self.core.watching.period and time.monotonic() >= self.publish_at:
-            self.publish_at = time.monotonic() + self.core.watching.period
+        if self.core.watching.period and now >= self.publish_at:
+            self.publish_at = now + self.core.watching.period
             self._handle(Publish(time.time_ns()))
 
     def stop(self, *_: Any) -> None:

@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from .service import Service
 
 RATES: Final = {t.SUMMARY: 40, t.TRACE: 300}
-"""Events a second that go by themselves, of the dispatcher and of each worker, by level: each takes some 7 µs to pack, check and
-pass on. And of all workers together:"""
+"""Events a second that go by themselves from each worker, by level: each takes some 7 µs to pack, check and pass on. And of all
+workers together:"""
 TOTALS: Final = {t.SUMMARY: 500, t.TRACE: 1000}
-BURSTS: Final = {t.SUMMARY: 4, t.TRACE: 300}
-"""And at once, of the dispatcher."""
+OWN: Final = {t.SUMMARY: (10, 2), t.TRACE: (300, 300)}
+"""Of the dispatcher itself, a second and at once."""
 SECOND: Final = t.SECOND
 SLOW: Final = SECOND
 """Nanoseconds between two looks at all of a client's tensors, at least."""
@@ -68,7 +68,7 @@ class Recording:
     def __init__(self, service: Service, level: int) -> None:
         self.service = service
         self.level = level
-        self.recorder = Recorder(self.now, RATES[level], BURSTS[level])
+        self.recorder = Recorder(self.now, *OWN[level])
         self.issues: list[Birth] = []
         """What was issued and not gone through yet."""
         self.recent: deque[list[Birth]] = deque(maxlen=MAX_CHUNKS)

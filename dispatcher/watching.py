@@ -23,7 +23,7 @@ from .fanout import ABOVE
 from .recording import RATES, TOTALS, Recording, described, joined_client, joined_worker
 from .service import Service
 
-PERIODS: Final = {t.OFF: 0.0, t.SUMMARY: 0.5, t.TRACE: 0.1}
+PERIODS: Final = {t.OFF: 0.0, t.SUMMARY: 0.5, t.TRACE: 0.2}
 """Seconds between two batches, by level."""
 WINDOW: Final = 16
 """Batches that a watcher may have and not have read."""

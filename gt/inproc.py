@@ -78,6 +78,8 @@ class Fabric:
         self.on_gpus = any(each.staging is not None for each in computed)
         """Whether there may be somebody to ask."""
         self.numbers: dict[bytes, int] = {}
+        self.rest: dict[bytes, int] = {}
+        """When a worker that is watched had done what it could."""
         self.inboxes: dict[bytes, deque[m.Message]] = {}
         self.queue: deque[tuple[bytes, bytes, m.Message]] = deque()
         for number, (identity, worker) in enumerate(self.workers.items()):
@@ -144,7 +146,7 @@ class Fabric:
             return
         if self.codec and message is not None:
             _, message = m.decode(m.encode(message))
-        for send in self._act(worker, message):
+        for send in self._act(target, worker, message):
             if isinstance(send, self.bulk_out):
                 data: Any = send.array.tobytes()
                 self.say(target, send.message._replace(data=data))
@@ -157,18 +159,22 @@ class Fabric:
         """Whether something is on its way from a GPU to a worker, or may begin to be."""
         return self.on_gpus and any(worker.asks or worker.busy for worker in self.workers.values())
 
-    def _act(self, worker: Worker, message: m.Message | None) -> list[Any]:
+    def _act(self, target: bytes, worker: Worker, message: m.Message | None) -> list[Any]:
         """What a worker sends because of a message; while it does nothing it is idle."""
-        recording = worker.recording
-        if recording is not None:
-            recording.wake()
+        self._rested(target, worker)
         try:
             sends = worker.handle(message, self._now())
         except self.device_failed as error:
             return self._failed(worker, str(error))
         if worker.recording is not None:
-            worker.recording.rest(waits=worker.running is not None)
+            self.rest[target] = worker.recording.clock()
         return sends
+
+    def _rested(self, target: bytes, worker: Worker) -> None:
+        """A worker has had nothing to do for a while."""
+        began = self.rest.pop(target, None)
+        if worker.recording is not None and began is not None:
+            worker.recording.rested(began, worker.recording.clock(), worker.running is not None)
 
     def _failed(self, worker: Worker, reason: str) -> list[Any]:
         """A worker whose device computes no more is gone, with all that it held."""
@@ -219,6 +225,7 @@ class Fabric:
         self.publish_at = self._clock() + int(self.dispatcher.watching.period * 1e9)
         for identity, worker in self.workers.items():
             if worker.recording is not None:
+                self._rested(identity, worker)
                 events, dropped = worker.recording.take(worker)
                 self.say(identity, m.Events(self._clock(), dropped, events))
         self._hand_out(self.dispatcher.handle(self.publish(time.time_ns()), self._now()))

@@ -25,7 +25,7 @@ from .stream import Stream
 
 log = logging.getLogger("gt.metrics")
 TURN: Final = 0.5
-"""Seconds between two looks at whether it is over."""
+"""Seconds after which it is known whether the service still answers."""
 
 
 class Exporter:
@@ -49,6 +49,7 @@ class Exporter:
 
     def follow(self, stream: Stream) -> None:
         """Take in events until standard input ends."""
+        stream.listen(sys.stdin.fileno())
         while not select.select([sys.stdin], [], [], 0)[0]:
             events = stream.read(TURN)
             with self.lock:

@@ -8,6 +8,7 @@ do. No thread in here: whoever reads calls `read` and decides how long it may ta
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Iterator
 from typing import Any, Final
@@ -57,6 +58,9 @@ class Stream:
         self._request = 0
         self._answers: dict[int, m.Answer | m.Failed] = {}
         self._poller = transport.poller()
+        self._beside: int | None = None
+        self._called = False
+        """Whether something has come beside the service."""
         self._socket: transport.Socket | None = None
         self._connect()
         deadline = time.monotonic() + timeout
@@ -79,15 +83,25 @@ class Stream:
         return Status(self._state, self.address, age, self.dropped, self._text, self.capabilities)
 
     def read(self, timeout: float) -> list[t.Event]:
-        """The events that have come, as soon as there are some, or [] after `timeout` seconds. Connects anew when it must."""
+        """The events that have come, as soon as there are some, or [] after `timeout` seconds, or when something came where
+        `listen` said. Connects anew when it must."""
         deadline = time.monotonic() + timeout
-        while not self._events and self._state != CLOSED:
+        self._called = False
+        while not self._events and self._state != CLOSED and not self._called:
             left = deadline - time.monotonic()
             self._hear(max(0.0, left))
             if left <= 0:
                 break
         events, self._events = self._events, []
         return events
+
+    def listen(self, descriptor: int | None) -> None:
+        """From now on `read` returns early when this can be read from, so nobody need look in turns; None: not any more."""
+        if self._beside is not None:
+            self._poller.unregister(self._beside)
+        self._beside = descriptor
+        if descriptor is not None:
+            self._poller.register(descriptor, transport.READABLE)
 
     def set_level(self, level: int) -> None:
         """Want more or less from now on."""
@@ -177,9 +191,11 @@ class Stream:
         if self._state == RECONNECTING and now - self._tried >= RETRY:
             self._again()
         if self._socket is None:
-            time.sleep(min(timeout, max(0.0, self._tried + RETRY - now)))
+            timeout = min(timeout, max(0.0, self._tried + RETRY - now))
+        ready = self._poller.poll(math.ceil(min(timeout, 0.5) * 1000))
+        self._called = self._called or any(source == self._beside for source, _ in ready)
+        if self._socket is None:
             return
-        self._poller.poll(int(min(timeout, 0.5) * 1000))
         for frames in self._frames():
             try:
                 _, message = m.decode(frames)

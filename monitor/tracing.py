@@ -27,8 +27,8 @@ from .trace import Trace
 
 PATIENCE: Final = 2.0
 """Seconds to wait for the workers' first word when a recording begins, and for their last one when it ends."""
-TURN: Final = 0.05
-"""Seconds between two looks at whether it is over."""
+TURN: Final = 0.1
+"""Seconds between two looks at whether it is over, where nothing comes that says so."""
 
 
 class Summary(NamedTuple):
@@ -93,6 +93,7 @@ def record(
             begun()
         if last is None:
             if over():
+                stream.listen(None)  # it would be said for ever
                 last = now
                 goal = {worker: heard.get(worker, 0) + 2 for worker in present}
         elif now > last + PATIENCE or all(heard.get(worker, 0) >= goal.get(worker, 0) for worker in present):
@@ -116,6 +117,7 @@ def main(arguments: list[str]) -> int:
 
     try:
         with Stream(address, level=t.TRACE) as stream, writing(Path(path)) as file:
+            stream.listen(sys.stdin.fileno())
             done = record(stream, file, _ended, begun=lambda: say(begun=True))
     except (GTError, OSError) as error:
         say(error=str(error))

@@ -143,8 +143,7 @@ class Shell:
             poller.register(self.watch, transport.READABLE)
         heard = started = time.monotonic()
         while not self.stopping:
-            ready = self._ready(poller)
-            now = time.monotonic()
+            ready, now = self._ready(poller)
             if self.watch is not None and self.watch in ready:
                 self.orphaned = True
                 return 0
@@ -191,15 +190,15 @@ class Shell:
             self._say(m.Goodbye("", "it was stopped"))
         return 0
 
-    def _ready(self, poller: Any) -> dict[Any, int]:
-        """Wait until something has come, or it is time for something; what has come."""
+    def _ready(self, poller: Any) -> tuple[dict[Any, int], float]:
+        """Wait until something has come, or it is time for something; what has come, and when that is."""
+        began = time.monotonic_ns()
+        found = dict(poller.poll(self._patience(began / 1e9)))
+        ended = time.monotonic_ns()
         recording = self.core.recording
-        if recording is None:
-            return dict(poller.poll(self._patience()))
-        recording.rest(waits=self.core.running is not None)
-        found = dict(poller.poll(self._patience()))
-        recording.wake()
-        return found
+        if recording is not None:
+            recording.rested(began, ended, self.core.running is not None)
+        return found, ended / 1e9
 
     def _tell(self) -> None:
         """Tell who watches, when it is time to, what was recorded."""
@@ -215,20 +214,21 @@ class Shell:
             return int(total - free), int(total)
         return resident_memory(), self.limit
 
-    def _patience(self) -> int:
+    def _patience(self, now: float) -> int:
         """Milliseconds to wait for events. Whoever has more to send than readers have caught up with waits a moment for
         them, so that few slots are used, over and over, and stay in caches; no longer, because they may be far behind."""
+        if self.core.busy:
+            return PAUSE_MS if self.memory.lent >= CROWDED else 0
         staging = self.core.backend.staging
-        if staging is not None and not self.core.busy and (pause := self._asking(staging)) is not None:
+        if staging is not None and (pause := self._asking(staging)) is not None:
             return pause
-        if not self.core.busy:
-            wait = self.core.reports.wait(time.monotonic())
-            recording = self.core.recording
-            longest = TICK if recording is None else max(0.0, (recording.due - recording.since) / 1e9)
-            return int(min(longest, TICK if wait is None else wait) * 1000) + (
-                wait is not None or recording is not None
-            )
-        return PAUSE_MS if self.memory.lent >= CROWDED else 0
+        wait = self.core.reports.wait(now)
+        if wait is not None:
+            return int(min(TICK, wait) * 1000) + 1
+        recording = self.core.recording
+        if recording is not None:
+            return max(0, recording.due - recording.since) // 1_000_000 + 1
+        return int(TICK * 1000)
 
     def _communicators(self, computed: Backend, patience: float) -> Communicators | None:
         """Of a worker that may do moves together with others, with a thread that gives up what is not finished in time."""

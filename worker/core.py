@@ -94,6 +94,8 @@ class Running:
     """Of slots, what a GPU has not yet said of their operands."""
     careful: Careful | None = None
     """How it runs when it and what is stored do not fit into memory together."""
+    recording: Recording | None = None
+    """What is told of it; of a flood some runs go for all."""
 
 
 class Leaving(NamedTuple):
@@ -395,7 +397,7 @@ class Core:
         if keeping is not None and not fits:
             running.careful = self._careful(running, keeping)
         if self.recording is not None:
-            self.recording.begin(program)
+            running.recording = self.recording.begin(running)
         self._run(running, now)
 
     def _admitted(self, program: Program, message: m.Execute, keeping: Keeping) -> bool:
@@ -408,8 +410,7 @@ class Core:
 
     def _run(self, running: Running, now: float) -> None:
         """Run blocks and moves until the plan ends or a move has to wait."""
-        program, slots = running.program, running.slots
-        recording = self.recording
+        program, slots, recording = running.program, running.slots, running.recording
         while True:
             if running.poisoned or running.careful is not None:
                 self._run_steps(running, 0)
@@ -528,8 +529,8 @@ class Core:
         self.running = None
         self.finished = running.order
         self.executed += 1
-        if self.recording is not None:
-            self.recording.finish(running)
+        if running.recording is not None:
+            running.recording.finish(running)
         for key in [key for key in self.arrived if key[0] <= running.order]:
             for piece in self.arrived.pop(key):
                 self.peers.was_read(piece.block)

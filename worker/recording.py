@@ -8,6 +8,7 @@ counters. The clock is an instrument from outside; no socket or thread in here.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -31,7 +32,7 @@ COMMUNICATION: Final = 1
 RUNTIME: Final = 2
 WAITING: Final = 3
 IDLE: Final = 4
-PERIODS: Final = {t.SUMMARY: 500_000_000, t.TRACE: 100_000_000}
+PERIODS: Final = {t.SUMMARY: 500_000_000, t.TRACE: 200_000_000}
 """Nanoseconds between two batches, by level."""
 BURSTS: Final = {t.SUMMARY: 0.1, t.TRACE: 1.0}
 """Seconds' worth of events that go by themselves at once: a trace has all of a short program, a monitor the same at any time."""
@@ -39,6 +40,14 @@ BUDGETS: Final = {t.SUMMARY: 0.002, t.TRACE: 0.005}
 """The share of time that timing instructions one by one may take."""
 EVENT_COST: Final = 5_000
 """Nanoseconds that an op slice takes to time, pack and pass on, beside making it, for that budget."""
+FLOOD: Final = {t.SUMMARY: 500, t.TRACE: 0}
+"""Runs a second that are timed at most, once there are more, by level; 0: all are."""
+LOOKS: Final = 16
+"""Timed runs after which it is looked at how many there are a second."""
+MOST: Final = 64
+"""Runs for which one may stand, on average."""
+GOLDEN: Final = (math.sqrt(5) - 1) / 2
+"""Its multiples lie evenly between whole numbers, in no order that a loop might have too."""
 LONG: Final = 20_000_000
 """Nanoseconds after which it is said what is waited for."""
 COUNTING: Final = 200
@@ -77,6 +86,7 @@ class Runs:
     """Runs of one plan that do not go by themselves, added up until the next batch; `order` and `began` are the first one's.
 
     `whole` is the time of those that were in kernels all the time, which is in no other sum, nor in the counters, yet.
+    `passed` were not timed, and are taken to be like those.
     """
 
     program: Program
@@ -84,6 +94,7 @@ class Runs:
     order: int = -1
     began: int = 0
     times: int = 0
+    passed: int = 0
     whole: int = 0
     duration: int = 0
     compute: int = 0
@@ -137,6 +148,9 @@ class Recording:
         """By plan: since the last batch."""
         self.moved: dict[int, Moved] = {}
         """By move."""
+        self.pass_by = 0
+        """Runs that may pass untimed before the next one that is timed."""
+        self.gaps = self._gaps()
         self.began = 0
         self.before = (0, 0, 0)
         self.whole = True
@@ -168,29 +182,34 @@ class Recording:
         self.state = state
         return now
 
-    def rest(self, *, waits: bool) -> None:
-        """There is nothing to do until something comes."""
-        self.since = self.clock()
-        self.state = WAITING if waits else IDLE
-
-    def wake(self) -> None:
-        """Something may have come."""
-        now = self.clock()
-        self.totals[self.state] += now - self.since
-        self.since = now
-        self.state = RUNTIME
+    def rested(self, began: int, ended: int, waits: bool) -> None:
+        """Meanwhile there was nothing to do."""
+        self.totals[WAITING if waits else IDLE] += ended - began
+        self.since = ended
 
     # runs
 
-    def begin(self, program: Program) -> None:
-        """A run begins: its first block. The hot path, as `finish` is: what can be worked out for many runs at once is, in
-        `_settle`; and run time of GT, which comes before, is what is left over of all time."""
+    def begin(self, running: Running) -> Recording | None:
+        """A run begins: its first block. Who is to hear of the rest of it; None for most runs of a flood, which have no moves:
+        some are timed and stand for those that pass between them, which are only counted.
+
+        The hot path, as `finish` is: what can be worked out for many runs at once is, in `_settle`; and run time of GT, which
+        comes before, is what is left over of all time."""
+        program = running.program
+        if self.pass_by and not program.moves:
+            runs = self.runs.get(running.plan)
+            if runs is not None and runs.times:
+                self.pass_by -= 1
+                runs.passed += 1
+                return None
+        self.pass_by = next(self.gaps)
         now = self.since = self.clock()
         self.state = COMPUTE
         if program.moves:
             self._in_parts(now)
             self.apart = now >= self.singles.until and self.recorder.bucket.take(now, len(program.moves))
         self.sampling = now >= self.sample_at and self._sample(program, now)
+        return self
 
     def _in_parts(self, began: int) -> None:
         """The run under way will not be in its kernels all the time."""
@@ -210,14 +229,13 @@ class Recording:
     def finish(self, running: Running) -> None:
         """It has ended."""
         now = self.clock()
-        runs = self.runs.get(running.plan)
-        if runs is None or not self.whole or now >= self.singles.until:
-            self._finish(running, now)
-        else:
-            if not runs.times:
-                runs.began, runs.order = self.since, running.order
+        if self.whole and now < self.singles.until and (runs := self.runs.get(running.plan)) is not None:
             runs.times += 1
             runs.whole += now - self.since
+            if runs.times == 1:
+                runs.began, runs.order = self.since, running.order
+        else:
+            self._finish(running, now)
         self.since = now
         self.state = RUNTIME
 
@@ -254,8 +272,15 @@ class Recording:
             )
         )
 
-    def _settle(self) -> None:
+    def _settle(self, now: int) -> None:
         """What was added up becomes events."""
+        room = now - self.started - sum(self.totals) - sum(runs.whole for runs in self.runs.values())
+        for runs in self.runs.values():
+            if runs.passed:
+                guessed = min(room, runs.passed * (runs.whole // runs.times))
+                runs.times += runs.passed
+                runs.whole += guessed
+                room -= guessed
         whole = sum(runs.whole for runs in self.runs.values())
         self.totals[COMPUTE] += whole
         if not self.whole:  # a run that began after them stands in a move
@@ -274,6 +299,17 @@ class Recording:
             if moved.times:
                 self.recorder.collapse(moved.event._replace(**{name: getattr(moved, name) for name in MOVED}))
         self.runs, self.moved = {}, {}
+        self.gaps, self.pass_by = self._gaps(), 0
+
+    def _gaps(self) -> Iterator[int]:
+        """How many runs pass after each that is timed: not always as many, or of runs that take turns it might be the same one
+        every time."""
+        most, thin, began = FLOOD[self.level], 1, self.since
+        for count in itertools.count(1):
+            yield int(count * GOLDEN % 1 * (2 * thin - 1)) if most else 0
+            if most and not count % LOOKS:
+                passed, began = self.since - began, self.since
+                thin = min(MOST, max(1, thin * LOOKS * t.SECOND // (most * max(1, passed))))
 
     def timed(self, actions: Iterator[Action], slots: Slots) -> None:
         """Do the actions of a block, looking at the clock after each. Raises what they raise."""
@@ -400,7 +436,7 @@ class Recording:
         """The next batch as it travels, and how many events were dropped before it."""
         now = self.switch(self.state)
         self.due = now + self.period
-        self._settle()
+        self._settle(now)
         events, dropped = self.recorder.take()
         compute, communication, _, waiting, idle = self.totals
         runtime = now - self.started - compute - communication - waiting - idle

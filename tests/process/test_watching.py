@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 import time
@@ -114,6 +115,28 @@ def test_a_watcher_comes_back_with_its_service(machine: Machine) -> None:
         started = first.service.started
         again = until(stream, reducer, lambda seen: seen.service is not None and seen.service.started > started, events)
         assert again.status.state == LIVE
+
+
+def test_a_reader_is_called_by_what_comes_beside_the_service(machine: Machine) -> None:
+    """Who waits for events is back as soon as there is something to be read elsewhere, also while the service is gone."""
+    dispatcher = machine.command("dispatcher", "--address", "tcp://127.0.0.1:*", "--log-level", "info")
+    address = dispatcher.expect("listening at").split()[-1]
+    inside, outside = os.pipe()
+    with Stream(address, level=t.OFF) as stream, os.fdopen(inside, "rb"), os.fdopen(outside, "wb"):
+        stream.listen(inside)
+        for state in (LIVE, RECONNECTING):
+            threading.Timer(0.1, os.write, (outside, b"x")).start()
+            began = time.monotonic()
+            assert stream.read(TIMEOUT) == []
+            assert time.monotonic() - began < TIMEOUT / 2
+            assert stream.status.state == state
+            assert os.read(inside, 1) == b"x"
+            dispatcher.signal(signal.SIGKILL)
+            while stream.status.state == LIVE:
+                stream.read(0.2)
+        os.write(outside, b"x")
+        stream.listen(None)
+        assert stream.read(0.01) == []
 
 
 def test_a_lost_worker_and_a_stopped_watcher(machine: Machine) -> None:

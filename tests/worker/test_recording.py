@@ -271,6 +271,48 @@ def test_recording_a_flood_of_plans_makes_few_events_and_looks_at_the_clock_twic
     assert CLOCK.now - before <= 1000 * 2 * (7 * 100 + 20), "both ranks read it"
 
 
+def test_in_a_flood_some_runs_are_timed_and_stand_for_the_others_of_their_plan(ranks: Ranks) -> None:
+    """A monitor's figures of thousands of small plans a second are counts, and times from some of them: of each plan some, though
+    two take turns; sums of slices are the counters all the same. What moves, and what goes into a trace, is timed every time."""
+    lines, others = Lines(), Lines()
+    x, y = lines.input(4, 8), others.input(4, 8)
+    short, _ = ranks.define(lines.segment(lines.op("relu", x)), [(Shard(0),)])
+    long, _ = ranks.define(others.segment(others.op("neg", y)), [(Shard(0),)])
+    ranks.store(1, np.ones((4, 8), np.float32), (Shard(0),))
+    core = ranks.cores[0]
+    spent = {short: 2_000, long: 9_000}
+
+    def flood(runs: int, passes: int) -> tuple[int, list[Any]]:
+        looks = 0
+        for number in range(runs):
+            plan = (short, long)[number % 2]
+            before = CLOCK.now
+            ranks.tell(0, ranks.execute(plan, [1], 100 + number))
+            assert core.recording is not None
+            timed = CLOCK.now > before
+            looks += timed
+            CLOCK.now += passes + (0 if timed else spent[plan])
+        return looks, taken(ranks, 0)
+
+    for level, fewest, most in ((t.SUMMARY, 200, 300), (t.TRACE, 1000, 1000)):
+        ranks.all(m.Record(level, 0))
+        looks, events = flood(1000, 3_000_000)
+        assert looks == 1000, "300 a second are no flood"
+        looks, again = flood(1000, 500_000)
+        assert fewest <= looks <= most
+        slices, (counters,) = kinds(again, t.PlanSlice), kinds(again, t.Utilisation)
+        assert counters.plans == 2000
+        assert {each.plan: each.times for each in slices} == {short: 500, long: 500}
+        slices += kinds(events, t.PlanSlice)
+        assert sum(each.compute for each in slices) == sum(each.duration for each in slices) == counters.compute
+        assert counters.compute == 2000 * 1000, "each takes as long as those that were timed"
+        states = (counters.compute, counters.communication, counters.runtime, counters.waiting, counters.idle)
+        assert min(states) >= 0
+        moved = kinds(taken(ranks, 0), t.Utilisation)[0].plans
+        loop(ranks, 50)
+        assert kinds(taken(ranks, 0), t.Utilisation)[0].plans == moved + 50
+
+
 @pytest.mark.parametrize("ahead", [0, 1 << 11])
 @pytest.mark.parametrize("rate", [0, 100_000])
 def test_what_goes_out_and_comes_back_is_told(rate: int, ahead: int) -> None:
