@@ -354,38 +354,46 @@ def _traceback(error: BaseException, program: Path) -> str:
 
 
 @lru_cache(maxsize=1)
-def _measured() -> tuple[str, float, float]:
+def _measured() -> tuple[str, float, float, int]:
     from .worker.backend import backend, count_devices
     from .worker.calibrate import measure
 
     chosen = backend("cuda:0" if count_devices() else "cpu")
     flops, memory = measure(chosen)["speed"]
-    return chosen.kind, flops, memory
+    return chosen.kind, flops, memory, chosen.nccl.version if chosen.nccl is not None else 0
 
 
 def facts_of(workers: int, speeds: str, devices: Sequence[str] = ()) -> list[dict[str, Any]]:
     """What `workers` would say of themselves, if they all were on a machine like this one. CPU workers share its cores.
 
-    `devices`: what each computes on; typical of its kind where this machine has none.
+    `devices`: what each computes on; typical of its kind where this machine has none. Those on "cuda" have a card each.
     """
     joined = {"host": "here", "nvlink_group_size": _group_size()}
     kinds = [device.partition(":")[0] for device in devices]
     if speeds == "typical":
-        return [{"kind": kind, **joined} for kind in kinds or ["cpu"] * workers]
+        said = list(devices) or ["cpu"] * workers
+        return [{"kind": each.partition(":")[0], **joined, **_card(each, n, 1)} for n, each in enumerate(said)]
     from .launch import cores
 
-    kind, flops, memory = _measured()
+    kind, flops, memory, nccl = _measured()
     kinds = kinds or [kind] * workers
     sharing = kinds.count("cpu")
-    found = []
-    for each in kinds:
+    found: list[dict[str, Any]] = []
+    for number, each in enumerate(kinds):
+        card = _card(devices[number] if devices else each, number, nccl if each == kind else 1)
         if each != kind:
-            found.append({"kind": each, **joined})
+            found.append({"kind": each, **joined, **card})
         elif each == "cpu":
             found.append({"kind": each, "speed": [flops / sharing, memory / max(1.0, sharing / cores())], **joined})
         else:
-            found.append({"kind": each, "speed": [flops, memory], **joined})
+            found.append({"kind": each, "speed": [flops, memory], **joined, **card})
     return found
+
+
+def _card(device: str, number: int, nccl: int) -> dict[str, Any]:
+    """What the worker of this number says of its card, and of NCCL on it, where it has one."""
+    kind, _, index = device.partition(":")
+    return {"device": f"cuda:{index or number}", "bus": index or str(number), "nccl": nccl} if kind == "cuda" else {}
 
 
 def _group_size() -> int:

@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 import gt
 from gt import cli
 from gt.client import session as sessions
-from gt.dispatcher.cost import TYPICAL, exchange_seconds, speeds_of
+from gt.dispatcher.cost import PCIE, STAGED, TYPICAL, Link, exchange_seconds, speeds_of
 from gt.explaining import facts_of
 from gt.explanation import Explanation
 from gt.rendering import duration, size
@@ -338,3 +338,10 @@ def test_measured_workers_share_this_machine() -> None:
     assert len(four) == 4
     assert four[0]["speed"][0] <= one["speed"][0]
     assert np.isfinite(one["speed"]).all()
+
+
+@pytest.mark.parametrize(("nccl", "link"), [(22501, PCIE), (0, STAGED)])
+def test_gpus_that_need_not_exist_have_a_card_each(nccl: int, link: Link, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And what joins them is NCCL where it is here."""
+    monkeypatch.setattr("gt.explaining._measured", lambda: ("cuda", 1e13, 8e11, nccl))
+    assert speeds_of((2,), facts_of(2, "measured")).links == (link,)

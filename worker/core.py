@@ -197,6 +197,7 @@ class Core:
             raise
         if self.communicators is not None:
             self.communicators.look(now)
+            self.communicators.end()
         if self.peers.read or self.peers.card is not None:
             self.peers.give_back(waits=self.running is not None)
         if self.watch is not None:

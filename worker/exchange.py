@@ -10,10 +10,14 @@ import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from gt.blocks import middle
 from gt.collectives import PAIRED, all_reduce_algorithm
+from gt.dtypes import bfloat16
 from gt.errors import ProtocolError
 from gt.instruction import Instruction
 from gt.messages import Fault
@@ -393,6 +397,16 @@ def _paired(operation: Callable[..., Any], sources: list[Any], out: Any) -> Any:
 
 
 def reducer(operation: str, xp: Any) -> Callable[..., Any]:
-    """The ufunc of a partial placement's operation."""
+    """The ufunc of a partial placement's operation. CuPy's know no bfloat16: there it is float32's, rounded as NumPy's are."""
     found: Callable[..., Any] = {"sum": xp.add, "prod": xp.multiply, "max": xp.maximum, "min": xp.minimum}[operation]
-    return found
+    return found if xp is np else partial(_halves_too, found, xp)
+
+
+def _halves_too(operation: Callable[..., Any], xp: Any, a: Any, b: Any, out: Any = None) -> Any:
+    if a.dtype != bfloat16.numpy:
+        return operation(a, b, out=out)
+    made = operation(a.astype(xp.float32), b.astype(xp.float32)).astype(a.dtype)
+    if out is None:
+        return made
+    out[...] = made
+    return out

@@ -13,6 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 from gt.errors import WorkerError
@@ -287,6 +288,8 @@ class Communicators:
         self.spawn = spawn
         self.wake = wake
         self.groups: dict[Key, Group] = {}
+        self.ending: list[Group] = []
+        """Of meshes that are used no more, but may have something under way."""
 
     def group(self, mesh: int, ranks: tuple[int, ...], place: int) -> Group:
         """A group of a mesh."""
@@ -302,28 +305,31 @@ class Communicators:
             group.unique_id = generation, bytes(unique_id)
 
     def drop(self, mesh: int) -> None:
-        """A mesh is used no more."""
-        self._end(mesh, "its mesh was dropped")
+        """Nothing more is done on a mesh; what is under way may be wanted."""
+        self.ending += [self.groups.pop(key) for key in [key for key in self.groups if key[0] == mesh]]
 
     def lose(self, meshes: Sequence[int], text: str) -> None:
         """A member of these meshes is gone: nothing on them ends by itself."""
-        for mesh in meshes:
-            self._end(mesh, text)
+        for key in [key for key in self.groups if key[0] in meshes]:
+            self.groups.pop(key).give_up(text)
 
     def look(self, now: float) -> None:
-        """Have nothing under way for too long."""
-        for group in list(self.groups.values()):
+        """Have nothing under way for too long. Any thread may."""
+        for group in [*self.groups.values(), *self.ending]:
             group.look(now)
 
     def watch(self) -> None:
         """Look again and again, for ever: for a thread of its own, since whoever waits for the device cannot."""
         while True:
             time.sleep(LOOK)
-            self.look(self.clock())
+            with suppress(RuntimeError):  # a device that computes no more is the core's to notice
+                self.look(self.clock())
 
-    def _end(self, mesh: int, why: str) -> None:
-        for key in [key for key in self.groups if key[0] == mesh]:
-            self.groups.pop(key).give_up(why)
+    def end(self) -> None:
+        """Free the communicators of meshes that are used no more, when they are through."""
+        for group in [group for group in self.ending if group.settled()]:
+            self.ending.remove(group)
+            group.give_up("its mesh was dropped")
 
 
 def in_thread(function: Callable[[], None]) -> None:

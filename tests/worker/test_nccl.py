@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,7 @@ import gt
 from gt import messages as m
 from gt.errors import GTError, WorkerLost
 from gt.worker.events import ToPeer
+from gt.worker.nccl import Communicators, Finish
 
 ROWS = {
     "mesh": {"rows": 2},
@@ -226,6 +229,85 @@ def test_each_axis_has_groups_of_its_own(net: Net) -> None:
     found = learnt([f"cuda:{n}" for n in range(4)], {"mesh": {"data": 2, "model": 2}, "sharding_config": rules})
     assert len({tuple(sorted(world.devices.values())) for world in net.worlds.values()}) >= 4
     assert found == pytest.approx(learnt(["cpu"], None), rel=1e-4)
+
+
+class Slow:
+    """NCCL and the streams of a device on which nothing is over before a test says so."""
+
+    def __init__(self) -> None:
+        self.streams = self
+        self.collectives = SimpleNamespace(ptr=1)
+        self.over = SimpleNamespace(done=False, synchronize=lambda: None)
+        self.aborted = 0
+
+    @contextmanager
+    def collective(self) -> Iterator[Any]:
+        yield self.collectives
+
+    def mark(self, _: Any) -> Any:
+        return self.over
+
+    def new_id(self) -> bytes:
+        return bytes(128)
+
+    def number(self, _: str) -> int:
+        return 0
+
+    def join(self, *_: Any) -> Any:
+        return SimpleNamespace(abort=self._abort, check_async_error=lambda: None)
+
+    def _abort(self) -> None:
+        self.aborted += 1
+
+
+def under_way(slow: Any) -> tuple[Communicators, Finish]:
+    """A group of mesh 1 with a move that is not over."""
+    found = Communicators(slow, PATIENCE, lambda: 0.0, lambda function: function(), lambda: None)
+    group = found.group(1, (0, 1), 0)
+    group.new_id(1)
+    group.join(lambda: None)
+    assert group.joining is not None
+    group.joined(group.joining)
+    return found, group.run(lambda: "a move", lambda _: None)
+
+
+def test_what_is_under_way_on_a_dropped_mesh_is_wanted() -> None:
+    """A tensor that was carried from it may not have come: its communicator ends when that is over."""
+    slow = Slow()
+    communicators, finish = under_way(slow)
+    communicators.drop(1)
+    communicators.look(1.0)
+    communicators.end()
+    assert not slow.aborted
+    assert not finish.come()
+    slow.over.done = True
+    communicators.look(2.0)
+    communicators.end()
+    assert slow.aborted == 1
+    assert not communicators.ending
+    assert finish.come()
+    assert finish.all() == [False]
+
+
+def test_what_is_under_way_with_a_lost_member_is_given_up() -> None:
+    slow = Slow()
+    communicators, finish = under_way(slow)
+    communicators.lose([2], "another mesh")
+    assert not slow.aborted
+    communicators.lose([1], "worker 1 was lost")
+    assert slow.aborted == 1
+    assert finish.come()
+    assert finish.all() == [True]
+    assert finish.reason == "worker 1 was lost"
+
+
+def test_what_takes_too_long_on_a_dropped_mesh_is_given_up() -> None:
+    slow = Slow()
+    communicators, finish = under_way(slow)
+    communicators.drop(1)
+    communicators.look(PATIENCE + 1)
+    assert finish.reason == "waited 300 s for a move"
+    assert slow.aborted == 1
 
 
 @COMPILES
