@@ -21,8 +21,10 @@ from gt.worker.spill import Spill
 from gt.worker.streams import Streams
 
 
-@pytest.fixture(autouse=True)
-def _on_the_card() -> Iterator[None]:
+@pytest.fixture(autouse=True, params=["at once", "late"])
+def _on_the_card(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Whether its copies are done at once, or when somebody waits for them."""
+    monkeypatch.setattr(CARD.timeline, "quick", request.param == "at once")
     with installed():
         yield
         gt.disconnect()
