@@ -254,14 +254,20 @@ class Core:
     @property
     def asks(self) -> bool:
         """Whether something is on its way from a GPU, which does not say by itself when it has come: ask it again soon."""
+        staging = self.backend.staging
+        if staging is None:
+            return False
         unsure = self.running is not None and self.running.exchange is None
-        return unsure or bool(self.stored.answers or self.pieces or self.peers.reading)
+        waits = bool(self.stored.answers or self.pieces or self.peers.reading)
+        return unsure or waits or staging.fetches.under_way
 
     def _turn(self) -> None:
         """Send what has come from the device meanwhile."""
         staging = self.backend.staging
         if staging is None:
             return
+        if staging.fetches.under_way:
+            staging.fetches.turn()
         if self.stored.answers:
             self.stored.turn(self.recording)
         if self.pieces:

@@ -146,6 +146,11 @@ class Departures:
         self._flying: deque[tuple[Any, Bytes, Bytes, Parcel]] = deque()
         """Copies that have begun: the event behind each, the part of the ring, and where in which parcel it is to go."""
 
+    @property
+    def under_way(self) -> bool:
+        """Whether anything is."""
+        return bool(self._flying or self._waiting)
+
     def send(self, value: Any) -> Parcel:
         """A value on its way to the host, as kernels so far leave it. Raises `MemoryError`."""
         streams = self.streams

@@ -221,8 +221,7 @@ class Stored:
             self.unwanted.discard(key)
         for key in [key for key in self.coming if key[0] == client]:
             del self.coming[key]
-        for answer in [answer for answer in self.answers if answer.message.client == client]:
-            self.answers.remove(answer)
+        self.answers = deque(answer for answer in self.answers if answer.message.client != client)
 
     def collect(
         self, message: m.Collect, worker: int, recording: Recording | None, doubts: Sequence[Doubt] = ()
@@ -258,8 +257,6 @@ class Stored:
 
     def turn(self, recording: Recording | None) -> None:
         """Send the answers that have come from the device meanwhile, in the order of the questions."""
-        assert self.backend.staging is not None, "elsewhere nothing is on its way"
-        self.backend.staging.fetches.turn()
         while self.answers and self.answers[0].come():
             message, worker, fault, parcel, doubts, began = self.answers.popleft()
             fault = next((doubt.fault for doubt in doubts if doubt.fault is not None), fault)

@@ -158,15 +158,21 @@ def test_a_put_waits_for_no_kernel_and_no_kernel_for_it_but_its_reader() -> None
 
 
 def test_a_client_that_goes_is_answered_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was on its way to it comes all the same, and lets go of what it has."""
     fabric = connect(["cuda:0"])
     (worker,) = fabric.workers.values()
     x = gt.from_numpy(np.arange(1000.0)) + 1
-    monkeypatch.setattr(Fabric, "_asks", lambda _: False)
-    x.fetch()
-    assert worker.asks
-    gt.disconnect()
-    fabric.run()
+    with monkeypatch.context() as patched:
+        patched.setattr(Fabric, "_asks", lambda _: False)
+        x.fetch()
+        assert worker.asks
+        gt.disconnect()
+        fabric.run()
     assert not worker.stored.answers
+    assert worker.asks
+    fabric.run()
+    assert not worker.asks
+    assert not worker.stored.tensors
 
 
 @pytest.mark.parametrize("workers", [2, 4])
