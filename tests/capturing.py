@@ -8,6 +8,7 @@ not pinned is refused, and so is a product by CuPy, which calls nothing of cuBLA
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
@@ -19,8 +20,8 @@ class CaptureError(RuntimeError):
     """As CuPy says what CUDA refuses."""
 
 
-class Capture:
-    """Of all streams: at most one captures."""
+class Capture(threading.local):
+    """Of all streams of a thread: at most one captures, and what other threads do is nothing to it."""
 
     def __init__(self) -> None:
         self.noted: list[Callable[[], object]] | None = None

@@ -28,7 +28,7 @@ from generated_samples import (
 )
 
 from gt.dtypes import float16, float32
-from gt.worker import joint
+from gt.worker import capture, joint
 from gt.worker.backend import backend
 from gt.worker.cuda_source import ENTRY, WIDE_ENTRY
 from gt.worker.generated import OPTIONS
@@ -46,7 +46,7 @@ def written() -> dict[str, tuple[str, str]]:
     samples = {f"every op on {dtype.name}": every_op(dtype) for dtype in DTYPES}
     samples |= {f"drawn {seed}": Drawn(seed).sample() for seed in range(cases(60))}
     samples |= dict(known())
-    found = {"random numbers": (SOURCE, "philox_words")}
+    found = {"random numbers": (SOURCE, "philox_words"), "run-time scalars": (capture.SOURCE, "place_numbers")}
     for name, sample in samples.items():
         for number, source in enumerate(sources_of(compiled(sample, CPU))):
             found[f"{name}, {number}"] = (source, ENTRY)
