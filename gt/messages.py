@@ -195,8 +195,8 @@ class DefineMesh(NamedTuple):
 
 
 class UniqueId(NamedTuple):
-    """By this id the members of a group of a mesh find each other: `ranks` in it, for their `generation`th communicator
-    (`worker/nccl.py`). The first member makes it, the dispatcher passes it on to all."""
+    """By this id the members of a group of a mesh find each other: `ranks` in it, for the communicator that is known by this
+    `generation` (`worker/nccl.py`). The first member makes it, the dispatcher passes it on to all."""
 
     mesh: int
     ranks: list[int]

@@ -58,6 +58,8 @@ PEER_TIMEOUT: Final = 300.0
 
 AT_ONCE: Final = (m.PeerLost, m.Meet, m.UniqueId)
 """What the dispatcher says that is in no order with plans."""
+MOVE_BITS: Final = 24
+"""Of the number of a move among all that are done together; plans have fewer."""
 PIECES: Final = 32
 """Pieces that may be on their way from a GPU before others begin."""
 
@@ -604,7 +606,18 @@ class Core:
             assert communicators is not None, "without them nothing is joint"
             group = communicators.group(running.info.mesh.number, move.joint.ranks, move.joint.place)
             what = partial(self._together, running.program, move, running.info)
-            running.exchange = Meeting(move, held, fault, xp, explain, group, self._say, communicators.wake, what)
+            running.exchange = Meeting(
+                move,
+                held,
+                fault,
+                xp,
+                explain,
+                group,
+                running.order << MOVE_BITS | move.number,
+                self._say,
+                communicators.wake,
+                what,
+            )
         running.since = now
         self._take_arrived(running, running.exchange.step)
         return True

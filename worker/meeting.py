@@ -25,12 +25,12 @@ from .nccl import REFUSED, Finish, Group
 
 
 class Meeting:
-    """`group` is the one that meets; `say` sends a message to the dispatcher; `wake` has the core called, from another thread;
-    `what` is the move as an error names it."""
+    """`group` is the one that meets; `serial` a number that no other move of it has, and all members know. `say` sends a message
+    to the dispatcher; `wake` has the core called, from another thread; `what` is the move as an error names it."""
 
     __slots__ = (
-        "_explain", "_fault", "_group", "_held", "_joined", "_next", "_own", "_say", "_wake", "_what", "_words", "_work",
-        "_xp", "faults", "finish", "left", "move", "read", "ready", "step", "waiting",
+        "_explain", "_fault", "_group", "_held", "_joined", "_next", "_said", "_say", "_serial", "_wake", "_what", "_words",
+        "_work", "_xp", "faults", "finish", "left", "move", "read", "ready", "step", "waiting",
     )  # fmt: skip
 
     def __init__(
@@ -41,6 +41,7 @@ class Meeting:
         xp: Any,
         explain: Callable[[BaseException], Fault],
         group: Group,
+        serial: int,
         say: Callable[[m.Message], None],
         wake: Callable[[], None],
         what: Callable[[], str],
@@ -56,8 +57,11 @@ class Meeting:
         self._fault, self._held, self._xp, self._explain = fault, held, xp, explain
         self._group, self._say, self._wake, self._what = group, say, wake, what
         self._words: list[int] = []
+        self._said = group.generation
+        """The own word: what is lost from now on the others do not know."""
+        self._serial = serial
         self._next = 0
-        """The generation that is being made; 0: none."""
+        """The generation that is being made, this move's number; 0: none."""
         self._joined = False
         self._work: Work | None = None
         self.left = 1
@@ -77,7 +81,7 @@ class Meeting:
         if fault is not None:
             self._tell(fault)
         elif turn == 0:
-            self._word(self._group.generation)
+            self._word(self._said)
 
     @property
     def done(self) -> bool:
@@ -121,18 +125,18 @@ class Meeting:
         if self.faults:
             self.left = 0
             return None
-        if REFUSED in self._words or group.generation == REFUSED:
+        if REFUSED in (*self._words, self._said) or group.generation == REFUSED:
             group.refuse()
             assert self.move.apart is not None, "what is joint can be done apart"
             return Exchange(self.move.apart, self._held, self._fault, self._xp, self._explain)
         if self._next:
             self.left = 0
             return None
-        known = {*self._words, group.generation}
+        known = {*self._words, self._said}
         if len(known) == 1 and known != {0}:
             self.left = 0
             return None
-        self._next = max(known) + 1
+        self._next = self._serial
         group.give_up("other members have lost theirs")
         self._begin(1, None)
         self.waiting[self.move.rank, 0] = 0

@@ -137,8 +137,8 @@ class Joining:
 class Group:
     """One group of a mesh: its communicator, and what is under way on it.
 
-    Members number their communicators, and say the `generation` that they have before each move. Who lost his, or never had one,
-    says 0; then all make the next one together.
+    A communicator is known by the move that it was made for, its `generation`, which members say before each move. Who lost
+    his, or never had one, says 0; then all make another together.
     """
 
     def __init__(

@@ -181,6 +181,23 @@ def test_a_communicator_that_fails_is_given_up(net: Net) -> None:
         lost.numpy()
 
 
+def test_a_communicator_that_is_lost_after_the_word_is_a_fault() -> None:
+    """The others count on it: who has lost it says so at once, and does not wait for a new one that nobody makes."""
+    fabric = connect(["cuda:0", "cuda:1"], ROWS)
+    np.testing.assert_array_equal(gathered().numpy(), (NUMBERS + 1) * 2)
+
+    def lose(target: bytes, message: Any) -> bool:
+        if target == b"worker-1" and isinstance(message, m.Piece):
+            (group,) = fabric.communicators[1].groups.values()
+            group.give_up("it was lost")
+        return False
+
+    lost = losing(fabric, lose, gathered)
+    with pytest.raises(GTError, match=r"NCCL's communicator was given up just now|waited 300 s for NCCL to finish"):
+        lost.numpy()
+    np.testing.assert_array_equal(gathered().numpy(), (NUMBERS + 1) * 2)
+
+
 def test_a_lost_member_holds_up_nobody(net: Net) -> None:
     """Who stands in a move with it, or whose device does, goes on, and no communicator with it is left."""
     fabric = connect(["cuda:0", "cuda:1"], {"sharding_config": {"a": {"shard": {"axis": 0, "workers": [0, 1]}}}})
