@@ -27,7 +27,7 @@ from .products import on_tensor_cores
 
 ROOM: Final = 1 << 20
 """Bytes of a strip on a CPU: it stays in a core's caches."""
-DEVICE_ROOM: Final = 256 << 20
+DEVICE_ROOM: Final = 64 << 20
 """Bytes of a strip on a GPU: its kernels are few and large."""
 PARTS: Final = 4
 """Strips of a causal matrix, at least: the keys after the last query of a strip are left out."""
@@ -205,7 +205,9 @@ def attention_grad(call: Call, cut: Callable[[Call], Strips] = Strips) -> Kernel
                 given = given.astype(strips.work, copy=False) / total
                 dv[where][seen] += strips.product("slo", weights.swapaxes(-1, -2), given)
                 slope = strips.product("los", given, value[seen].swapaxes(-1, -2))
-                slope -= xp.einsum("...ls,...ls->...l", weights, slope)[..., None] / total
+                # CuPy makes products of an einsum, of one row each
+                dots = xp.einsum("...ls,...ls->...l", weights, slope) if xp is np else (weights * slope).sum(-1)
+                slope -= dots[..., None] / total
                 slope *= weights
                 dq[where][..., strip.rows, :] = strips.product("lse", slope, key[seen])
                 dk[where][seen] += strips.product("sle", slope.swapaxes(-1, -2), mine)
