@@ -13,6 +13,7 @@ import contextlib
 import ctypes
 import operator
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from types import ModuleType, SimpleNamespace
 from typing import Any, Final
@@ -230,7 +231,10 @@ class Array:
         if out is None:
             return self._x.copy()
         assert not blocking
+        memory = getattr(out.base, "obj", out.base)
+        assert isinstance(memory, Pinned), "a copy to memory that is not pinned is waited for"
         out[...] = self._x
+        memory.copies.append(CARD.timeline.kernels.record())
         return out
 
     def item(self) -> Any:
@@ -432,7 +436,13 @@ class Functions:
         def function(*args: Any, **kwargs: Any) -> Any:
             if isinstance(kwargs.get("out"), Array):
                 CARD.timeline.writes(address(kwargs["out"]._x))
+            if path == "where" and HALF in [getattr(x, "dtype", None) for x in args[1:]]:
+                args = [
+                    x.astype(np.float32) if getattr(x, "dtype", None) == HALF else x for x in args
+                ]  # and so is the result
             if path == "matmul":
+                if len(args) > 2:
+                    raise TypeError("_try_fastcall_matmul() got multiple values for argument 'out'")
                 CAPTURE.refuses_products(*args)
                 return computed(_product, host(args), host(kwargs))
             if path in INTO:
@@ -454,16 +464,26 @@ def _to_host(x: Any) -> Any:
     return x.get()
 
 
+class InThread(threading.local):
+    """What a thread uses: like CUDA, which has no device for all of a process."""
+
+    device = 0
+
+    def __init__(self) -> None:
+        self.before: list[int] = []
+        """Devices that are current again when those in use now are left."""
+
+
+THREAD: Final = InThread()
+
+
 class Device:
     """One device of those that are there. All have the same memory."""
 
-    current = 0
-
     compute_capability = "90"
 
-    def __init__(self, index: int = 0) -> None:
-        self.id = index
-        self._before: list[int] = []
+    def __init__(self, index: int | None = None) -> None:
+        self.id = THREAD.device if index is None else index
 
     @property
     def pci_bus_id(self) -> str:
@@ -471,7 +491,7 @@ class Device:
 
     def use(self) -> None:
         """It is in use."""
-        Device.current = self.id
+        THREAD.device = self.id
 
     def synchronize(self) -> None:
         """Nothing is under way. Raises what has gone wrong."""
@@ -480,17 +500,29 @@ class Device:
             raise CUDARuntimeError(CARD.timeline.status)
 
     def __enter__(self) -> Device:
-        self._before.append(Device.current)
-        Device.current = self.id
+        THREAD.before.append(THREAD.device)
+        THREAD.device = self.id
         return self
 
     def __exit__(self, *_: object) -> None:
-        Device.current = self._before.pop()
+        THREAD.device = THREAD.before.pop()
 
 
 def current_device() -> int:
     """The number of the device that the thread uses."""
-    return Device.current
+    return THREAD.device
+
+
+class Pinned(bytearray):
+    """Pinned memory of CuPy's pool, which gives it to the next at once when nobody has it."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(size)
+        self.copies: list[Any] = []
+        """Events behind the copies to it."""
+
+    def __del__(self) -> None:
+        CARD.timeline.torn += any(not CARD.timeline.knows(event) for event in self.copies)
 
 
 class Allocation:
@@ -558,7 +590,7 @@ class Card(Functions):
         self.cuda = SimpleNamespace(
             runtime=runtime, Device=Device, Memory=Allocation, PinnedMemory=bytearray,
             PinnedMemoryPointer=lambda memory, offset: memory,
-            alloc_pinned_memory=bytearray, **self.timeline.cuda(),
+            alloc_pinned_memory=Pinned, **self.timeline.cuda(),
             get_allocator=lambda: CAPTURE.allocator or self.timeline.pool.malloc, using_allocator=CAPTURE.using,
             device=SimpleNamespace(get_cublas_handle=lambda: 1), cublas=SimpleNamespace(gemmStridedBatchedEx=gemm),
             nvtx=SimpleNamespace(RangePush=self.ranges.append, RangePop=lambda: self.ranges.append("")),
@@ -606,7 +638,7 @@ def installed(*, card: bool = True, devices: int = 1, nccl: Any = None) -> Itera
     try:
         yield
     finally:
-        CARD.devices, Device.current = 1, 0
+        CARD.devices, THREAD.device = 1, 0
         for name, module in before.items():
             if module is None:
                 del sys.modules[name]

@@ -54,6 +54,8 @@ class Timeline:
         self.lock = threading.RLock()
         self.copies = 0
         """Those to and from the host."""
+        self.torn = 0
+        """Pinned memory that was given back while something was copied to it."""
         self.host: Clock = {}
         self.written: dict[int, tuple[Stream, int]] = {}
         """By the address of memory, who wrote there last, and when."""
@@ -80,6 +82,10 @@ class Timeline:
         self.kernels.now += 1
         self.reads(root)
         self.written[root] = self.kernels, self.kernels.now
+
+    def knows(self, event: Event) -> bool:
+        """Whether the host has found that an event is over."""
+        return event.over or all(self.host.get(stream, 0) >= now for stream, now in event.clock.items())
 
     def learn(self, clock: Clock, more: Clock) -> None:
         """Know what another knew."""

@@ -100,7 +100,7 @@ def conv(call: Call) -> Kernel:
                 joined = matmul(left, turned.reshape(groups, inner, count * outer))
                 out[start : start + count] = joined.reshape(groups, made, count, outer).transpose(2, 0, 1, 3)
             else:
-                matmul(left, part.reshape(count, groups, inner, outer), out[start : start + count])
+                matmul(left, part.reshape(count, groups, inner, outer), out=out[start : start + count])
         return out.reshape(result.shape).astype(dtype, copy=False)
 
     return kernel

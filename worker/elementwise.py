@@ -41,7 +41,7 @@ def nextafter(call: Call) -> Kernel:
     own = exact("nextafter")(call)
     if call.xp is np or call.result.dtype is not bfloat16:
         return own
-    xp, number = call.xp, bfloat16.numpy.type
+    xp, number, choose = call.xp, bfloat16.numpy.type, chooser(call.xp, bfloat16)
 
     def kernel(a: Any, b: Any) -> Any:
         a, b = xp.broadcast_arrays(*(xp.asarray(x if isinstance(x, xp.ndarray) else number(x)) for x in (a, b)))
@@ -50,7 +50,7 @@ def nextafter(call: Call) -> Kernel:
         away = xp.where((y > x) == (x > 0), bits + 1, bits - 1)
         away = xp.where(x == 0, xp.where(y > 0, np.int16(1), np.int16(-32767)), away).astype(np.int16)
         out = xp.where(x == y, xp.ascontiguousarray(b).reshape(b.shape).view(np.int16), away).view(bfloat16.numpy)
-        return xp.where(xp.isnan(x), a, xp.where(xp.isnan(y), b, out))
+        return choose(xp.isnan(x), a, choose(xp.isnan(y), b, out))
 
     return kernel
 
@@ -180,6 +180,14 @@ def relu(call: Call) -> Kernel:
     return in_float32(call, partial(call.xp.maximum, call.xp.zeros((), work.numpy)))
 
 
+def chooser(xp: Any, dtype: DType) -> Kernel:
+    """`where` of two operands of a dtype. Of bfloat16 CuPy's would give float32, so there bits are chosen."""
+    if xp is np or dtype is not bfloat16:
+        return xp.where  # type: ignore[no-any-return]  # xp is Any
+    bits = methodcaller("view", np.int16)
+    return lambda condition, a, b: xp.where(condition, bits(a), bits(b)).view(bfloat16.numpy)
+
+
 def where(call: Call) -> Kernel:
     """The second operand where the condition holds, else the third."""
     xp, result = call.xp, call.result
@@ -187,12 +195,12 @@ def where(call: Call) -> Kernel:
     number = result.dtype.numpy.type
     if xp is np and result.size >= SELECTED and result.dtype.itemsize <= 8:
         return _by_bits(call)
-    choose = xp.where
+    choose = chooser(xp, result.dtype)
     if first:
         return lambda condition, a, b: choose(condition, number(a), b)
     if second:
         return lambda condition, a, b: choose(condition, a, number(b))
-    return choose  # type: ignore[no-any-return]  # xp is Any
+    return choose
 
 
 def _by_bits(call: Call) -> Kernel:

@@ -16,7 +16,7 @@ from gt.dtypes import HALVES
 from gt.errors import IndexOutOfRange
 
 from .call import Call, Check, Kernel
-from .elementwise import nothing_of, wide
+from .elementwise import chooser, nothing_of, wide
 
 CROWDED: Final = 8
 """Places for each row that the fullest of them gets, below which rows are not added turn by turn."""
@@ -234,7 +234,7 @@ def take(call: Call) -> Kernel:
 
         return whole
     result, after = call.result, call.tensor(0).ndim - axis - 1
-    nothing = nothing_of(result.dtype)
+    nothing, choose = nothing_of(result.dtype), chooser(xp, result.dtype)
 
     def masked(x: Any, index: Any) -> Any:
         places = _places(call, index, size) - first
@@ -242,7 +242,7 @@ def take(call: Call) -> Kernel:
             return xp.full(result.shape, nothing, result.dtype.numpy)
         inside = (places >= 0) & (places < last - first)
         found = x.take(xp.where(inside, places, 0), axis)
-        return xp.where(inside.reshape((*inside.shape, *(1,) * after)), found, nothing)
+        return choose(inside.reshape((*inside.shape, *(1,) * after)), found, nothing)
 
     return masked
 

@@ -14,13 +14,16 @@ from typing import Any
 import numpy as np
 import pytest
 from effort import thinned
-from one_kernel import CARD, check, compute, operand_of
+from one_kernel import CARD, check, compute, operand_of, over
 from rule_samples import drawn
 
 from gt.dtypes import bfloat16
 from gt.errors import GTError
 from gt.infer import infer
 from gt.ops import OPS
+from gt.spec import spec
+from gt.worker.call import Call, Part
+from gt.worker.kernels import KERNELS
 
 PAGE = Path(__file__).parents[2] / "docs" / "gpu.md"
 HALF = bfloat16.numpy
@@ -61,6 +64,20 @@ def test_an_op_computes_bfloat16_where_only_values_of_it_are_moved(op: str) -> N
     """On the stand-in as with NumPy."""
     for operands, attributes in thinned(samples(op), 4):
         check(compute(CARD, op, operands, attributes), compute(np, op, operands, attributes))
+
+
+def test_rows_of_a_cut_axis_are_taken_in_bfloat16() -> None:
+    """Zeros stand in place of those that are elsewhere."""
+    x, index = np.arange(6, dtype=np.float32).reshape(3, 2).astype(HALF), np.array([0, 4, 2])
+    for xp in (np, CARD):
+        result = spec(bfloat16, (3, 2))
+        parts = (Part((6, 2), ((2, 5), (0, 2))), None)
+        call = Call(
+            xp, "take", {"axis": 0}, (operand_of(x), operand_of(index)), result, (3, 2), ((0, 3), (0, 2)), parts
+        )
+        found = over(xp, KERNELS["take"](call))(x, index)
+        assert found.dtype == HALF
+        assert found.astype(np.float32).tolist() == [[0, 0], [4, 5], [0, 1]]
 
 
 def test_the_page_lists_them() -> None:

@@ -365,3 +365,14 @@ def test_matmul(data: st.DataObject) -> None:
 
 def test_no_inner_elements_multiply_to_zero() -> None:
     assert run("matmul", np.zeros((2, 0), np.int32), np.zeros((0, 3), np.int32)).tolist() == [[0] * 3] * 2
+
+
+@pytest.mark.parametrize("length", [20, 400])
+def test_windows_of_several_examples_are_one_product_or_one_each(length: int) -> None:
+    """By how many there are of an example; either way what the formula says, and the same over both array modules."""
+    generator = np.random.default_rng(0)
+    x, w = generator.integers(-4, 5, (3, 1, 2, length)).astype(np.float32), np.ones((1, 2, 2, 3), np.float32)
+    w[0, 1] = [[1, -1, 2], [0, 3, 1]]
+    found = run("conv", x, w, strides=(1,), dilations=(1,), pads=(0, 0), spreads=(1,))
+    expected = [[[np.correlate(each[0, 0], a) + np.correlate(each[0, 1], b) for a, b in w[0]]] for each in x]
+    np.testing.assert_array_equal(found, expected)
