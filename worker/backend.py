@@ -220,7 +220,7 @@ def _cuda(index: int) -> Backend:
         cupy, "cuda", f"cuda:{index}", cupy.asnumpy, staging.puts.bring_now, device.synchronize, buffers,
         partial(_pool_usage, cupy), limit=partial(_limit_pool, cupy), pinning=buffers,
         bus=lambda: str(device.pci_bus_id), failure=partial(_failure, cupy), sync=sync,
-        streams=streams, staging=staging, checks=None if sync else [], flags=partial(DeviceFlags, cupy),
+        streams=streams, staging=staging, checks=None if sync else [], flags=partial(DeviceFlags, streams),
         direct=_direct(cupy), nccl=_nccl(cupy, device, streams), card_memory=partial(_card_memory, cupy, streams),
         marks=(cupy.cuda.nvtx.RangePush, cupy.cuda.nvtx.RangePop) if ranges else None,
         capture=Capture(cupy, index) if graphs else None,

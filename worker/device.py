@@ -20,12 +20,16 @@ from .streams import Lent, Streams
 class DeviceFlags:
     """Truths that are copied to pinned memory of the host as soon as the device knows them."""
 
-    def __init__(self, cupy: Any, flags: list[Any]) -> None:
+    def __init__(self, streams: Streams, flags: list[Any]) -> None:
+        cupy = streams.cupy
         self._on_device = cupy.stack(flags)
         memory = cupy.cuda.alloc_pinned_memory(len(flags))
         self._here = np.frombuffer(memory, np.bool_, len(flags))
         self._on_device.get(out=self._here, blocking=False)
-        self._event = cupy.cuda.get_current_stream().record()
+        self._event = streams.mark(streams.compute)
+        streams.hold_host(
+            self._event, memory
+        )  # CuPy's pool gives it again as soon as nobody asks for these truths any more
 
     def come(self) -> bool:
         return bool(self._event.done)
@@ -107,6 +111,7 @@ class DeviceBuffers:
         return root
 
     def settle(self) -> None:
-        for event in (self.outward, self.inward):
-            if event is not None:
-                event.synchronize()
+        with self.device:  # as above
+            for event in (self.outward, self.inward):
+                if event is not None:
+                    event.synchronize()

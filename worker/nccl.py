@@ -14,6 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from gt.errors import WorkerError
@@ -54,6 +55,11 @@ class Nccl:
         """A communicator. Waits for all members."""
         with self.device:
             return self.bindings.NcclCommunicator(count, unique_id, place)
+
+    def abort(self, communicator: Any) -> None:
+        """Have what is under way on it end, unfinished. Waits for the other members on this host."""
+        with self.device:  # this thread has another
+            communicator.abort()
 
     def number(self, name: str) -> int:
         """NCCL's number for a dtype or an operation."""
@@ -192,9 +198,10 @@ class Group:
             self.give_up(f"waited {self._patience:g} s for {first.what()}")
             return
         try:
-            communicator = self._communicator
-            if communicator is not None:
-                communicator.check_async_error()
+            with self._lock:  # while it is asked nobody aborts it, which frees it
+                communicator = self._communicator
+                if communicator is not None:
+                    communicator.check_async_error()
         except RuntimeError as error:
             self.give_up(f"{error} in {first.what()}")
 
@@ -212,7 +219,7 @@ class Group:
             self._pending.clear()
             self.generation = min(self.generation, 0)
         if communicator is not None:
-            self._spawn(communicator.abort)  # which waits for the other members on this host
+            self._spawn(partial(self._nccl.abort, communicator))
 
     def refuse(self, error: Exception | None = None) -> None:
         """Go without from now on: this member, or (no error) another, can have no communicator."""
@@ -320,10 +327,11 @@ class Communicators:
 
     def watch(self) -> None:
         """Look again and again, for ever: for a thread of its own, since whoever waits for the device cannot."""
-        while True:
-            time.sleep(LOOK)
-            with suppress(RuntimeError):  # a device that computes no more is the core's to notice
-                self.look(self.clock())
+        with self.nccl.device:  # or each look would be at the first device of the host, and take memory there
+            while True:
+                time.sleep(LOOK)
+                with suppress(RuntimeError):  # a device that computes no more is the core's to notice
+                    self.look(self.clock())
 
     def end(self) -> None:
         """Free the communicators of meshes that are used no more, when they are through."""

@@ -27,6 +27,7 @@ class Streams:
 
     def __init__(self, cupy: Any) -> None:
         self.cupy = cupy
+        self.device = cupy.cuda.Device()
         self.pool = cupy.get_default_memory_pool()
         self.compute = cupy.cuda.get_current_stream()
         self.copies_in = cupy.cuda.Stream(non_blocking=True)
@@ -35,6 +36,7 @@ class Streams:
         self.others = (self.copies_in, self.copies_out, self.collectives)
         self._held: dict[Any, deque[tuple[Any, Any]]] = {stream: deque() for stream in (*self.others, self.compute)}
         """By stream, what it may still use, each with the event behind that."""
+        self._held_host: deque[tuple[Any, Any]] = deque()
         cupy.cuda.set_allocator(self.allocate)
 
     def mark(self, stream: Any) -> Any:
@@ -61,13 +63,23 @@ class Streams:
 
     def hold(self, stream: Any, memory: Any, event: Any = None) -> None:
         """Keep memory until a stream has come to an event, or else has done all that it was told so far. Any thread may."""
-        self._held[stream].append((event or self.mark(stream), memory))
+        if event is None:
+            with self.device:  # a thread of another kind has the first device, and marks nothing here
+                event = self.mark(stream)
+        self._held[stream].append((event, memory))
+
+    def hold_host(self, event: Any, memory: Any) -> None:
+        """Keep memory of the host until an event is over, whatever streams wait for: the host does not wait with them."""
+        self._held_host.append((event, memory))
 
     def let_go(self) -> None:
-        """Let go of what no stream uses any more."""
-        for held in self._held.values():
-            while held and held[0][0].done:
-                held.popleft()
+        """Let go of what no stream uses any more. What goes may have more held, and another thread may look meanwhile: so what is
+        looked at is out of the books."""
+        for held in (*self._held.values(), self._held_host):
+            for first in _taken(held):
+                if not first[0].done:
+                    held.appendleft(first)
+                    break
 
     @property
     def holds(self) -> int:
@@ -81,7 +93,7 @@ class Streams:
             with stream:
                 return Lent(self, self.pool.malloc(nbytes), nbytes)
         except MemoryError:
-            lent = Lent(self, self.allocate(nbytes), nbytes)
+            lent = Lent(self, self.allocate(nbytes), nbytes, stream)
         self.follow(stream, self.compute)
         return lent
 
@@ -101,22 +113,32 @@ class Streams:
         return self.pool.malloc(nbytes)
 
     def _hold_nothing(self) -> None:
-        """Have streams wait for each other, so that what is held may be given again at once."""
-        for stream in self.others:
-            self.follow(self.compute, stream)
-        for stream in self.others:
-            self.follow(stream, self.compute)
-        for held in self._held.values():  # of kernels last: what others let go may be held for them
-            held.clear()
+        """Have streams wait for each other, so that what was held until now may be given again at once."""
+        for _ in range(2):  # what others let go may be held for kernels
+            found = [each for held in self._held.values() for each in _taken(held)]
+            for stream in self.others:
+                self.follow(self.compute, stream)
+            for stream in self.others:
+                self.follow(stream, self.compute)
+            found.clear()
+
+
+def _taken(held: deque[tuple[Any, Any]]) -> Iterator[tuple[Any, Any]]:
+    """All that is held, out of the books. Another thread may take some of it meanwhile."""
+    with suppress(IndexError):
+        while True:
+            yield held.popleft()
 
 
 class Lent:
-    """Memory of a stream's own, at which arrays look. When none does any more it is held until kernels so far are done."""
+    """Memory at which arrays look. When none does any more it is held until kernels so far are done, and where it was theirs also
+    until `writer` is, for which no kernel need have waited."""
 
-    __slots__ = ("__weakref__", "_streams", "nbytes", "pointer")
+    __slots__ = ("__weakref__", "_streams", "_writer", "nbytes", "pointer")
 
-    def __init__(self, streams: Streams, pointer: Any, nbytes: int) -> None:
+    def __init__(self, streams: Streams, pointer: Any, nbytes: int, writer: Any = None) -> None:
         self._streams = streams
+        self._writer = writer
         self.pointer = pointer
         self.nbytes = nbytes
 
@@ -130,3 +152,5 @@ class Lent:
         if not sys.is_finalizing():
             with suppress(RuntimeError):  # a device that computes no more uses nothing either
                 self._streams.hold(self._streams.compute, self.pointer)
+                if self._writer is not None:
+                    self._streams.hold(self._writer, self.pointer)

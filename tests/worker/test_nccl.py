@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -9,9 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from card import current_device
 from cuda_on_host import COMPILER
 from effort import cases
-from fake_nccl import Net
+from fake_nccl import NcclCommunicator, Net
 from law import running
 from law.test_law import case, holds, network_case
 from many_cards import PATIENCE, Cards, cards, connect
@@ -273,6 +275,9 @@ class Slow:
     def join(self, *_: Any) -> Any:
         return SimpleNamespace(abort=self._abort, check_async_error=lambda: None)
 
+    def abort(self, communicator: Any) -> None:
+        communicator.abort()
+
     def _abort(self) -> None:
         self.aborted += 1
 
@@ -340,3 +345,35 @@ def test_programs_hold(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_networks_hold(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running, "Fabric", Cards)
     holds(*network_case(seed), f"{seed} 1 --networks", "networks trained, on GPU workers with NCCL")
+
+
+def test_what_other_threads_ask_and_abort_is_of_the_worker_s_own_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each thread begins with the first device of the host: who did not say another would take memory of a neighbour's card."""
+    fabric = connect(["cuda:0", "cuda:1"], ROWS)
+    np.testing.assert_array_equal(gathered().numpy(), (NUMBERS + 1) * 2)
+    seen: list[tuple[str, int]] = []
+    monkeypatch.setattr(NcclCommunicator, "abort", lambda _: seen.append(("abort", current_device())))
+    _, communicators = fabric.communicators
+    (group,) = communicators.groups.values()
+    other = threading.Thread(target=group.give_up, args=("enough",))
+    other.start()
+    other.join()
+
+    class Over(Exception):
+        """Looked at once."""
+
+    def look(now: float) -> None:
+        seen.append(("look", current_device()))
+        raise Over
+
+    monkeypatch.setattr(communicators, "look", look)
+    monkeypatch.setattr("gt.worker.nccl.LOOK", 0.0)
+
+    def watched() -> None:
+        with pytest.raises(Over):
+            communicators.watch()
+
+    watch = threading.Thread(target=watched)
+    watch.start()
+    watch.join()
+    assert seen == [("abort", 1), ("look", 1)]

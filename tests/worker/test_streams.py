@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
-from card import CARD, installed
+from card import CARD, current_device, installed
 from gpu import test_streams
 from timeline import NONSENSE, Timeline
 
 import gt
-from gt.worker.device import DeviceBuffers
+from gt.worker.device import DeviceBuffers, DeviceFlags
 from gt.worker.streams import Streams
 
 globals().update({name: test for name, test in vars(test_streams).items() if name.startswith("test_")})
@@ -159,3 +160,73 @@ def test_without_memory_of_its_own_a_copy_in_gets_what_kernels_use(streams: Stre
     lent.pointer.copy_from_host_async(block([1.0, 2.0, 3.0, 4.0]).ctypes.data, 32, streams.copies_in)
     streams.follow(streams.compute, streams.copies_in)
     assert (lent.look((4,), np.float64) * 1)._x.tolist() == [1, 2, 3, 4]
+
+
+def test_memory_of_kernels_that_a_copy_took_is_not_theirs_again_before_it_is_done(streams: Streams) -> None:
+    """A put came when memory was short, and nobody has read it when it is freed: so no kernel has waited for its copy."""
+    spare = streams.allocate(32)
+    at = spare.ptr
+    del spare
+    CARD.timeline.pool.room = 32
+    lent = streams.room(streams.copies_in, 32)
+    assert lent.pointer.ptr == at, "there is no more"
+    lent.pointer.copy_from_host_async(block([7.0] * 4).ctypes.data, 32, streams.copies_in)
+    del lent
+    CARD.timeline.pool.room = None
+    streams.mark(streams.compute).synchronize()
+    streams._held[streams.compute].clear()  # as a look does that finds kernels done
+    assert streams.allocate(32).ptr != at, "the copy is under way"
+    streams.mark(streams.copies_in).synchronize()
+    streams.let_go()
+    assert streams.allocate(32).ptr == at
+
+
+def test_whoever_lets_go_of_memory_marks_the_device_that_it_is_of() -> None:
+    """In a thread of another kind the first device of the host is current, and no kernel of this worker is there."""
+    CARD.cuda.Device(1).use()
+    streams = Streams(CARD)
+    lent = [streams.room(streams.copies_in, 32)]
+    seen = []
+    mark = streams.mark
+    streams.mark = lambda stream: (seen.append(current_device()), mark(stream))[1]  # type: ignore[method-assign]
+    other = threading.Thread(target=lent.clear)
+    other.start()
+    other.join()
+    assert seen == [1]
+
+
+def test_letting_go_while_something_else_lets_go_loses_nothing(streams: Streams) -> None:
+    """As when the garbage collector frees memory between a look at an event and the next step."""
+    first, second = streams.allocate(32), streams.allocate(32)
+    streams.hold(streams.copies_out, first)
+    streams.copies_out.pending.append(lambda: None)
+    streams.hold(streams.copies_out, second)
+    held = streams._held[streams.copies_out]
+    event, _ = held[0]
+
+    class Meddling:
+        """An event; whoever asks for it has somebody else let go, too."""
+
+        @property
+        def done(self) -> bool:
+            if Meddling.asks:
+                Meddling.asks = False
+                streams.let_go()
+            return True
+
+        asks = True
+
+    held[0] = (Meddling(), first)
+    assert event is not None
+    streams.let_go()
+    assert [memory for _, memory in held] == [second], "its copy is under way"
+
+
+def test_truths_on_their_way_have_memory_though_nobody_asks_for_them(streams: Streams) -> None:
+    """CuPy's pool would give it to the next, who writes there before the device does."""
+    DeviceFlags(streams, [CARD.asarray(np.ones(())) > 0])
+    assert CARD.timeline.torn == 0
+    for _ in range(CARD.timeline.patience + 1):
+        streams.let_go()
+    assert not streams._held_host
+    assert CARD.timeline.torn == 0
