@@ -109,7 +109,11 @@ def backend(device: str | None, lanes: int = 1) -> Backend:
         if reason:
             _say_fallback(reason)
             return _cpu(lanes)
-        return _cuda(0)
+        try:
+            return _cuda(0)
+        except SessionError as error:
+            _say_fallback(str(error))
+            return _cpu(lanes)
     match = re.fullmatch(r"cuda(?::(\d{1,4}))?", device)
     if match is None:
         raise SessionError(f"no device is called {device!r}: say 'cpu', 'cuda:0', 'cuda:1', …")
@@ -138,7 +142,7 @@ def diagnose() -> dict[str, Any]:
     asked: dict[str, Callable[[], Any]] = {
         "CUDA driver": lambda: _version(cupy.cuda.runtime.driverGetVersion()),
         "CUDA runtime": lambda: _version(cupy.cuda.runtime.runtimeGetVersion()),
-        "NCCL": lambda: importlib.import_module("cupy.cuda.nccl").get_version(),
+        "NCCL": lambda: _nccl_bindings().get_version(),
         "GPUs": lambda: [
             cupy.cuda.runtime.getDeviceProperties(index)["name"].decode() for index in range(count_devices())
         ],
@@ -209,7 +213,10 @@ def _cuda(index: int) -> Backend:
     cupy = _cupy()
     device = cupy.cuda.Device(index)
     device.use()
-
+    try:
+        cupy.arange(2)
+    except Exception as error:  # noqa: BLE001 — of CUDA, of a library or a header that is missing, or of the compiler
+        raise SessionError(f"CuPy computes nothing on 'cuda:{index}': {_first_line(error)}") from None
     streams = Streams(cupy)
     buffers = DeviceBuffers(streams)
     staging = Staging(streams, buffers.pin)
@@ -230,15 +237,20 @@ def _cuda(index: int) -> Backend:
 def _nccl(cupy: Any, device: Any, streams: Streams) -> Nccl | None:
     if os.environ.get("GT_NCCL") == "0":
         return None
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # CuPy warns at length where the library is missing
-        try:
-            bindings = importlib.import_module("cupy.cuda.nccl")
-        except ImportError:
-            return None
+    try:
+        bindings = _nccl_bindings()
+    except ImportError:
+        return None
     if not bindings.available or int(cupy.__version__.split(".")[0]) < NCCL_SINCE:
         return None
     return Nccl(bindings, device, streams)
+
+
+def _nccl_bindings() -> Any:
+    """CuPy's, which says in many lines where the library is missing. Raises `ImportError`."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return importlib.import_module("cupy.cuda.nccl")
 
 
 def _direct(cupy: Any) -> Direct | None:

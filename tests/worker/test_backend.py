@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import sys
+import tomllib
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -49,7 +51,7 @@ def fake_cupy(count: int | Exception) -> ModuleType:
     cupy: Any = ModuleType("cupy")
     runtime = SimpleNamespace(**{**vars(CARD.cuda.runtime), "getDeviceCount": get_device_count})
     cupy.cuda = SimpleNamespace(**{**vars(CARD.cuda), "runtime": runtime, "Device": FakeDevice})
-    cupy.ndarray, cupy.asnumpy = CARD.ndarray, CARD.asnumpy
+    cupy.ndarray, cupy.asnumpy, cupy.arange = CARD.ndarray, CARD.asnumpy, CARD.arange
     cupy.get_default_memory_pool = CARD.get_default_memory_pool
     return cupy  # type: ignore[no-any-return]  # a module with attributes of its own
 
@@ -127,3 +129,31 @@ def test_a_name_that_is_no_device(device: str) -> None:
 
 def test_special_functions_of_numpy_are_scipys() -> None:
     assert special(np).ndtri(0.5) == 0
+
+
+def test_where_cupy_can_compile_nothing_numpy_computes_or_it_is_said(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A driver and CuPy are there, and the headers that it compiles each kernel with are not."""
+
+    def arange(_: int) -> Any:
+        raise RuntimeError("Failed to find CUDA headers. Please install CUDA toolkit headers")
+
+    cupy = fake_cupy(1)
+    monkeypatch.setattr(cupy, "arange", arange)
+    install(monkeypatch, cupy)
+    said = "CuPy computes nothing on 'cuda:0': Failed to find CUDA headers. Please install CUDA toolkit headers"
+    with pytest.raises(SessionError, match="Failed to find CUDA headers") as caught:
+        backend("cuda:0")
+    assert str(caught.value) == said
+    with caplog.at_level(logging.WARNING):
+        assert backend(None).kind == "cpu"
+    assert [record.getMessage() for record in caplog.records] == [f"computing on the CPU with NumPy: {said}"]
+
+
+@pytest.mark.parametrize("version", ["12", "13"])
+def test_the_extras_bring_what_cupy_compiles_with(version: str) -> None:
+    """A driver is all that a machine need have: headers, compiler and cuBLAS come with CuPy's own extra, `ctk`."""
+    known = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8"))
+    (cupy,) = [each for each in known["project"]["optional-dependencies"][f"cuda{version}"] if each.startswith("cupy")]
+    assert cupy.startswith(f"cupy-cuda{version}x[ctk]>=")
