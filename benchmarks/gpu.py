@@ -15,6 +15,7 @@ import json
 import statistics
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -33,6 +34,7 @@ except ImportError:
     torch = None  # type: ignore[assignment]
 
 Rows = list[tuple[str, str, str, str]]
+FAILED = "failed"
 RESULTS = Path(__file__).parent / "results"
 
 
@@ -61,8 +63,20 @@ class Bench:
         self.copied = 0.0
         """Bytes a second that a copy on the device reads and writes."""
 
+    @property
+    def has_torch(self) -> bool:
+        """Whether PyTorch is here, and computes on this device."""
+        return torch is not None and (self.backend.kind == "cpu" or torch.cuda.is_available())
+
     def seconds(self, contenders: dict[str, Callable[[], Any]], repeats: int = 5) -> dict[str, float]:
-        """Median seconds of one run of each; a round is several runs on end, and then a wait for the device."""
+        """Median seconds of one run of each; a round is several runs on end, and then a wait for the device. The first is what is
+        measured: others that fail are left out."""
+        for name, run in [*contenders.items()][1:]:
+            try:
+                run()
+            except Exception as error:
+                print(f"{name} is left out: {error}", file=sys.stderr)
+                del contenders[name]
         times: dict[str, list[float]] = {name: [] for name in contenders}
         for turn in range(self.rounds + 3):
             for name, run in contenders.items():
@@ -122,7 +136,7 @@ def chain(bench: Bench) -> Rows:
         return tanh(((x * 2.0 + y) * x - y) * 0.5 + x) * y
 
     contenders = {"GT": flushed(lambda: of(x, y, gt.tanh)), bench.xp.__name__: lambda: of(a, b, bench.xp.tanh)}
-    if torch is not None and bench.backend.kind == "cuda":
+    if bench.has_torch and bench.backend.kind == "cuda":
         t, u = (torch.from_numpy(host).cuda() for host in hosts)
         contenders["PyTorch"] = lambda: of(t, u, torch.tanh)
         contenders["torch.compile"] = torch.compile(lambda: of(t, u, torch.tanh))
@@ -140,7 +154,7 @@ def rows_of(bench: Bench) -> Rows:
         ("layer norm", lambda: gt.nn.functional.layer_norm(x, shape[-1:]), "layer_norm"),
     ):
         contenders = {"GT": flushed(ours)}
-        if torch is not None and bench.backend.kind == "cuda":
+        if bench.has_torch and bench.backend.kind == "cuda":
             t, functions = torch.from_numpy(host).cuda(), torch.nn.functional
             contenders["PyTorch"] = (
                 (lambda t=t, f=functions: f.softmax(t, -1))
@@ -218,7 +232,7 @@ def steps(bench: Bench) -> Rows:
             "GT": training(gt, model_of(gt), gt.from_numpy, lambda f: f),
             "GT compiled": training(gt, model_of(gt), gt.from_numpy, gt.compile),
         }
-        if torch is not None:
+        if bench.has_torch:
             on = "cuda" if bench.backend.kind == "cuda" else "cpu"
 
             def there(x: Any, on: str = on) -> Any:
@@ -378,13 +392,22 @@ def table(device: str, rounds: int, sizes: Sizes) -> Rows:
     gt.connect("inproc", workers=1)
     rows: Rows = []
     for part in (copy, chain, rows_of, products, gaps, beside, memory):
-        rows += part(bench)
+        rows += figures(part, bench)
     gt.disconnect()
     gt.init(workers=1)
     for part in (steps, bulk):
-        rows += part(bench)
+        rows += figures(part, bench)
     gt.disconnect()
     return rows
+
+
+def figures(part: Callable[[Bench], Rows], bench: Bench) -> Rows:
+    """Those of one part; where it fails, that it does, for the others are worth having."""
+    try:
+        return part(bench)
+    except Exception as error:
+        traceback.print_exc()
+        return [(part.__name__, "GT", FAILED, f"{type(error).__name__}: {error}".partition("\n")[0])]
 
 
 def main() -> int:
@@ -406,7 +429,7 @@ def main() -> int:
     facts = {**suite.facts(), "card": card, **{key: str(value) for key, value in known.items()}}
     file = options.json or RESULTS / f"{facts['date']}-{card.replace(' ', '-')}.json"
     file.write_text(json.dumps({"facts": facts, "gpu": rows}, indent=1) + "\n", "utf-8")
-    return 0
+    return int(any(figure == FAILED for _, _, figure, _ in rows))
 
 
 if __name__ == "__main__":

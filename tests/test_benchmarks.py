@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import gt
-from gt.worker.backend import diagnose
+from gt.worker.backend import backend, diagnose
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 
@@ -241,6 +241,24 @@ def test_what_is_measured_on_a_gpu_runs_without_one(tmp_path: Path) -> None:
         "fetch",
     ):
         assert what in titles
+
+
+def test_what_fails_on_a_gpu_costs_no_figure_of_the_rest(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    """A part that fails is a row that says so; of contenders all but the first are left out."""
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    gpu = runpy.run_path(str(BENCHMARKS / "gpu.py"), run_name="gpu")
+
+    def fails(*_: Any) -> Any:
+        raise RuntimeError("Torch not compiled with CUDA enabled\nand more")
+
+    assert gpu["figures"](fails, None) == [
+        ("fails", "GT", gpu["FAILED"], "RuntimeError: Torch not compiled with CUDA enabled")
+    ]
+    bench = gpu["Bench"](backend("cpu"), 1, gpu["SMALL"])
+    assert [*bench.seconds({"GT": lambda: None, "PyTorch": fails, "NumPy": lambda: None})] == ["GT", "NumPy"]
+    assert "PyTorch is left out: Torch not compiled" in capsys.readouterr().err
+    with pytest.raises(RuntimeError, match="not compiled"):
+        bench.seconds({"GT": fails})
 
 
 @pytest.mark.skipif(not diagnose()["reason"], reason="there is a GPU")
