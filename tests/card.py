@@ -453,9 +453,37 @@ class Functions:
                 CAPTURE.waits(path)
             if path not in MOVES:
                 no_arithmetic(path, *args)
+            if path.startswith("linalg."):
+                return computed(unrefused(path, found), host(args), host(kwargs))
             return computed(found, host(args), host(kwargs))
 
         return function
+
+
+@contextlib.contextmanager
+def errstate(*, linalg: str) -> Iterator[None]:
+    """As `cupyx.errstate`: whether linear algebra raises ('raise') or says nothing ('ignore', as ever)."""
+    before, THREAD.linalg = THREAD.linalg, linalg
+    try:
+        yield
+    finally:
+        THREAD.linalg = before
+
+
+def unrefused(path: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Linear algebra as CuPy's: stacks broadcast nowhere, and a matrix that is no good gives anything, or raises if it is to."""
+
+    def given(*args: Any, **kwargs: Any) -> Any:
+        if path == "linalg.solve" and args[0].shape[:-1] != args[1].shape[:-1]:
+            raise ValueError("a must have (..., M, M) shape and b must have (..., M, K) for multidimensional b")
+        try:
+            return function(*args, **kwargs)
+        except np.linalg.LinAlgError:
+            if THREAD.linalg == "raise":
+                raise
+            return np.full_like(args[-1], 0.5)
+
+    return given
 
 
 def _to_host(x: Any) -> Any:
@@ -468,6 +496,7 @@ class InThread(threading.local):
     """What a thread uses: like CUDA, which has no device for all of a process."""
 
     device = 0
+    linalg = "ignore"
 
     def __init__(self) -> None:
         self.before: list[int] = []
@@ -629,7 +658,11 @@ SPECIAL: Final = Functions(scipy.special, "special.")
 def installed(*, card: bool = True, devices: int = 1, nccl: Any = None) -> Iterator[None]:
     """While this lasts, whoever imports CuPy gets the card, or (without it) its special functions alone; so many `devices`, with
     this `nccl` between them."""
-    mine: dict[str, Any] = {"cupyx.scipy.special": SPECIAL, **({"cupy": CARD} if card else {})}
+    mine: dict[str, Any] = {
+        "cupyx": SimpleNamespace(errstate=errstate),
+        "cupyx.scipy.special": SPECIAL,
+        **({"cupy": CARD} if card else {}),
+    }
     if nccl is not None:
         mine["cupy.cuda.nccl"] = nccl
     before = {name: sys.modules.get(name) for name in mine}

@@ -9,6 +9,7 @@ array module without ufuncs, reductions or products of bfloat16 will do.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import logging
 import os
@@ -171,6 +172,13 @@ def _version(number: int) -> str:
 def special(xp: Any) -> Any:
     """The special functions over arrays of `xp`, as `scipy.special` names them."""
     return importlib.import_module("cupyx.scipy.special" if xp.__name__ == "cupy" else "scipy.special")
+
+
+def refusing(xp: Any) -> Callable[[], contextlib.AbstractContextManager[object]]:
+    """While what it gives lasts, linear algebra refuses a matrix that is no good: of CuPy, else, anything comes of it."""
+    if xp.__name__ != "cupy":
+        return contextlib.nullcontext
+    return partial(importlib.import_module("cupyx").errstate, linalg="raise")
 
 
 def _cupy() -> Any:

@@ -15,6 +15,7 @@ import numpy as np
 
 from gt.errors import IndexOutOfRange
 
+from .backend import refusing
 from .call import Call, Kernel
 from .elementwise import wide
 
@@ -135,14 +136,27 @@ def linalg(call: Call) -> Kernel:
         return lambda _x: xp.zeros(result.shape, dtype)
     if op in _FUNCTIONS or op == "matrix_exp":
         function = partial(_exponential, xp) if op == "matrix_exp" else getattr(xp.linalg, _FUNCTIONS[op])
-        return lambda x: function(x.astype(work, copy=False)).astype(dtype, copy=False)
+        return _refusing(xp, lambda x: function(x.astype(work, copy=False)).astype(dtype, copy=False))
     parts = _PARTS[op](call)
 
     def kernel(x: Any) -> Any:
         made = [part.reshape(*stack, -1) for part in parts(x.astype(work, copy=False))]
         return xp.concatenate(made, -1).astype(dtype, copy=False)
 
-    return kernel
+    return _refusing(xp, kernel)
+
+
+def _refusing(xp: Any, kernel: Kernel) -> Kernel:
+    """The same, that raises `LinAlgError` whatever the array module."""
+    if xp is np:
+        return kernel
+    careful = refusing(xp)
+
+    def refuses(*operands: Any) -> Any:
+        with careful():
+            return kernel(*operands)
+
+    return refuses
 
 
 def solve(call: Call) -> Kernel:
@@ -152,4 +166,13 @@ def solve(call: Call) -> Kernel:
     if result.size == 0:
         return lambda _a, _b: xp.zeros(result.shape, dtype)
     function = xp.linalg.solve
-    return lambda a, b: function(a.astype(work, copy=False), b.astype(work, copy=False)).astype(dtype, copy=False)
+    stacks = [call.tensor(at).shape[:-2] for at in range(2)]
+    stack = np.broadcast_shapes(*stacks)
+
+    def kernel(a: Any, b: Any) -> Any:
+        a, b = a.astype(work, copy=False), b.astype(work, copy=False)
+        if xp is not np and stacks[0] != stacks[1]:  # CuPy broadcasts none
+            a, b = (xp.broadcast_to(x, (*stack, *x.shape[-2:])) for x in (a, b))
+        return function(a, b).astype(dtype, copy=False)
+
+    return _refusing(xp, kernel)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import scipy.linalg
-from one_kernel import run
+from one_kernel import OTHER, compute, run
 
 RANDOM = np.random.default_rng(3)
 
@@ -50,3 +52,24 @@ def test_swaps_make_an_order() -> None:
     np.testing.assert_array_equal(run("permutation", np.array([[1, 2], [2, 2]]), size=2), [[0, 1], [1, 0]])
     with pytest.raises(IndexError, match="rows are numbered from 1 to 2"):
         run("permutation", np.array([0, 2]), size=2)
+
+
+@pytest.mark.parametrize(
+    ("op", "operands"),
+    [
+        ("cholesky", (np.array([[1.0, 2], [2, 1]]),)),
+        ("inverse", (np.zeros((2, 2)),)),
+        ("solve", (np.zeros((2, 2)), np.ones((2, 1)))),
+    ],
+)
+def test_a_matrix_that_is_no_good_is_refused_by_both(op: str, operands: tuple[Any, ...]) -> None:
+    """CuPy would give numbers, which mean nothing, and say so to nobody."""
+    for xp in (np, OTHER):
+        with pytest.raises(np.linalg.LinAlgError):
+            compute(xp, op, operands, {})
+
+
+def test_stacks_of_equations_broadcast() -> None:
+    a = np.eye(3) * np.array([1.0, 2, 4, 8]).reshape(4, 1, 1)
+    found = run("solve", a, np.ones((2, 1, 3, 1)))
+    np.testing.assert_array_equal(found[1, :, 0, 0], [1, 0.5, 0.25, 0.125])
