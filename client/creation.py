@@ -305,19 +305,24 @@ def arange(
     pin_memory: bool = False,
     layout: Any = None,
 ) -> Tensor:
-    """`start`, `start + step`, … up to but without `end`. int64 when all three are integers, else the default dtype."""
+    """`start`, `start + step`, … up to but without `end`. int64 when all three are integers, else the default dtype.
+
+    Asked for integers it counts in integers, as PyTorch does: what of the three is none is cut off first.
+    """
     if end is None:
         start, end = 0, start
     if "c" in [scalar_kind(n) for n in (start, end, step)]:
         raise DTypeError(f"arange counts in integers or floating-point numbers, not from {start} to {end} by {step}")
     numbers = [int(n) if scalar_kind(n) in "bi" else float(n) for n in (start, end, step)]
-    start, end, step = numbers
-    if step == 0:
-        raise ValueError("arange: the step is not 0")
     floating = any(isinstance(n, float) for n in numbers)
     chosen = as_dtype(dtype) if dtype is not None else get_default_dtype() if floating else int64
     if floating and not all(map(math.isfinite, numbers)):
         raise ValueError(f"arange: {start}, {end} and {step} are not all finite")
+    if floating and chosen.kind == "i":
+        numbers, floating = [*map(int, numbers)], False
+    start, end, step = numbers
+    if step == 0:
+        raise ValueError("arange: the step is not 0")
     count = math.ceil((end - start) / step) if floating else -((start - end) // step)
     if count < 0:
         raise ValueError(f"arange: no step of {step} leads from {start} to {end}")
@@ -337,11 +342,15 @@ def linspace(
     pin_memory: bool = False,
     layout: Any = None,
 ) -> Tensor:
-    """`steps` numbers evenly spaced from `start` to `end`, both included, counted from the nearer end."""
+    """`steps` numbers evenly spaced from `start` to `end`, both included, counted from the nearer end.
+
+    Asked for integers it cuts off the ends first, and what lies between them, as PyTorch does.
+    """
     chosen = get_default_dtype() if dtype is None else as_dtype(dtype)
     if steps < 0:
         raise ValueError(f"linspace: {steps} steps")
-    return finished(_spaced(float(start), float(end), int(steps), chosen), requires_grad)
+    first, last = (float(int(n)) if chosen.kind == "i" else float(n) for n in (start, end))
+    return finished(_spaced(first, last, int(steps), chosen), requires_grad)
 
 
 def _spaced(start: float, end: float, steps: int, dtype: DType) -> Tensor:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from gt.errors import ShapeError
 
 from . import apply as emission
-from . import arithmetic, creation, gathering, matrices, reductions, shaping
+from . import arithmetic, arranging, creation, gathering, matrices, reductions, shaping
 from .activations import logsigmoid
 from .arithmetic import abs, add, cast, div, maximum, mul, neg, sqrt, square, sub, tensor_of, where
 from .autocast import widened
@@ -52,8 +52,8 @@ def norm_of(x: Tensor, p: float, axis: Any, keepdim: bool = False) -> Tensor:
 
 @widened
 def cosine_similarity(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> Tensor:
-    """x1 · x2 over the product of their lengths, each at least `eps`, along an axis."""
-    a, b = tensor_of("cosine_similarity", x1), tensor_of("cosine_similarity", x2)
+    """x1 · x2 over the product of their lengths, each at least `eps`, along an axis of the shape to which both broadcast."""
+    a, b = arranging.broadcast_tensors(tensor_of("cosine_similarity", x1), tensor_of("cosine_similarity", x2))
     a, b = (div(x, maximum(norm_of(x, 2.0, dim, True), float(eps))) for x in (a, b))
     return reductions.sum(mul(a, b), dim)
 
@@ -167,6 +167,7 @@ def multi_margin_loss(
     if p not in (1, 2):
         raise ValueError(f"multi_margin_loss: p is 1 or 2, not {p}")
     x, t = tensor_of("multi_margin_loss", input), tensor_of("multi_margin_loss", target)
+    x = x if x.ndim else shaping.reshape(x, (1,))  # a single class
     column = shaping.reshape(t, (*x.shape[:-1], 1))
     short = _positive(add(sub(x, gathering.gather(x, -1, column)), float(margin)))
     short = short if p == 1 else square(short)
@@ -183,6 +184,7 @@ def multilabel_margin_loss(
     """The mean over classes of Σ `max(0, 1 − x[target] + x[other])`: targets up to the first −1, all other classes."""
     reduction = reduction_of("multilabel_margin_loss", size_average, reduce, reduction)
     x, t = tensor_of("multilabel_margin_loss", input), tensor_of("multilabel_margin_loss", target)
+    x, t = (each if each.ndim else shaping.reshape(each, (1,)) for each in (x, t))  # a single class
     if x.shape != t.shape or x.ndim not in (1, 2):
         raise ShapeError(f"multilabel_margin_loss: input {x.shape} and target {t.shape}, of one or two dimensions")
     classes, flat = x.shape[-1], (-1, x.shape[-1])

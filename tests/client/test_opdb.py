@@ -30,6 +30,11 @@ CONFIG = {"mesh": {"data": 3}, "sharding_config": {"samples": {"strategy": "data
 
 RANDOM = {"bernoulli", "multinomial", "normal", "rand_like", "randint", "randint_like", "randn", "randn_like"}
 """Of these only dtype and shape are compared: GT draws other numbers."""
+IN_TRAINING = {
+    "nn.functional.alpha_dropout": False, "nn.functional.dropout2d": True, "nn.functional.dropout3d": True,
+    "nn.functional.rrelu": False,
+}  # fmt: skip
+"""What draws in training, and whether that is the default."""
 UNSET = {"empty", "empty_like", "new_empty"}
 """GT's are 0."""
 EQUALS = {"kthvalue", "median", "mode", "nanmedian", "topk"}
@@ -224,7 +229,8 @@ def check(name: str, op: Any, sample: Any, requires_grad: bool) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         theirs = op.op(*args, **named)
-    drawn_anew = op.name in RANDOM or (op.name == "nn.functional.rrelu" and named.get("training", False))
+    trains = op.name in IN_TRAINING and named.get("training", IN_TRAINING[op.name])
+    drawn_anew = op.name in RANDOM or trains
     my_args, my_named = ours(args), ours(named)
     function = ADAPTED.get(op.name) or resolve(op.name)
     assert function is not None
