@@ -111,11 +111,17 @@ $(VENV)/.cuda: $(VENV)/.python pyproject.toml
 	@if $(VENV)/cuda/bin/python -m pip --disable-pip-version-check --quiet install --editable . 'cupy-cuda12x>=13.4' nvidia-cuda-nvrtc-cu12; \
 	then touch $@; else rm -rf $(VENV)/cuda; echo "CuPy could not be installed: going on without it"; fi
 
-# CuPy and NCCL beside everything else, for the driver that is here; without a driver nothing is installed.
-$(VENV)/.gpu: $(VENV)/.bench
+# CuPy and NCCL beside everything else, for the driver that is here; without a driver nothing is installed. PyTorch only where it
+# can be of the same CUDA: beside one of 13 CuPy for 12 finds the libraries of 13 first, and loads none.
+$(VENV)/.gpu: $(VENV)/.installed
 	@if [ -e /dev/nvidiactl ]; then \
-		version=$$(nvidia-smi 2>/dev/null | sed -n 's/.*CUDA Version: \([0-9]*\).*/\1/p'); \
-		$(PIP) install --editable ".[cuda$${version:-12}]" && touch $@; \
+		version=$$(nvidia-smi 2>/dev/null | sed -n 's/.*CUDA Version: \([0-9]*\).*/\1/p'); version=$${version:-12}; \
+		if [ $$version -ge 13 ]; then $(MAKE) --no-print-directory $(VENV)/.bench; \
+		else echo "the driver is for CUDA $$version: going on without PyTorch"; fi; \
+		$(PIP) install --editable ".[cuda$$version]" \
+		&& { $(BIN)/python -c "from cupy_backends.cuda.libs import cublas" \
+			|| { echo "CuPy cannot load cuBLAS, as beside a PyTorch of another CUDA: make clean, and again" >&2; exit 1; }; } \
+		&& touch $@; \
 	else echo "there is no NVIDIA driver here: what needs a GPU is skipped"; fi
 
 # Each by itself, so that one that cannot be had keeps out no other.

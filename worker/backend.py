@@ -279,7 +279,10 @@ def _direct(cupy: Any) -> Direct | None:
 
 def _cublas() -> Any:
     """The cuBLAS that CuPy loads, wherever it is. Raises `ImportError` and `OSError`."""
-    return library(str(importlib.import_module("cupy_backends.cuda.libs.cublas").__file__))
+    libraries = importlib.import_module(
+        "cupy_backends.cuda.libs"
+    )  # which looks for one when it is asked for this way alone
+    return library(str(libraries.cublas.__file__))
 
 
 def _card_memory(cupy: Any, streams: Streams) -> CardMemory | None:

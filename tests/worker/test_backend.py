@@ -157,3 +157,13 @@ def test_the_extras_bring_what_cupy_compiles_with(version: str) -> None:
     known = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8"))
     (cupy,) = [each for each in known["project"]["optional-dependencies"][f"cuda{version}"] if each.startswith("cupy")]
     assert cupy.startswith(f"cupy-cuda{version}x[ctk]>=")
+
+
+def test_cublas_is_asked_for_as_cupy_finds_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the package, which loads the library from wherever it is installed; an import of the module alone looks nowhere."""
+    libraries = ModuleType("cupy_backends.cuda.libs")
+    found = {"cublas": SimpleNamespace(__file__="/where/it/is.so")}
+    monkeypatch.setattr(libraries, "__getattr__", found.__getitem__, raising=False)
+    monkeypatch.setitem(sys.modules, "cupy_backends.cuda.libs", libraries)
+    monkeypatch.setattr(module, "library", lambda path: path)
+    assert module._cublas() == "/where/it/is.so"
