@@ -59,6 +59,7 @@ COUNTERS: Final[dict[type[Any], tuple[tuple[str, tuple[str, ...]], ...]]] = {
         ("GPU (%)", ("busy",)),
         ("GPU (bytes)", ("used",)),
     ),
+    t.Graphs: (("CUDA graphs (bytes)", ("held",)), ("CUDA graphs", ("captured",))),
     t.ClientState: (("memory (bytes)", ("nbytes",)), ("work", ("queued", "inflight")), ("live", ("tensors",))),
     t.Service: (("peers", ("workers", "clients", "watchers")),),
 }
@@ -402,6 +403,7 @@ _WRITERS: Final[dict[type[Any], Callable[[Trace, Any], None]]] = {
     t.Utilisation: Trace._utilisation,
     t.Gauges: Trace._sample,
     t.Device: Trace._sample,
+    t.Graphs: Trace._sample,
     t.Traffic: Trace._sample,
     t.Waiting: Trace._waiting,
     t.Service: Trace._sample,

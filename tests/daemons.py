@@ -24,6 +24,7 @@ TIMEOUT = 30.0
 COMMAND = [sys.executable, "-c", "from gt.cli import main; main()"]
 PROGRAM = """
 import os, signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # which whoever tests in the background has ignored
 import numpy as np
 import gt
 

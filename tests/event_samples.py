@@ -164,6 +164,7 @@ def session(steps: int = 4) -> list[t.Event]:
         t.Failure(end, -1, 1, 7, 9, "WorkerError", "matmul went wrong", SITE),
         t.Decision(end, -1, 1, 7, "improved", "info", "plan 3 is better now"),
         device(end),
+        graphs(end),
         t.Spill(end + 2 * MS, 0, 3 * MS, 1, "out", 3, 7, 9, 7, 5, 1 << 20, "batch", SITE),
         t.Spill(end + 6 * MS, 0, MS, 1, "ahead", 3, 7, 9, 7, 5, 1 << 20, "", ""),
         t.Tensors(end, -1, 7, [[5, "f32[64,64]", "S0", 16384, "batch", SITE, 5 * MS]]),

@@ -226,7 +226,7 @@ def test_options_reach_the_service_and_the_sessions_to_come() -> None:
         for wrong in ({"verify": 2}, {"verify": True}, {"progress": 1}, {"verify": 0, "colour": "red"}):
             with pytest.raises(gt.ConfigError, match="allowed: "):
                 gt.config.set(wrong)
-        with pytest.raises(gt.ConfigError, match="there is no option 'colour'; allowed: verify, progress"):
+        with pytest.raises(gt.ConfigError, match="there is no option 'colour'; allowed: verify, tf32, progress"):
             gt.config.get("colour")
         assert gt.config.get("verify") == 1.0
     finally:

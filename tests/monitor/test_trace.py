@@ -159,6 +159,7 @@ def test_counters_are_drawn_and_shares_of_time_are_those_between_two_samples() -
     counters = [event for event in drawn(ALL) if event["ph"] == "C"]
     assert {event["name"] for event in counters} == {
         "memory (bytes)", "work", "live", "peers", "time (%)", "GPU (°C)", "GPU (mW)", "GPU (%)", "GPU (bytes)",
+        "CUDA graphs", "CUDA graphs (bytes)",
     }  # fmt: skip
     shares = [event["args"] for event in counters if event["name"] == "time (%)"]
     assert shares
