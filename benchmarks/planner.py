@@ -137,7 +137,7 @@ def clocked(run: Callable[[], Any]) -> float:
 def measure(each: Case) -> dict[str, float]:
     """Seconds: an op at first sight, memoised and searched (if anything is), a hot run, one worker's credit."""
     known = each.shadow.client.planner
-    fresh = Planner(known.mesh, known.policy)
+    fresh = Planner(known.mesh, known.policy, known.speeds)
 
     def plan() -> None:
         for segment, homes in each.planned:

@@ -46,13 +46,8 @@ def ranked_rows(
         for operand in question.operands
     ]
     present = [placement for placements in now for placement in placements]
-    # what a stage computes it computes itself: what it reads comes over once, not also what was made of it before
-    staged = isinstance(forced, At) and question.stage is not None and owner is None
-    rows = [
-        row
-        for row in _allowed(question, axis, owner, origin, _rows(legal, mesh.weights[axis], [*present, forced], blocks))
-        if not (staged and row.outputs[0] != forced)
-    ]
+    rows = _rows(legal, mesh.weights[axis], [*present, forced], blocks)
+    rows = _allowed(question, axis, forced, owner, origin, rows)
     if blocks:
         case, weights = case_of(question, blocks), mesh.weights[axis]
         rows = [row for row in rows if keeps_bits(case, row.outputs, row.inputs, weights)]
@@ -75,7 +70,10 @@ def ranked_rows(
                 continue
             there = after in before
             if not there:
-                seconds += min([move_seconds(old, after, nbytes, parts, link) for old in before])
+                nearest = IMPOSSIBLE
+                for old in before:
+                    nearest = min(nearest, move_seconds(old, after, nbytes, parts, link))
+                seconds += nearest
                 score += TIE / 2
             kept = kept or (isinstance(after, Shard) and (there or cut))
         score += seconds
@@ -92,14 +90,21 @@ def ranked_rows(
             found.append(Ranked(score, row.outputs, row.inputs))
             if only_best:
                 least = score
+                if not least:  # nothing is better
+                    break
     return found[-1:] if only_best else sorted(found, key=_score)
 
 
-def _allowed(question: Question, axis: int, owner: Owner | None, origin: int, rows: Sequence[Row]) -> Sequence[Row]:
+def _allowed(
+    question: Question, axis: int, forced: Placement | None, owner: Owner | None, origin: int, rows: Sequence[Row]
+) -> Sequence[Row]:
     """The rows that a signal allows: they gather what is gathered at use, and add up once and for all what is shared."""
     gathered = _gathered(question, question.wishes[axis], owner, origin)
     if gathered:
         rows = [row for row in rows if not any(isinstance(row.inputs[i], (Shard, Partial)) for i in gathered)]
+    if isinstance(forced, At) and question.stage is not None and owner is None:
+        # what a stage computes it computes itself: what it reads comes over once, not also what was made of it before
+        rows = [row for row in rows if row.outputs[0] == forced]
     if any(isinstance(x, State) and x.shared and isinstance(x.at[axis], Partial) for x in question.operands):
         rows = [row for row in rows if _added_up(question, axis, row)]
     return rows
