@@ -1,4 +1,4 @@
-"""How long planning takes, from 1 to 1,024 workers: python benchmarks/planner.py [--rounds 7] [--json FILE]
+"""How long planning takes, from 1 to 1,024 workers: python benchmarks/planner.py [--rounds 31] [--json FILE]
 
 The segments are those of a training step of a small network under data and tensor parallelism; the workers are only said
 to exist, so what is measured is the dispatcher's core and nothing else. Fan-out to sockets is the shell's, and not here.
@@ -222,7 +222,7 @@ def table(rounds: int) -> Rows:
 def main() -> None:
     """Measure and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--rounds", type=int, default=31)
     parser.add_argument("--json", help="also write the rows here")
     options = parser.parse_args()
     rows = table(options.rounds)
