@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 from builders import Array
+from hypothesis import strategies as st
 
 from gt.partition import box
-from gt.placement import REPLICATE, Layout, Mesh, Partial, Placement, Shard
+from gt.placement import PARTIAL_OPS, REPLICATE, Layout, Mesh, Partial, Placement, Shard, uniform_mesh
 
 REDUCE: dict[str, Any] = {"sum": np.add, "max": np.maximum, "min": np.minimum, "prod": np.multiply}
 
@@ -43,3 +44,16 @@ def contributions(array: Array, layout: Layout, mesh: Mesh, seed: int) -> list[A
 
 def placements(ndim: int, operation: str) -> list[Placement]:
     return [REPLICATE, Partial(operation), *[Shard(dim) for dim in range(ndim)], Shard(0, (2, 0, 1))]
+
+
+@st.composite
+def two_axes(draw: st.DrawFn) -> tuple[Array, Layout, Layout, Mesh]:
+    """Something to move on a mesh of two axes: the array, from where, to where."""
+    sizes = draw(st.sampled_from([(2, 2), (2, 3), (3, 1), (4, 2)]))
+    shape = draw(st.lists(st.integers(0, 6), min_size=1, max_size=3))
+    mesh = uniform_mesh(1, dict(zip("ab", sizes, strict=True)), tuple(range(sizes[0] * sizes[1])))
+    ends: list[Placement] = [REPLICATE, *[Shard(dim) for dim in range(len(shape))]]
+    partial = Partial(draw(st.sampled_from(PARTIAL_OPS)))
+    before = tuple(draw(st.sampled_from([*ends, partial])) for _ in sizes)
+    after = tuple(draw(st.sampled_from(ends)) for _ in sizes)
+    return np.random.default_rng(2).integers(1, 5, tuple(shape)).astype(np.float64), before, after, mesh

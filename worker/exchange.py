@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -229,6 +229,13 @@ class Contribution(NamedTuple):
     block: list[int]
 
 
+def reason(faults: Mapping[int, Fault], rank: int) -> Fault | None:
+    """Of the faults of members, by rank, the one that is told: the own before another's. None where there are none."""
+    if not faults:
+        return None
+    return faults[rank] if rank in faults else faults[min(faults)]
+
+
 class Exchange:
     """A move under way. Pieces come in any order; what they complete is made at once, and `ready` to go on.
 
@@ -286,10 +293,7 @@ class Exchange:
     @property
     def fault(self) -> Fault | None:
         """Why the value could not be made, if it could not: this rank's own reason before another's."""
-        if not self.faults:
-            return None
-        rank = self.move.rank
-        return self.faults[rank] if rank in self.faults else self.faults[min(self.faults)]
+        return reason(self.faults, self.move.rank)
 
     def go_on(self) -> None:
         """Nothing takes its place."""

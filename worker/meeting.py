@@ -19,7 +19,7 @@ from typing import Any
 from gt import messages as m
 from gt.messages import Fault
 
-from .exchange import Exchange, Move, Ready, reducer
+from .exchange import Exchange, Move, Ready, reason, reducer
 from .joint import Work
 from .nccl import REFUSED, Finish, Group
 
@@ -90,10 +90,7 @@ class Meeting:
     @property
     def fault(self) -> Fault | None:
         """Why there is no value, if there is none: this rank's own reason before another's."""
-        if not self.faults:
-            return None
-        rank = self.move.rank
-        return self.faults[rank] if rank in self.faults else self.faults[min(self.faults)]
+        return reason(self.faults, self.move.rank)
 
     def hear(self, source: int, word: int) -> None:
         """The word of another member."""

@@ -11,14 +11,14 @@ from builders import Array
 from effort import cases
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from one_move import contributions, placements
+from one_move import contributions, placements, two_axes
 
 from gt.collectives import ALGORITHMS, CHUNK, CROWD, MAX_CHUNKS, all_reduce_algorithm, all_reduce_bytes, chunks
 from gt.dtypes import as_dtype, float32
 from gt.instruction import MOVE, Instruction, ref
 from gt.messages import Fault
 from gt.partition import box, extent
-from gt.placement import PARTIAL_OPS, REPLICATE, At, Layout, Mesh, Partial, Placement, Replicate, Shard, uniform_mesh
+from gt.placement import PARTIAL_OPS, REPLICATE, At, Layout, Mesh, Partial, Replicate, Shard, uniform_mesh
 from gt.spec import Spec, spec
 from gt.worker.backend import backend
 from gt.worker.exchange import Exchange, Move, Ready, compile_move, local
@@ -105,21 +105,11 @@ def test_every_move_along_one_axis(operation: str) -> None:
                 check_move(array, (before,), (after,), mesh)
 
 
-@given(
-    st.sampled_from([(2, 2), (2, 3), (3, 1), (4, 2)]),
-    st.lists(st.integers(0, 6), min_size=1, max_size=3),
-    st.sampled_from(PARTIAL_OPS),
-    st.data(),
-)
+@given(two_axes())
 @settings(max_examples=cases(60))
-def test_moves_on_two_axes(sizes: tuple[int, int], shape: list[int], operation: str, data: st.DataObject) -> None:
+def test_moves_on_two_axes(drawn: tuple[Array, Layout, Layout, Mesh]) -> None:
     """From any layout to any other on a mesh of two axes, also where both cut one dimension or both are partial."""
-    mesh = uniform_mesh(1, dict(zip("ab", sizes, strict=True)), tuple(range(sizes[0] * sizes[1])))
-    ends: list[Placement] = [REPLICATE, *[Shard(dim) for dim in range(len(shape))]]
-    before = tuple(data.draw(st.sampled_from([*ends, Partial(operation)])) for _ in sizes)
-    after = tuple(data.draw(st.sampled_from(ends)) for _ in sizes)
-    array = np.random.default_rng(2).integers(1, 5, tuple(shape)).astype(np.float64)
-    check_move(array, before, after, mesh)
+    check_move(*drawn)
 
 
 @pytest.fixture
