@@ -136,6 +136,7 @@ class Listing(ScrollView, can_focus=True):
         self.key: Any = None
         self.marks: set[Any] = set()
         self.hidden: frozenset[str] = frozenset()
+        self.sort, self.turned = "", False
         self.titles = Text("")
         self.empty = self.table.empty
         self._seen: list[Text] = []
@@ -147,17 +148,31 @@ class Listing(ScrollView, can_focus=True):
         """Show these rows; the cursor stays on its row, or where it was when that is gone."""
         at_row = self.index
         self.rows, self.ink, self.marks, self.hidden, self.empty = rows, ink, marks, hidden, empty
-        width = self.content_region.width
-        given = self.styles.height.cells if self.styles.height else None
-        height = self.size.height if given is None else given - self.gutter.height
-        if len(rows) >= height:  # there is a scrollbar, or will be
-            width -= self.styles.scrollbar_size_vertical
-        self.columns = self.table.fitted(width, ink, hidden)
-        self.titles = head(self.columns, ink, sort, turned)
-        self.virtual_size = Size(width, len(rows) + 1)
+        self.sort, self.turned = sort, turned
+        self._fit()
         if rows and not any(row.key == self.key for row in rows):
             self.key = rows[min(max(at_row, 0), len(rows) - 1)].key
             self.seek(1 if rows[self.index].item is None else 0)
+        self._draw()
+
+    def on_resize(self) -> None:
+        """Another width has room for other columns."""
+        self._fit()
+        self._draw()
+
+    def _fit(self) -> None:
+        """Choose the columns that have room."""
+        width = self.content_region.width
+        given = self.styles.height.cells if self.styles.height else None
+        height = self.size.height if given is None else given - self.gutter.height
+        if len(self.rows) >= height:  # there is a scrollbar, or will be
+            width -= self.styles.scrollbar_size_vertical
+        self.columns = self.table.fitted(width, self.ink, self.hidden)
+        self.titles = head(self.columns, self.ink, self.sort, self.turned)
+        self.virtual_size = Size(width, len(self.rows) + 1)
+
+    def _draw(self) -> None:
+        """Write the lines that have changed."""
         before = self._seen
         self._seen = [self._line(y) for y in range(self.size.height)]
         for y in changed(before, self._seen):

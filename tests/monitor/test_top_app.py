@@ -72,8 +72,9 @@ def drive(
 
 
 async def settled(app: Top, pilot: Pilot[None]) -> None:
-    """All that was asked for is done, and drawn."""
-    await pilot.pause(0)
+    """All that was asked for is done, and drawn: what is shown is laid out, hears of its size, and is drawn in that."""
+    for _ in range(3):
+        await pilot.pause(0)
     app.draw()
     await pilot.pause(0)
 
@@ -644,6 +645,26 @@ def test_the_line_of_keys_tells_which_was_clicked() -> None:
         assert all(first(key) in foot.line.plain for key in KEYS if key.foot)
 
     drive(test)
+
+
+def test_a_table_takes_the_columns_that_have_room_whenever_its_width_changes() -> None:
+    """Also when nothing else has the app draw: a pane that is shown gets its width a moment later."""
+
+    async def test(app: Top, pilot: Pilot[None], source: Fixed) -> None:
+        await press(app, pilot, "3")
+        ops = listing(app, "ops")
+        for width in (30, 110):
+            ops.styles.width = width
+            for _ in range(100):
+                await pilot.pause()
+                fits, room = ops.columns, ops.virtual_size.width
+                if width - 5 < room <= width:
+                    break
+            assert room - 20 < sum(taken for _, taken in fits) < room <= width
+            app.draw()
+            assert ops.columns == fits, "what the app draws next is the same"
+
+    drive(test, size=LARGE)
 
 
 # pictures
