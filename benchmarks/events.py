@@ -7,8 +7,9 @@ costs twice over, and each is measured apart, by processor time (all threads of 
 
 * *Hooks*, at every plan. Turns of 60 ms without a batch, watched by nobody, by nobody again, as monitors do, as traces do, in an
   order drawn by lot, each compared with nobody in the same round. Nobody against nobody is the noise: what is smaller has not
-  been measured. A turn has what beginning to watch costs by itself, as far as that lasts longer than 40 ms: of a trace, which
-  begins with a second's worth of events at once, much.
+  been measured. Of small plans each process is kept to a core: which of them share one would change within a second, and the
+  time of a plan by half. A turn has what beginning to watch costs by itself, as far as that lasts longer than 40 ms: of a trace,
+  which begins with a second's worth of events at once, much.
 * *Batches*, some a second. Watched all the time, pieces of 20 ms in which a batch was made are compared with those around them.
 
 Both are means without the tenths at either end, with the interval in which those lie with 95 % confidence (of 1,000 draws with
@@ -19,6 +20,7 @@ apart, as a share of one core. Nothing here passes or fails.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import random
@@ -26,7 +28,7 @@ import select
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -109,6 +111,8 @@ def step() -> Work:
 
 
 WORKS: Final = {"plans": plans, "step": step, "chain": chain}
+KEPT: Final = {"plans", "chain"}
+"""Works that need one thread of each process, which is kept to a core."""
 
 
 class Watcher:
@@ -169,6 +173,24 @@ def watch(address: str) -> None:
 def clock_of(pid: int) -> int:
     """The clock that counts a process' processor time, as `clock_getcpuclockid` makes it on Linux."""
     return (~pid << 3) | 2
+
+
+@contextlib.contextmanager
+def kept_to_cores(processes: Iterable[int]) -> Iterator[None]:
+    """Meanwhile each of these processes has one core, in turns when there are fewer."""
+    cores = sorted(os.sched_getaffinity(0))
+    before = {}
+    for at, process in enumerate(processes):
+        for thread in (int(task.name) for task in Path(f"/proc/{process}/task").iterdir()):
+            with contextlib.suppress(ProcessLookupError):
+                before[thread] = os.sched_getaffinity(thread)
+                os.sched_setaffinity(thread, {cores[at % len(cores)]})
+    try:
+        yield
+    finally:
+        for thread, known in before.items():
+            with contextlib.suppress(ProcessLookupError):
+                os.sched_setaffinity(thread, known)
 
 
 def timed(work: Work, count: int, processes: Mapping[str, int] = {}) -> Turn:
@@ -258,12 +280,16 @@ def measure(name: str, workers: int, count: int) -> list[dict[str, Any]]:
     children = [child.pid for _, child in session.link.local.children]
     processes = {**dict(zip(names, children, strict=True)), "watcher": watcher.process.pid}
     told: dict[str, tuple[list[Turn], float]] = {}
+    together = contextlib.ExitStack()
     try:
+        if name in KEPT:
+            together.enter_context(kept_to_cores([os.getpid(), *children]))
         rounds = hooks(work, watcher, processes, count)
         for level in ("summary", "trace"):
             watcher.set_level(TURNS[level])
             told[level] = batches(work, watcher, processes)
     finally:
+        together.close()
         watcher.close()
         gt.disconnect()
     base = {what: trimmed(turns["nobody"][what] for turns in rounds).mean for what in rounds[0]["nobody"]}

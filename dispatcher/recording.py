@@ -26,6 +26,7 @@ from gt.spec import Spec
 
 from .caching import Cached, Entry
 from .directory import Client, Collection, MeshRecord, Worker
+from .plan import Planned
 
 if TYPE_CHECKING:
     from .service import Service
@@ -51,15 +52,16 @@ MAX_BIRTHS: Final = 20_000
 MAX_ASKED: Final = 4096
 MAX_ISSUES: Final = 1024
 MAX_CHUNKS: Final = 16
-MAX_PLANS: Final = 4096
 MAX_MOVES: Final = 100
 """Moves, signals and sites of one plan that are told of: a batch of many plans must fit a frame."""
 _SITE: Final = re.compile(r" at (\S+:\d+)")
-Birth = tuple[int, int, int, float, str]
-"""What was issued, or put: order and plan (-1, -1: a put), the first tensor that it makes, when (seconds), and a put's signal."""
+Birth = tuple[int, int, int, float, int, Planned | str]
+"""What was issued, or put: order and plan (-1, -1: a put), the first tensor that it makes, when (seconds), by which client, and
+the plan itself, or the signal of a put."""
 _ORDER: Final = itemgetter(0)
-_NUMBER: Final = itemgetter(1)
+_PLAN: Final = itemgetter(1)
 _BASE: Final = itemgetter(2)
+_CLIENT: Final = itemgetter(4)
 
 
 class Recording:
@@ -73,12 +75,10 @@ class Recording:
         """What was issued and not gone through yet."""
         self.recent: deque[list[Birth]] = deque(maxlen=MAX_CHUNKS)
         """And what was gone through lately."""
-        self.plans: dict[int, tuple[int, Plan]] = {}
-        """By number: the client of a plan that was issued, and what it is."""
         self.carries: dict[int, tuple[int, int]] = {}
         """By order: plan and client."""
-        self.last: dict[int, Cached] = {}
-        """By client: the plan that it ran last."""
+        self.last: dict[int, Birth] = {}
+        """By client: what was issued last, of what was gone through."""
         self.runs: Counter[int] = Counter()
         self.asked: dict[int, tuple[int, int]] = {}
         """By collection: when it was asked for, and after which plan."""
@@ -140,12 +140,9 @@ class Recording:
 
     def issued(self, client: Client, run: m.Run, cached: Cached, order: int) -> None:
         """A run became an execution of a plan. The hot path: what follows from it is worked out for many at once."""
-        number = cached.number
-        if number not in self.plans:
-            self.plans[number] = (client.number, cached.planned.plan)
-        self.last[client.number] = cached
-        self.issues.append((order, number, run.base, self.service.now, ""))
-        if len(self.issues) >= MAX_ISSUES:
+        issues = self.issues
+        issues.append((order, cached.number, run.base, self.service.now, client.number, cached.planned))
+        if len(issues) >= MAX_ISSUES:
             self._settle()
 
     def _settle(self) -> None:
@@ -153,32 +150,29 @@ class Recording:
         issues, self.issues = self.issues, []
         if not issues:
             return
-        recorder, plans, single = self.recorder, self.plans, 0
-        for order, number, _, now, _ in issues:
-            if self.level != t.TRACE or not recorder.bucket.take(int(now * SECOND)):
+        recorder, single = self.recorder, 0
+        for issue in issues:
+            if self.level != t.TRACE or not recorder.bucket.take(int(issue[3] * SECOND)):
                 break
-            recorder.keep(t.RunIssued(int(now * SECOND), t.DISPATCHER, 1, number, plans[number][0], order))
+            recorder.keep(_issued(issue, 1))
             single += 1
-        rest = issues[single:] if single else issues
-        firsts = dict(zip(map(_NUMBER, reversed(rest)), reversed(rest), strict=True))
-        counts = Counter(map(_NUMBER, rest))
-        for number, times in counts.items():
-            order, _, _, now, _ = firsts[number]
-            recorder.collapse(t.RunIssued(int(now * SECOND), t.DISPATCHER, times, number, plans[number][0], order))
-        counts.update(map(_NUMBER, issues[:single]))
-        for number, times in counts.items():
-            self.runs[plans[number][0]] += times
+        rest = issues[single:]
+        firsts = dict(zip(map(_PLAN, reversed(rest)), reversed(rest), strict=True))
+        for number, times in Counter(map(_PLAN, rest)).items():
+            recorder.collapse(_issued(firsts[number], times))
         self.recent.append(issues)
-        clients = {plans[number][0] for number in counts}
+        clients = Counter(map(_CLIENT, issues))
+        self.runs.update(clients)
         for client in clients:
-            mine = issues if len(clients) == 1 else [issue for issue in issues if plans[issue[1]][0] == client]
+            mine = issues if len(clients) == 1 else [issue for issue in issues if issue[4] == client]
+            self.last[client] = mine[-1]
             self.births.setdefault(client, {}).update(zip(map(_BASE, mine), mine, strict=True))
             self._bound(client)
 
     def put(self, client: Client, message: m.Put) -> None:
         """A put was placed."""
         births = self.births.setdefault(client.number, {})
-        births[message.tensor] = (-1, -1, message.tensor, self.service.now, "/".join(message.signal))
+        births[message.tensor] = (-1, -1, message.tensor, self.service.now, client.number, "/".join(message.signal))
         self._bound(client.number)
 
     def _bound(self, client: int) -> None:
@@ -193,10 +187,6 @@ class Recording:
         alive = {bases[at - 1] for number in (known.table if known else ()) if (at := bisect_right(bases, number))}
         kept = [base for base in births if base in alive][-MAX_BIRTHS // 2 :]
         self.births[client] = {base: births[base] for base in kept}
-        if len(self.plans) > MAX_PLANS:
-            used = {issue[1] for each in (*self.births.values(),) for issue in each.values()}
-            used.update(map(_NUMBER, self.issues), *(map(_NUMBER, chunk) for chunk in self.recent))
-            self.plans = {number: known for number, known in self.plans.items() if number in used}
         return sorted(kept)
 
     def _ran(self, order: int) -> tuple[int, int]:
@@ -205,7 +195,7 @@ class Recording:
             if chunk[0][0] <= order <= chunk[-1][0]:
                 at = bisect_left(chunk, order, key=_ORDER)
                 if chunk[at][0] == order:
-                    return chunk[at][1], self.plans[chunk[at][1]][0]
+                    return chunk[at][1], chunk[at][4]
         return self.carries.get(order, (-1, -1))
 
     def decided(self, client: int, what: str, level: str, text: str) -> None:
@@ -222,8 +212,9 @@ class Recording:
     def fetch_asked(self, number: int, client: Client) -> None:
         """A client wants a tensor."""
         if len(self.asked) < MAX_ASKED:
-            last = self.last.get(client.number)
-            self.asked[number] = (self.now(), -1 if last is None else last.number)
+            issued = next((issue for issue in reversed(self.issues) if issue[4] == client.number), None)
+            last = issued or self.last.get(client.number)
+            self.asked[number] = (self.now(), -1 if last is None else last[1])
 
     def fetch_answered(self, number: int, collection: Collection) -> None:
         """All workers have answered."""
@@ -301,11 +292,11 @@ class Recording:
         at = bisect_right(bases, number) - 1
         if at < 0:
             return "", "", -1
-        _, made_by, base, made, signal = births[bases[at]]
+        _, _, base, made, _, planned = births[bases[at]]
         age = now - int(made * SECOND)
-        if made_by < 0:
-            return (signal, "", age) if number == base else ("", "", -1)
-        _, plan = self.plans[made_by]
+        if isinstance(planned, str):
+            return (planned, "", age) if number == base else ("", "", -1)
+        plan = planned.plan
         index = dict(plan.survivors).get(number - base)
         if index is None:
             return "", "", -1
@@ -365,6 +356,12 @@ def _before(record: MeshRecord, worker: int) -> int | None:
     return None if last is None else next((order for order in record.pending if order > last), None)
 
 
+def _issued(issue: Birth, times: int) -> t.RunIssued:
+    """What is said of the issue of a run, and so many others of its plan."""
+    order, number, _, now, client, _ = issue
+    return t.RunIssued(int(now * SECOND), t.DISPATCHER, times, number, client, order)
+
+
 def joined_client(now: int, client: Client) -> t.ClientJoined:
     """What is said of a client that is there."""
     facts = client.facts
@@ -405,15 +402,17 @@ def _moved(plan: Plan, move: Any) -> list[Any]:
     return [kind, plan.values[output].nbytes, "/".join(tag.signal)[: t.MAX_TEXT], tag.site[: t.MAX_TEXT]]
 
 
-def _place(cached: Cached | None) -> tuple[int, str, str]:
-    """A plan, and the signal and site of its last instruction."""
-    if cached is None:
+def _place(issue: Birth | None) -> tuple[int, str, str]:
+    """The plan of what was issued, and the signal and site of its last instruction."""
+    if issue is None:
         return -1, "", ""
-    plan = cached.planned.plan
+    _, number, _, _, _, planned = issue
+    assert not isinstance(planned, str), "a put is not issued"
+    plan = planned.plan
     if not plan.instructions:
-        return cached.number, "", ""
+        return number, "", ""
     tag = plan.tags[plan.instructions[-1].tag]
-    return cached.number, "/".join(tag.signal), tag.site
+    return number, "/".join(tag.signal), tag.site
 
 
 def _bytes(entry: Entry, meshes: dict[int, MeshRecord]) -> int:
