@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from . import amp as amp
     from . import array_api as array_api
     from . import autograd as autograd
+    from . import backends as backends
     from . import config as config
     from . import cuda as cuda
     from . import data as data
@@ -329,6 +330,7 @@ _SUBMODULES: Final = (
     "amp",
     "array_api",
     "autograd",
+    "backends",
     "config",
     "cuda",
     "data",

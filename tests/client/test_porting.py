@@ -72,6 +72,20 @@ def test_numbers_and_settings() -> None:
         gt.set_float32_matmul_precision("low")
 
 
+def test_backends_are_set_as_in_pytorch() -> None:
+    """TF32 is one option under its three names; what chooses among PyTorch's libraries is kept, and means nothing."""
+    matmul = gt.backends.cuda.matmul
+    assert matmul.allow_tf32 is False
+    matmul.allow_tf32 = True
+    assert gt.get_float32_matmul_precision() == "high"
+    assert gt.config.get("tf32") is True
+    gt.set_float32_matmul_precision("highest")
+    assert matmul.allow_tf32 is False
+    gt.backends.cudnn.benchmark = True
+    assert gt.backends.cudnn.benchmark is True
+    assert not gt.backends.mps.is_available()
+
+
 def test_a_generator_draws_by_itself() -> None:
     """From its own seed, whatever else is drawn; every function that draws takes one."""
     own = gt.Generator().manual_seed(3)
