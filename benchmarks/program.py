@@ -18,11 +18,12 @@ import numpy as np
 
 import gt
 from gt.worker.backend import backend
-from gt.worker.core import Core, Running
+from gt.worker.core import Core
 from gt.worker.crew import Crew
 from gt.worker.heap import keep_freed_memory
 from gt.worker.hot import fused, on_cpu
 from gt.worker.program import Action, Program, compile_plan
+from gt.worker.running import Running
 
 Case = tuple[Program, list[Any]]
 

@@ -317,7 +317,7 @@ class WorkerPeer:
             core.plans,
             core.programs,
             core.meshes,
-            core.arrived,
+            core.moving.arrived,
             core.stored.expecting,
             core.stored.unwanted,
         )

@@ -20,12 +20,13 @@ from gt.recorder import Bucket, Recorder
 from .program import Action, Slots
 
 if TYPE_CHECKING:
-    from .core import Core, Running
+    from .core import Core
     from .exchange import Move
     from .graphs import Graphs
     from .keeping import Cause
     from .program import Program, Step
     from .residency import Place
+    from .running import Running
 
 COMPUTE: Final = 0
 COMMUNICATION: Final = 1

@@ -221,10 +221,10 @@ def test_pieces_may_come_before_their_plan() -> None:
     run = group.execute(plan, [1])
     group.tell(1, run)
     group.deliver()
-    assert len(group.cores[0].arrived) == 1
+    assert len(group.cores[0].moving.arrived) == 1
     assert group.tell(0, run) == [m.Done(2)]
     np.testing.assert_array_equal(group.stored(101), array.sum(0))
-    assert group.cores[0].arrived == {}
+    assert group.cores[0].moving.arrived == {}
     group.settle()
 
 
@@ -236,7 +236,7 @@ def test_a_piece_that_comes_too_late_is_dropped() -> None:
     group.settle()
     for target, piece in again:
         group.tell(target, piece)
-    assert all(core.arrived == {} for core in group.cores)
+    assert all(core.moving.arrived == {} for core in group.cores)
 
 
 def test_what_follows_waits_its_turn() -> None:
@@ -576,7 +576,7 @@ def test_pieces_go_through_shared_memory(size: int, slots: int, turn: int | None
         for rank in range(size):
             np.testing.assert_array_equal(group.stored(base, rank), total)
     assert [len(heap.arena.loans) for heap in group.heaps] == [0] * size
-    assert all(core.arrived == {} and core.peers.read == {} for core in group.cores)
+    assert all(core.moving.arrived == {} and core.peers.read == {} for core in group.cores)
 
 
 @pytest.mark.usefixtures("_shared")
