@@ -64,8 +64,7 @@ def top(
             if not (once or json or dumb or not (sys.stdin.isatty() and sys.stdout.isatty())):
                 from gt.monitor.top.app import run
 
-                run(live, ink, kept._replace(theme="gt-light") if light else kept, place())
-                return
+                raise typer.Exit(run(live, ink, kept._replace(theme="gt-light") if light else kept, place()))
             snapshot = live.settled(wait)
         finally:
             live.close()

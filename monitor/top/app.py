@@ -5,33 +5,46 @@ Keys change the view. Nothing is asked of the service but what a user confirmed,
 
 from __future__ import annotations
 
+import asyncio
 import json
+import signal
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, Final, cast
 
 from textual.binding import Binding
+from textual.notifications import SeverityLevel
 from textual.widgets import ContentSwitcher, Input
 
 from .display import FRAME, OF_PANE, Display
 from .ink import Ink
 from .keys import KEYS
 from .plain import document
-from .screens import Confirm, Help, Menu, help_text
+from .screens import Confirm, Help, Menu, help_text, whole
 from .settings import UNSET, Settings, write
 from .source import Source
+from .style import THEMES
 from .tables import OF_GPUS, TABLES
 from .view import PANES
 from .widgets import Clicks, Listing
 from .words import LANGUAGES, NAMES
+
+AT_ONCE: Final = frozenset({"ctrl+c"})
+"""Keys that mean the same whatever is open or typed."""
 
 
 class Top(Display):
     """`gt top`."""
 
     BINDINGS: ClassVar = [
-        *(Binding(key.keys, key.action, show=False) for key in KEYS if key.scope == "app" and key.action != "pane"),
+        *(
+            Binding(name, key.action, show=False, priority=name in AT_ONCE)
+            for key in KEYS
+            if key.scope == "app" and key.action != "pane"
+            for name in key.keys.split(",")
+        ),
         *(Binding(str(number), f"pane('{name}')", show=False) for number, name in enumerate(PANES, 1)),
     ]
 
@@ -53,6 +66,10 @@ class Top(Display):
         self.asking = ""
         """What the line at the bottom is asked for: 'search', 'filter' or nothing."""
 
+    def _say(self, key: str, severity: SeverityLevel = "information", **values: object) -> None:
+        """Tell something, letter by letter: what somebody typed, or a path, may look like markup."""
+        self.notify(self.ink.word(key, **values), severity=severity, markup=False)
+
     # the mouse, and what tables tell
 
     def on_listing_moved(self, message: Listing.Moved) -> None:
@@ -63,12 +80,16 @@ class Top(Display):
                 self.draw()
 
     def on_listing_chosen(self, message: Listing.Chosen) -> None:
-        """Enter on a worker: why it waits. On a client: that one alone."""
-        name = message.listing.table.name
+        """Enter on a worker: why it waits. On a client: that one alone. Elsewhere: the row, with nothing cut off."""
+        listing = message.listing
+        name = listing.table.name
         if name == "workers":
             self.action_why()
         elif name == "clients":
             self.action_only()
+        else:
+            title = self.ink.word(f"pane {self.view.pane}")
+            self._open(Help(whole(listing.table, listing.item, self.ink), title, self.ink.word("any key")))
 
     def on_listing_titled(self, message: Listing.Titled) -> None:
         """A click on a title."""
@@ -88,15 +109,13 @@ class Top(Display):
         self._open(Help(text, self.ink.word("key help"), self.ink.word("any key")))
 
     def action_setup(self, chosen: str = "") -> None:
-        """Theme, language, columns: each choice takes effect at once, and the menu stays."""
+        """Language, columns, theme: each choice takes effect at once, and the menu stays."""
         ink = self.ink
 
         def sign(on: bool) -> str:
             return "[x] " if on else "[ ] "
 
-        things = [("", ink.word("setup theme"))]
-        things += [(f"theme {name}", sign(name == self.theme) + name) for name in sorted(self.available_themes)]
-        things += [("", ink.word("setup language"))]
+        things = [("", ink.word("setup language"))]
         things += [(f"language {name}", sign(name == ink.language) + NAMES[name]) for name in LANGUAGES]
         for table in ("workers", "clients"):
             things.append(("", ink.word("setup columns" if table == "workers" else "setup client columns")))
@@ -106,7 +125,11 @@ class Top(Display):
                 for column in TABLES[table].columns
                 if column.keep and (column.name not in OF_GPUS or any(worker.gpu for worker in self.shown.workers))
             ]
-        menu = Menu(ink.word("setup"), ink.word("toggle"), things, chosen or f"theme {self.theme}")
+        own = [each.name for each in THEMES]
+        others = sorted(name for name in self.available_themes if name not in own)
+        things += [("", ink.word("setup theme"))]
+        things += [(f"theme {name}", sign(name == self.theme) + name) for name in (*own, *others)]
+        menu = Menu(ink.word("setup"), ink.word("toggle"), things, chosen or f"language {ink.language}")
         self._open(menu, self._set_up)
 
     def _set_up(self, chosen: str | None) -> None:
@@ -131,7 +154,7 @@ class Top(Display):
             try:
                 write(self.file, chosen)
             except OSError as error:
-                self.notify(self.ink.word("not kept", text=str(error)), severity="warning", markup=False)
+                self._say("not kept", "warning", text=str(error))
 
     def action_sort(self) -> None:
         """Choose a column."""
@@ -260,7 +283,7 @@ class Top(Display):
         if self.asking == "search":
             self.searched = event.value
             if event.value and not self._listing(self.last).find(event.value, beyond=False):
-                self.notify(self.ink.word("not found", text=event.value), severity="warning")
+                self._say("not found", "warning", text=event.value)
         self._close_prompt()
 
     def _close_prompt(self) -> None:
@@ -272,7 +295,7 @@ class Top(Display):
     def action_find_next(self) -> None:
         """The next row with what was searched for."""
         if self.searched and not self.target.find(self.searched, beyond=True):
-            self.notify(self.ink.word("not found", text=self.searched), severity="warning")
+            self._say("not found", "warning", text=self.searched)
 
     def action_close(self) -> None:
         """Leave the search or filter that is typed; else all that hides something."""
@@ -290,14 +313,14 @@ class Top(Display):
     def action_cancel(self) -> None:
         """End the work of the marked clients, or of the selected one, after a question."""
         if "cancel" in self.absent:
-            self.notify(self.ink.word("cannot cancel"), severity="warning")
+            self._say("cannot cancel", "warning")
             return
         there = {client.number for client in self.shown.clients}
         chosen = sorted(self.view.marked.get("clients", set()) & there)
         if not chosen and self.target.table.name == "clients" and self.target.item is not None:
             chosen = [self.target.item.number]
         if not chosen:
-            self.notify(self.ink.word("choose client"), severity="warning")
+            self._say("choose client", "warning")
             return
         ink = self.ink
         many = ink.word("the clients", numbers=", ".join(map(str, chosen)))
@@ -307,7 +330,7 @@ class Top(Display):
             if yes:
                 for client in chosen:
                     self.source.cancel(client)
-                self.notify(ink.word("asked", text=f"{ink.word('key cancel')} {named}"))
+                self._say("asked", text=f"{ink.word('key cancel')} {named}")
 
         question = ink.word("confirm cancel", clients=named)
         self._open(Confirm(question, ink.word("confirm hint"), ink.word("yes"), ink.word("no")), answered)
@@ -320,13 +343,21 @@ class Top(Display):
             picture.write_text(self.export_screenshot(), "utf-8")
             values.write_text(json.dumps(document(self.shown), indent=1, ensure_ascii=False) + "\n", "utf-8")
         except OSError as error:
-            self.notify(self.ink.word("export failed", text=str(error)), severity="error")
+            self._say("export failed", "error", text=str(error))
         else:
-            self.notify(self.ink.word("exported", paths=f"{picture}, {values.name}"), markup=False)
+            self._say("exported", paths=f"{picture}, {values.name}")
 
 
 def run(source: Source, ink: Ink, kept: Settings = UNSET, file: Path | None = None) -> int:
-    """Show a service until somebody quits; the exit status is Textual's."""
+    """Show a service until somebody quits; the exit status is Textual's, or a signal's. Who ends it by one gets the terminal
+    back as it was."""
     app = Top(source, ink, kept=kept, file=file)
-    app.run()
+
+    async def shown() -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            loop.add_signal_handler(number, partial(app.exit, return_code=128 + number))
+        await app.run_async()
+
+    asyncio.run(shown())
     return cast(Any, app.return_code) or 0

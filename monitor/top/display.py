@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
+from rich.cells import cell_len
 from rich.text import Text
 from textual import events
 from textual.app import App, ComposeResult
@@ -129,16 +130,14 @@ class Display(App[None]):
         for name in ("workers", "clients"):
             count = len(self.shown.workers if name == "workers" else self.shown.clients)
             base.query_one(f"#{name}", Listing).border_title = f"{ink.word(name)} {count}"
-        panes: list[tuple[str, Text]] = []
-        for number, name in enumerate(PANES, 1):
-            chosen = name == self.view.pane
-            text = Text.assemble(
-                (f" {number} ", ink.style("title" if not chosen else "")), ink.word(f"pane {name}") + " "
-            )
-            if chosen:
-                text.stylize("reverse bold")
-            panes.append((f"pane('{name}')", text))
-        base.query_one("#tabs", Clicks).show(panes, Text(self._chosen() + " ", ink.style("warning")))
+        tabs, said = base.query_one("#tabs", Clicks), self._chosen()
+        panes = self._tabs(named=True)
+        if cell_len("".join(text.plain for _, text in panes) + said) >= tabs.size.width:
+            panes = self._tabs(named=False)
+        room = tabs.size.width - sum(cell_len(text.plain) for _, text in panes) - 1
+        note = Text(said, ink.style("warning"), no_wrap=True)
+        note.truncate(max(0, room), overflow="ellipsis")
+        tabs.show(panes, Text.assemble(note, " "))
         feet: list[tuple[str, Text]] = []
         for key in KEYS:
             if key.foot and key.action not in self.absent:
@@ -148,6 +147,21 @@ class Display(App[None]):
                     (key.action, Text.assemble((first(key), ink.style("title") or "reverse"), " ", (label, ""), " "))
                 )
         base.query_one("#foot", Clicks).show(feet, Text(""))
+
+    def _tabs(self, named: bool) -> list[tuple[str, Text]]:
+        """The panes by number, and by name: all, or (`named` False) the one that is seen."""
+        ink = self.ink
+        panes: list[tuple[str, Text]] = []
+        for number, name in enumerate(PANES, 1):
+            chosen = name == self.view.pane
+            text = Text.assemble(
+                (f" {number} ", ink.style("title" if not chosen else "")),
+                ink.word(f"pane {name}") + " " if named or chosen else "",
+            )
+            if chosen:
+                text.stylize("reverse bold")
+            panes.append((f"pane('{name}')", text))
+        return panes
 
     def _chosen(self) -> str:
         """What makes the view other than all that there is."""
@@ -160,6 +174,8 @@ class Display(App[None]):
             said.append(self.ink.word("marked", count=marked))
         if view.pane == "log":
             said.append(self.ink.word("log level", level=view.level))
+        if view.pane == "hot":
+            said.append(self.ink.word("sampled"))
         if view.pane == "plans":
             made = [f"{what} {figures.count(times)}" for what, times in sorted(self.shown.misses.items())]
             said.append(f"{self.ink.word('misses')}: {', '.join(made)}" if made else self.ink.word("misses none"))

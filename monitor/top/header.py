@@ -27,8 +27,8 @@ def title(snapshot: Snapshot, ink: Ink, width: int, paused: bool = False) -> Tex
         if width >= 100 and service.version:
             left.append(f"  gt {service.version}", ink.style("dim"))
     right = stream(snapshot, ink, paused, told=width >= 100)
-    room = width - cell_len(right.plain) - 1
-    return Text.assemble(fit(left, room), right, " ", no_wrap=True, end="")
+    room = width - cell_len(right.plain) - 2
+    return Text.assemble(fit(left, room), " ", right, " ", no_wrap=True, end="")
 
 
 def stream(snapshot: Snapshot, ink: Ink, paused: bool = False, told: bool = True) -> Text:

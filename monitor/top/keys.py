@@ -25,7 +25,7 @@ KEYS: Final = (
     Key("f5,t", "F5 t", "tree", "tree", "tree"),
     Key("f6,s,greater_than_sign", "F6 s >", "sort", "sort", "sort"),
     Key("f9,k", "F9 k", "cancel", "cancel", "cancel"),
-    Key("f10,q", "F10 q", "quit", "quit", "quit"),
+    Key("f10,q,ctrl+c", "F10 q Ctrl-C", "quit", "quit", "quit"),
     Key("n", "n", "find_next", "next"),
     Key("I", "I", "invert", "invert"),
     Key("P", "P", "sort_workers('used')", "by use"),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from textwrap import wrap
+from typing import Any, ClassVar, Final
 
 from rich.text import Text
 from textual.app import ComposeResult
@@ -15,6 +16,11 @@ from textual.widgets.option_list import Option
 
 from .ink import GROUPS, SPLIT, Ink, pad
 from .keys import KEYS
+from .table import Table
+from .tasks import sign_of
+
+BARE: Final = 11
+"""Cells in which a share is a number without a bar."""
 
 
 def help_text(ink: Ink, version: str, absent: frozenset[str]) -> Text:
@@ -22,7 +28,7 @@ def help_text(ink: Ink, version: str, absent: frozenset[str]) -> Text:
     text = Text()
     for key in KEYS:
         if key.action not in absent:
-            text.append(f"  {pad(key.shown, 12)}", ink.style("title"))
+            text.append(f"  {pad(key.shown, 14)}", ink.style("title"))
             text.append(ink.word(f"help {key.words}") + "\n")
     text.append(f"\n  {ink.word('help mouse')}\n\n")
     text.append(f"  {ink.word('help colours')}\n", ink.style("strong"))
@@ -31,11 +37,26 @@ def help_text(ink: Ink, version: str, absent: frozenset[str]) -> Text:
         text.append(f"    {ink.sign(part)}{ink.sign(part)} ", ink.style(part))
         text.append(pad(ink.word("wait" if part == "waiting" else part), 16))
         text.append(f"{ink.word('help signs')}: {plain.sign(part)}\n" if part != "idle" else "\n", ink.style("dim"))
-    for group, families in GROUPS.items():
-        text.append("    ■■ " if ink.unicode else "    ## ", ink.style(group))
-        text.append(pad(group, 16))
-        text.append(", ".join(families) + "\n", ink.style("dim"))
+    about = {role: ink.word(f"help {role}") for role in ("plan", "communication", "spill")}
+    about |= {group: ", ".join(families) for group, families in GROUPS.items()}
+    text.append(f"\n  {ink.word('pane tasks')}\n", ink.style("strong"))
+    for role, told in about.items():
+        text.append(f"    {sign_of(role, ink) * 2} ", ink.style(role))
+        text.append(pad(ink.word(role if role == "spill" else f"group {role}"), 16))
+        text.append(f"\n{' ' * 23}".join(wrap(told, 46)) + "\n", ink.style("dim"))
     text.append("\n  " + ink.word("help version", version=version), ink.style("dim"))
+    return text
+
+
+def whole(table: Table[Any], item: Any, ink: Ink) -> Text:
+    """All that a row says, column by column, with nothing cut off."""
+    text = Text()
+    for column in table.columns:
+        title = ink.word(column.name)
+        text.append(f"  {pad(title, 12)} ", ink.style("title"))
+        text.append_text(column.cell(item, ink, BARE if column.name == "share" else 1 << 16))
+        text.append("\n")
+    text.right_crop(1)
     return text
 
 

@@ -18,7 +18,7 @@ THEMES: Final = (
 )  # fmt: skip
 
 SHEET: Final = """
-Screen { background: $background; color: $foreground; layers: base over; }
+Screen { background: $background; color: $foreground; layers: base over; overflow: hidden hidden; }
 ScrollView, VerticalScroll, OptionList { scrollbar-size: 1 1; scrollbar-color: $panel; scrollbar-background: $background;
     scrollbar-color-hover: $primary; scrollbar-color-active: $primary; scrollbar-background-hover: $background;
     scrollbar-background-active: $background; overflow-x: hidden; }

@@ -280,7 +280,11 @@ def _age(nanoseconds: float) -> str:
 
 
 def _name(tensor: TensorView, ink: Ink, width: int) -> Text:
-    return ink.text(name(tensor.tensor))
+    """Its name; where that has no room, the end of it, which tells tensors of one program apart."""
+    whole = name(tensor.tensor)
+    if len(whole) > width:
+        whole = ("…" if ink.unicode else "~") + whole[len(whole) - width + 1 :]
+    return ink.text(whole)
 
 
 TENSORS: Final[Table[TensorView]] = Table(

@@ -116,14 +116,25 @@ def scale(window: float, width: int, ink: Ink) -> Text:
     return Text(f"{' ' * LABEL}{line} {now}", ink.style("dim"), no_wrap=True, end="")
 
 
-def legend(ink: Ink) -> Text:
-    """What the colours mean, with their families."""
-    line = Text(no_wrap=True, end="")
-    for group in (*GROUPS, "communication", "spill"):
-        words = ink.word(group) if group in ("communication", "spill") else group
-        line.append(("■" if ink.color and ink.unicode else GROUP_SIGNS[group]) + " ", ink.style(group))
-        line.append(f"{words}  ", ink.style("dim"))
-    return line
+def sign_of(role: str, ink: Ink) -> str:
+    """What stands for a colour where it is explained: as it is drawn."""
+    if ink.color:
+        return "■" if ink.unicode else "#"
+    return "▀" if role == "communication" and ink.unicode else GROUP_SIGNS[role]
+
+
+def legend(ink: Ink, width: int) -> list[Text]:
+    """What the colours mean, in as many lines as that takes; what there is most of comes first."""
+    made = [Text(" " * LABEL, no_wrap=True, end="")]
+    for role in (*PLANS, "communication", "spill", *GROUPS, "other"):
+        told = Text(sign_of(role, ink), ink.style(role))
+        if role not in PLANS[:-1]:  # its three shades are one thing
+            words = {"plan3": "group plan", "communication": "communication", "spill": "spill"}
+            told.append(f" {ink.word(words.get(role, f'group {role}'))}  ", ink.style("dim"))
+        if cell_len(made[-1].plain.rstrip()) + cell_len(told.plain.rstrip()) + 2 > width:
+            made.append(Text(" " * LABEL, no_wrap=True, end=""))
+        made[-1].append_text(told)
+    return [fit(line, width) for line in made]
 
 
 def lines(snapshot: Snapshot, view: View, ink: Ink, width: int, height: int) -> list[Text]:
@@ -158,6 +169,5 @@ def lines(snapshot: Snapshot, view: View, ink: Ink, width: int, height: int) -> 
             both = [*ops, *moves]
             made.append(Text.assemble(label(worker, ink), drawn(both, lane(both, start, room, cell), ink)))
     made.append(scale(view.window, room, ink))
-    if len(made) < height:
-        made.append(fit(Text.assemble(" " * LABEL, legend(ink)), width))
+    made += legend(ink, width)[: max(0, height - len(made))]
     return made

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from monitor_samples import BUSY, GONE, LOST, QUIET, UNKNOWN, many
+from rich.cells import cell_len
 from rich.text import Text
 from textual import events
 from textual.pilot import Pilot
@@ -190,6 +191,20 @@ def test_a_terminal_too_small_says_so_in_one_line_and_recovers() -> None:
     drive(test, size=(50, 10))
 
 
+@pytest.mark.parametrize("size", [(20, 5), (12, 8)])
+def test_nothing_is_beside_what_a_terminal_much_too_small_is_told(size: tuple[int, int]) -> None:
+    async def test(app: Top, pilot: Pilot[None], source: Fixed) -> None:
+        assert " ".join(" ".join(screen(app)).split()) == (
+            f"gt top needs 60×16 characters, there are {size[0]}×{size[1]}."
+        )
+        await pilot.resize_terminal(*SMALL)
+        await until(app, pilot, "UTILISATION")
+        await press(app, pilot, "down")
+        assert app.focused is listing(app, "workers")
+
+    drive(test, size=size)
+
+
 def test_frames_follow_the_latest_snapshot_and_a_lost_service_is_told() -> None:
     async def test(app: Top, pilot: Pilot[None], source: Fixed) -> None:
         source.now = GONE
@@ -303,6 +318,20 @@ def test_search_goes_to_the_row_and_on_to_the_next() -> None:
         app.query_one(Input).value = "nowhere"
         await press(app, pilot, "enter")
         await until(app, pilot, "Nothing has “nowhere” in it.")
+
+    drive(test)
+
+
+def test_what_was_typed_is_said_letter_by_letter_whatever_it_looks_like() -> None:
+    """A toast reads square brackets as markup, and the app ended where they were none."""
+
+    async def test(app: Top, pilot: Pilot[None], source: Fixed) -> None:
+        for typed in ("[/x]", "[1"):
+            await press(app, pilot, "slash")
+            app.query_one(Input).value = typed
+            await press(app, pilot, "enter")
+            await until(app, pilot, f"Nothing has “{typed}” in it.")
+            await press(app, pilot, "n")
 
     drive(test)
 
@@ -445,6 +474,43 @@ def test_why_speaks_of_the_selected_worker_and_enter_does_the_same() -> None:
     drive(test)
 
 
+def test_enter_shows_all_of_a_row_whose_columns_are_cut_or_left_out() -> None:
+    async def test(app: Top, pilot: Pilot[None], source: Fixed) -> None:
+        for pane, name in (("3", "ops"), ("4", "tensors"), ("5", "log"), ("7", "plans")):
+            await press(app, pilot, pane)
+            table = listing(app, name)
+            table.focus()
+            await settled(app, pilot)
+            await press(app, pilot, "home", "enter")
+            assert isinstance(app.screen, Help)
+            text = app.screen.text.plain
+            assert [line.split("  ")[1] for line in text.splitlines()] == [
+                app.ink.word(column.name) for column in table.table.columns
+            ]
+            assert "…" not in text
+            await press(app, pilot, "escape")
+
+    drive(test, size=SMALL)
+
+
+def test_every_pane_can_be_chosen_whatever_is_said_beside_them() -> None:
+    """Also at 80 cells: then the others have their numbers alone, and what is said is cut at last."""
+
+    async def test(app: Top, pilot: Pilot[None], source: Fixed) -> None:
+        for chosen in ("1", "3", "5", "7"):
+            await press(app, pilot, chosen)
+            tabs = app.query_one("#tabs", Clicks)
+            assert [action for _, _, action in tabs.spots] == [f"pane('{name}')" for name in PANES]
+            assert cell_len(tabs.line.plain) == SMALL[0]
+        app.view.having["log"] = "a" * 100
+        await press(app, pilot, "5")
+        assert len(app.query_one("#tabs", Clicks).spots) == len(PANES)
+        assert "5 Log" in seen(app)
+        assert "aaa…" in seen(app)
+
+    drive(test, size=SMALL)
+
+
 def test_one_client_alone_is_chosen_and_let_go() -> None:
     async def test(app: Top, pilot: Pilot[None], source: Fixed) -> None:
         await press(app, pilot, "tab", "down", "u", "4")
@@ -571,12 +637,23 @@ def test_a_service_that_takes_no_orders_is_given_none() -> None:
     drive(test, replace(BUSY, status=replace(BUSY.status, capabilities=())))
 
 
-@pytest.mark.parametrize("key", ["f10", "q"])
-def test_both_keys_quit(key: str) -> None:
+@pytest.mark.parametrize("key", ["f10", "q", "ctrl+c"])
+def test_three_keys_quit(key: str) -> None:
     async def test(app: Top, pilot: Pilot[None], source: Fixed) -> None:
         await pilot.press(key)
         assert app.return_code == 0
         assert app._exit
+
+    drive(test)
+
+
+@pytest.mark.parametrize("opened", ["slash", "f1", "f2", "tab"])
+def test_ctrl_c_quits_whatever_is_open_or_typed(opened: str) -> None:
+    async def test(app: Top, pilot: Pilot[None], source: Fixed) -> None:
+        await press(app, pilot, opened)
+        await pilot.press("ctrl+c")
+        assert app._exit
+        assert app.return_code == 0
 
     drive(test)
 

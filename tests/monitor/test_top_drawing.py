@@ -269,7 +269,10 @@ def test_a_spill_is_orange_among_what_moves() -> None:
     assert line.plain.startswith(" spill out ")
     assert tasks.drawn(done, filled, Ink(color=False)).plain == "[spill out]S[fetch]█"
     assert tasks.kept(done, View(), moves=True) == done
-    assert [role in tasks.legend(Ink()).plain for role in ("communication", "spill")] == [True, True]
+    told = [" ".join(line.plain for line in tasks.legend(Ink(), width)) for width in (60, 80, 200)]
+    assert all(f"■ {role} " in each for role in ("plan", "communication", "spill", "solver", "other") for each in told)
+    assert [len(tasks.legend(Ink(), width)) for width in (80, 200)] == [2, 1]
+    assert "▀ communication" in tasks.legend(Ink(color=False), 200)[0].plain
 
 
 def test_the_matrix_has_sums_and_shades_where_numbers_have_no_room() -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
+import termios
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -127,6 +129,23 @@ def test_a_service_that_is_killed_and_started_again_is_live_again(machine: Machi
     top.until(r"0 +cpu +idle", TIMEOUT)
     top.press("\x1b[21~")
     assert top.wait(TIMEOUT) == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_who_ends_it_by_a_signal_gets_the_terminal_back(machine: Machine, opened: Open, number: signal.Signals) -> None:
+    """Typed letters come line by line and are shown again, as before it began."""
+
+    def letters() -> int:
+        return int(termios.tcgetattr(top.fd)[3]) & (termios.ICANON | termios.ECHO)
+
+    address, _, _ = machine.service(1)
+    top = opened("top", address, size=(80, 24))
+    before = letters()
+    top.until(r"0 +cpu +idle", TIMEOUT)
+    assert letters() != before
+    os.kill(top.pid, number)
+    assert top.wait(TIMEOUT) == 128 + number
+    assert letters() == before != 0
 
 
 def test_work_is_cancelled_where_only_its_user_reaches_the_service(machine: Machine, opened: Open) -> None:
