@@ -70,6 +70,7 @@ def test_numbers_and_settings() -> None:
     gt.set_float32_matmul_precision("high")
     with pytest.raises(ValueError, match="'highest', 'high' or 'medium'"):
         gt.set_float32_matmul_precision("low")
+    gt.set_float32_matmul_precision("highest")
 
 
 def test_backends_are_set_as_in_pytorch() -> None:
