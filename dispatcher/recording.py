@@ -13,6 +13,7 @@ from bisect import bisect_left, bisect_right
 from collections import Counter, deque
 from collections.abc import Iterator
 from functools import lru_cache
+from itertools import islice
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
@@ -48,6 +49,8 @@ BUSY: Final = SECOND // 2
 """Nanoseconds without a word from a worker, with plans before it, after which it is said to be busy."""
 LARGEST: Final = 30
 """Tensors of one client that are told of."""
+NEAR: Final = 64
+"""Runs back to which the signal is looked for in which a client is."""
 MAX_BIRTHS: Final = 20_000
 MAX_ASKED: Final = 4096
 MAX_ISSUES: Final = 1024
@@ -79,7 +82,6 @@ class Recording:
         """By order: plan and client."""
         self.last: dict[int, Birth] = {}
         """By client: what was issued last, of what was gone through."""
-        self.runs: Counter[int] = Counter()
         self.asked: dict[int, tuple[int, int]] = {}
         """By collection: when it was asked for, and after which plan."""
         self.births: dict[int, dict[int, Birth]] = {}
@@ -103,7 +105,7 @@ class Recording:
     def client_left(self, client: Client, reason: str) -> None:
         """It is gone."""
         self._settle()
-        for table in (self.last, self.runs, self.births, self.stuck, self.look_at, self.held):
+        for table in (self.last, self.births, self.stuck, self.look_at, self.held):
             table.pop(client.number, None)
         self.recorder.add(t.ClientLeft(self.now(), t.DISPATCHER, client.number, reason))
 
@@ -161,8 +163,7 @@ class Recording:
         for number, times in Counter(map(_PLAN, rest)).items():
             recorder.collapse(_issued(firsts[number], times))
         self.recent.append(issues)
-        clients = Counter(map(_CLIENT, issues))
-        self.runs.update(clients)
+        clients = set(map(_CLIENT, issues))
         for client in clients:
             mine = issues if len(clients) == 1 else [issue for issue in issues if issue[4] == client]
             self.last[client] = mine[-1]
@@ -260,13 +261,25 @@ class Recording:
             entries = Counter(client.table.values())
             self.held[number] = _held(entries, self.service.meshes)
             self.recorder.add(t.Tensors(now, t.DISPATCHER, number, self._largest(client, entries, now)))
-        _, signal, site = _place(self.last.get(number))
+        signal, site = self._where(number)
+        runs = client.hits + sum(client.misses.values())
         self.recorder.add(
             t.ClientState(
                 now, t.DISPATCHER, number, len(client.table), self.held[number], len(client.queue), len(client.inflight),
-                self.runs[number], client.made, client.hits, client.improved, signal, site,
+                runs, client.made, client.hits, client.improved, signal, site,
             )
         )  # fmt: skip
+
+    def _where(self, client: int) -> tuple[str, str]:
+        """The signal and site where a client is: of its latest runs' last instruction that has a signal, or else of its last.
+        Each turn of a training loop ends with its optimizer, which has none."""
+        latest = islice((issue for chunk in reversed(self.recent) for issue in reversed(chunk)), NEAR)
+        for *_, whose, planned in latest:
+            if whose == client and not isinstance(planned, str):
+                tag = next((tag for tag in reversed(planned.plan.tags) if tag.signal), None)
+                if tag is not None:
+                    return "/".join(tag.signal), tag.site
+        return _place(self.last.get(client))[1:]
 
     def _largest(self, client: Client, entries: Counter[Entry], now: int) -> list[Any]:
         """The largest tensors of a client, as `Tensors` says them."""

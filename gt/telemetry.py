@@ -238,8 +238,8 @@ class ClientLeft(NamedTuple):
 
 class ClientState(NamedTuple):
     """A sample of a client: live tensors and their bytes over all workers (`nbytes`; memory that several share counts once),
-    messages that wait (`queued`) and runs and puts under way (`inflight`); counters of its runs and plans; the signal and
-    line of what it sent last."""
+    messages that wait (`queued`) and runs and puts under way (`inflight`); counters of its runs and plans since it
+    came; the signal and line of what it sent last that has a signal, or else of what it sent last."""
 
     time: int
     worker: int

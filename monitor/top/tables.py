@@ -205,9 +205,9 @@ def _of(name: str) -> Callable[[ClientView], int]:
 
 
 def client_hits(client: ClientView) -> float:
-    """The share of a client's runs that found their plan: of all since it came, while `runs` counts from the first watcher on."""
+    """The share of a client's runs that found their plan, of all since it came."""
     state = client.state
-    return state.plan_hits / (state.plan_hits + state.plans_made) if state and state.plan_hits else 0.0
+    return state.plan_hits / state.runs if state and state.runs else 0.0
 
 
 def _why_client(client: ClientView, ink: Ink, width: int) -> Text:

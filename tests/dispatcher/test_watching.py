@@ -113,6 +113,41 @@ def test_what_a_client_does_is_told() -> None:
     assert [event.client for event in kinds(batch(each), t.ClientLeft)] == [number]
 
 
+def test_a_client_s_runs_are_counted_from_when_it_came_whoever_watches() -> None:
+    """Who begins to trace, or ends, has nothing begin anew for those who watch all the time."""
+    each = service(1)
+    each.client()
+    loop(each)
+    told = []
+    for name, level in (("a", t.SUMMARY), ("b", t.TRACE), ("b", t.OFF)):
+        if name == "b" and level == t.OFF:
+            each.say("b", m.Watch(t.OFF, 0))
+        else:
+            watch(each, name, level)
+        each.run(1, 100 + len(told), [1])
+        each.done()
+        each.event(Publish(5))
+        events = [t.decode_event(raw) for message in each.hears("a", m.Events) for raw in message.events]
+        told += [state.runs for state in kinds(events, t.ClientState)]
+    assert told == [6, 7, 8] == [*range(6, each.core.service.counters.runs + 1)]
+
+
+def test_a_client_is_where_its_last_signal_was_though_each_turn_ends_without_one() -> None:
+    each = service(1)
+    each.client()
+    each.put(1)
+    for number, signals in ((1, [("batch",), ("batch", "hidden"), ()]), (2, [()]), (3, [()])):
+        lines = Lines(f"part{number}.py")
+        x = lines.input(4)
+        each.define(number, lines.segment(*[lines.op("neg", x, signal=signal) for signal in signals]))
+    watch(each)
+    for segment, place in ((3, ("", "part3.py:1")), (1, ("batch/hidden", "part1.py:2")), (2, ("batch/hidden", "part1.py:2"))):
+        each.run(segment, 10 * segment, [1])
+        each.done()
+        (state,) = kinds(batch(each), t.ClientState)
+        assert (state.signal, state.site) == place
+
+
 def test_a_worker_s_events_come_through_on_the_dispatcher_s_clock() -> None:
     """Times of another host are moved by the smallest difference that any batch had; those of the same boot stay."""
     each = service(1)

@@ -378,12 +378,12 @@ def test_memory_has_a_mark_where_spilling_begins_and_is_orange_while_data_is_out
     assert column.cell(spilling, Ink(), 6).style == Ink().style("spill")
 
 
-def test_no_client_finds_more_plans_than_it_runs_whenever_somebody_began_to_look() -> None:
+def test_the_hits_of_a_client_are_of_its_runs_and_none_where_nothing_ran() -> None:
     state = BUSY.clients[0].state
     assert state is not None
-    late = replace(BUSY.clients[0], state=state._replace(runs=10, plan_hits=940, plans_made=60))
+    late = replace(BUSY.clients[0], state=state._replace(runs=1000, plan_hits=940, plans_made=60))
     assert client_hits(late) == 0.94
-    assert client_hits(replace(late, state=state._replace(plan_hits=0, plans_made=0))) == 0.0
+    assert client_hits(replace(late, state=state._replace(runs=0, plan_hits=0, plans_made=0))) == 0.0
     assert client_hits(replace(late, state=None)) == 0.0
 
 
