@@ -68,7 +68,7 @@ class Why:
         yield "how it came to be:"
         yield from (f"  {step}" for step in self.steps)
         if self.more:
-            yield f"  … and {self.more} tensors before these"
+            yield f"  … and {self.more} {'tensor' if self.more == 1 else 'tensors'} before these"
         if "layout" in self.place:
             mesh = ", ".join(f"{axis}: {size}" for axis, size in self.place["mesh"])
             yield f"where it lives: {self.place['layout']} on the mesh {{{mesh}}}"

@@ -354,7 +354,8 @@ def at(address: str) -> Iterator[Finding]:
         why = f"no answer within {patience:g} s" if found.startswith("TimeoutError") else found
         yield Finding("service", PROBLEM, f"{address}: {why}", f"start one: gt up --address {address}")
         return
-    text = f"{address}: {found['workers']} workers, {found['clients']} clients, answers in {found['seconds'] * 1000:.1f} ms"
+    peers = f"{_count(found['workers'], 'worker')}, {_count(found['clients'], 'client')}"
+    text = f"{address}: {peers}, answers in {found['seconds'] * 1000:.1f} ms"
     if not found["workers"]:
         yield Finding("service", PROBLEM, text, f"no worker has joined: gt worker --address {address}")
     else:
@@ -382,6 +383,10 @@ skew = session.facts.get("wall", after) - (before + after) / 2
 print(json.dumps({"workers": found["workers"], "clients": found["clients"] - 1, "seconds": seconds, "skew": skew}))
 session.close()
 """
+
+
+def _count(number: int, one: str) -> str:
+    return f"{number} {one if number == 1 else f'{one}s'}"
 
 
 def service(address: str, timeout: float) -> dict[str, Any] | str:

@@ -40,7 +40,7 @@ OVERHEAD: Final = 0.3
 UNEVEN: Final = 1.3
 """How many times the mean a worker computes in a plan from which it is unbalanced."""
 LOST: Final = 0.02
-"""Share of the time recorded that all wait for that one, from which it is worth a word."""
+"""Share of the time recorded that all wait for that one, or for values, from which it is worth a word."""
 
 
 def advise(found: Findings) -> list[Advice]:
@@ -58,7 +58,7 @@ def fetch_in_a_loop(found: Findings) -> Iterator[Advice]:
             for at, value in enumerate((waited, round(plan.fetching * plan.blocking), plan.runs)):
                 total[at] += value
     for (site, signal), (fetches, fetching, runs) in by_line.items():
-        if fetches >= OFTEN:
+        if fetches >= OFTEN and share(fetching, found.span) >= LOST:
             yield Advice(
                 "fetch in a loop", site, signal,
                 f"{count(fetches, 'fetch', 'fetches')} here or just after, for {count(runs, 'run')}: each turn waits for a "

@@ -65,9 +65,9 @@ def parse(lines: Iterable[str], recorded: Recorded) -> Iterator[t.Event]:
     for line in lines:
         number += 1
         if number == 1:
-            if not line.startswith(HEAD):
+            recorded.begun = line == f"{HEAD}\n"
+            if not (recorded.begun or HEAD.startswith(line)):  # what else begins so has all in one line
                 raise TraceError("it begins otherwise")
-            recorded.begun = True
         elif line.startswith('],"otherData":') and line.endswith("\n"):
             recorded.facts = _facts(line)
             recorded.cut = False

@@ -355,11 +355,13 @@ class Reducer:
             state = "silent"
         else:
             state = "running" if split.used > 0.02 else "idle"
+        if state in ("lost", "silent"):
+            split = Split()
         return WorkerView(
             number=number, host=joined.host, pid=joined.pid, device=joined.device, kind=joined.kind, cores=joined.cores,
             joined=joined.time, state=state, split=split, history=tuple(worker.history),
             queue=worker.gauges.queue if worker.gauges else 0, gauges=worker.gauges, counters=worker.counters.last,
-            bytes_per_s=worker.traffic.rate(lambda each: sum(each.nbytes)), age=age,
+            bytes_per_s=worker.traffic.rate(lambda each: sum(each.nbytes)) if worker.lost < 0 and age <= SILENT else 0.0, age=age,
             recent=tuple(sorted(worker.recent, key=lambda task: task.time)), waiting=waiting,
             gpu=worker.gpu, graphs=worker.graphs,
         )  # fmt: skip

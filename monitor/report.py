@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from html import escape
@@ -25,6 +26,8 @@ from .timeline import rows
 MAX_LINES: Final = 25
 """Lines of a table."""
 TEMPLATE: Final = "report.html"
+BREAKS: Final = re.compile("(?<=[/+])")
+"""Where a name may go on in the next line."""
 
 
 def page(found: Findings, recorded: Recorded, name: str) -> str:
@@ -169,8 +172,13 @@ def _table(caption: str, head: Sequence[str], lines: Iterable[Sequence[str]], nu
     )
 
 
+def _code(text: str) -> str:
+    """A name in a table: a long one may go on in the next line behind a slash or a plus, so that no number is cut in two."""
+    return f"<code>{BREAKS.sub(r'<wbr>', escape(text))}</code>"
+
+
 def _line(site: str) -> str:
-    return f"<code>{escape(site)}</code>" if site else '<span class="none">–</span>'
+    return _code(site) if site else '<span class="none">–</span>'
 
 
 def _workers(found: Findings) -> str:
@@ -234,7 +242,7 @@ def _ops(found: Findings) -> str:
         ["op", "signal", "line", "", "share", "time", "each"],
         (
             [
-                f"<code>{escape(op)}</code>", escape(signal), _line(site), bars([("compute", share(time, whole))]),
+                _code(op), escape(signal), _line(site), bars([("compute", share(time, whole))]),
                 percent(share(time, whole)), seconds(time),
                 seconds(sampled[op, signal, site][1] / sampled[op, signal, site][0]) if sampled[op, signal, site][0] else "",
             ]
@@ -272,7 +280,7 @@ def _collectives(found: Findings) -> str:
         ["collective", "signal", "line", "times", "sent", "time", "of that waiting"],
         (
             [
-                f"<code>{escape(kind)}</code>", escape(signal), _line(site), f"{moved.times:,}", size(moved.sent),
+                _code(kind), escape(signal), _line(site), f"{moved.times:,}", size(moved.sent),
                 seconds(moved.duration), percent(share(moved.waiting, moved.duration)),
             ]
             for (kind, signal, site), moved in sorted(found.moves.items(), key=lambda each: -each[1].duration)

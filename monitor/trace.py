@@ -293,10 +293,10 @@ class Trace:
         return thread, start
 
     def _place(self, process: int, stream: str, start: int, duration: int) -> tuple[int, int]:
-        """The first thread of the stream where this overlaps nothing; where all are full, or in a stream of what was added
-        up, it begins when there is room."""
+        """The first thread of the stream where this overlaps nothing; where all are full, in a stream of what was added up, or
+        of runs, many of which begin at once, it begins when there is room."""
         start = max(start, self.origin)
-        lanes = 1 if stream.endswith("(added up)") else MAX_LANES
+        lanes = 1 if stream == "runs" or stream.endswith("(added up)") else MAX_LANES
         thread = 0
         for lane in range(lanes):
             thread = thread_of(process, stream, lane)

@@ -45,6 +45,8 @@ def up(
     ] = None,
     config: ConfigFile = None,
     address: Address = ADDRESS,
+    log_level: Level = LogLevel.info,
+    log_format: Format = LogFormat.text,
     instruction_log: InstructionLog = None,
     with_data: WithData = False,
     memory_pool_size: PoolSize = None,
@@ -56,6 +58,8 @@ def up(
 ) -> None:
     """Run a dispatcher and workers on this machine until Ctrl-C or SIGTERM. When one of them ends, all end."""
     with told():
+        import os
+
         from gt.launch import Local, default_workers
         from gt.transport import check_bind
 
@@ -69,6 +73,7 @@ def up(
             read.mesh_for(count)
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, _stop)
+        os.environ |= {"GT_LOG_LEVEL": log_level.value, "GT_LOG_FORMAT": log_format.value}  # daemons inherit them
         logging = [] if instruction_log is None else ["--instruction-log", str(instruction_log)]
         logging += ["--with-data"] if with_data else []
         path = None if config is None else str(config)

@@ -20,7 +20,7 @@ def report(
     """Make a page of a trace: timeline, time by signal and op, communication, memory, and what to do better."""
     with told():
         from gt.errors import GTError
-        from gt.monitor.advice import advise
+        from gt.monitor.advice import advise, count
         from gt.monitor.findings import gather
         from gt.monitor.reading import Recorded, read
         from gt.monitor.report import page
@@ -37,6 +37,6 @@ def report(
             save(found, png, trace.name)
         target.write_text(page(found, recorded, trace.name), "utf-8", errors="replace")
         cut = ", of a recording that was not ended" if recorded.cut else ""
-        typer.echo(f"{target}: {found.span / 1e9:.2f} s, {len(found.workers)} workers{cut}")
+        typer.echo(f"{target}: {found.span / 1e9:.2f} s, {count(len(found.workers), 'worker')}{cut}")
         for each in advise(found):
             typer.echo(f"{each.site or '-'}: {each.rule}")

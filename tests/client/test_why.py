@@ -53,7 +53,7 @@ def test_a_chain_is_bounded_and_says_what_it_leaves_out(session: Any) -> None:
     x.numpy()
     found = gt.why(x, depth=4)
     assert len(found.steps) == 4
-    assert "and 1 tensors before these" in str(found)
+    assert "and 1 tensor before these" in str(found)
     assert len(gt.why(x, depth=1000).steps) <= 40
 
 

@@ -141,7 +141,11 @@ def test_a_client_is_where_its_last_signal_was_though_each_turn_ends_without_one
         x = lines.input(4)
         each.define(number, lines.segment(*[lines.op("neg", x, signal=signal) for signal in signals]))
     watch(each)
-    for segment, place in ((3, ("", "part3.py:1")), (1, ("batch/hidden", "part1.py:2")), (2, ("batch/hidden", "part1.py:2"))):
+    for segment, place in (
+        (3, ("", "part3.py:1")),
+        (1, ("batch/hidden", "part1.py:2")),
+        (2, ("batch/hidden", "part1.py:2")),
+    ):
         each.run(segment, 10 * segment, [1])
         each.done()
         (state,) = kinds(batch(each), t.ClientState)

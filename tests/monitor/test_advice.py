@@ -35,6 +35,11 @@ def futures(runs: int) -> list[t.Event]:
     return [*out, *[e.fetched(at + MS, 50 * MS) for at in steps(runs - 3)]]
 
 
+def rarely(runs: int) -> list[t.Event]:
+    """A plan whose value is waited for each time, and which is run so seldom that this is nothing."""
+    return [*fetching(runs, runs), e.run(e.START + 20 * MS * runs * 100, plan=9)]
+
+
 def flood(runs: int) -> list[t.Event]:
     """The same, so fast that runs were told as one."""
     told = [event for event in futures(runs) if not isinstance(event, t.RunIssued)]
@@ -74,7 +79,10 @@ def computing(first: int, second: int, number: int = 20) -> list[t.Event]:
 
 # by rule: what it must find, the line that it must name, and recordings in which there is nothing to find
 CASES: dict[str, tuple[list[t.Event], str, list[list[t.Event]]]] = {
-    "fetch in a loop": (fetching(30, 30), e.FETCH, [fetching(100, 3), fetching(300, 30), fetching(5, 5), futures(30), flood(30)]),
+    "fetch in a loop": (
+        fetching(30, 30), e.FETCH,
+        [fetching(100, 3), fetching(300, 30), fetching(5, 5), futures(30), flood(30), rarely(30)],
+    ),
     "a plan that gathers": (
         moving("all-gather", 5 * MS), e.SITE,
         [moving("all-reduce", 5 * MS), moving("all-gather", MS // 10), moving("all-gather", 5 * MS, 3)],

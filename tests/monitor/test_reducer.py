@@ -88,6 +88,17 @@ def test_states_of_workers() -> None:
     assert [worker.number for worker in reduced(*events, service(9 * S + r.LOST + S)).workers] == [0, 1, 2]
 
 
+def test_who_is_not_heard_of_is_not_said_to_work() -> None:
+    """What a worker told last is no rate of now when it is lost, or silent; nor its bytes when it is busy for long."""
+    told = [joined(0), joined(1), t.Traffic(0, 0, [1], [0]), t.Traffic(S, 0, [1], [500]), used(0, 0, 0, 0, 0, 0, 0)]
+    told += [used(S, 0, S, 0, 0, 0, 0), service(S)]
+    assert (reduced(*told).workers[0].split, reduced(*told).bytes_per_s) == (Split(compute=1.0), 500.0)
+    busy = t.Waiting(9 * S, -1, 7 * S, "busy", 1, 1, 1, "", [0], 0, 0, "", "")
+    for more, split in (([busy], Split(compute=1.0)), ([t.WorkerLost(9 * S, -1, 0, "killed")], Split()), ([], Split())):
+        later = reduced(*told, *more, service(9 * S))
+        assert (later.workers[0].split, later.workers[0].bytes_per_s, later.bytes_per_s) == (split, 0.0, 0.0)
+
+
 def test_a_worker_s_graphs_are_what_it_said_last() -> None:
     told = [t.Graphs(at * S, 0, at, at, 1, ["addresses change"], [at]) for at in (1, 3)]
     assert [worker.graphs for worker in reduced(joined(0), joined(1), *told).workers] == [told[1], None]

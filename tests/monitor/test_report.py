@@ -29,7 +29,7 @@ class Page(HTMLParser):
         self.tags: list[tuple[str, dict[str, str | None]]] = []
         self.words: list[str] = []
         self.scripts: list[str] = []
-        self.feed(text)
+        self.feed(text.replace("<wbr>", ""))  # no word ends there
         self.close()
         assert self.open == []
 

@@ -243,7 +243,8 @@ def test_files_are_read_compressed_or_not(tmp_path: Path, packed: bool) -> None:
 @pytest.mark.parametrize(
     "content",
     [
-        b"", b"{}", b"\xff\xfe\x00", b"\x1f\x8bnothing", b'{"events":[]}',
+        b"", b"{}", b"\n", tracing.HEAD.encode() + b"]}\n", tracing.HEAD.encode() + b'{"ph":"X","name":"f"}]}',
+        b"\xff\xfe\x00", b"\x1f\x8bnothing", b'{"events":[]}',
         tracing.HEAD.encode() + b"\nnonsense\n", BEGIN + b"\nnonsense\n",
         BEGIN + b'\n{"ph":"X","cat":"PlanSlice","ts":1,"dur":1,"args":{}},\n',
         BEGIN + b'\n{"ph":"X","cat":"Unknown","ts":1,"dur":1,"args":{}},\n',
@@ -307,6 +308,15 @@ def test_what_is_remembered_stays_bounded(monkeypatch: pytest.MonkeyPatch) -> No
         assert len(known) == 8
     assert len(trace.ends) < 40
     assert len(trace.waits) == 0
+
+
+def test_runs_that_begin_at_once_stand_behind_each_other_in_one_stream() -> None:
+    """The dispatcher's clock is that of a turn, in which it issues many: streams for each would be all there is to see."""
+    many = [e.run(e.START, order=order) for order in range(40)]
+    found = [event for event in drawn(many) if event["ph"] == "X"]
+    assert len({event["tid"] for event in found}) == 1
+    assert found[-1]["ts"] - found[0]["ts"] == 39 * tracing.MARK / 1000
+    assert list(parse(lines(written(many)), Recorded())) == many
 
 
 def test_what_overlaps_more_often_than_there_are_lanes_keeps_its_length_and_says_when_it_was() -> None:

@@ -21,6 +21,16 @@ def test_daemons_log_json_with_fields(machine: Machine) -> None:
     assert (serving["room"], serving["worker"]) == ("worker", 0)
 
 
+def test_gt_up_hands_on_how_its_daemons_log(machine: Machine) -> None:
+    up = machine.command(
+        "up", "--address", f"ipc://{machine.temp}/d", "--workers", "1", "--log-level", "debug", "--log-format", "json"
+    )
+    assert json.loads(up.expect("at your service"))["room"] == "worker"
+    program = machine.program("gt.connect(sys.argv[1]); say((gt.ones(2) + 1).sum().item())", f"ipc://{machine.temp}/d")
+    program.expect("4.0")
+    assert json.loads(up.expect("plan 1, new"))["level"] == "debug"
+
+
 def test_a_program_turns_its_daemons_logs_up_while_they_run(machine: Machine) -> None:
     machine.environment.pop("GT_LOG_LEVEL")
     program = machine.program(

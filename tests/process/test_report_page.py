@@ -124,6 +124,28 @@ def test_no_text_of_a_recording_runs(browser: Any, tmp_path: Path) -> None:
     tab.close()
 
 
+@pytest.mark.parametrize("width", [400, 1200])
+def test_no_file_or_number_of_a_line_is_cut_in_two_however_narrow_the_page(
+    browser: Any, tmp_path: Path, width: int
+) -> None:
+    """A path goes on in the next line behind a slash; a table that is wider than the page scrolls by itself."""
+    site = "/home/somebody/work/project/models/classifiers/digits.py:1078"
+    events = [event._replace(site=site) if isinstance(event, t.OpSlice) else event for event in e.session()]
+    tab = Tab(browser, written(tmp_path, events))
+    tab.page.set_viewport_size({"width": width, "height": 900})
+    heights = tab.page.evaluate(
+        """() => [...document.querySelectorAll("td code")].filter((each) => each.textContent.endsWith(":1078")).map((each) => {
+            const range = document.createRange(), last = each.lastChild;
+            range.selectNodeContents(last);
+            return [last.textContent, range.getClientRects().length];
+        })"""
+    )
+    assert heights
+    assert all(each == ["digits.py:1078", 1] for each in heights)
+    assert tab.page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    tab.close()
+
+
 def test_every_picture_has_words_and_every_table_a_heading(browser: Any, tmp_path: Path) -> None:
     tab = Tab(browser, written(tmp_path, e.session(30)))
     assert tab.page.evaluate(
