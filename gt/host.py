@@ -92,5 +92,5 @@ def environment_number(name: str, default: float) -> float:
     except ValueError:
         value = -1.0
     if not 0 <= value < float("inf"):
-        raise SessionError(f"{name}={text} is no number from 0: unset it, or say for example {name}={default:g}")
+        raise SessionError(f"{name}={text} is no number from 0: unset it, or say for example {name}={default:.12g}")
     return value

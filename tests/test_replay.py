@@ -374,6 +374,14 @@ def _same(path: Path, what: str) -> None:
 # files
 
 
+def test_a_size_that_is_none_is_refused_with_one_that_is(logged: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GT_INSTRUCTION_LOG_SIZE", "much")
+    with pytest.raises(
+        gt.SessionError, match=r"^GT_INSTRUCTION_LOG_SIZE=much is no number.* GT_INSTRUCTION_LOG_SIZE=268435456$"
+    ):
+        run(1)
+
+
 def test_a_long_log_goes_on_in_parts_that_replay_as_one(logged: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GT_INSTRUCTION_LOG_SIZE", "6000")
     run(6)

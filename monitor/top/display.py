@@ -120,6 +120,7 @@ class Display(App[None]):
     def _list(self, listing: Listing) -> None:
         name, view = listing.table.name, self.view
         empty = "nothing found" if view.having.get(name) else listing.table.empty
+        empty = "no word" if self.shown.service is None else empty
         listing.show(
             view.rows(name, self.shown), self.ink, view.sort[name], view.turned.get(name, False),
             view.marked.get(name, set()), view.hidden_in(name, self.shown), empty,

@@ -29,7 +29,7 @@ def table(name: str, snapshot: Snapshot, view: View, ink: Ink, width: int) -> li
     described: Any = tables.TABLES[name]
     rows = view.rows(name, snapshot)
     if not rows:
-        return [ink.text(" " + ink.word(described.empty), "dim")]
+        return [ink.text(" " + ink.word("no word" if snapshot.service is None else described.empty), "dim")]
     columns = described.fitted(width, ink, view.hidden_in(name, snapshot))
     titles = head(columns, ink, view.sort[name], view.turned.get(name, False))
     titles.stylize(ink.style("title"))

@@ -24,7 +24,9 @@ def troubles(snapshot: Snapshot) -> list[str]:
     found: list[str] = []
     if snapshot.status.state != LIVE:
         found.append(f"the stream is {snapshot.status.state}: {snapshot.status.text}".rstrip(": "))
-    if not snapshot.workers:
+    if snapshot.service is None:
+        found.append("nothing was heard of it in time")
+    elif not snapshot.workers:
         found.append("no worker has joined")
     for worker in snapshot.workers:
         if worker.state == "lost":

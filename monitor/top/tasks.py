@@ -131,9 +131,11 @@ def legend(ink: Ink, width: int) -> list[Text]:
         if role not in PLANS[:-1]:  # its three shades are one thing
             words = {"plan3": "group plan", "communication": "communication", "spill": "spill"}
             told.append(f" {ink.word(words.get(role, f'group {role}'))}  ", ink.style("dim"))
-        if cell_len(made[-1].plain.rstrip()) + cell_len(told.plain.rstrip()) + 2 > width:
+        if cell_len(made[-1].plain) + cell_len(told.plain.rstrip()) > width:
             made.append(Text(" " * LABEL, no_wrap=True, end=""))
         made[-1].append_text(told)
+    for line in made:
+        line.rstrip()
     return [fit(line, width) for line in made]
 
 

@@ -102,6 +102,7 @@ ENGLISH: Final = {
     "pane why": "Why waiting",
     "pane plans": "Plans",
     # what panes say
+    "no word": "Nothing was heard yet.",
     "no workers": "No worker has joined.",
     "no clients": "No client is connected.",
     "no tasks": "Nothing has run since this monitor began to watch.",
@@ -323,6 +324,7 @@ CHINESE: Final = {
     "pane log": "日志",
     "pane why": "等待原因",
     "pane plans": "计划",
+    "no word": "尚未收到数据。",
     "no workers": "还没有工作进程加入。",
     "no clients": "没有客户端连接。",
     "no tasks": "开始监视以来没有执行过任何任务。",

@@ -32,7 +32,7 @@ from rich.cells import cell_len
 from gt.instruction_log import tensor_of
 from gt.monitor.snapshot import Snapshot
 from gt.monitor.top import figures, frame, header, health, matrix, tasks, why
-from gt.monitor.top.ink import GROUP_OF, PLAIN_SIGNS, SIGNS, SPLIT, Ink, fit
+from gt.monitor.top.ink import GROUP_OF, GROUPS, PLAIN_SIGNS, SIGNS, SPLIT, Ink, fit
 from gt.monitor.top.keys import KEYS
 from gt.monitor.top.plain import VERSION, document
 from gt.monitor.top.table import GAP, MARGIN, at, body, head
@@ -269,9 +269,10 @@ def test_a_spill_is_orange_among_what_moves() -> None:
     assert line.plain.startswith(" spill out ")
     assert tasks.drawn(done, filled, Ink(color=False)).plain == "[spill out]S[fetch]█"
     assert tasks.kept(done, View(), moves=True) == done
-    told = [" ".join(line.plain for line in tasks.legend(Ink(), width)) for width in (60, 80, 200)]
-    assert all(f"■ {role} " in each for role in ("plan", "communication", "spill", "solver", "other") for each in told)
+    told = ["".join(f"{line.plain} " for line in tasks.legend(Ink(), width)) for width in range(50, 140)]
+    assert all(f"■ {role} " in each for role in ("plan", "communication", "spill", *GROUPS, "other") for each in told)
     assert [len(tasks.legend(Ink(), width)) for width in (80, 200)] == [2, 1]
+    assert all(cell_len(line.plain) <= width for width in range(50, 140) for line in tasks.legend(Ink(), width))
     assert "▀ communication" in tasks.legend(Ink(color=False), 200)[0].plain
 
 
@@ -341,6 +342,10 @@ def test_health_is_an_exit_status() -> None:
     assert [health.status(snapshot) for snapshot in (LOST, GONE, QUIET)] == [3, 3, 3]
     assert health.troubles(LOST) == ["worker 0 on alpha has said nothing for 7 s", "worker 1 on alpha is lost"]
     assert health.troubles(QUIET) == ["no worker has joined"]
+    assert health.troubles(replace(UNKNOWN, status=BUSY.status)) == ["nothing was heard of it in time"]
+    assert not {"No worker has joined.", "No client is connected."} & {
+        line.plain.strip() for line in frame.lines(UNKNOWN, Ink(), 80)
+    }
     stuck = replace(BUSY, workers=(worker(0, SPLITS[0], "waiting", waiting(0, [1], 20 * SECOND)),))
     assert health.troubles(stuck) == ["worker 0 has waited for pieces of an all-reduce from [1] for 20 s"]
 
