@@ -453,11 +453,39 @@ class Functions:
                 CAPTURE.waits(path)
             if path not in MOVES:
                 no_arithmetic(path, *args)
+            if path == "where" and not all(isinstance(x, Array) for x in args[:1]):
+                raise AttributeError(f"{type(args[0]).__name__!r} object has no attribute 'astype'")
             if path.startswith("linalg."):
                 return computed(unrefused(path, found), host(args), host(kwargs))
-            return computed(found, host(args), host(kwargs))
+            return computed(OWN.get(path, found), host(args), host(kwargs))
 
         return function
+
+
+def _floor_divide(a: Any, b: Any) -> Any:
+    """⌊a / b⌋: not what NumPy has, where that rounds or a number is not finite."""
+    return np.floor(np.true_divide(a, b)) if np.result_type(a, b).kind == "f" else np.floor_divide(a, b)
+
+
+def _remainder(a: Any, b: Any) -> Any:
+    return a - _floor_divide(a, b) * b if np.result_type(a, b).kind == "f" else np.remainder(a, b)
+
+
+def _shift(function: Callable[..., Any]) -> Callable[[Any, Any], Any]:
+    """By so many bits as hardware has it that looks at the last few bits of their number."""
+
+    def shifted(a: Any, b: Any) -> Any:
+        bits = 8 * np.result_type(a, b).itemsize
+        return function(a, b & (bits - 1))
+
+    return shifted
+
+
+OWN: Final[dict[str, Callable[..., Any]]] = {
+    "floor_divide": _floor_divide, "remainder": _remainder,
+    "left_shift": _shift(np.left_shift), "right_shift": _shift(np.right_shift),
+}  # fmt: skip
+"""Functions that give other numbers than NumPy's of the same name."""
 
 
 @contextlib.contextmanager

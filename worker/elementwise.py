@@ -59,20 +59,35 @@ def in_float32(call: Call, function: Kernel) -> Kernel:
     """`function`, computed in float32 and rounded once where it would compute in half precision, as PyTorch does.
 
     So numbers of the program are not rounded to the few digits of a tensor's dtype before they meet it; only where numbers
-    are compared they are, for 0.1 equals itself. CuPy computes so by itself in float16.
+    are compared they are, for 0.1 equals itself. CuPy computes so by itself in float16, if no number of the program is there:
+    that it rounds.
     """
-    dtype = next(operand.dtype for operand in call.operands if not isinstance(operand, str))
-    if dtype not in HALVES or (call.xp is not np and dtype is not bfloat16):
+    dtype = _dtype(call)
+    if call.xp is not np and dtype is not bfloat16 and not (_same(call) and str in map(type, call.operands)):
         return function
-    widen, number, same_dtype = methodcaller("astype", float32.numpy), dtype.numpy.type, call.result.dtype is dtype
-    rounded = (lambda value: value) if same_dtype else (lambda value: float(number(value)))
+    return widened(call, function) if dtype in HALVES else function
+
+
+def widened(call: Call, function: Kernel) -> Kernel:
+    """`function` of operands of half precision, computed in float32 and rounded once, if need be."""
+    widen, number = methodcaller("astype", float32.numpy), _dtype(call).numpy.type
+    rounded = (lambda value: value) if _same(call) else (lambda value: float(number(value)))
     steps = [rounded if isinstance(operand, str) else widen for operand in call.operands]
-    if not same_dtype:
+    if not _same(call):
         return lambda *operands: function(*[step(operand) for step, operand in zip(steps, operands, strict=True)])
-    narrow = methodcaller("astype", dtype.numpy)
+    narrow = methodcaller("astype", _dtype(call).numpy)
     if len(steps) == 1:
         return lambda x: narrow(function(widen(x)))
     return lambda *operands: narrow(function(*[step(operand) for step, operand in zip(steps, operands, strict=True)]))
+
+
+def _dtype(call: Call) -> DType:
+    return next(operand.dtype for operand in call.operands if not isinstance(operand, str))
+
+
+def _same(call: Call) -> bool:
+    """Whether the result has the dtype of the operands."""
+    return call.result.dtype is _dtype(call)
 
 
 def special_function(name: str) -> KernelFactory:
@@ -269,12 +284,58 @@ def divide_integers(name: str) -> KernelFactory:
     def factory(call: Call) -> Kernel:
         function = getattr(call.xp, name)
         if call.result.dtype.kind == "f":
-            return in_float32(call, function)
+            if call.xp is np or name not in _DIVIDED:
+                return in_float32(call, function)
+            function = partial(_DIVIDED[name], call.xp, call.xp.zeros((), wide(call.result.dtype).numpy))
+            return widened(call, function) if call.result.dtype in HALVES else function
         refuse = _refusal(call, lambda: ZeroDivisionError(f"{call.op}: integer division by zero"))
 
         def kernel(a: Any, b: Any) -> Any:
             refuse(b == 0)
             return function(a, b)
+
+        return kernel
+
+    return factory
+
+
+def _remainder(xp: Any, zero: Any, a: Any, b: Any) -> Any:
+    """As NumPy's, with the divisor's sign; CuPy's own, a − ⌊a / b⌋ b, is NaN of an infinite divisor, and inexact."""
+    left = xp.fmod(a, b)
+    left = xp.where((left != 0) & ((left < 0) ^ (b < 0)), left + b, left)
+    return xp.where((left == 0) & (b != 0), xp.copysign(zero, b), left)
+
+
+def _floor_divide(xp: Any, zero: Any, a: Any, b: Any) -> Any:
+    """As NumPy's, which takes the remainder away first; CuPy's own, ⌊a / b⌋, differs where that rounds, and at infinities."""
+    left, divided = xp.fmod(a, b), xp.divide(a, b)
+    quotient = (a - left) / b
+    quotient = xp.where((left != 0) & ((left < 0) ^ (b < 0)), quotient - 1, quotient)
+    whole = xp.floor(quotient)
+    whole = xp.where(quotient - whole > 0.5, whole + 1, whole)
+    whole = xp.where(quotient == 0, xp.copysign(zero, divided), whole)
+    return xp.where((b == 0) & xp.isnan(left), divided, whole)
+
+
+_DIVIDED: Final = {"remainder": _remainder, "floor_divide": _floor_divide}
+"""What floating-point numbers have on a GPU in place of CuPy's own, as `cuda_ops.py` has it."""
+
+
+def shift(name: str) -> KernelFactory:
+    """The array module's own shift, but that more bits than there are leave nothing on a GPU too, as NumPy has it."""
+
+    def factory(call: Call) -> Kernel:
+        xp, function = call.xp, getattr(call.xp, name)
+        if xp is np:
+            return function  # type: ignore[no-any-return]  # xp is Any
+        number, bits = call.result.dtype.numpy.type, 8 * call.result.dtype.itemsize
+        negative = name == "right_shift" and np.dtype(number).kind == "i"
+
+        def kernel(a: Any, b: Any) -> Any:
+            a, b = (x if isinstance(x, xp.ndarray) else xp.full((), x, number) for x in (a, b))
+            inside = (b >= 0) & (b < bits)
+            lost = xp.where(a < 0, number(-1), number(0)) if negative else number(0)
+            return xp.where(inside, function(a, xp.where(inside, b, number(0))), lost)
 
         return kernel
 

@@ -32,6 +32,7 @@ from .elementwise import (
     relu,
     rsqrt,
     same,
+    shift,
     sigmoid,
     special_function,
     ufunc,
@@ -224,8 +225,8 @@ KERNELS: Final[dict[str, KernelFactory]] = {
     "bitwise_and": ufunc("bitwise_and"),
     "bitwise_or": ufunc("bitwise_or"),
     "bitwise_xor": ufunc("bitwise_xor"),
-    "left_shift": ufunc("left_shift"),
-    "right_shift": ufunc("right_shift"),
+    "left_shift": shift("left_shift"),
+    "right_shift": shift("right_shift"),
     # element-wise, three operands that broadcast
     "where": where,
     # reductions

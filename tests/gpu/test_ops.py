@@ -10,7 +10,6 @@ import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Final
-from unittest.mock import patch
 
 import pytest
 from card import CARD
@@ -42,7 +41,9 @@ def once_more() -> None:
     """The tests of all files, as tests of this one."""
     one_kernel = loaded(TESTS / "one_kernel.py", "one_kernel_on_gpu")
     one_kernel.OTHER = CARD if backend.diagnose()["reason"] else backend.backend("cuda:0").xp  # type: ignore[attr-defined]
-    with patch.dict(sys.modules, one_kernel=one_kernel):
+    before = sys.modules.get("one_kernel")
+    sys.modules["one_kernel"] = one_kernel  # and all else that is imported now stays: PyTorch is not loaded twice
+    try:
         for file in FILES:
             try:
                 module = loaded(TESTS / "worker" / f"{file}.py", f"{file}_on_gpu")
@@ -51,6 +52,10 @@ def once_more() -> None:
             for name, found in vars(module).items():
                 if name.startswith("test_"):
                     globals()[f"{file}_{name.removeprefix('test_')}"] = found
+    finally:
+        del sys.modules["one_kernel"]
+        if before is not None:
+            sys.modules["one_kernel"] = before
 
 
 once_more()

@@ -20,6 +20,7 @@ from one_kernel import (
     INTS,
     KINDS,
     ORDERED,
+    OTHER,
     Array,
     check,
     compute,
@@ -396,3 +397,39 @@ def test_where_lies_as_its_operands_do(shape: tuple[int, ...]) -> None:
         flags = run("where", condition, 0.0, columns).flags
         assert flags.c_contiguous == condition.flags.c_contiguous
         assert run("where", condition, 0.0, rows).flags.c_contiguous
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_divisions_of_what_is_special_are_as_everywhere(dtype: str) -> None:
+    """By infinities and zeros, with signs of zeros; and of a number that its divisor nearly divides."""
+    special = np.array([0.0, -0.0, 1.0, -1.0, 2.5, -3.0, 0.1, 47.0, np.inf, -np.inf, np.nan]).astype(np.float32)
+    a, b = (x.astype(dtypes.as_dtype(dtype).numpy) for x in (np.repeat(special, 11), np.tile(special, 11)))
+    for name in ("remainder", "floor_divide", "fmod"):
+        for operands in ((a, b), (a, 0.1), (a, -math.inf), (a, 0.0), (7.3, b), (math.inf, b)):
+            ours, theirs = (compute(xp, name, operands, {}) for xp in (np, OTHER))
+            same(theirs, ours)
+            known = ~np.isnan(ours.astype(np.float64))
+            signs = (np.signbit(x.astype(np.float64)[known]) for x in (theirs, ours))
+            np.testing.assert_array_equal(*signs)
+
+
+@pytest.mark.parametrize("dtype", INTS)
+def test_shifts_by_more_bits_than_there_are_leave_nothing(dtype: str) -> None:
+    """And those by less than none, as NumPy has it; hardware does what it likes."""
+    limits = np.iinfo(dtype)
+    a = np.array([0, 1, 7, limits.max, limits.min], dtype)
+    by = np.array([0, 1, limits.bits - 1, limits.bits, limits.bits + 3, limits.max, limits.min], dtype)
+    for name in ("left_shift", "right_shift"):
+        for operands in ((a[:, None], by), *((a, int(each)) for each in by), (7, by)):
+            same(*(compute(xp, name, operands, {}) for xp in (OTHER, np)))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_numbers_of_a_program_keep_their_digits_beside_half_precision(dtype: str) -> None:
+    """One that float16 does not hold scales what it does, whatever computes it."""
+    x = np.array([1e-3, 0.4, -0.4, 1.7, 30.0], np.float32).astype(dtypes.as_dtype(dtype).numpy)
+    for name, number in (("mul", 65536.0), ("mul", 0.1), ("add", 0.1), ("div", 1e5), ("maximum", 0.1)):
+        for operands in ((x, number), (number, x)):
+            same(*(compute(xp, name, operands, {}) for xp in (OTHER, np)))
+    ours = compute(np, "mul", (x, 65536.0), {})
+    assert ours[0].astype(np.float32) == pytest.approx(65.536, rel=1e-2)
