@@ -48,6 +48,8 @@ class Stream:
         self.asked = address
         self.address = address or discover()
         self.level = level
+        self.again = True
+        """Whether it connects anew when the service is lost: there, or where another is found by then."""
         self.dropped = 0
         self.capabilities: tuple[str, ...] = ()
         self._state = CONNECTING
@@ -84,7 +86,7 @@ class Stream:
 
     def read(self, timeout: float) -> list[t.Event]:
         """The events that have come, as soon as there are some, or [] after `timeout` seconds, or when something came where
-        `listen` said. Connects anew when it must."""
+        `listen` said. Connects anew when it must, and may (`again`)."""
         deadline = time.monotonic() + timeout
         self._called = False
         while not self._events and self._state != CLOSED and not self._called:
@@ -173,7 +175,7 @@ class Stream:
         """The connection is no use any more."""
         if self._state == CONNECTING:
             raise ProtocolError(f"the service at {self.address} refused: {why}")
-        self._state, self._text = RECONNECTING, why
+        self._state, self._text = RECONNECTING if self.again else CLOSED, why
         self._drop()
 
     def _again(self) -> None:

@@ -68,6 +68,7 @@ def record(
 
     `begun` is called once all workers record. Ends early when the service is lost, and within a few seconds of `over()`.
     """
+    stream.again = False  # another has workers of the same numbers
     trace = Trace(file.write, facts())
     started = time.monotonic()
     heard: dict[int, int] = {}

@@ -173,6 +173,22 @@ def test_what_ends_early_leaves_a_whole_trace(machine: Machine, who: str) -> Non
     path.unlink()
 
 
+def test_a_trace_is_of_one_service_though_another_runs_beside_it(machine: Machine) -> None:
+    """`gt top` follows to whatever service there is; workers of another under the same numbers would spoil a trace."""
+    machine.service(1)
+    _, dispatcher, _ = machine.service(2)
+    path = machine.temp / "run.json"
+    command = machine.command("trace", "-o", str(path), "-s", "20")
+    while not path.exists() or not path.stat().st_size:  # it is connected, and nothing comes but samples
+        assert command.running()
+    dispatcher.signal(signal.SIGTERM)
+    assert command.wait() == 1, command.lines
+    assert "gt: the service was lost" in command.lines[-1]
+    events, _ = events_of(path)
+    assert len([event for event in events if isinstance(event, t.WorkerJoined)]) == 2
+    path.unlink()
+
+
 def test_a_program_that_is_killed_leaves_a_whole_trace(machine: Machine) -> None:
     path = machine.temp / "run.json"
     code = "profile = gt.profile(sys.argv[1]).__enter__()\nsay('by', profile._child.pid)\nwhile True:\n    say(step().item())"
