@@ -11,8 +11,6 @@ import ctypes
 from ctypes import POINTER, byref, c_int, c_longlong, c_size_t, c_void_p
 from typing import Any, Final
 
-import numpy as np
-
 WORKSPACE: Final = {True: 32 << 20, False: 8 << 20}
 """Bytes that cuBLAS may use beside its operands, on Hopper and later, and before."""
 OUT_OF_MEMORY: Final = 3
@@ -44,7 +42,8 @@ class Direct:
         self.handle = c_void_p()
         _checked(library.cublasCreate_v2(byref(self.handle)), "cublasCreate")
         recent = int(xp.cuda.Device().compute_capability) >= 90
-        self.workspace = xp.empty(WORKSPACE[recent], np.uint8)
+        self.workspace = xp.cuda.Memory(WORKSPACE[recent])
+        """None of the pool's: a limit is for tensors."""
         self.stream: int | None = None
 
     def __del__(self) -> None:
@@ -57,7 +56,7 @@ class Direct:
         if stream != self.stream:
             self.stream = None
             _checked(self.library.cublasSetStream_v2(self.handle, stream), "cublasSetStream")
-            where, nbytes = self.workspace.data.ptr, self.workspace.nbytes
+            where, nbytes = self.workspace.ptr, self.workspace.size
             _checked(self.library.cublasSetWorkspace_v2(self.handle, where, nbytes), "cublasSetWorkspace")
             self.stream = stream
         return self.handle

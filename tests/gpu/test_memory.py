@@ -31,6 +31,7 @@ def _disconnected() -> Iterator[None]:
     yield
     gt.disconnect()
     options.for_workers.clear()
+    backend("cuda:0").limit(0)  # the pool is the process', and keeps what a worker limited it to
 
 
 def limited(room: int, blocks: int | None = None) -> Keeping:

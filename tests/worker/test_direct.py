@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from card import CARD, installed
+from card import CARD, Allocation, installed
 from cublas_on_host import Library
 
 from gt.dtypes import BY_NAME, float64
@@ -57,8 +57,13 @@ def test_the_workspace_is_told_again_with_every_stream() -> None:
     for stream in (0, 0, 1 << 20, 0):
         assert direct.handle_on(stream).value
         assert library.stream == stream
-        assert library.workspace == direct.workspace.nbytes
+        assert library.workspace == direct.workspace.size
     assert library.cublasSetStream_v2.calls == 3
+
+
+def test_the_workspace_is_none_of_the_pool() -> None:
+    """A worker may be limited to less than it takes; what the pool has under its limit is for tensors alone."""
+    assert Direct(CARD, Library()).workspace.ptr in Allocation.alive
 
 
 def test_a_library_that_is_wrong_is_not_used(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
