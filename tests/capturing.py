@@ -30,6 +30,8 @@ class Capture(threading.local):
         """Whether something was refused meanwhile."""
         self.allocator: Callable[[int], Any] | None = None
         """Who gives memory instead of the pool."""
+        self.unpooled = False
+        """Whether memory is the device's, and none of the pool's."""
         self.graphs = 0
         """How many were made, and how often one was launched."""
         self.launches = 0
@@ -52,13 +54,14 @@ class Capture(threading.local):
             self.noted.append(work)
 
     @contextlib.contextmanager
-    def using(self, allocator: Callable[[int], Any]) -> Iterator[None]:
-        """While this lasts arrays get their memory from there."""
-        before, self.allocator = self.allocator, allocator
+    def using(self, allocator: Callable[[int], Any] | None = None) -> Iterator[None]:
+        """While this lasts arrays get their memory from there; None: from the device, not from its pool."""
+        before = self.allocator, self.unpooled
+        self.allocator, self.unpooled = allocator, allocator is None
         try:
             yield
         finally:
-            self.allocator = before
+            self.allocator, self.unpooled = before
 
 
 CAPTURE: Final = Capture()

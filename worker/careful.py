@@ -84,7 +84,12 @@ class Careful:
                 f"Held, in memory and out: {self.who()}"
             ) from None
         for key in missing:
-            self.keeping.bring(books, key, self.stores, slots)
+            try:
+                self.keeping.bring(books, key, self.stores, slots)
+            except MemoryError:  # what is free is in pieces, with small values in between
+                if not self.alone(tensors):
+                    raise
+                self.keeping.bring(books, key, self.stores, slots)
 
     def done(self, made: int, dead: Iterable[int]) -> None:
         """The next step or move is over: it has left a value in a slot, and emptied those of what is dead."""
@@ -99,9 +104,10 @@ class Careful:
         """The plan is over, and what it leaves is in store."""
         self.keeping.bound = self.books.used
 
-    def alone(self, step: Step) -> bool:
-        """Put out all but a step's operands, so that what its kernel uses beside them may find room; whether there was any."""
-        there = {key for slot in step.tensors if (key := self.books.keys.get(slot)) is not None}
+    def alone(self, tensors: Iterable[int]) -> bool:
+        """Put out all but the values of these slots, so that what a kernel uses beside them, or they themselves, may find room;
+        whether there was any."""
+        there = {key for slot in tensors if (key := self.books.keys.get(slot)) is not None}
         others = [key for _, key in self.books.last_first(INSIDE, there, self.wanted)]
         try:
             for key in others:

@@ -510,6 +510,6 @@ def _computed(step: Step, slots: list[Any], careful: Careful | None) -> Any:
     try:
         return step.kernel(*[slots[r] for r in step.reads])
     except MemoryError:
-        if not careful.alone(step):
+        if not careful.alone(step.tensors):
             raise
     return step.kernel(*[slots[r] for r in step.reads])

@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from capturing import CAPTURE
+from card import installed
 
 from gt.errors import SessionError
 from gt.launch import cores
@@ -21,6 +23,25 @@ def test_a_cpu_says_how_fast_it_is() -> None:
     assert 1e8 < memory < 1e14
     assert 1 << 28 <= facts.pop("host_memory") <= os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     assert facts == {}
+
+
+def test_a_gpu_measures_in_no_memory_of_its_pool(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whose limit may be less than it takes: a worker with 64 MB starts too."""
+    looked: list[bool] = []
+
+    def looking(run: Any, _synchronize: Any, _clock: Any) -> float:
+        run()
+        looked.append(CAPTURE.unpooled)
+        return 1.0
+
+    monkeypatch.setattr(calibrate, "best", looking)
+    monkeypatch.setitem(calibrate.MATRICES, "cuda", (1, 8))
+    monkeypatch.setitem(calibrate.ELEMENTS, "cuda", 64)
+    with installed():
+        found = measure(backend("cuda:0"))
+    assert looked == [True, True]
+    assert not CAPTURE.unpooled
+    assert found["speed"] == [2.0 * 8**3, 2.0 * 64 * 4]
 
 
 def test_what_was_measured_is_kept_for_a_day(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

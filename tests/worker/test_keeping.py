@@ -283,6 +283,28 @@ def test_a_kernel_that_needs_room_of_its_own_gets_it(hot: bool, monkeypatch: pyt
         assert [value[0, 0].item() for value in others] == list(range(6))
 
 
+def test_free_memory_in_pieces_is_made_whole() -> None:
+    """An allocator may have room enough and none in one piece, as small values lie in between: everything else goes out then."""
+
+    class Pieces(Spill):
+        failed = 0
+
+        def restored(self, outside: Any, buffers: Any) -> Any:
+            if not self.failed:
+                self.failed += 1
+                raise MemoryError("what is free is in pieces")
+            return super().restored(outside, buffers)
+
+    with workers(1, 4 * BYTES) as (core,):
+        keeping = core.stored.keeping
+        assert keeping is not None
+        spill = keeping.spill = Pieces()
+        values = [gt.full((SIDE, SIDE), float(n), dtype=gt.float64) for n in range(8)]
+        total = sum((value.sum() for value in values), gt.zeros((), dtype=gt.float64))
+        assert total.item() == 28.0 * SIDE * SIDE
+        assert spill.failed == 1
+
+
 def test_a_kernel_for_which_there_is_no_room_at_all_fails_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """It was tried with everything else out; the error is of that instruction, and the session goes on."""
 
