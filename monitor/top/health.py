@@ -40,7 +40,7 @@ def troubles(snapshot: Snapshot) -> list[str]:
         waiting = worker.waiting
         if waiting is not None and waiting.what == "pieces" and waiting.time - waiting.since > STUCK:
             found.append(
-                f"worker {worker.number} has waited for pieces of an {waiting.kind} from {waiting.peers} "
+                f"worker {worker.number} has waited for pieces of the {waiting.kind} from {waiting.peers} "
                 f"for {(waiting.time - waiting.since) / 1e9:.0f} s"
             )
     return found

@@ -205,9 +205,13 @@ def _of(name: str) -> Callable[[ClientView], int]:
 
 
 def client_hits(client: ClientView) -> float:
-    """The share of a client's runs that found their plan, of all since it came."""
+    """The share of a client's runs that found their plan, of all since it came; -1 where nothing has run."""
     state = client.state
-    return state.plan_hits / state.runs if state and state.runs else 0.0
+    return state.plan_hits / state.runs if state and state.runs else -1.0
+
+
+def _known_share(value: float) -> str:
+    return figures.share(value) if value >= 0 else ""
 
 
 def _why_client(client: ClientView, ink: Ink, width: int) -> Text:
@@ -224,7 +228,7 @@ CLIENTS: Final[Table[ClientView]] = Table(
         number("live tensors", 7, _of("tensors")),
         number("bytes", 6, _of("nbytes"), figures.size, "value"),
         number("client runs", 6, lambda c: c.runs_per_s, role="value"),
-        number("client hits", 4, client_hits, figures.share, keep=4),
+        number("client hits", 4, client_hits, _known_share, keep=4),
         number("inflight", 6, _of("inflight"), keep=3),
         number("queued", 6, _of("queued"), keep=2),
         words("signal", 8, lambda c: c.state.signal if c.state else "", "title", keep=1, grows=2, most=40),

@@ -48,8 +48,19 @@ def chain(snapshot: Snapshot, worker: WorkerView) -> list[WorkerView]:
 def lines(snapshot: Snapshot, view: View, ink: Ink, width: int, height: int) -> list[Text]:
     """The page about one worker, and the clients that wait."""
     worker = selected(snapshot, view)
-    if worker is None:
-        return [ink.text(" " + ink.word("no workers"), "dim")]
+    made = [ink.text(" " + ink.word("no workers"), "dim")] if worker is None else about(worker, snapshot, ink)
+    held_up = [each for each in snapshot.waiting if each.worker < 0 and each.client >= 0 and each.what != "busy"]
+    if held_up:
+        made += [Text(""), ink.text(" " + ink.word("why clients"), "strong")]
+        for one in held_up[:20]:
+            line = ink.text("   " + ink.word("the client", number=one.client) + ": ")
+            line.append(lasting(one, ink), ink.style("waiting"))
+            made.append(line)
+    return made
+
+
+def about(worker: WorkerView, snapshot: Snapshot, ink: Ink) -> list[Text]:
+    """What a worker waits for, and what those do."""
     state = ink.word(worker.state)
     title = ink.word("why worker", number=worker.number, device=f"{worker.host} {worker.device}", state=state)
     made = [ink.text(f" {title}", STATES.get(worker.state, "") if worker.state != "idle" else "strong"), Text("")]
@@ -72,13 +83,6 @@ def lines(snapshot: Snapshot, view: View, ink: Ink, width: int, height: int) -> 
         made += [Text(""), ink.text("   " + ink.word("why slowed", reasons=", ".join(worker.gpu.slowed)), "warning")]
     if worker.graphs is not None and (worker.graphs.launched or worker.graphs.reasons):
         made += [Text(""), ink.text("   " + graphs(worker.graphs, ink))]
-    held_up = [each for each in snapshot.waiting if each.client >= 0 and each.worker < 0]
-    if held_up:
-        made += [Text(""), ink.text(" " + ink.word("why clients"), "strong")]
-        for one in held_up[:20]:
-            line = ink.text("   " + ink.word("the client", number=one.client) + ": ")
-            line.append(f"{reason(one, ink)} {since(one, ink)}", ink.style("waiting"))
-            made.append(line)
     return made
 
 
@@ -93,7 +97,7 @@ def graphs(event: Graphs, ink: Ink) -> str:
 
 def told(waiting: Waiting, ink: Ink) -> list[Text]:
     """A reason, its plan, signal and line."""
-    made = [ink.text(f"   {reason(waiting, ink)} {since(waiting, ink)}", "waiting")]
+    made = [ink.text(f"   {lasting(waiting, ink)}", "waiting")]
     if waiting.order >= 0:
         made.append(
             ink.text("   " + ink.word("why order", order=waiting.order, plan=waiting.plan, client=waiting.client))
@@ -104,9 +108,10 @@ def told(waiting: Waiting, ink: Ink) -> list[Text]:
     return made
 
 
-def since(waiting: Waiting, ink: Ink) -> str:
-    """For how long it goes on."""
-    return ink.word("why since", since=figures.span(max(0, waiting.time - waiting.since)))
+def lasting(waiting: Waiting, ink: Ink) -> str:
+    """A reason, and for how long it goes on."""
+    passed = figures.span(max(0, waiting.time - waiting.since))
+    return reason(waiting, ink).rstrip(".。") + ink.word("why since", since=passed)
 
 
 def activity(worker: WorkerView, ink: Ink) -> str:

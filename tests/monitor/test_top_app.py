@@ -465,7 +465,7 @@ def test_an_export_is_a_picture_and_the_values_and_says_where(tmp_path: Path) ->
 def test_why_speaks_of_the_selected_worker_and_enter_does_the_same() -> None:
     async def test(app: Top, pilot: Pilot[None], source: Fixed) -> None:
         await press(app, pilot, "down", "w")
-        assert "3 pieces (3.0M) of an all-reduce from worker 2" in seen(app)
+        assert "pieces of the all-reduce from worker 2: 3 missing (3.0M)" in seen(app)
         await press(app, pilot, "down")
         await until(app, pilot, "Worker 2 on beta cpu")
         await press(app, pilot, "1", "up", "enter")

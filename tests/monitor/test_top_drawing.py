@@ -40,7 +40,7 @@ from gt.monitor.top.tables import TABLES, client_hits, shares
 from gt.monitor.top.view import PANES, WINDOWS, View
 from gt.monitor.top.words import CHINESE, ENGLISH, LANGUAGES, NAMES
 from gt.ops import OPS
-from gt.telemetry import Graphs
+from gt.telemetry import Graphs, Waiting
 
 INKS = (Ink(), Ink("zh"), Ink(dark=False), Ink(color=False), Ink("zh", color=False), Ink(color=False, unicode=False))
 SNAPSHOTS = (BUSY, GPUS, QUIET, LOST, GONE, UNKNOWN, many(40))
@@ -288,15 +288,33 @@ def test_why_names_the_collective_the_peers_the_line_and_what_they_do() -> None:
     said = "\n".join(line.plain for line in why.lines(BUSY, View(worker=1), Ink(), 120, 20))
     for text in (
         "Worker 1",
-        "3 pieces (3.0M) of an all-reduce from worker 2",
+        "It waits for pieces of the all-reduce from worker 2: 3 missing (3.0M), for 40ms.",
         "train.py:31",
         "batch/hidden",
-        "for 40ms",
     ):
         assert text in said
     assert "worker 2: running" in said
     assert "client 2: Credit: workers 0, 1" in said
     assert "nothing to do" in "\n".join(line.plain for line in why.lines(BUSY, View(worker=3), Ink(), 120, 20))
+
+
+def test_clients_that_wait_are_told_of_where_no_worker_is_and_a_worker_that_is_busy_is_none() -> None:
+    joining = Waiting(9 * SECOND, -1, 2 * SECOND, "workers", 1, -1, -1, "", [], 0, 0, "", "")
+    busy = Waiting(9 * SECOND, -1, 2 * SECOND, "busy", 1, 3, 7, "", [0], 0, 0, "", "")
+    said = [line.plain for line in why.lines(replace(QUIET, waiting=(joining,)), View(), Ink(), 80, 20)]
+    assert said == [
+        " No worker has joined.",
+        "",
+        " Clients that wait",
+        "   client 1: Workers have to join first, for 7.0s.",
+    ]
+    assert "等待" in "".join(
+        line.plain for line in why.lines(replace(QUIET, waiting=(joining,)), View(), Ink("zh"), 80, 20)
+    )
+    stuck = replace(BUSY, workers=(worker(0, SPLITS[0], "busy", busy),), waiting=(busy,))
+    text = "\n".join(line.plain for line in why.lines(stuck, View(), Ink(), 80, 20))
+    assert "It has told nothing since it began order 7 of plan 3, for 7.0s." in text
+    assert "Clients that wait" not in text
 
 
 def test_whoever_waits_longest_is_spoken_of_first_and_a_ring_of_waits_ends() -> None:
@@ -347,7 +365,7 @@ def test_health_is_an_exit_status() -> None:
         line.plain.strip() for line in frame.lines(UNKNOWN, Ink(), 80)
     }
     stuck = replace(BUSY, workers=(worker(0, SPLITS[0], "waiting", waiting(0, [1], 20 * SECOND)),))
-    assert health.troubles(stuck) == ["worker 0 has waited for pieces of an all-reduce from [1] for 20 s"]
+    assert health.troubles(stuck) == ["worker 0 has waited for pieces of the all-reduce from [1] for 20 s"]
 
 
 @pytest.mark.parametrize("snapshot", SNAPSHOTS)
@@ -388,8 +406,10 @@ def test_the_hits_of_a_client_are_of_its_runs_and_none_where_nothing_ran() -> No
     assert state is not None
     late = replace(BUSY.clients[0], state=state._replace(runs=1000, plan_hits=940, plans_made=60))
     assert client_hits(late) == 0.94
-    assert client_hits(replace(late, state=state._replace(runs=0, plan_hits=0, plans_made=0))) == 0.0
-    assert client_hits(replace(late, state=None)) == 0.0
+    assert client_hits(replace(late, state=state._replace(runs=0, plan_hits=0, plans_made=0))) == -1.0
+    assert client_hits(replace(late, state=None)) == -1.0
+    fresh = replace(late, state=state._replace(runs=0, plan_hits=0, plans_made=0))
+    assert not re.search(r"\d%", written("clients", [fresh])[0])
 
 
 def written(name: str, things: Iterable[object], width: int = 200) -> list[str]:
