@@ -130,7 +130,9 @@ def _health(told: list[dict[str, Any]]) -> Iterator[Finding]:
                 "gpu",
                 NOTE,
                 f"no temperature or power of {name}: {gpu['reason']}",
-                "pip install nvidia-ml-py: gt top shows them",
+                "pip install nvidia-ml-py: gt top shows them"
+                if gpu["reason"].startswith("ModuleNotFoundError")
+                else "see whether nvidia-smi answers: both need the driver's libnvidia-ml.so.1, which containers may lack",
             )
         elif gpu["errors"] > 0:
             yield Finding(

@@ -84,15 +84,17 @@ def test_gpus_are_told_with_their_versions(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_gpus_tell_how_they_are_and_why_not(monkeypatch: pytest.MonkeyPatch) -> None:
     well = {"temperature": 54, "power": 120_400, "errors": -1, "slowed": ["power cap"]}
-    said = {"reason": "", "CuPy": "14.0", "nvml": [well, {**well, "errors": 3}, {"reason": "no module"}]}
+    without = [{"reason": "ModuleNotFoundError: no pynvml"}, {"reason": "NVMLError_LibraryNotFound: not found"}]
+    said = {"reason": "", "CuPy": "14.0", "nvml": [well, {**well, "errors": 3}, *without]}
     monkeypatch.setattr(doctor, "ask", lambda *_: dict(said))
-    _, fine, broken, silent = doctor.devices()
+    _, fine, broken, silent, mute = doctor.devices()
     assert (fine.status, fine.found) == (OK, "cuda:0: 54 °C, 120 W, slowed down by power cap")
     assert (broken.status, broken.found) == (
         PROBLEM, "cuda:1 has had 3 memory errors that could not be corrected",
     )  # fmt: skip
-    assert (silent.status, silent.found) == (NOTE, "no temperature or power of cuda:2: no module")
+    assert (silent.status, silent.found) == (NOTE, f"no temperature or power of cuda:2: {without[0]['reason']}")
     assert "nvidia-ml-py" in silent.advice
+    assert "libnvidia-ml.so.1" in mute.advice, "the package is there, the driver's part is not"
 
 
 @pytest.mark.parametrize("address", ["nonsense", "http://x", "ipc://", "ipc://relative", ""])
