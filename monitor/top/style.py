@@ -49,10 +49,10 @@ ScrollView { background: $background; }
 .listing--group { color: $primary; }
 
 Box { align: center middle; background: $background 60%; }
-.box { width: 60; max-width: 95%; height: auto; max-height: 90%; background: $surface; border: round $primary; padding: 0 1;
-    border-title-color: $primary; border-subtitle-color: $foreground 60%; }
-.wide { width: 90; padding: 1; }
-.question { width: 64; padding: 1 2; border: round $error; }
+.box { width: 95%; max-width: 60; min-width: 20; height: auto; max-height: 90%; background: $surface; border: round $primary;
+    padding: 0 1; border-title-color: $primary; border-subtitle-color: $foreground 60%; }
+.wide { max-width: 90; padding: 1; }
+.question { max-width: 64; padding: 1 2; border: round $error; }
 .question .small { color: $foreground 70%; margin: 1 0; }
 .question OptionList { height: auto; border: none; background: $surface; }
 Toast { background: $surface; }

@@ -205,6 +205,22 @@ def test_nothing_is_beside_what_a_terminal_much_too_small_is_told(size: tuple[in
     drive(test, size=size)
 
 
+@pytest.mark.parametrize("keys", [("f1",), ("f2",), ("f6",), ("tab", "f9"), ("slash",)])
+def test_what_is_open_survives_a_terminal_of_any_size(keys: tuple[str, ...]) -> None:
+    async def test(app: Top, pilot: Pilot[None], source: Fixed) -> None:
+        await press(app, pilot, *keys)
+        before = type(app.screen)
+        for size in ((1, 1), (20, 5), (3, 40), SMALL):
+            await pilot.resize_terminal(*size)
+            await settled(app, pilot)
+        assert type(app.screen) is before
+        await press(app, pilot, "escape")
+        await until(app, pilot, "UTILISATION")
+        assert len(app.screen_stack) == 1
+
+    drive(test, size=SMALL)
+
+
 def test_frames_follow_the_latest_snapshot_and_a_lost_service_is_told() -> None:
     async def test(app: Top, pilot: Pilot[None], source: Fixed) -> None:
         source.now = GONE
