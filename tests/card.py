@@ -481,9 +481,45 @@ def _shift(function: Callable[..., Any]) -> Callable[[Any, Any], Any]:
     return shifted
 
 
+def _limited(name: str, above: float, below: float) -> Callable[[Any], Any]:
+    """With its limits at the infinities, as CUDA has it, and not SciPy."""
+
+    def function(x: Any) -> Any:
+        number = x.dtype.type
+        return np.where(np.isinf(x), np.where(x > 0, number(above), number(below)), getattr(scipy.special, name)(x))
+
+    return function
+
+
+def _scaled(name: str, sign: int) -> Callable[[Any], Any]:
+    """A modified Bessel function by e^∓x: one number may be too large, the other too small."""
+    return lambda x: np.exp(sign * (x if sign > 0 else abs(x))) * LIMITED.get(name, getattr(scipy.special, name))(x)
+
+
+def _incomplete(name: str) -> Callable[[Any, Any], Any]:
+    """That looks for zeros and infinities before it looks for NaN."""
+
+    def function(a: Any, b: Any) -> Any:
+        out = getattr(scipy.special, name)(a, b)
+        first, last = (0, 1) if name == "gammainc" else (1, 0)
+        given = np.isnan(a) | np.isnan(b)
+        out = np.where(given & ((b == 0) | np.isinf(a)), out.dtype.type(first), out)
+        return np.where(given & np.isinf(b), out.dtype.type(last), out)
+
+    return function
+
+
+LIMITED: Final = {
+    "i0": _limited("i0", np.inf, np.inf), "i1": _limited("i1", np.inf, -np.inf),
+    "j0": _limited("j0", 0, 0), "j1": _limited("j1", 0, -0.0),
+    "y0": _limited("y0", 0, np.nan), "y1": _limited("y1", 0, np.nan),
+}  # fmt: skip
 OWN: Final[dict[str, Callable[..., Any]]] = {
     "floor_divide": _floor_divide, "remainder": _remainder,
     "left_shift": _shift(np.left_shift), "right_shift": _shift(np.right_shift),
+    **{f"special.{name}": function for name, function in LIMITED.items()},
+    **{f"special.{name}e": _scaled(name, -1 if name[0] == "i" else 1) for name in ("i0", "i1", "k0", "k1")},
+    **{f"special.{name}": _incomplete(name) for name in ("gammainc", "gammaincc")},
 }  # fmt: skip
 """Functions that give other numbers than NumPy's of the same name."""
 

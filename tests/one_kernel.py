@@ -69,7 +69,12 @@ def over(xp: Any, kernel: Callable[..., Any]) -> Callable[..., Any]:
         return kernel
 
     def computed(*operands: Any) -> Any:
-        there = [xp.asarray(x) if isinstance(x, (np.ndarray, np.generic)) else x for x in operands]
+        there = [
+            xp.asarray(np.reshape(x, x.shape or 1)).reshape(x.shape)  # of no dimensions CuPy takes −0 for 0
+            if isinstance(x, (np.ndarray, np.generic))
+            else x
+            for x in operands
+        ]
         out = kernel(*there)
         assert isinstance(out, xp.ndarray), f"a kernel gave {type(out)}"
         return xp.asnumpy(out)

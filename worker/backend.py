@@ -143,7 +143,7 @@ def diagnose() -> dict[str, Any]:
     asked: dict[str, Callable[[], Any]] = {
         "CUDA driver": lambda: _version(cupy.cuda.runtime.driverGetVersion()),
         "CUDA runtime": lambda: _version(cupy.cuda.runtime.runtimeGetVersion()),
-        "NCCL": lambda: _nccl_bindings().get_version(),
+        "NCCL": _nccl_version,
         "GPUs": lambda: [
             cupy.cuda.runtime.getDeviceProperties(index)["name"].decode() for index in range(count_devices())
         ],
@@ -259,6 +259,14 @@ def _nccl_bindings() -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return importlib.import_module("cupy.cuda.nccl")
+
+
+def _nccl_version() -> int:
+    """As NCCL says it. Raises `ImportError`."""
+    bindings = _nccl_bindings()
+    if not bindings.available:
+        raise ImportError("CuPy finds no libnccl")
+    return int(bindings.get_version())
 
 
 def _direct(cupy: Any) -> Direct | None:

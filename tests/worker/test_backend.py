@@ -159,6 +159,17 @@ def test_the_extras_bring_what_cupy_compiles_with(version: str) -> None:
     assert cupy.startswith(f"cupy-cuda{version}x[ctk]>=")
 
 
+def test_a_library_of_nccl_that_is_not_there_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CuPy's module is there without it, and has no functions."""
+    cupy = fake_cupy(1)
+    monkeypatch.setattr(cupy, "__version__", CARD.__version__, raising=False)
+    install(monkeypatch, cupy)
+    bindings = ModuleType("cupy.cuda.nccl")
+    monkeypatch.setattr(bindings, "available", False, raising=False)
+    monkeypatch.setitem(sys.modules, "cupy.cuda.nccl", bindings)
+    assert module.diagnose()["NCCL"] == "not known (CuPy finds no libnccl)"
+
+
 def test_cublas_is_asked_for_as_cupy_finds_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the package, which loads the library from wherever it is installed; an import of the module alone looks nowhere."""
     libraries = ModuleType("cupy_backends.cuda.libs")

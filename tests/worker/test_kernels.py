@@ -40,6 +40,12 @@ from gt.worker.kernels import KERNELS, Call
 
 # element-wise
 
+
+def limited(function: Callable[[Any], Any], above: float, below: float) -> Callable[[Any], Any]:
+    """A function of SciPy's with its limits at the infinities, of which it knows none."""
+    return lambda x: np.where(np.isinf(x), np.where(x > 0, above, below), function(x))
+
+
 UNARY: dict[str, Callable[[Any], Any]] = {
     "neg": lambda x: 0 - x,
     "abs": np.abs,
@@ -74,14 +80,14 @@ UNARY: dict[str, Callable[[Any], Any]] = {
     "digamma": scipy.special.digamma,
     "erfcx": scipy.special.erfcx,
     "ndtri": scipy.special.ndtri,
-    "i0": scipy.special.i0,
+    "i0": limited(scipy.special.i0, np.inf, np.inf),
     "i0e": scipy.special.i0e,
-    "i1": scipy.special.i1,
+    "i1": limited(scipy.special.i1, np.inf, -np.inf),
     "i1e": scipy.special.i1e,
-    "bessel_j0": scipy.special.j0,
-    "bessel_j1": scipy.special.j1,
-    "bessel_y0": scipy.special.y0,
-    "bessel_y1": scipy.special.y1,
+    "bessel_j0": limited(scipy.special.j0, 0.0, 0.0),
+    "bessel_j1": limited(scipy.special.j1, 0.0, -0.0),
+    "bessel_y0": limited(scipy.special.y0, 0.0, np.nan),
+    "bessel_y1": limited(scipy.special.y1, 0.0, np.nan),
     "k0": scipy.special.k0,
     "k0e": scipy.special.k0e,
     "k1": scipy.special.k1,
@@ -433,3 +439,22 @@ def test_numbers_of_a_program_keep_their_digits_beside_half_precision(dtype: str
             same(*(compute(xp, name, operands, {}) for xp in (OTHER, np)))
     ours = compute(np, "mul", (x, 65536.0), {})
     assert ours[0].astype(np.float32) == pytest.approx(65.536, rel=1e-2)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("name", ["i0e", "i1e", "k0e", "k1e"])
+def test_scaled_bessel_functions_are_right_far_out(name: str, dtype: str) -> None:
+    """Which is what they are for: e^x alone is more than there are numbers for."""
+    x = np.array([1.0, 30.0, 79.5, 80.5, 89.0, 200.0, 710.0, 5e3, 6e4, np.inf, np.nan], np.float32)
+    x = np.concatenate([x, -x]).astype(dtypes.as_dtype(dtype).numpy)
+    check(run(name, x), UNARY[name](x.astype(np.float64)))
+
+
+@pytest.mark.parametrize("name", ["gammainc", "gammaincc"])
+def test_incomplete_gamma_functions_of_nan_are_nan(name: str) -> None:
+    x = np.array([np.nan, np.nan, np.nan, 0.0, np.inf, 1.0])
+    y = np.array([0.0, np.inf, 1.0, np.nan, np.nan, np.nan])
+    for dtype in FLOATS:
+        a, b = (each.astype(np.float32).astype(dtypes.as_dtype(dtype).numpy) for each in (x, y))
+        for operands in ((a, b), (a[3:] + a[5], math.nan), (math.nan, b[:3])):
+            assert np.isnan(run(name, *operands).astype(np.float64)).all()
