@@ -42,18 +42,23 @@ class Summary(NamedTuple):
 
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[TextIO]:
-    """The file of a trace, open for writing; compressed when its name ends in .gz. Raises `OSError`.
+    """The file of a trace, open for writing; compressed when its name ends in .gz. Raises `OSError`, which names it.
 
     What no UTF-8 has, half of a surrogate pair, becomes its escape in JSON.
     """
-    if path.suffix == ".gz":
-        with gzip.open(
-            path, "wt", encoding="utf-8", errors="backslashreplace", newline="\n", compresslevel=4
-        ) as packed:
-            yield packed
-    else:
-        with path.open("w", encoding="utf-8", errors="backslashreplace", newline="\n") as plain:
-            yield plain
+    try:
+        if path.suffix == ".gz":
+            with gzip.open(
+                path, "wt", encoding="utf-8", errors="backslashreplace", newline="\n", compresslevel=4
+            ) as packed:
+                yield packed
+        else:
+            with path.open("w", encoding="utf-8", errors="backslashreplace", newline="\n") as plain:
+                yield plain
+    except OSError as error:
+        if error.errno is not None and error.filename is None:  # a full disk
+            raise OSError(error.errno, error.strerror, str(path)) from error
+        raise
 
 
 def facts() -> dict[str, Any]:

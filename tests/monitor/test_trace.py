@@ -286,6 +286,12 @@ def test_any_numbers_read_back_as_they_were(seed: int) -> None:
     ]
 
 
+def test_a_full_disk_is_an_error_that_names_the_file() -> None:
+    """Also where what was written leaves only when the file is closed."""
+    with pytest.raises(OSError, match="No space left on device: '/dev/full'"), writing(Path("/dev/full")) as file:
+        file.write("[")
+
+
 def test_letters_stand_as_they_are_since_perfetto_shows_their_escapes(tmp_path: Path) -> None:
     path = tmp_path / "run.json"
     halves = [e.op_slice(e.START, op="编码器 · слой", signal="\udc80")]
