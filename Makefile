@@ -20,6 +20,9 @@ export PYTHONDONTWRITEBYTECODE :=
 # How much `make prove` tries; `make test` tries 0.3. EFFORT=20 is a night's work.
 EFFORT ?= 4
 
+# What `make pretend-test` runs.
+TESTS ?= tests/gpu
+
 ROOMS := client dispatcher monitor worker
 empty :=
 space := $(empty) $(empty)
@@ -27,11 +30,11 @@ SOURCES := gt $(ROOMS) tests $(wildcard benchmarks examples docs/img)
 TREE := $(VENV)/typecheck
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test prove check bench gpu-test gpu-bench docs-images torch browser cuda format lint types fast clean
+.PHONY: help demo test prove check bench gpu-test gpu-bench docs-images torch browser cuda pretend pretend-test format lint types fast clean
 .DELETE_ON_ERROR:
 
 help: ## say what there is
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.installed ## train on handwritten digits on four workers, then on one, and compare
 	@$(BIN)/python examples/digits.py --config configs/digits.yaml
@@ -61,6 +64,12 @@ torch: $(VENV)/.bench ## install the peer and outside judge, PyTorch, and what i
 browser: $(VENV)/.browser ## install what drives a browser, and Perfetto's page: with them tests look at reports and traces
 
 cuda: $(VENV)/.cuda ## install CuPy and NVRTC beside, to check without a GPU what can be checked of GPU workers
+
+pretend: $(VENV)/.installed ## build a CUDA device of host memory under the real CuPy; needs Linux on x86-64 and g++
+	@$(BIN)/python tests/pretend/build.py $(VENV)/pretend
+
+pretend-test: pretend ## the tests that need a GPU, on that device; TESTS="tests/gpu/test_graphs.py -k name" takes some
+	@OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(VENV)/pretend/venv/bin/python -m pytest -n auto $(TESTS)
 
 format: $(VENV)/.installed ## write the one format, and fix what the linter can fix
 	@$(BIN)/ruff format $(SOURCES)
