@@ -26,7 +26,7 @@ import suite
 import gt
 from gt import inproc
 from gt.worker.backend import Backend, backend, diagnose
-from gt.worker.graphs import Passage
+from gt.worker.passage import Passage
 
 try:
     import torch

@@ -32,13 +32,14 @@ from .careful import Careful
 from .doubts import Doubt, Doubts
 from .events import BulkIn, Forgotten, Send, ToDispatcher
 from .failure import Device, Watch
-from .graphs import Graphs, Passage
+from .graphs import Graphs
 from .hot import HOT, executor, fused
 from .keeping import Cause, Keeping
 from .links import Links
 from .moving import PIECES, Moving
 from .nccl import Communicators
 from .packing import Packer
+from .passage import Passage
 from .peers import Memory, Peers
 from .program import Program, Step, compile_plan, describe
 from .ranges import Marks, named

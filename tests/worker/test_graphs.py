@@ -24,10 +24,13 @@ from hypothesis import strategies as st
 from gt.dtypes import BY_NAME
 from gt.worker import backend as backends
 from gt.worker import graphs as module
+from gt.worker import passage as passages
 from gt.worker.backend import Backend, backend
 from gt.worker.capture import Taken
-from gt.worker.graphs import ALIGNED, GRAPHS, WARM, Graphs, Passage, deal
+from gt.worker.graphs import Graphs
 from gt.worker.hot import fused, on_gpu
+from gt.worker.passage import GRAPHS, WARM, Passage
+from gt.worker.places import ALIGNED, deal
 from gt.worker.program import Program
 
 needs_compiler = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler to run CUDA sources with")
@@ -244,7 +247,7 @@ def test_products_are_captured(name: str, monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_memory_is_given_up_and_taken_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Values that lie in it stay; the books know of all of it."""
-    monkeypatch.setattr(module, "PAUSE", 5)
+    monkeypatch.setattr(passages, "PAUSE", 5)
     pair = Pair(walk())
     rng = np.random.default_rng(0)
     x, gradient = (pair.card.from_host(rng.standard_normal((6, 8)).astype(np.float32)) for _ in range(2))
