@@ -11,7 +11,7 @@ import json
 import re
 import subprocess
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from effort import cases
@@ -185,6 +185,10 @@ METHODS = (
 """What is asked of CuPy's objects, of which the sources do not say whose they are."""
 
 
+OF_SPECIAL: Final = ("special_function", "bessel", "scaled_bessel", "incomplete_gamma")
+"""What makes kernels of special functions, by name."""
+
+
 def asked_of_the_module() -> tuple[list[str], list[str]]:
     """What kernels and the backend ask of CuPy by name, and of its special functions, as their sources say."""
     functions, special = set(), set()
@@ -197,13 +201,8 @@ def asked_of_the_module() -> tuple[list[str], list[str]]:
                     functions.add(".".join(names[names.index(module) + 1 :]))
             elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.args:
                 (first, *_), maker = node.args, node.func.id
-                if isinstance(first, ast.Constant) and maker in (
-                    "ufunc",
-                    "exact",
-                    "divide_integers",
-                    "special_function",
-                ):
-                    (special if maker == "special_function" else functions).add(str(first.value))
+                if isinstance(first, ast.Constant) and maker in (*OF_SPECIAL, "ufunc", "exact", "divide_integers"):
+                    (special if maker in OF_SPECIAL else functions).add(str(first.value))
     return sorted(functions), sorted(special)
 
 
