@@ -8,10 +8,10 @@ cuBLAS, cuSOLVER and a card's own arithmetic round, and NCCL between cards.
 
 makes there `venv`, in which `python -m pytest tests/gpu` finds the device without anything else; `make pretend-test` does that.
 
-CuPy asks a dozen libraries. CUDA's runtime and driver are device/, NVRTC, cuBLAS, sorting and NCCL's one rank are libraries/;
-kernels are compiled by compile_kernel.py behind the headers in kernels/. What else CuPy's modules link to is made to be there
-and to refuse. Two of CuPy's modules hold CUDA's code within themselves, so they are built anew from CuPy's source
-distribution. Headers and the real NVRTC come from NVIDIA's packages: nothing of CuPy or CUDA is in this repository.
+CuPy asks a dozen libraries. CUDA's runtime and driver are device/, NVRTC, cuBLAS, a little of cuSOLVER, sorting and NCCL's one
+rank are libraries/; kernels are compiled by compile_kernel.py behind the headers in kernels/. What else CuPy's modules link to
+is made to be there and to refuse. Two of CuPy's modules hold CUDA's code within themselves, so they are built anew from CuPy's
+source distribution. Headers and the real NVRTC come from NVIDIA's packages: nothing of CuPy or CUDA is in this repository.
 
 Needs Linux on x86-64, g++ and binutils, and what pip can have. Nothing is done twice: a stamp says what was built from what.
 """
@@ -25,7 +25,6 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-import tarfile
 import venv
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -59,7 +58,6 @@ ANSWERED: Final = {
     "cufftGetVersion": "int *version) { *version = 11000; return 0; }",
     "curandGetVersion": "int *version) { *version = 11000; return 0; }",
     "cusparseGetVersion": "int *version) { *version = 11000; return 0; }",
-    "cusolverDnCreate": "void **handle) { *handle = handle; return 0; }",
 }
 """What CuPy asks before anything is computed: from the parameters on."""
 
@@ -73,11 +71,11 @@ class Library(NamedTuple):
 
 COMPUTING: Final = {
     "cublas": Library("libcublas.so.12", "cupy_backends/cuda/libs/cublas"),
+    "cusolver": Library("libcusolver.so.11", "cupy_backends/cuda/libs/cusolver"),
     "nccl": Library("libnccl.so.2", "cupy_backends/cuda/libs/nccl"),
 }
 """Libraries in libraries/, and what they lack refuses."""
 REFUSING: Final = {
-    "cusolver": Library("libcusolver.so.11", "cupy_backends/cuda/libs/cusolver"),
     "cusparse": Library("libcusparse.so.12", "cupy_backends/cuda/libs/cusparse"),
     "curand": Library("libcurand.so.10", "cupy_backends/cuda/libs/curand"),
     "cufft": Library("libcufft.so.11", "cupy/cuda/cufft"),
@@ -88,12 +86,11 @@ EMPTY: Final = ("libcublasLt.so.12", "libnvJitLink.so.12")
 FOUND_AT: Final = {
     "cuda_runtime": {"libcudart.so.12": "libcuda.so.1"},
     "cuda_nvrtc": {"libnvrtc.so.12": "libnvrtc.so.12"},
-    "cublas": {name: name for name in ("libcublas.so.12", "libcublasLt.so.12")},
-    "nccl": {"libnccl.so.2": "libnccl.so.2"},
+    "cublas": {"libcublasLt.so.12": "libcublasLt.so.12"},
     "nvjitlink": {"libnvJitLink.so.12": "libnvJitLink.so.12"},
-    **{name: {found.file: found.file} for name, found in REFUSING.items()},
 }
-"""In which folder of NVIDIA's packages CuPy looks for which library, and what is there instead."""
+"""In which folder of NVIDIA's packages CuPy looks for which library, and what is there instead; the rest have folders of their
+names."""
 
 
 class CannotError(Exception):
@@ -153,8 +150,7 @@ class Build:
         # CuPy's setup looks for CUDA even where nothing is to be built, unless it is told that there is none.
         from_source = ("download", "--no-deps", "--no-binary", "cupy", "--dest", self.built, f"cupy=={CUPY}")
         self.pip("downloading CuPy's sources", *from_source, CUPY_INSTALL_USE_STUB="1")
-        with tarfile.open(self.source.with_name(f"{self.source.name}.tar.gz")) as archive:
-            archive.extractall(self.built, filter="data")
+        self.run("unpacking CuPy's sources", "tar", "-xf", f"{self.source.name}.tar.gz", cwd=self.built)
 
     # ---- what is built
 
@@ -183,7 +179,7 @@ class Build:
             lines.append(f"int {function}({ANSWERED.get(function, f') {{ {said} return {status}; }}')}")
         source.write_text("\n".join([*lines, ""]))
         target = source.with_suffix(".o")
-        self.run(f"compiling {source.name}", "gcc", "-fPIC", "-w", "-c", source, "-o", target)
+        self.run(f"compiling {source.name}", "g++", "-x", "c", "-fPIC", "-w", "-c", source, "-o", target)
         return target
 
     def modules(self) -> None:
@@ -242,9 +238,12 @@ class Build:
         self.link("libnvrtc.so.12", [self.compile(folder / "nvrtc.cpp", *defined)])
         self.link("libpretend_special.so", [self.compile(folder / "special.cpp")])
         for name, library in COMPUTING.items():
-            own = self.compile(folder / f"{name}.cpp", f"-I{self.cuda[0]}")
-            rest = names(self.module(library.module), "--undefined-only", name) - names(own, "--defined-only", name)
-            self.link(library.file, [own, self.refusing(name, rest)], *self.runs_on_device())
+            parts = together(
+                lambda source: self.compile(source, f"-I{self.cuda[0]}"), sorted(folder.glob(f"{name}*.cpp"))
+            )
+            here = {found for part in parts for found in names(part, "--defined-only", name)}
+            rest = self.refusing(name, names(self.module(library.module), "--undefined-only", name) - here)
+            self.link(library.file, [*parts, rest], *self.runs_on_device())
         for name, library in REFUSING.items():
             self.link(library.file, [self.refusing(name, names(self.module(library.module), "--undefined-only", name))])
         for file in EMPTY:
@@ -269,11 +268,15 @@ class Build:
         """Put all where CuPy looks for it, and say what every process that uses it needs to be told."""
         nvidia = self.packages / "nvidia"
         shutil.rmtree(nvidia, ignore_errors=True)
-        for folder, files in FOUND_AT.items():
-            (nvidia / folder / "lib").mkdir(parents=True)
+        own = {name: {library.file: library.file} for name, library in {**COMPUTING, **REFUSING}.items()}
+        for folder, files in [*FOUND_AT.items(), *own.items()]:
+            (nvidia / folder / "lib").mkdir(parents=True, exist_ok=True)
             for name, target in files.items():
                 (nvidia / folder / "lib" / name).symlink_to(self.library / target)
         (nvidia / "cuda_runtime" / "include").symlink_to(self.cuda[0])
+        for other in self.cache.parent.glob("*"):
+            if other != self.cache:
+                shutil.rmtree(other)
         self.cache.mkdir(parents=True, exist_ok=True)
         # CUB in CuPy's own modules was compiled for cards. What `make torch` installed is to be found, behind all else.
         told = {"CUPY_ACCELERATORS": "", "CUPY_CACHE_DIR": str(self.cache / "cupy")}
@@ -319,7 +322,7 @@ def missing() -> str:
     """What is not there that pip cannot bring; empty when all is."""
     if sys.platform != "linux" or platform.machine() != "x86_64":
         return "it is for Linux on x86-64"
-    absent = [tool for tool in ("g++", "gcc", "nm") if shutil.which(tool) is None]
+    absent = [tool for tool in ("g++", "nm", "tar") if shutil.which(tool) is None]
     if absent:
         return f"there is no {' and no '.join(absent)}"
     if not (Path(sysconfig.get_paths()["include"]) / "Python.h").exists():

@@ -2,7 +2,8 @@
 //
 // Strict about: the limit of what a device has; what is freed twice, or is not the beginning of a block; new memory is all
 // ones, so that whoever reads what nobody wrote finds NaN; a process cannot open what it exported itself.
-// Left out: events between processes, pools of the driver's own (cudaMallocAsync).
+// Left out: events between processes, pools of the driver's own (cudaMallocAsync),
+// and lending blocks that are smaller than 64 KiB.
 #include "memory.h"
 #include "device.h"
 #include <fcntl.h>
@@ -15,7 +16,7 @@ using namespace pretend;
 namespace
 {
 constexpr size_t PAGE = 4096;
-constexpr size_t LEAST_SHARED = 1 << 16; // smaller blocks need no file: CuPy's pool asks for none of them
+constexpr size_t LEAST_SHARED = 1 << 16; // smaller blocks are not lent to other processes, and cost no file
 constexpr size_t MOST_FILLED = 64u << 20;
 
 std::map<char *, Block> blocks;

@@ -25,8 +25,8 @@ template <typename T> static T atomicCAS(T *at, T expected, T value)
 #define PRETEND_ATOMICS(T)                                                                                             \
     static inline T atomicMax(T *at, T value) { return pretend_replace(at, *at < value ? value : *at); }               \
     static inline T atomicMin(T *at, T value) { return pretend_replace(at, value < *at ? value : *at); }               \
-    static inline T atomicAnd(T *at, T value) { return pretend_replace(at, (T)(*at & value)); }                          \
-    static inline T atomicOr(T *at, T value) { return pretend_replace(at, (T)(*at | value)); }                           \
+    static inline T atomicAnd(T *at, T value) { return pretend_replace(at, (T)(*at & value)); }                        \
+    static inline T atomicOr(T *at, T value) { return pretend_replace(at, (T)(*at | value)); }                         \
     static inline T atomicXor(T *at, T value) { return pretend_replace(at, (T)(*at ^ value)); }
 PRETEND_ATOMICS(int)
 PRETEND_ATOMICS(unsigned)

@@ -3,42 +3,25 @@
 // Strict about: kinds of operands that cuBLAS has no product for; leading dimensions; where scalars are (pointer mode).
 // It says so where a product is captured without a workspace of the handle's own.
 // Left out: what cuBLAS rounds and in which order it adds; products so large that loops would take minutes, which are not
-// computed at all; and all that is not about products, which build.py makes to refuse.
-#include "on_stream.h"
+// computed at all; and what is neither here nor in cublas_factors.cpp, which build.py makes to refuse.
+#include "cublas.h"
+#include "factors.h"
 #include <algorithm>
 #include <complex>
-#include <cstdio>
 #include <library_types.h>
 #include <vector>
 
-using pretend::Bfloat16;
-using pretend::Half;
-using pretend::Work;
+using namespace pretend;
+using namespace pretend::cublas;
 using Complex64 = std::complex<float>;
 using Complex128 = std::complex<double>;
 using Stride = long long;
 
 namespace
 {
-constexpr int SUCCESS = 0, INVALID_VALUE = 7, EXECUTION_FAILED = 13, NOT_SUPPORTED = 15;
 constexpr int VERSION = 120900;
 constexpr double MOST_MULTIPLIED = 3e8;
-enum Transposed { AS_IT_IS, TRANSPOSED, CONJUGATED };
 enum Compute { F32 = 68, F32_PEDANTIC, F64, F64_PEDANTIC, I32, FAST_16F = 74, FAST_16BF, FAST_TF32 = 77 };
-
-struct Handle {
-    void *stream = nullptr;
-    int scalars_on_device = 0;
-    int math = 0;
-    void *workspace = nullptr;
-};
-
-int put(Handle *handle, Work work)
-{
-    if (pretend_capturing(handle->stream) && !handle->workspace)
-        fprintf(stderr, "[pretend] cuBLAS is captured without a workspace of its own\n");
-    return pretend::refused(handle->stream, work) ? EXECUTION_FAILED : SUCCESS;
-}
 
 // A scalar: of the host it is read at once, of the device when the stream gets there.
 template <typename T> class Scalar
@@ -55,9 +38,6 @@ public:
 
     T operator()() const { return place ? *place : value; }
 };
-
-template <typename T> T conjugate(T x) { return x; }
-template <typename T> std::complex<T> conjugate(std::complex<T> x) { return std::conj(x); }
 
 // One product; `In` and `Out` are what matrices hold, `Wide` is what is computed in. Columns are one after the other.
 template <typename In, typename Out, typename Wide> struct Product {
