@@ -235,6 +235,20 @@ def expm1(call: Call) -> Kernel:
     return kernel
 
 
+def log2(call: Call) -> Kernel:
+    """The array module's own; of complex numbers on a GPU by parts: CuPy divides by a complex one, and infinity becomes NaN."""
+    xp, own = call.xp, ufunc("log2")(call)
+    if xp is np or call.result.dtype.kind != "c":
+        return own
+
+    def kernel(z: Any) -> Any:
+        out = xp.log(z)
+        out.real, out.imag = out.real / math.log(2), out.imag / math.log(2)
+        return out
+
+    return kernel
+
+
 def rsqrt(call: Call) -> Kernel:
     sqrt, reciprocal = call.xp.sqrt, call.xp.reciprocal
     if call.result.dtype in HALVES and call.xp is not np:  # two functions, each of which would round

@@ -170,6 +170,13 @@ def test_unary(name: str, data: st.DataObject) -> None:
     check(run(name, x), expected)
 
 
+def test_the_complex_logarithm_of_nothing_is_minus_infinity_to_any_base() -> None:
+    z = np.array([0, 2, 1j, -4], np.complex64)
+    for name, function in (("log", np.log), ("log2", np.log2), ("log10", np.log10)):
+        with np.errstate(divide="ignore"):
+            check(run(name, z), function(z))
+
+
 @pytest.mark.parametrize("name", BINARY)
 @few
 @given(data=st.data())
