@@ -66,11 +66,18 @@ def reduction(call: Call) -> Kernel:
 
 
 def arg(call: Call) -> Kernel:
-    """argmax, argmin: the first of equals; a NaN is the largest, and the smallest."""
+    """argmax, argmin: the first of equals; a NaN is the largest, and the smallest. Of several NaNs CuPy gives any."""
     xp, axis, keepdims, result = call.xp, call.attributes["axis"], call.attributes["keepdims"], call.result
     if call.tensor(0).size == 0:
         return lambda _x: xp.zeros(result.shape, result.dtype.numpy)
-    find = methodcaller(call.op, axis=axis, keepdims=keepdims)
+    own: Kernel = methodcaller(call.op, axis=axis, keepdims=keepdims)
+    first, some = (methodcaller(name, axis=axis, keepdims=keepdims) for name in ("argmax", "any"))
+
+    def careful(x: Any) -> Any:
+        missing = xp.isnan(x)
+        return xp.where(some(missing), first(missing), own(x))
+
+    find = careful if xp is not np and call.tensor(0).dtype.kind == "f" else own
     if call.tensor(0).dtype is bfloat16:
         widen = methodcaller("astype", wide(bfloat16).numpy)
         return lambda x: find(widen(x))

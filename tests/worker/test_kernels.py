@@ -361,6 +361,13 @@ def test_numbers_meet_half_precision_in_float32(dtype: dtypes.DType) -> None:
     assert run("eq", tenth, 0.1).tolist() == [True]  # numbers are compared in the dtype of the tensor
 
 
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+@pytest.mark.parametrize("name", ["argmax", "argmin"])
+def test_the_first_of_several_nans_is_found(name: str, dtype: str) -> None:
+    x = np.array([[0, np.nan, np.nan], [np.nan, 1, np.nan], [2, 1, 2]], dtype)
+    np.testing.assert_array_equal(run(name, x, axis=1, keepdims=False), getattr(x, name)(1))
+
+
 @pytest.mark.parametrize("name", ["argmax", "argmin"])
 @few
 @given(data=st.data())
