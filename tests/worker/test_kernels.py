@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.special
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from one_kernel import (
@@ -200,6 +200,8 @@ def test_binary(name: str, data: st.DataObject) -> None:
         )
     if dtype in INTS and name in ("pow", "left_shift", "right_shift"):
         b = b % 5
+    if name == "pow" and dtype not in INTS:  # one exponent of 0.5 for all is NumPy's square root, which is NaN of -inf
+        assume(not (np.any(wide(b) == 0.5) and np.any(np.isneginf(np.real(wide(a))))))
     with np.errstate(all="ignore"):
         if name == "nextafter":  # which depends on the dtype
             expected = np.nextafter(*(np.asarray(x, dtypes.as_dtype(dtype).numpy) for x in (a, b)))
