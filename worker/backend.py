@@ -287,9 +287,8 @@ def _direct(cupy: Any) -> Direct | None:
 
 def _cublas() -> Any:
     """The cuBLAS that CuPy loads, wherever it is. Raises `ImportError` and `OSError`."""
-    libraries = importlib.import_module(
-        "cupy_backends.cuda.libs"
-    )  # which looks for one when it is asked for this way alone
+    # asked for as an attribute, and in no other way, it looks for the library first
+    libraries = importlib.import_module("cupy_backends.cuda.libs")
     return library(str(libraries.cublas.__file__))
 
 
