@@ -8,10 +8,11 @@ cuBLAS, cuSOLVER and a card's own arithmetic round, and NCCL between cards.
 
 makes there `venv`, in which `python -m pytest tests/gpu` finds the device without anything else; `make pretend-test` does that.
 
-CuPy asks a dozen libraries. CUDA's runtime and driver are device/, NVRTC, cuBLAS, a little of cuSOLVER, sorting and NCCL's one
-rank are libraries/; kernels are compiled by compile_kernel.py behind the headers in kernels/. What else CuPy's modules link to
-is made to be there and to refuse. Two of CuPy's modules hold CUDA's code within themselves, so they are built anew from CuPy's
-source distribution. Headers and the real NVRTC come from NVIDIA's packages: nothing of CuPy or CUDA is in this repository.
+CuPy asks a dozen libraries. CUDA's runtime and driver are device/; NVRTC, cuBLAS, cuFFT, the dense part of cuSOLVER, sorting and
+NCCL's one rank are libraries/; kernels are compiled by compile_kernel.py behind the headers in kernels/. What else CuPy's modules
+link to is made to be there and to refuse. Two of CuPy's modules hold CUDA's code within themselves, so they are built anew from
+CuPy's source distribution. LAPACK is SciPy's; headers and the real NVRTC come from NVIDIA's packages: nothing of CuPy or CUDA is
+in this repository.
 
 Needs Linux on x86-64, g++ and binutils, and what pip can have. Nothing is done twice: a stamp says what was built from what.
 """
@@ -55,7 +56,6 @@ CYTHON: Final = {
 NOT_SUPPORTED: Final = {"cuda": 801, "cublas": 15, "nccl": 4, "cusolver": 7, "cusparse": 7, "cufft": 7, "curand": 7}
 """With which status a function refuses that is not there, by how names begin."""
 ANSWERED: Final = {
-    "cufftGetVersion": "int *version) { *version = 11000; return 0; }",
     "curandGetVersion": "int *version) { *version = 11000; return 0; }",
     "cusparseGetVersion": "int *version) { *version = 11000; return 0; }",
 }
@@ -63,22 +63,23 @@ ANSWERED: Final = {
 
 
 class Library(NamedTuple):
-    """Its file, and CuPy's module that links to it."""
+    """Its file, CuPy's module that links to it, and whether some of it is LAPACK's."""
 
     file: str
     module: str
+    by_lapack: bool = False
 
 
 COMPUTING: Final = {
     "cublas": Library("libcublas.so.12", "cupy_backends/cuda/libs/cublas"),
-    "cusolver": Library("libcusolver.so.11", "cupy_backends/cuda/libs/cusolver"),
+    "cusolver": Library("libcusolver.so.11", "cupy_backends/cuda/libs/cusolver", by_lapack=True),
+    "cufft": Library("libcufft.so.11", "cupy/cuda/cufft"),
     "nccl": Library("libnccl.so.2", "cupy_backends/cuda/libs/nccl"),
 }
 """Libraries in libraries/, and what they lack refuses."""
 REFUSING: Final = {
     "cusparse": Library("libcusparse.so.12", "cupy_backends/cuda/libs/cusparse"),
     "curand": Library("libcurand.so.10", "cupy_backends/cuda/libs/curand"),
-    "cufft": Library("libcufft.so.11", "cupy/cuda/cufft"),
 }
 """Libraries of which there is nothing but what refuses."""
 EMPTY: Final = ("libcublasLt.so.12", "libnvJitLink.so.12")
@@ -225,8 +226,16 @@ class Build:
     def runs_on_device(self) -> tuple[str, ...]:
         return (f"-L{self.library}", "-l:libcuda.so.1", f"-Wl,-rpath,{self.library}")
 
+    def by_lapack(self) -> tuple[str, ...]:
+        """The LAPACK in SciPy's wheel. Raises `CannotError` where SciPy has another."""
+        folder = self.packages / "scipy.libs"
+        found = next(folder.glob("libscipy_openblas-*.so"), None)
+        if found is None:
+            raise CannotError(f"SciPy is not of a wheel: there is no LAPACK in {folder}")
+        return (str(found), f"-Wl,-rpath,{folder}")
+
     def libraries(self) -> None:
-        """NVRTC, cuBLAS, what kernels call, and what refuses."""
+        """NVRTC, what kernels call, what computes for CuPy, and what refuses."""
         places = {
             "PRETEND_PYTHON": self.python,
             "PRETEND_COMPILER": HERE / "compile_kernel.py",
@@ -235,15 +244,15 @@ class Build:
         }
         defined = [f'-D{name}="{path}"' for name, path in places.items()]
         folder = HERE / "libraries"
+        include = [f"-I{each}" for each in self.cuda]
         self.link("libnvrtc.so.12", [self.compile(folder / "nvrtc.cpp", *defined)])
         self.link("libpretend_special.so", [self.compile(folder / "special.cpp")])
         for name, library in COMPUTING.items():
-            parts = together(
-                lambda source: self.compile(source, f"-I{self.cuda[0]}"), sorted(folder.glob(f"{name}*.cpp"))
-            )
+            parts = together(lambda source: self.compile(source, *include), sorted(folder.glob(f"{name}*.cpp")))
             here = {found for part in parts for found in names(part, "--defined-only", name)}
             rest = self.refusing(name, names(self.module(library.module), "--undefined-only", name) - here)
-            self.link(library.file, [*parts, rest], *self.runs_on_device())
+            besides = self.by_lapack() if library.by_lapack else ()
+            self.link(library.file, [*parts, rest], *self.runs_on_device(), *besides)
         for name, library in REFUSING.items():
             self.link(library.file, [self.refusing(name, names(self.module(library.module), "--undefined-only", name))])
         for file in EMPTY:

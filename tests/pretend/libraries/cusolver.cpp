@@ -1,22 +1,16 @@
 // cuSOLVER of the pretend device: LU and Cholesky's factors, and equations solved by LU.
 //
-// Left out, and made by build.py to refuse: QR, eigenvalues, singular values.
+// QR, eigenvalues and singular values are in cusolver_spectra.cpp. Left out, and made by build.py to refuse: the rest.
+#include "cusolver.h"
 #include "factors.h"
-#include "on_stream.h"
 
 using namespace pretend;
+using namespace pretend::cusolver;
 
 namespace
 {
-constexpr int SUCCESS = 0, EXECUTION_FAILED = 6;
 constexpr int VERSION[] = {11, 7, 5};
 constexpr int WORKSPACE = 1; // nothing is needed, but CuPy allocates it
-
-struct Handle {
-    void *stream = nullptr;
-};
-
-int put(Handle *handle, Work work) { return refused(handle->stream, work) ? EXECUTION_FAILED : SUCCESS; }
 
 int needs_no_workspace(int *size)
 {
