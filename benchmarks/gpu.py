@@ -26,7 +26,7 @@ import suite
 import gt
 from gt import inproc
 from gt.worker.backend import Backend, backend, diagnose
-from gt.worker.passage import Passage
+from gt.worker.course import Course
 
 try:
     import torch
@@ -335,8 +335,8 @@ def gaps(bench: Bench) -> Rows:
     held = bench.random(256, 256)
 
     whole = [action for actions in program.actions for action in actions]
-    apart = [each for action in whole for each in (action.actions if isinstance(action, Passage) else (action,))]
-    passages = [action for action in whole if isinstance(action, Passage)]
+    apart = [each for action in whole for each in (action.actions if isinstance(action, Course) else (action,))]
+    passages = [passage for action in whole if isinstance(action, Course) for passage in action.passages]
     numbers = [1.0] * len(program.plan.kinds)
 
     def run(actions: list[Any]) -> None:

@@ -29,6 +29,7 @@ from .aside import settle
 from .backend import Backend
 from .card_memory import CardMemory
 from .careful import Careful
+from .course import Course
 from .doubts import Doubt, Doubts
 from .events import BulkIn, Forgotten, Send, ToDispatcher
 from .failure import Device, Watch
@@ -39,7 +40,6 @@ from .links import Links
 from .moving import PIECES, Moving
 from .nccl import Communicators
 from .packing import Packer
-from .passage import Passage
 from .peers import Memory, Peers
 from .program import Program, Step, compile_plan, describe
 from .ranges import Marks, named
@@ -400,7 +400,7 @@ class Core:
         program = running.program
         at, steps = program.starts[running.block][failed], program.blocks[running.block]
         action = program.actions[running.block][failed]
-        if isinstance(action, Passage):
+        if isinstance(action, Course):
             action, done = action.failing()
             at += done
         once_more = isinstance(error, MemoryError) and self._goes_on_carefully(running, at)

@@ -22,6 +22,7 @@ from . import cuda_ops, cuda_source
 from .call import Call
 from .cuda_source import ENTRY, THREADS, WARP, WIDE_ENTRY, Kernel
 from .fusion import Chain
+from .told import NOWHERE, PASSED
 
 log = logging.getLogger(__name__)
 
@@ -33,10 +34,6 @@ TALL: Final = 1 << 16
 FEW: Final = 128
 MOST: Final = 96
 """Sources and outputs of one kernel: each is an argument, and some registers."""
-
-NOWHERE: Final = np.uint64(0)
-"""The address of a run-time scalar that is passed."""
-PASSED: Final[Mapping[int, Any]] = {}
 
 Slots = list[Any]
 Action = Callable[[Slots], None]
@@ -62,14 +59,17 @@ KNOWN: Final = frozenset((*cuda_ops.EXPRESSIONS, *cuda_ops.JOINS, "cast", "softm
 
 
 def worth(chain: Chain) -> bool:
-    """Whether a chain pays: it saves launches and memory as soon as it has two members. One alone is CuPy's, if CuPy has it."""
+    """Whether a chain pays: it saves launches and memory as soon as it has two members. One alone is CuPy's, if CuPy has it, but
+    where it reads a run-time scalar: CuPy is passed that by the host, and a graph is not to hold it."""
     if not chain.outputs or len(chain.sources) + len(chain.outputs) > MOST:
         return False
     if chain.joined:
         edge = len(chain.shape) - chain.joined
         if math.prod(chain.shape[edge:]) >= TALL and math.prod(chain.shape[:edge]) < FEW:
             return False
-    return len(chain.values) > 1 or chain.values[0].call.op in ("softmax", "log_softmax", "sigmoid", "rsqrt")
+    if len(chain.values) > 1 or any(isinstance(source.spec, str) for source in chain.sources):
+        return True
+    return chain.values[0].call.op in ("softmax", "log_softmax", "sigmoid", "rsqrt")
 
 
 @lru_cache(maxsize=SOURCES)

@@ -9,8 +9,8 @@ call however many kernels it has. A graph reads and writes at fixed addresses, s
 * its results lie in *places*, each of which the passage lends to one value at a time and gets back when nobody looks at it
   any more. A result that is still held when the graph is to write it again is copied out from then on;
 * what only its own kernels read lies in an arena, which all graphs of a worker share, for they run one after the other;
-* run-time scalars are told to the device before the launch, where kernels of chains read them. What needs a number on the host,
-  as the start of a slice, is for that number.
+* run-time scalars are told to the device before the launch, where kernels read them (`told.py`). What needs a number on the host,
+  as the start of a slice, is for that number, and stands outside where it changes (`course.py`).
 
 A passage itself is in `passage.py`, its memory in `places.py`, what a device does in `capture.py`; all but that is logic
 alone. No value depends on whether there is a graph.
@@ -28,12 +28,11 @@ from typing import Any, Final, Protocol
 from .buffers import View
 from .call import Call
 from .capture import Part, Seen, Taken
+from .course import Course
 from .passage import Passage
 from .places import Held, Place
-from .program import VIEWS, Action, Program, Step
-
-LEAST: Final = 3
-"""Actions of a passage that tell the device something: for fewer a launch saves nothing."""
+from .program import Action, Program, Step
+from .told import Reading
 
 LAUNCHES: Final = frozenset(
     (
@@ -44,16 +43,15 @@ LAUNCHES: Final = frozenset(
         *("add", "sub", "mul", "div", "maximum", "minimum", "atan2", "hypot", "copysign", "eq", "ne", "lt", "le", "gt"),
         *("ge", "complex", "logical_and", "logical_or", "logical_xor", "bitwise_and", "bitwise_or", "bitwise_xor"),
         *("where", "sum", "prod", "max", "min", "any", "all", "argmax", "argmin", "softmax", "log_softmax", "full"),
-        *("reshape", "permute", "expand", "slice", "tag", "follow"),
+        *("arange", "uniform", "normal", "reshape", "permute", "expand", "slice", "tag", "follow"),
     )
 )
 """Ops whose kernels over CuPy only launch: they wait for nothing, read no memory of the host, and find out nothing about their
 operands. Others are left out until they are known to."""
-LOOKS: Final = VIEWS | {"slice", "tag", "follow", "real", "imag"}
-"""Those among them that launch nothing, as a rule."""
 UNCHECKED: Final = frozenset(("pow", "floor_divide", "remainder", "fmod"))
 """Ops of which the same holds for floats."""
-
+READING: Final = frozenset(("uniform", "normal"))
+"""Ops whose kernels find run-time scalars on the device."""
 
 PRODUCTS: Final = frozenset(("matmul", "attention"))
 """Ops of which it holds where products are not CuPy's, which calls nothing of cuBLAS while a stream captures, or are of integers,
@@ -137,27 +135,31 @@ class Graphs:
         return found
 
     def program(self, program: Program) -> Program:
-        """The same program, whose passages are one action each."""
+        """The same program, whose courses are one action each."""
         actions: list[list[Action]] = []
         starts: list[Sequence[int]] = []
         for block, acts, firsts in zip(program.blocks, program.actions, program.starts, strict=True):
             ends = [*firsts[1:], len(block)][: len(firsts)]  # between two moves there may be nothing
-            found = self._with_passages(acts, [block[first:end] for first, end in zip(firsts, ends, strict=True)])
+            found = self._with_courses(acts, [block[first:end] for first, end in zip(firsts, ends, strict=True)])
             actions.append([action for action, _ in found])
             places = itertools.accumulate((count for _, count in found), initial=0)
             starts.append([firsts[at] for (_, _), at in zip(found, places, strict=False)])
         return replace(program, actions=actions, starts=starts)
 
-    def _with_passages(self, actions: Sequence[Action], steps: Sequence[Sequence[Step]]) -> list[tuple[Action, int]]:
-        """The actions of a block, those of passages as one, and how many each stands for. `steps`: those of each action."""
+    def know(self, passage: Passage) -> None:
+        """There is one more."""
+        self._passages.add(passage)
+
+    def _with_courses(self, actions: Sequence[Action], steps: Sequence[Sequence[Step]]) -> list[tuple[Action, int]]:
+        """The actions of a block, those of courses as one, and how many each stands for. `steps`: those of each action."""
         found: list[tuple[Action, int]] = []
         run: list[int] = []
 
         def ends() -> None:
-            if sum(not all(step.instruction.op in LOOKS for step in steps[at]) for at in run) >= LEAST:
-                passage = Passage([actions[at] for at in run], [steps[at] for at in run], self)
-                self._passages.add(passage)
-                found.append((passage, len(run)))
+            acts = [_told(actions[at], steps[at]) for at in run]
+            course = Course(acts, [steps[at] for at in run], self)
+            if course.passages:
+                found.append((course, len(run)))
             else:
                 found.extend((actions[at], 1) for at in run)
             run.clear()
@@ -172,3 +174,8 @@ class Graphs:
                 found.append((actions[at], 1))
         ends()
         return found
+
+
+def _told(action: Action, members: Sequence[Step]) -> Action:
+    """The action, but that its kernel finds run-time scalars on the device if it can."""
+    return Reading(members[0]) if len(members) == 1 and members[0].instruction.op in READING else action

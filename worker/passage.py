@@ -16,6 +16,7 @@ from .capture import Part, Seen
 from .generated import Launch
 from .places import Dealt, Held, Place, Root, deal
 from .program import Action, Slots, Step
+from .told import Reading
 
 if TYPE_CHECKING:
     from .graphs import Graphs
@@ -51,11 +52,10 @@ class Made(NamedTuple):
 
 @dataclass(slots=True)
 class Graph:
-    """What was captured, and for what: where inputs lie (None: they are copied in), how, and which numbers the host knew."""
+    """What was captured, and for what: where inputs lie (None: they are copied in), and how."""
 
     addresses: tuple[int | None, ...]
     strides: tuple[tuple[int, ...], ...]
-    hosts: tuple[str, ...]
     blocks: tuple[Held | None, ...]
     """By input the memory that it is copied to, if it is."""
     places: dict[int, Place]
@@ -72,7 +72,6 @@ class Known:
     """What is known of a passage after a rehearsal: its memory, for inputs that lie so."""
 
     strides: tuple[tuple[int, ...], ...]
-    hosts: tuple[str, ...]
     dealt: Dealt
 
 
@@ -81,26 +80,19 @@ class Passage:
 
     def __init__(self, actions: Sequence[Action], steps: Sequence[Sequence[Step]], graphs: Graphs) -> None:
         self.actions = list(actions)
-        self.steps = [len(members) for members in steps]
         self.graphs = graphs
         flat = [step for members in steps for step in members]
         made: set[int] = set()
         inputs: dict[int, None] = {}
-        numbers: dict[int, str] = {}
-        hosts: dict[int, None] = {}
-        for action, members in zip(actions, steps, strict=True):
-            if isinstance(action, Launch):
-                numbers.update(action.numbers)
-            for step in members:
-                inputs.update(dict.fromkeys(slot for slot in step.tensors if slot not in made))
-                if not isinstance(action, Launch):
-                    hosts.update(dict.fromkeys(slot for slot in step.reads if slot not in step.tensors))
-                made.add(step.writes)
-        self.inputs, self.numbers, self.hosts = tuple(inputs), tuple(numbers), tuple(hosts)
+        for step in flat:
+            inputs.update(dict.fromkeys(slot for slot in step.tensors if slot not in made))
+            made.add(step.writes)
+        self.readers = [action for action in actions if isinstance(action, (Launch, Reading))]
+        numbers = {slot: kind for reader in self.readers for slot, kind in reader.numbers.items()}
+        self.inputs, self.numbers = tuple(inputs), tuple(numbers)
         self.format = "<" + "".join(numbers.values())
         self.dead = tuple(dict.fromkeys(slot for step in flat for slot in step.dead))
         self.outputs = tuple(dict.fromkeys(step.writes for step in flat if step.writes not in self.dead))
-        self.launches = [action for action in actions if isinstance(action, Launch)]
         self.runs = 0
         self.begun = 0
         """How many of its actions were done in the last run that went without a graph."""
@@ -116,7 +108,6 @@ class Passage:
         self.refused = ""
         """Why it is never captured."""
         self.before: tuple[Seen, ...] = ()
-        self.hosts_before: tuple[str, ...] | None = None
         self.board: Held | None = None
         """The memory in which the device finds run-time scalars."""
         self.told = b""
@@ -134,10 +125,6 @@ class Passage:
             self._launch(graph, slots)
         elif self.begun == 0:
             self._run(slots)
-
-    def failing(self) -> tuple[Action, int]:
-        """After an error: the action that raised it, and how many steps are before it."""
-        return self.actions[self.begun], sum(self.steps[: self.begun])
 
     def give_up(self) -> bool:
         """Have no memory for a while; whether there was any."""
@@ -161,29 +148,25 @@ class Passage:
         if self.refused:
             raise Refused(self.refused)
         device = self.graphs.device
-        if not all(launch.takes(slots) for launch in self.launches):
+        if not all(reader.takes(slots) for reader in self.readers):
             raise Refused("a number that a tensor's dtype does not hold")
         seen = tuple([device.seen(slots[slot]) for slot in self.inputs])
-        hosts = tuple([repr(slots[slot]) for slot in self.hosts])  # which tells 1 from 1.0, and 0.0 from -0.0
         before, self.before = self.before, seen
-        hosts_before, self.hosts_before = self.hosts_before, hosts
-        graph = self._fitting(seen, hosts)
+        graph = self._fitting(seen)
         if graph is not None:
             return graph
-        if hosts_before is not None and hosts != hosts_before:
-            raise Refused("a number that the host needs changes")
         strides = tuple([each.strides for each in seen])
-        if self.known is None or self.known.strides != strides or self.known.hosts != hosts:
-            self._rehearse(slots, strides, hosts)
+        if self.known is None or self.known.strides != strides:
+            self._rehearse(slots, strides)
             return None
         return self._captured(slots, seen, before, self.known)
 
-    def _fitting(self, seen: tuple[Seen, ...], hosts: tuple[str, ...]) -> Graph | None:
+    def _fitting(self, seen: tuple[Seen, ...]) -> Graph | None:
         """A graph that was captured: one that copies what it need not only where no other may be made. Raises `Refused`."""
         second = held = None
         ours = self.graphs.ours
         for graph in self.found:
-            if graph.hosts == hosts and _lies(graph, seen):
+            if _lies(graph, seen):
                 if not all(place.free for at, place in graph.places.items() if at not in self.lasting):
                     held = held or graph
                 elif any(block and now.memory in ours for block, now in zip(graph.blocks, seen, strict=True)):
@@ -213,13 +196,13 @@ class Passage:
         for at in held:
             self.places[at] = []  # who holds one keeps it
 
-    def _rehearse(self, slots: Slots, strides: tuple[tuple[int, ...], ...], hosts: tuple[str, ...]) -> None:
+    def _rehearse(self, slots: Slots, strides: tuple[tuple[int, ...], ...]) -> None:
         """Run as ever, and learn which memory that takes. Raises what actions raise."""
         log = self.graphs.device.rehearse(lambda: self._run(slots))
         dealt = deal(log)
         if self.known is not None and self.known.dealt != dealt:  # allocations have other numbers now
             self.places, self.found, self.lasting = {}, [], set()
-        self.known = Known(strides, hosts, dealt)
+        self.known = Known(strides, dealt)
 
     # capture
 
@@ -299,14 +282,13 @@ class Passage:
 
         def run() -> None:
             for action in self.actions:
-                if isinstance(action, Launch):
+                if isinstance(action, (Launch, Reading)):
                     action(own, there)
                 else:
                     action(own)
 
         graph = Graph(
-            tuple(None if at in copied else now.address for at, now in enumerate(seen)), known.strides, known.hosts,
-            blocks, places, [], arena,
+            tuple(None if at in copied else now.address for at, now in enumerate(seen)), known.strides, blocks, places, [], arena,
         )  # fmt: skip
         graph.graph = device.capture(run, parts)
         graph.results = [self._result(slot, own[slot], lent, places) for slot in self.outputs]

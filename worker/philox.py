@@ -22,6 +22,7 @@ from gt.partition import Box, extent
 
 from .backend import special
 from .call import Call, Kernel
+from .told import There, arguments
 
 _CHUNK: Final = 1 << 15
 """Words made at a time: they fit a core's cache, and bound the memory beside the result."""
@@ -162,8 +163,11 @@ __device__ void philox4x64_10(u64 block, u64 key0, u64 key1, u64 *word)
 /* Each thread makes four neighbours of the box, which mostly share a block. `origin` is the place of the box's first
    element in the whole tensor; `dims` holds, for each of its dimensions, the extent and the stride. */
 extern "C" __global__ void philox_words(
-    u64 *out, u64 count, u64 seed, u64 counter, u64 origin, int ndim, const u64 *dims)
+    u64 *out, u64 count, u64 seed, const u64 *seed_at, u64 counter, const u64 *counter_at, u64 origin, int ndim,
+    const u64 *dims)
 {
+    if (seed_at) seed = *seed_at;
+    if (counter_at) counter = *counter_at;
     u64 first = 4 * ((u64)blockIdx.x * blockDim.x + threadIdx.x);
     u64 last = first + 4 < count ? first + 4 : count;
     u64 have = ~0ULL, word[4];
@@ -190,8 +194,8 @@ def _raw_kernel(xp: Any) -> Any:
     return xp.RawKernel(SOURCE, "philox_words")
 
 
-def device_words(xp: Any, shape: tuple[int, ...], box: Box) -> Callable[[int, int], Any]:
-    """`words` on the device of `xp`, as a function of seed and counter."""
+def device_words(xp: Any, shape: tuple[int, ...], box: Box) -> Callable[[Any, Any], Any]:
+    """`words` on the device of `xp`, as a function of seed and counter, which may be on the device."""
     local = extent(box)
     count = math.prod(local)
     if not count:
@@ -201,10 +205,11 @@ def device_words(xp: Any, shape: tuple[int, ...], box: Box) -> Callable[[int, in
     on_device = xp.asarray(np.array(table, dtype=np.uint64))
     grid = -(-count // (4 * _THREADS))
 
-    def make(seed: int, counter: int) -> Any:
+    def make(seed: int | There, counter: int | There) -> Any:
         out = xp.empty(local, np.uint64)
-        numbers = map(np.uint64, (count, seed, counter, region.origin))
-        _raw_kernel(xp)((grid,), (_THREADS,), (out, *numbers, np.int32(len(table)), on_device))
+        key = (*arguments(seed, np.uint64), *arguments(counter, np.uint64))
+        last = (np.uint64(region.origin), np.int32(len(table)), on_device)
+        _raw_kernel(xp)((grid,), (_THREADS,), (out, np.uint64(count), *key, *last))
         return out
 
     return make

@@ -72,6 +72,40 @@ def test_training_has_the_bits_that_it_has_without(workers: int, config: Any, mo
         assert not any(reason.endswith("in a capture") for reason in graphs.without)
 
 
+def batched(steps: int = 12) -> list[bytes]:
+    """The losses of a network with dropout on batches that begin further on in the data at every step."""
+    gt.manual_seed(0)
+    numbers = np.random.default_rng(0)
+    data = gt.from_numpy(numbers.standard_normal((8 * steps + 8, 12), np.float32))
+    wanted = gt.from_numpy(numbers.standard_normal((8 * steps + 8, 5), np.float32))
+    model = gt.nn.Sequential(gt.nn.Linear(12, 20), gt.nn.GELU(), gt.nn.Dropout(0.25), gt.nn.Linear(20, 5))
+    optimizer = gt.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    losses = []
+    for at in range(0, 8 * steps, 8):
+        loss = (model(data[at : at + 8]) - wanted[at : at + 8]).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss)
+        gt.synchronize()
+    return [loss.numpy().tobytes() for loss in losses]
+
+
+def test_batches_that_move_on_and_dropout_are_in_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a batch begins, and seed and counter of what is drawn, change at every step, and no graph is for one of them."""
+    monkeypatch.setenv("GT_GRAPHS", "0")
+    connect(["cuda:0"])
+    without = batched()
+    monkeypatch.delenv("GT_GRAPHS")
+    fabric = connect(["cuda:0"])
+    assert batched() == without
+    assert len(set(without)) == len(without)
+    (graphs,) = graphs_of(fabric)
+    assert not graphs.without
+    assert graphs.captured <= 8
+    assert graphs.launched >= 12
+
+
 @pytest.mark.parametrize("variable", ["GT_SYNC", "GT_NVTX"])
 def test_where_steps_are_looked_at_one_by_one_nothing_is_captured(
     variable: str, monkeypatch: pytest.MonkeyPatch

@@ -27,6 +27,7 @@ from gt.worker import graphs as module
 from gt.worker import passage as passages
 from gt.worker.backend import Backend, backend
 from gt.worker.capture import Taken
+from gt.worker.course import Course
 from gt.worker.graphs import Graphs
 from gt.worker.hot import fused, on_gpu
 from gt.worker.passage import GRAPHS, WARM, Passage
@@ -88,9 +89,14 @@ class Pair:
         self.slots = [slot for _, slot in self.program.survivors]
 
     @property
-    def passage(self) -> Passage:
-        (found,) = [action for action in self.program.actions[0] if isinstance(action, Passage)]
+    def course(self) -> Course:
+        (found,) = [action for action in self.program.actions[0] if isinstance(action, Course)]
         return found
+
+    @property
+    def passage(self) -> Passage:
+        (passage,) = self.course.passages
+        return passage
 
     def run(self, *inputs: Any) -> list[Any]:
         """The results with graphs, which are those without."""
@@ -190,24 +196,97 @@ def test_numbers_are_read_from_the_device() -> None:
     assert pair.graphs.launched == 10 - WARM
 
 
-def test_a_number_that_the_host_needs_is_part_of_the_graph() -> None:
-    """A slice that begins elsewhere is another graph, and one that moves on and on has none."""
-    lines = Lines()
-    x = lines.input(32)
-    window = lines.op("slice", x, lines.scalar("i"), axes=(0,), sizes=(8,), steps=(1,))
-    out = lines.op("exp", window)
+def of_window(lines: Lines, window: Any) -> list[Any]:
+    """Some kernels that read a slice."""
     sums = [lines.op("sum", lines.op("sin", window), axes=(0,), keepdims=False)]
     sums.append(lines.op("max", window, axes=(0,), keepdims=False))
     sums.append(lines.op("min", window, axes=(0,), keepdims=False))
-    pair = Pair(Sample(lines, [out, *sums], []))
+    return [lines.op("tanh", window), *sums]
+
+
+def test_a_number_that_the_host_needs_is_part_of_the_graph() -> None:
+    """As long as it stays."""
+    lines = Lines()
+    window = lines.op("slice", lines.input(32), lines.scalar("i"), axes=(0,), sizes=(8,), steps=(1,))
+    pair = Pair(Sample(lines, of_window(lines, window), []))
     x_there = pair.card.from_host(np.linspace(0, 1, 32, dtype=np.float32))
-    for start in [3] * 6 + [5] * 3:
+    for _ in range(8):
+        pair.run(x_there, 3)
+    assert (pair.graphs.captured, pair.graphs.launched) == (1, 8 - WARM)
+    assert not pair.course.ahead
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_slice_that_moves_on_stands_before_the_graph(turned: bool) -> None:
+    """At the first move it is one more input, which is copied in wherever it lies; also behind what only looks at its base."""
+    lines = Lines()
+    x_shape = (4, 8) if turned else (32,)
+    x = lines.input(*x_shape)
+    base = lines.op("reshape", x, shape=(32,)) if turned else x
+    window = lines.op("slice", base, lines.scalar("i"), axes=(0,), sizes=(8,), steps=(1,))
+    pair = Pair(Sample(lines, of_window(lines, window), []))
+    x_there = pair.card.from_host(np.linspace(0, 1, 32, dtype=np.float32).reshape(x_shape))
+    for start in [3] * 6 + [*range(10, 20)]:
         pair.run(x_there, start)
-    assert pair.graphs.captured == 2
-    for start in range(10, 20):
+    assert [step.instruction.op for step in pair.course.ahead] == ["reshape", "slice"][not turned :]
+    assert pair.graphs.captured <= 3
+    assert pair.graphs.launched >= 6 - WARM + 10 - 3
+    assert not pair.graphs.without
+
+
+def test_a_slice_of_what_is_computed_stands_between_two_graphs() -> None:
+    """Nothing that a graph does can be done before what it reads is there."""
+    lines = Lines()
+    x = lines.input(32)
+    base = x
+    for op in ("sin", "tanh", "sin"):
+        base = lines.op("add", lines.op(op, base), lines.op("sum", base, axes=(0,), keepdims=True))
+        base = lines.op("add", base, lines.op("max", base, axes=(0,), keepdims=True))
+    window = lines.op("slice", base, lines.scalar("i"), axes=(0,), sizes=(8,), steps=(1,))
+    pair = Pair(Sample(lines, of_window(lines, window), []))
+    x_there = pair.card.from_host(np.linspace(0, 1, 32, dtype=np.float32))
+    for start in range(14):
         pair.run(x_there, start)
-    assert pair.graphs.captured == 2
-    assert pair.graphs.without["a number that the host needs changes"] == 11
+    assert len(pair.course.passages) == 2
+    assert pair.graphs.launched >= 2 * (14 - 2 * WARM)
+    assert not pair.graphs.without
+
+
+@needs_compiler
+def test_random_numbers_are_drawn_in_the_graph() -> None:
+    """With another seed and counter at every run, one graph; they are those that are drawn without."""
+    lines = Lines()
+    x = lines.input(6, 8)
+    keys = [lines.scalar("i") for _ in range(4)]
+    drawn = lines.op("uniform", *keys[:2], shape=(6, 8), dtype=BY_NAME["float32"])
+    kept = lines.op("where", lines.op("lt", drawn, lines.scalar("f")), x, lines.scalar("f"))
+    noisy = lines.op("add", kept, lines.op("normal", *keys[2:], shape=(6, 8), dtype=BY_NAME["float32"]))
+    pair = Pair(Sample(lines, [noisy, lines.op("sum", noisy, axes=(0,), keepdims=False)], []))
+    x_there = pair.card.from_host(np.ones((6, 8), np.float32))
+    outcomes = set()
+    for turn in range(10):
+        outcomes.add(
+            pair.card.to_host(pair.run(x_there, 2**64 - 1 - turn % 2, turn, 7, 2**63 + turn, 0.5, 0.0)[0]).tobytes()
+        )
+    assert len(outcomes) == 10
+    assert (pair.graphs.captured, pair.graphs.launched) == (1, 10 - WARM)
+    assert not pair.graphs.without
+
+
+@needs_compiler
+def test_a_number_that_meets_a_tensor_alone_is_read_from_the_device() -> None:
+    """An op of its own, that is no chain with others: it is a kernel that is written for it."""
+    lines = Lines()
+    x, rate = lines.input(6, 8), lines.scalar("f")
+    turned = lines.op("permute", lines.op("mul", x, rate), axes=(1, 0))
+    sums = lines.op("sum", turned, axes=(1,), keepdims=False)
+    highest = lines.op("max", lines.op("permute", turned, axes=(1, 0)), axes=(0,), keepdims=False)
+    pair = Pair(Sample(lines, [sums, highest], []))
+    x_there = pair.card.from_host(np.ones((6, 8), np.float32))
+    for turn in range(10):
+        pair.run(x_there, 0.5 + turn)
+    assert (pair.graphs.captured, pair.graphs.launched) == (1, 10 - WARM)
+    assert not pair.course.watched
 
 
 def test_what_cannot_be_captured_runs_as_ever(monkeypatch: pytest.MonkeyPatch) -> None:

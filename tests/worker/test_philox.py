@@ -21,6 +21,7 @@ from gt.partition import Box, extent
 from gt.spec import spec
 from gt.worker import philox
 from gt.worker.kernels import KERNELS, Call
+from gt.worker.told import There
 
 Array = np.ndarray[Any, Any]
 
@@ -129,13 +130,13 @@ static Place blockIdx, blockDim, threadIdx;
 """
 
 LAUNCH = r"""
-extern "C" void launch(unsigned grid, unsigned threads, u64 *out, u64 count, u64 seed, u64 counter, u64 origin,
-                       int ndim, const u64 *dims)
+extern "C" void launch(unsigned grid, unsigned threads, u64 *out, u64 count, u64 seed, u64 *seed_at, u64 counter,
+                       u64 *counter_at, u64 origin, int ndim, const u64 *dims)
 {
     blockDim.x = threads;
     for (blockIdx.x = 0; blockIdx.x < grid; ++blockIdx.x)
         for (threadIdx.x = 0; threadIdx.x < threads; ++threadIdx.x)
-            philox_words(out, count, seed, counter, origin, ndim, dims);
+            philox_words(out, count, seed, seed_at, counter, counter_at, origin, ndim, dims);
 }
 """
 
@@ -156,13 +157,13 @@ class Device:
         subprocess.run(["c++", "-O1", "-shared", "-fPIC", "-o", library, code], check=True)
         launch = ctypes.CDLL(str(library)).launch
         u64, pointer = ctypes.c_uint64, ctypes.c_void_p
-        launch.argtypes = [ctypes.c_uint, ctypes.c_uint, pointer, u64, u64, u64, u64, ctypes.c_int, pointer]
+        launch.argtypes = [ctypes.c_uint, ctypes.c_uint, pointer, *(u64,) * 6, ctypes.c_int, pointer]
 
         def call(grid: tuple[int], threads: tuple[int], arguments: tuple[Any, ...]) -> None:
-            out, count, seed, counter, origin, ndim, dims = arguments
-            assert [type(number) for number in arguments[1:6]] == [np.uint64] * 4 + [np.int32]
-            numbers = map(int, (count, seed, counter, origin, ndim))
-            launch(*grid, *threads, out.ctypes.data, *numbers, dims.ctypes.data)
+            out, *numbers, dims = arguments
+            passed = [each.ctypes.data if isinstance(each, np.ndarray) else each for each in numbers]
+            assert all(type(each) in (np.uint64, int) for each in passed[:-1])
+            launch(*grid, *threads, out.ctypes.data, *map(int, passed), dims.ctypes.data)
 
         return call
 
@@ -181,8 +182,10 @@ def test_the_raw_kernel_makes_the_same_words(
 ) -> None:
     """The CUDA source itself, of which nothing but its few keywords is CUDA."""
     shape, box = case
-    mine = philox.device_words(device, shape, box)(seed, counter)
-    np.testing.assert_array_equal(mine, philox.words(seed, counter, shape, box))
+    make, expected = philox.device_words(device, shape, box), philox.words(seed, counter, shape, box)
+    np.testing.assert_array_equal(make(seed, counter), expected)
+    held = [np.array([number], np.uint64) for number in (seed, counter)]
+    np.testing.assert_array_equal(make(*(There(1, place) for place in held)), expected)
 
 
 def test_distributions_on_a_device_are_made_of_the_same_words(device: Device) -> None:
