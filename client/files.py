@@ -2,7 +2,7 @@
 
 A dict of tensors by name, as `state_dict()` gives it, is a plain file of that format. Whatever else is made of dicts, lists,
 tuples, tensors, numbers, text and None is one too: its tensors are named by where they are, and the file's metadata say
-how they belong together.
+how they belong together. What PyTorch saved is read by `client/pickled.py`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import safetensors.numpy
 from gt.dtypes import complex128
 from gt.errors import DTypeError, GTError
 
-from . import creation, session
+from . import creation, pickled, session
 from . import tensor as core
 
 if TYPE_CHECKING:
@@ -65,21 +65,29 @@ def save(obj: Any, f: File) -> None:
         raise
 
 
-def load(f: File, map_location: Any = None, *, weights_only: bool = True) -> Any:
+def load(
+    f: File, map_location: Any = None, pickle_module: Any = None, *, weights_only: bool = True, mmap: bool = False
+) -> Any:
     """Read what `save`, or any other library, wrote as safetensors: a dict of tensors, or what was saved in its own form.
 
-    `map_location` is accepted and changes nothing: where tensors live is the service's concern. Raises `GTError` for a file
-    of another format.
+    What `torch.save` wrote is read, too, without PyTorch, if it holds tensors, numbers, text and containers of them; no code
+    in it is run, whatever `weights_only` says. `map_location`, `pickle_module` and `mmap` are accepted and change nothing:
+    where tensors live is the service's concern. Raises `GTError` for a file of another format.
     """
     session.current()  # which a first tensor would start: an error there is none of the file's
+    with Path(f).open("rb") as file:
+        first = file.read(9)
+        file.seek(0)
+        if first.startswith(pickled.ZIP):
+            return pickled.load_zip(file, os.fspath(f))
+        if first.startswith(pickled.PICKLE) and not first.endswith(b"{"):  # which stands behind safetensors' length
+            return pickled.load_stream(file, os.fspath(f))
     try:
         with safetensors.safe_open(os.fspath(f), framework="np") as opened:
             form = (opened.metadata() or {}).get(FORM)
             found = {name: creation.from_numpy(opened.get_tensor(name)) for name in opened.keys()}  # noqa: SIM118  # no dict
     except safetensors.SafetensorError as error:
-        raise GTError(
-            f"{os.fspath(f)} is not a safetensors file ({error}); torch.save's files are pickles: save anew"
-        ) from None
+        raise GTError(f"{os.fspath(f)} is neither a safetensors file ({error}) nor one of torch.save") from None
     return found if form is None else _put_together(json.loads(form), found)
 
 
