@@ -21,17 +21,21 @@ TRAIN = """
         session._join(local.address, gt.Config.from_plain(config) if config else None, 60.0, local)
         gt.manual_seed(0)
         numbers = np.random.default_rng(0)
-        x, y = gt.from_numpy(numbers.standard_normal((64, 32), np.float32)), gt.from_numpy(numbers.integers(0, 5, 64))
-        model = gt.nn.Sequential(gt.nn.Linear(32, 64), gt.nn.LayerNorm(64), gt.nn.ReLU(), gt.nn.Linear(64, 5))
-        optimizer = gt.optim.Adam(model.parameters(), lr=0.01)
         losses = []
-        for _ in range(20):
-            loss = gt.nn.functional.cross_entropy(model(x), y)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            losses.append(loss)
+        with gt.signal.context("data"):  # rules are for signals alone
+            x, y = gt.from_numpy(numbers.standard_normal((64, 32), np.float32)), gt.from_numpy(numbers.integers(0, 5, 64))
+        with gt.signal.context("net"):
+            model = gt.nn.Sequential(gt.nn.Linear(32, 64), gt.nn.LayerNorm(64), gt.nn.ReLU(), gt.nn.Linear(64, 5))
+            optimizer = gt.optim.Adam(model.parameters(), lr=0.01)
+            for _ in range(20):
+                loss = gt.nn.functional.cross_entropy(model(x), y)
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                losses.append(loss)
         found = np.array([loss.item() for loss in losses])
+        held = gt.memory().by_signal()["data"]
+        assert held.live + held.shared == x.nbytes + y.nbytes, "each worker has its part alone"
         gt.disconnect()
         return found
     TWO = {"mesh": {"data": 2}, "sharding_config": {"*": {"strategy": "data_parallel"}}}

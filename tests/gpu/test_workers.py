@@ -47,25 +47,32 @@ def connect(devices: list[str], config: Any = None) -> Fabric:
     return fabric
 
 
+def sharded(fabric: Fabric) -> bool:
+    """Whether values went from worker to worker."""
+    return any(program.moves for core in fabric.workers.values() for program in core.programs.values())
+
+
 def trained(devices: list[str], config: Any, steps: int = 6) -> list[float]:
-    """The losses of a small network with a norm, a dropout and Adam."""
+    """The losses of a small network with a norm, a dropout and Adam, in a signal, for rules are for signals alone."""
     fabric = connect(devices, config)
     gt.manual_seed(0)
     numbers = np.random.default_rng(0)
-    x, y = gt.from_numpy(numbers.standard_normal((16, 12), np.float32)), gt.from_numpy(numbers.integers(0, 5, 16))
-    model = gt.nn.Sequential(
-        gt.nn.Linear(12, 20), gt.nn.LayerNorm(20), gt.nn.GELU(), gt.nn.Dropout(0.2), gt.nn.Linear(20, 5)
-    )
-    optimizer = gt.optim.Adam(model.parameters(), lr=0.01)
     losses = []
-    for _ in range(steps):
-        loss = gt.nn.functional.cross_entropy(model(x), y)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss)
+    with gt.signal.context("net"):
+        x, y = gt.from_numpy(numbers.standard_normal((16, 12), np.float32)), gt.from_numpy(numbers.integers(0, 5, 16))
+        model = gt.nn.Sequential(
+            gt.nn.Linear(12, 20), gt.nn.LayerNorm(20), gt.nn.GELU(), gt.nn.Dropout(0.2), gt.nn.Linear(20, 5)
+        )
+        optimizer = gt.optim.Adam(model.parameters(), lr=0.01)
+        for _ in range(steps):
+            loss = gt.nn.functional.cross_entropy(model(x), y)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss)
     found = [loss.item() for loss in losses]
     fabric.check()
+    assert sharded(fabric) == (config is not None)
     return found
 
 

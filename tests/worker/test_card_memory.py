@@ -10,7 +10,7 @@ import pytest
 from card import CARD, installed
 from gpu import test_memory
 from gpu.test_memory import BYTES, computed, limited
-from gpu.test_workers import connect
+from gpu.test_workers import connect, sharded
 
 import gt
 from gt import options
@@ -36,15 +36,19 @@ globals().update({name: test for name, test in vars(test_memory).items() if name
 
 @pytest.mark.parametrize("blocks", [0, 4])
 def test_two_workers_have_a_limit_each(blocks: int) -> None:
-    """What goes between them finds room too."""
+    """What goes between them finds room too; each has half of every tensor, and room for less than a third of that."""
     connect(["cpu"])
     free = computed(12)
-    options.choose_for_workers({"memory_pool_size": 5 * BYTES})
+    options.choose_for_workers({"memory_pool_size": 2 * BYTES})
     fabric = connect(["cuda:0"] * 2, {"sharding_config": {"*": {"strategy": "data_parallel"}}})
     for core in fabric.workers.values():
         assert core.stored.keeping is not None
         core.stored.keeping.spill.pinned = Pinned(core.backend.pinning, blocks * BYTES) if blocks else None
     assert computed(12) == free
+    assert sharded(fabric)
+    for core in fabric.workers.values():
+        assert core.stored.keeping is not None
+        assert core.stored.keeping.spill.written > 4 * BYTES
     fabric.check()
 
 
