@@ -8,8 +8,8 @@ same steps; chains, and results in their operands' memory, are for when there is
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Hashable, Iterable, Mapping
-from typing import Any
+from collections.abc import Collection, Hashable, Iterable, Mapping
+from typing import Any, Final
 
 from gt.instruction import Instruction
 
@@ -18,6 +18,9 @@ from .keeping import Explained, Keeping, later
 from .program import Program, Slots, Step
 from .residency import INSIDE, NEVER, Full, Place
 from .spill import Spilled
+
+LOOKED_AT: Final = 64
+"""Steps that are looked at for what to read ahead of time."""
 
 
 class Careful:
@@ -36,11 +39,11 @@ class Careful:
         self.at = at
         """The position of the step or move that is next."""
         self.reads: dict[int, list[int]] = {}
-        self.last = _positions(program, self.reads)
+        self.order = _positions(program, self.reads)
+        self.last = len(self.order)
         soon = later(queue)
         self.later = {place: self.last + when for place, when in soon.items()}
         self.kept = {slot: soon.get(place, NEVER) + self.last for slot, place in kept.items()}
-        keeping.spill.forget()
         keeping.copies.forget_slots()
         self.books = keeping.count(stores)
         for slot, value in enumerate(slots):
@@ -64,6 +67,26 @@ class Careful:
                 return  # it will be a view
         needs = step.needs if step.needs >= self.keeping.small else 0  # what is small is in no books
         self.make_room(step.tensors, needs, step.instruction)
+        self.look_ahead(step.tensors, needs)
+
+    def look_ahead(self, tensors: Iterable[int], needs: int) -> None:
+        """Begin to read what the next steps will, while this one computes with the values of these slots and makes a result of so
+        many bytes. Where there is no room, what is read later than that goes out."""
+        keeping, books, slots = self.keeping, self.books, self.slots
+        if not keeping.ahead or not keeping.spill.used:
+            return
+        soon = range(self.at + 1, min(self.at + 1 + LOOKED_AT, self.last))
+        there: set[Hashable] = {key for slot in tensors if (key := books.keys.get(slot)) is not None}
+        for when, outside in keeping.to_begin((at, slots[slot]) for at in soon for slot in self.order[at]):
+            missing = outside.nbytes - (keeping.limit - books.used - needs - keeping.spill.begun())
+            inside = keeping.spill.pinned is None
+            if (
+                inside
+                and missing > 0
+                and not keeping.give_way(missing, when, books, there, self.stores, slots, self.wanted)
+            ):
+                return
+            keeping.begin(outside)
 
     def make_room(self, tensors: Iterable[int], nbytes: int, instruction: Instruction) -> None:
         """Have the values of these slots there, and room for so many bytes beside them. Raises `MemoryError`."""
@@ -74,8 +97,11 @@ class Careful:
         missing = [key for key in there if not books.buffers[key].inside]
         nbytes += sum(books.buffers[key].nbytes for key in missing)
         try:
-            for key in books.victims(nbytes, there, self.wanted):
-                self.keeping.put_out(books, key, self.stores, slots, self.wanted)
+            try:
+                self.put_out(nbytes, there, self.keeping.limit - self.keeping.spill.begun(missing))
+            except Full:  # what comes ahead of time must not be in the way of what is read now
+                self.keeping.spill.forget()
+                self.put_out(nbytes, there, self.keeping.limit)
         except Full as error:
             raise Explained(self.explain(error, tensors)) from None
         except OSError as error:
@@ -90,6 +116,11 @@ class Careful:
                 if not self.alone(tensors):
                     raise
                 self.keeping.bring(books, key, self.stores, slots)
+
+    def put_out(self, nbytes: int, there: Collection[Hashable], limit: int) -> None:
+        """Have room for so many bytes more within a limit. Raises `Full`, `OSError`."""
+        for key in self.books.victims(nbytes, there, self.wanted, limit):
+            self.keeping.put_out(self.books, key, self.stores, self.slots, self.wanted)
 
     def done(self, made: int, dead: Iterable[int]) -> None:
         """The next step or move is over: it has left a value in a slot, and emptied those of what is dead."""
@@ -109,12 +140,14 @@ class Careful:
         whether there was any."""
         there = {key for slot in tensors if (key := self.books.keys.get(slot)) is not None}
         others = [key for _, key in self.books.last_first(INSIDE, there, self.wanted)]
+        begun = self.keeping.spill.begun()
+        self.keeping.spill.forget()
         try:
             for key in others:
                 self.keeping.put_out(self.books, key, self.stores, self.slots, self.wanted)
         except OSError:
             return False
-        return bool(others)
+        return bool(others or begun)
 
     def explain(self, error: Full, tensors: Iterable[int]) -> str:
         """What is needed, what there is, and who has it, largest first."""
@@ -134,15 +167,14 @@ class Careful:
         return self.held
 
 
-def _positions(program: Program, reads: dict[int, list[int]]) -> int:
-    """By slot at which positions it is read; how many positions there are."""
-    at = 0
+def _positions(program: Program, reads: dict[int, list[int]]) -> list[tuple[int, ...]]:
+    """By position which slots are read there; and by slot at which positions it is."""
+    order: list[tuple[int, ...]] = []
     for number, block in enumerate(program.blocks):
-        for step in block:
-            for slot in step.tensors:
-                reads.setdefault(slot, []).append(at)
-            at += 1
+        order += [tuple(step.tensors) for step in block]
         if number < len(program.moves):
-            reads.setdefault(program.moves[number].source, []).append(at)
-            at += 1
-    return at
+            order.append((program.moves[number].source,))
+    for at, slots in enumerate(order):
+        for slot in slots:
+            reads.setdefault(slot, []).append(at)
+    return order

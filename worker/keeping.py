@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import weakref
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from gt import messages as m
@@ -108,22 +108,66 @@ class Keeping:
             self.bound = books.used
         self.bound += need
         self.most = max(self.most, self.bound)
-        self.look_ahead(stores, queue)
+        self.look_ahead(stores, queue, [(client, tensor) for tensor in inputs], outside)
         return True
 
-    def look_ahead(self, stores: Stores, queue: Iterable[Any]) -> None:
-        """Begin to read what announced plans will, the first of them first, as far as there is room."""
+    def look_ahead(
+        self, stores: Stores, queue: Iterable[Any], reading: Iterable[Place] = (), counted: Collection[Outside] = ()
+    ) -> None:
+        """Begin to read what announced plans will, the first of them first. Where there is no room, what is read later than that
+        goes out, but not what is in the places that are read now (`counted` are among them, and in the bound)."""
         if not self.ahead or not self.spill.used:
             return
-        coming = 0
-        room = self.high - self.bound if self.spill.pinned is None else self.ahead
-        for place in later(queue):
-            value = _at(place, stores, [])
-            if type(value) is Spilled and value.outside.tier == FILE:
-                coming += value.outside.nbytes
-                if coming > min(self.ahead, room):  # what was begun is among them
-                    break
-                self.spill.begin(value.outside, self.buffers)
+        soon = later(queue)
+        books: Residency | None = None
+        for when, outside in self.to_begin((when, _at(place, stores, [])) for place, when in soon.items()):
+            missing = outside.nbytes - (self.high - self.bound - self.spill.begun(counted))
+            if self.spill.pinned is None and missing > 0:
+                books = books or self.count(stores)
+                fixed = {key for place in reading if (key := books.keys.get(place)) is not None}
+                given = self.give_way(missing, when, books, fixed, stores, [], lambda place: soon.get(place, NEVER))
+                if not given:
+                    return
+                self.bound -= given
+            self.begin(outside)
+
+    def begin(self, outside: Outside) -> None:
+        """Begin to read one; to pinned memory if there is room besides copies of what is inside."""
+        pinned = self.spill.pinned
+        if pinned is not None and not pinned.fits(outside.nbytes) and pinned.ever(outside.nbytes):
+            self.copies.drop_pinned(lambda: pinned.fits(outside.nbytes))
+        self.spill.begin(outside, self.buffers)
+
+    def to_begin(self, coming: Iterable[tuple[float, Any]]) -> Iterator[tuple[float, Outside]]:
+        """Of values, each with when it is read, the first first: what is in the file, is not being read, and is among the first
+        `ahead` bytes."""
+        seen: set[Outside] = set()
+        nbytes = 0
+        for when, value in coming:
+            if type(value) is not Spilled or value.outside.tier != FILE or value.outside in seen:
+                continue
+            seen.add(value.outside)
+            nbytes += value.outside.nbytes
+            if nbytes > self.ahead:
+                return
+            if not self.spill.reads(value.outside):
+                yield when, value.outside
+
+    def give_way(
+        self, nbytes: int, when: float, books: Residency, fixed: Collection[Hashable], stores: Stores, slots: list[Any],
+        wanted: Callable[[Place], float],
+    ) -> int:  # fmt: skip
+        """Put so many bytes out for what is read at `when`, of what is wanted later; how many it were, 0 where that is not
+        enough."""
+        given = 0
+        for key in books.give_way(nbytes, when, fixed, wanted):
+            size = books.buffers[key].nbytes
+            try:
+                self.put_out(books, key, stores, slots, wanted)
+            except OSError:  # the disk is full: whoever must have room says so
+                break
+            given += size
+        return given if given >= nbytes else 0
 
     def receives(self, array: Any, stores: Stores, queue: Iterable[Any]) -> None:
         """Make room for what comes from elsewhere, as far as that is possible; nothing for what lies in lent memory."""

@@ -121,6 +121,21 @@ class Residency:
                 return
             yield key
 
+    def give_way(
+        self, nbytes: int, when: float, pinned: Collection[Hashable], wanted: Callable[[Place], float]
+    ) -> list[Hashable]:
+        """Which buffers may go out for so many bytes that are read at `when`: such as are wanted later, the last first. None
+        where these are not enough."""
+        found = []
+        for at, key in self.last_first(INSIDE, pinned, wanted):
+            if at <= when:
+                return []
+            found.append(key)
+            nbytes -= self.buffers[key].nbytes
+            if nbytes <= 0:
+                return found
+        return []
+
     def last_first(
         self, tier: int, but: Collection[Hashable], wanted: Callable[[Place], float]
     ) -> Iterator[tuple[float, Hashable]]:

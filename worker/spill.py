@@ -203,7 +203,7 @@ class Spill:
         self._hold(outside, block)
         free()
 
-    def begun(self, but: Collection[Outside] = ()) -> int:
+    def begun(self, but: Collection[object] = ()) -> int:
         """Bytes that are being read to memory, or were, for somebody who has not come for them yet."""
         return sum(outside.nbytes for outside in self._begun if outside not in but)
 

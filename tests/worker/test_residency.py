@@ -33,6 +33,23 @@ def test_what_is_wanted_last_goes_first() -> None:
     assert found == ["in 2", "in 3", "in 0", "in 1"]
 
 
+def test_what_comes_ahead_of_time_takes_the_room_of_what_is_wanted_later() -> None:
+    """And of nothing that is wanted sooner or at the same time, nor of what is pinned; where that is not enough, of nothing."""
+    books = filled([10, 10, 10, 10], 40)
+    soon = {0: 7.0, 1: 3.0, 2: NEVER, 3: 9.0}
+    for nbytes, when, pinned, found in (
+        (10, 5.0, (), ["in 2"]),
+        (25, 5.0, (), ["in 2", "in 3", "in 0"]),
+        (25, 7.0, (), []),
+        (20, 8.0, (), ["in 2", "in 3"]),
+        (20, 5.0, {"in 2"}, ["in 3", "in 0"]),
+        (31, 1.0, (), ["in 2", "in 3", "in 0", "in 1"]),
+        (41, 1.0, (), []),
+    ):
+        assert books.give_way(nbytes, when, pinned, soon.__getitem__) == found
+    assert books.used == 40, "nothing has gone yet"
+
+
 def test_a_buffer_is_wanted_when_the_first_of_its_values_is() -> None:
     """Two values that look at one buffer keep it for the sooner of the two."""
     books = Residency(20)
