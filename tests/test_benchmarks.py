@@ -261,6 +261,19 @@ def test_what_fails_on_a_gpu_costs_no_figure_of_the_rest(monkeypatch: pytest.Mon
         bench.seconds({"GT": fails})
 
 
+def test_a_step_has_its_goals_beside_every_peer_that_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At or under PyTorch eager everywhere, and under what it compiles for the small network alone."""
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    beside = runpy.run_path(str(BENCHMARKS / "gpu.py"), run_name="gpu")["beside_peers"]
+    taken = {"GT": 1.0, "GT compiled": 0.5, "PyTorch eager": 2.0, "torch.compile": 4.0}
+    small, large = "784-256-128-10 at 128", "small transformer"
+    eager = "GT / PyTorch eager = 0.50  (goal ≤ 1)"
+    assert beside(small, "GT", taken) == f"{eager}, GT / torch.compile = 0.25  (goal ≤ 1)"
+    assert beside(large, "GT", taken) == f"{eager}, GT / torch.compile = 0.25"
+    assert beside(large, "GT compiled", {**taken, "torch.compile": 0.5}).endswith("torch.compile = 1.00")
+    assert beside(small, "PyTorch eager", taken) == beside(small, "GT", {"GT": 1.0}) == ""
+
+
 @pytest.mark.skipif(not diagnose()["reason"], reason="there is a GPU")
 def test_without_a_gpu_its_benchmark_says_so_in_one_line() -> None:
     done = subprocess.run(
