@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,18 +28,7 @@ class Moving:
     left: list[int]
 
 
-@dataclass(slots=True)
-class Job:
-    """Something long that is done in small turns, when nothing else is to be done; `done` gets what came last."""
-
-    client: int
-    what: str
-    turns: Iterator[Any]
-    done: Callable[[Any], None]
-    last: Any = None
-
-
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Client:
     """One session. `queue` holds what it sent and was not yet acted on, in order."""
 
@@ -47,8 +36,12 @@ class Client:
     number: int
     facts: dict[str, Any]
     bulk: bytes
+    program: Hashable = None
+    """Whose turns it shares (`turns.py`)."""
     expected: int = 1
     heard: float = 0.0
+    found: tuple[Any, Any] | None = None
+    """What was worked out for the message at the head of its queue: a key that says what it is, and the result."""
     own: Any = None
     """The config that the client sent, which goes over the service's."""
     config: Any = None
@@ -103,6 +96,10 @@ class Worker:
     heard: float = 0.0
     links: dict[int, Link] = field(default_factory=dict)
     """Those that it has measured, by the number of the worker at the other end."""
+    fresh: deque[tuple[int, int]] = field(default_factory=deque)
+    """(order, instructions) of the plans that it has before it and must compile, whosever they are or were."""
+    to_compile: int = 0
+    """All these instructions."""
 
 
 @dataclass(slots=True)

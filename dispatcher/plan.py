@@ -34,6 +34,8 @@ MAX_SEARCHED: Final = 1 << 11
 """Instructions of the longest segment that is planned as a whole."""
 
 
+TURN: Final = 16
+"""Instructions that are planned in one turn."""
 NUMBERS: Final = [range(n, n + 1) for n in range(MAX_SEARCHED)]
 """The outputs of an instruction that has one, made once."""
 LAYOUT_BITS: Final = 20
@@ -68,7 +70,7 @@ class Planner:
     tables: Tables = field(init=False)
     timed: Tables = field(init=False)
     searching: int = 0
-    """Searches under way: they hold numbers of the tables."""
+    """Searches and plans under way: they hold numbers of the tables."""
 
     def __post_init__(self) -> None:
         speeds = self.speeds or speeds_of(self.mesh.sizes, [{}] * len(self.mesh.members))
@@ -87,6 +89,15 @@ class Planner:
     def plan(self, segment: Segment, homes: tuple[Home, ...]) -> Planned:
         """Place every value of `segment`, whose inputs are at `homes`."""
         return self.start(self.policy, segment, homes).run()
+
+    def plan_in_turns(self, segment: Segment, homes: tuple[Home, ...]) -> Generator[None, None, Planned]:
+        """The same, a little at each turn."""
+        plan = self.start(self.policy, segment, homes)
+        self.searching += 1
+        try:
+            return (yield from plan.in_turns())
+        finally:
+            self.searching -= 1
 
     def start(self, policy: Policy, segment: Segment, homes: tuple[Home, ...]) -> Pass:
         """A pass that plans it, under any policy."""
@@ -143,13 +154,26 @@ class Pass(Walk):
         """By the segment's reference the plan's reference to a value where it is at home, and to a scalar."""
 
     def run(self) -> Planned:
-        """The whole plan. What is known and has one result, which stays where it is computed, is one look-up."""
+        """The whole plan."""
+        turns = self.in_turns()
+        while True:
+            try:
+                next(turns)
+            except StopIteration as end:
+                planned: Planned = end.value
+                return planned
+
+    def in_turns(self) -> Generator[None, None, Planned]:
+        """The same, `TURN` instructions at each turn. What is known and has one result, which stays where it is computed, is
+        one look-up."""
         states, here, plain, wish_keys = self.states, self.here, self.tables.plain, self.wish_keys
         instructions, values, placed, unclaimed = self.instructions, self.values, self.placed, self.unclaimed
         often = self.segment.read_often
         careful = self.stages is not None or self.forgets
         key: tuple[Any, ...]
         for index, instruction in enumerate(self.segment.instructions):
+            if index and not index % TURN:
+                yield
             op, outputs, inputs, attributes, tag = instruction
             count = len(inputs)
             if count == 2 and not attributes:  # the usual cases, without a loop

@@ -1,12 +1,13 @@
 """Which plan a run gets: one that is known, a new one, or in time a better one, if there is memory for it.
 
-What takes long, the search for a better plan and the choice of strategies, is a job that is done in small turns.
+What takes long is a job (`turns.py`): planning, for which the run waits, the search for a better plan and the choice of
+strategies.
 """
 
 from __future__ import annotations
 
-from collections import Counter, deque
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Generator, Hashable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -16,15 +17,17 @@ from gt.instruction import Plan, Segment, pack_plan
 from gt.placement import Layout
 from gt.spec import Spec
 
+from .admission import Admission
 from .auto import decide, undecided
 from .caching import Cached, Entry
 from .deadlines import late
-from .directory import Client, Job
+from .directory import Client
 from .lacking import refuse_lacking
 from .memory import Lot, shortage
 from .plan import Planned, Planner
 from .service import Service
 from .tables import Home
+from .turns import Job, Turns, answered
 from .verify import sampled, verified
 
 ROOMY: Final = 8
@@ -42,8 +45,9 @@ class Preparing:
 
     def __init__(self, service: Service) -> None:
         self.service = service
-        self.jobs: deque[Job] = deque()
+        self.turns = Turns(service.log)
         """What is worked out when nothing else is to be done."""
+        self.admission = Admission(service)
 
     def plan(self, client: Client, planner: Planner, run: m.Run, entries: Sequence[Entry]) -> Cached | None:
         """The plan for a run of a segment with these inputs; None while it waits for what is being worked out."""
@@ -63,20 +67,38 @@ class Preparing:
         refuse_lacking(planner.policy, segment, homes)
         if self._to_decide(client, planner, segment, homes):
             return None
-        try:
-            planned = planner.plan(segment, homes)
-        except Exception as error:  # noqa: BLE001 — a segment without a plan is an error of its client alone
-            self.service.log(
-                "error",
-                f"no plan for a segment of client {client.number}: {type(error).__name__}: {error}",
-                client=client.number,
-            )
-            raise ProtocolError(f"segment {number} has no plan: {type(error).__name__}: {error}") from None
+        planned = self.worked_out(client, "a plan", key, lambda: planner.plan_in_turns(segment, homes))
+        if planned is None:
+            return None
+        if isinstance(planned, Exception):  # a segment without a plan is an error of its client alone
+            reason = f"{type(planned).__name__}: {planned}"
+            text = f"no plan for a segment of client {client.number}: {reason}"
+            self.service.log("error", text, client=client.number)
+            raise ProtocolError(f"segment {number} has no plan: {reason}")
+        if not self.admission.asks(client):
+            client.found = key, planned
+            return None
         self.ensure_room(client, planner, planned.plan, run)
         self._warn(client, planner, planned.plan)
         reason = "placements" if client.plans.has(number) else "new"
         client.misses[reason] += 1
         return self._remember(client, key, Cached(homes, planned, segment.scalar_types), reason)
+
+    def worked_out(
+        self, client: Client, what: str, key: Hashable, begin: Callable[[], Generator[None, None, Any]]
+    ) -> Any:
+        """What the message at the head of a client's queue needs: the result of a job, or its error; None while it is worked
+        out. `key` says which result is meant."""
+        if client.found is not None and client.found[0] == key:
+            found, client.found = client.found[1], None
+            return found
+        if not self.turns.has(client.number, what):
+
+            def done(result: Any) -> None:
+                client.found = key, result
+
+            self.turns.add(Job(client.program, client.number, what, answered(begin), done))
+        return None
 
     def verified(self, client: Client, planner: Planner, number: int, cached: Cached) -> Cached:
         """The plan of a segment, or as often as the session wants a variant of it that checks some instructions."""
@@ -134,6 +156,7 @@ class Preparing:
         self.service.counters.plans += 1
         self.service.meshes[client.mesh.number].plans.add(cached.number)
         plan = replace(cached.planned.plan, tf32=client.tf32)
+        self.service.teach(client.mesh, cached.length)
         self.service.multicast(client.mesh, m.DefinePlan(cached.number, pack_plan(plan)))
         if self.service.recording is not None:
             self.service.recording.described(client, segment, cached, client.mesh.members, reason)
@@ -157,7 +180,7 @@ class Preparing:
                         self.service.recording.decided(client.number, "searched", "info", text)
 
                 turns = planner.search(segment, key[1], cached.planned)
-                self.jobs.append(Job(client.number, "a better plan", turns, found))
+                self.turns.add(Job(client.program, client.number, "a better plan", turns, found))
             else:
                 cached.searched = True
         elif cached.runs == SWITCH_AT and cached.better is not None:
@@ -177,7 +200,7 @@ class Preparing:
         names = undecided(planner.policy, segment, homes)
         if not names:
             return False
-        if not any(job.client == client.number and job.what == "strategies" for job in self.jobs):
+        if not self.turns.has(client.number, "strategies"):
 
             def chosen(_: object) -> None:
                 for name in names:
@@ -186,14 +209,20 @@ class Preparing:
                     self.service.log("info", text, "auto", client.number, signal=name)
 
             turns = decide(planner, segment, homes, names)
-            self.jobs.append(Job(client.number, "strategies", turns, chosen))
+            self.turns.add(Job(client.program, client.number, "strategies", turns, chosen))
         return True
 
     def drop_plans(self, client: Client) -> None:
         """Forget all plans of a session, and whatever is being worked out for it."""
-        self.jobs = deque(job for job in self.jobs if job.client != client.number)
+        self.forget(client)
         for cached in client.plans.clear():
             self._drop(client, cached)
+
+    def forget(self, client: Client) -> None:
+        """Nobody waits any more for what is worked out for a session."""
+        self.turns.drop(client.number)
+        self.admission.forget(client)
+        client.found = None
 
     def drop_segment(self, client: Client, number: int) -> None:
         """Forget the plans of one segment."""
@@ -208,25 +237,9 @@ class Preparing:
             self.service.multicast(record.mesh, m.DropPlan(cached.number))
 
     def work(self) -> Client | None:
-        """One turn of one job; jobs take turns. The client whose job is over: what it sent may be acted on now."""
-        if not self.jobs:
-            return None
-        job = self.jobs.popleft()
-        try:
-            job.last = next(job.turns)
-            self.jobs.append(job)
-            return None
-        except StopIteration:
-            result = job.last
-        except Exception as error:  # noqa: BLE001 — no better plan is no loss, and strategies are settled all the same
-            self.service.log(
-                "error",
-                f"working out {job.what} for client {job.client}: {type(error).__name__}: {error}",
-                client=job.client,
-            )
-            result = None
-        job.done(result)
-        return self.service.by_number.get(job.client)
+        """One turn of one job. The client whose job is over: what it sent may be acted on now."""
+        job = self.turns.work() if self.turns else None
+        return None if job is None else self.service.by_number.get(job.client)
 
 
 def _memory(number: int, entry: Entry) -> tuple[int, tuple[Spec, Layout]]:

@@ -21,7 +21,12 @@ if TYPE_CHECKING:
 CREDIT_LUMP: Final = 8
 """Credits that a client with more under way is given at once: each wakes both ends."""
 MESH_CREDITS: Final = 32
-"""Plans and puts of one mesh that its workers may have and not have finished."""
+"""Plans and puts of one mesh that its workers may have and not have finished, where there is room for so many."""
+LEAST_CREDITS: Final = 2
+WORKER_CREDITS: Final = 256
+"""The same of all meshes together, on the average of all workers; or `LEAST_CREDITS` for each mesh."""
+COMPILING: Final = 512
+"""Instructions that a worker may have to compile from which it is given no further plan that is new to it."""
 
 
 @dataclass(slots=True)
@@ -64,6 +69,11 @@ class Service:
         self.order = 0
         self.issued: dict[int, MeshRecord] = {}
         """The orders under way, each with its mesh."""
+        self.compiling = COMPILING
+        self.load = 0
+        """Workers of all meshes on which something is under way: who is in two counts twice."""
+        self.credits = MESH_CREDITS
+        """Plans and puts that one mesh may have now."""
         self.counters = Counters()
         self.out: list[Send] = []
 
@@ -93,12 +103,46 @@ class Service:
 
     def has_credit(self, mesh: Mesh) -> bool:
         """Whether a mesh may be given one more plan or put."""
-        return len(self.meshes[mesh.number].pending) < MESH_CREDITS
+        return len(self.meshes[mesh.number].pending) < self.credits
+
+    def _loaded(self, more: int) -> None:
+        """Something is under way on so many workers more, or less: the more share them, the less may each have before them."""
+        self.load += more
+        if self.load:
+            fair = WORKER_CREDITS * len(self.workers) // self.load
+            self.credits = max(LEAST_CREDITS, min(MESH_CREDITS, fair))
+
+    def admits(self, mesh: Mesh) -> bool:
+        """Whether a mesh may be given a plan that its workers have yet to compile."""
+        return all(worker.to_compile < self.compiling for worker in self.meshes[mesh.number].workers)
+
+    def teach(self, mesh: Mesh, length: int) -> None:
+        """The next order of a mesh is a plan of this length that its workers have yet to compile."""
+        for worker in self.meshes[mesh.number].workers:
+            worker.fresh.append((self.order + 1, length))
+            worker.to_compile += length
+
+    def finished(self, worker: Worker, order: int) -> tuple[MeshRecord | None, bool]:
+        """A worker has finished everything up to an order: the mesh on which others have been finished by all with it, and
+        whether there is room for plans that are new to it."""
+        before = worker.to_compile
+        while worker.fresh and worker.fresh[0][0] <= order:
+            worker.to_compile -= worker.fresh.popleft()[1]
+        room = before > worker.to_compile < self.compiling
+        record = self.issued.get(order)
+        done = [] if record is None else record.finished(worker.number, order)  # None: of a mesh that is gone
+        for each in done:
+            del self.issued[each]
+        if record is not None and done and not record.pending:
+            self._loaded(-len(record.mesh.members))
+        return record if done else None, room
 
     def place(self, mesh: Mesh) -> int:
         """The next number of the one global order, which all members of `mesh` now have before them."""
         self.order += 1
         record = self.issued[self.order] = self.meshes[mesh.number]
+        if not record.pending:
+            self._loaded(len(mesh.members))
         record.issued(self.order)
         return self.order
 
@@ -123,6 +167,8 @@ class Service:
         """A mesh is used no longer; what was under way on it counts as done."""
         for order in record.pending:
             del self.issued[order]
+        if record.pending:
+            self._loaded(-len(record.mesh.members))
         self.multicast(record.mesh, m.DropMesh(record.mesh.number))
         del self.meshes[record.mesh.number]
 

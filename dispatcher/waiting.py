@@ -15,7 +15,7 @@ from gt.placement import format_layout
 from .caching import Entry
 from .directory import Client
 from .preparing import Preparing
-from .service import MESH_CREDITS, Service
+from .service import Service
 
 MOST: Final = 64
 """Workers that are named in an answer."""
@@ -68,7 +68,7 @@ def obstacle(service: Service, prepared: Preparing, client: Client) -> str:
     message = client.queue[0]
     if not service.ready():
         return f"{len(service.workers)} of {service.workers_expected} workers have joined"
-    jobs = [job.what for job in prepared.jobs if job.client == client.number]
+    jobs = [job.what for job in prepared.turns.of(client.number)]
     if client.moving is not None:
         return "the session moves to another mesh, when nothing is under way"
     if isinstance(message, m.Run):
@@ -80,5 +80,7 @@ def obstacle(service: Service, prepared: Preparing, client: Client) -> str:
         record = service.meshes[client.mesh.number]
         oldest = record.pending[0]
         late = [worker for worker, last in record.done.items() if last < oldest]
-        return f"{MESH_CREDITS} plans are under way; workers {late[:MOST]} have yet to finish number {oldest}"
+        return f"{len(record.pending)} plans are under way; workers {late[:MOST]} have yet to finish number {oldest}"
+    if client.number in prepared.admission.waiting:
+        return "the workers compile other new plans first, of which each program has one in its turn"
     return f"{jobs[0]} is being worked out" if jobs else f"the {type(message).__name__} at the head of the queue"

@@ -7,7 +7,7 @@ packing, unpacking and printing may be added here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, NamedTuple
@@ -29,6 +29,8 @@ INPUT: Final = 1
 SCALAR: Final = 2
 
 MAX_INSTRUCTIONS: Final = 1 << 15
+TURN: Final = 16
+"""Instructions of a definition that are read in one turn, where it is read in turns."""
 ID_BITS: Final = 40
 """Each thread of a client hands out ids from a range of its own, 2**40 long, the first half of it to puts."""
 MOVE: Final = "move"
@@ -351,9 +353,22 @@ def _instruction_list(raw: object) -> list[object]:
 
 def unpack_segment(data: bytes) -> Segment:
     """A segment from the wire, every shape derived again. Raises `ProtocolError`, `ShapeError` or `DTypeError`."""
+    turns = segment_in_turns(data)
+    while True:
+        try:
+            next(turns)
+        except StopIteration as end:
+            segment: Segment = end.value
+            return segment
+
+
+def segment_in_turns(data: bytes) -> Generator[None, None, Segment]:
+    """The same, `TURN` instructions at each turn."""
     specs, kinds, tags, instructions, survivors = _unpack(data, 5, "a definition")
     reader = _unpack_head(specs, kinds, tags)
-    for item in _instruction_list(instructions):
+    for index, item in enumerate(_instruction_list(instructions)):
+        if index and not index % TURN:
+            yield
         op, inputs, raw, tag = _fields(item, 4)
         attributes = check_attributes(_known(op), raw)
         try:

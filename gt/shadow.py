@@ -7,6 +7,7 @@ its rules. Nothing is computed here, and nothing is ever answered.
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -96,6 +97,7 @@ class Shadow:
 
         self.received, self.work = Received, Work
         self.core = Core(config=self.config, workers_expected=len(self.facts))
+        self.core.service.compiling = sys.maxsize  # there is nobody who would have to
         self.numbers: Counter[bytes] = Counter()
         self.plans: dict[int, Plan | bytes] = {}
         self.accounts: dict[int, Account] = {}

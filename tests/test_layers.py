@@ -15,8 +15,10 @@ ROOMS = ("client", "dispatcher", "monitor", "worker")
 FOLDERS = {"gt": "gt", **{room: f"gt.{room}" for room in ROOMS}}
 
 CORES = (
-    "client/segment.py", "dispatcher/core.py", "dispatcher/fetching.py", "dispatcher/meshes.py", "dispatcher/preparing.py",
-    "dispatcher/running.py", "dispatcher/service.py", "dispatcher/waiting.py", "worker/core.py",
+    "client/segment.py", "dispatcher/admission.py", "dispatcher/core.py", "dispatcher/fetching.py",
+    "dispatcher/joining.py", "dispatcher/leaving.py", "dispatcher/meshes.py", "dispatcher/preparing.py",
+    "dispatcher/running.py", "dispatcher/service.py", "dispatcher/streams.py", "dispatcher/turns.py",
+    "dispatcher/waiting.py", "worker/core.py",
 )  # fmt: skip
 # Messages and the time go into a core, messages come out.
 NOT_IN_A_CORE = {"asyncio", "concurrent", "datetime", "multiprocessing", "os", "queue", "sched", "select", "selectors"}

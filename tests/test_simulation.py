@@ -137,6 +137,8 @@ class Network:
         self.clients: dict[str, Client] = {}
         self.nonsense: dict[str, Nonsense] = {}
         self.queues: dict[tuple[str, str], deque[Any]] = {}
+        self.now = 0.0
+        """It passes only where somebody waits for it."""
         self.numbers: dict[str, int] = {}
         self.killed_workers = 0
         self.cancelled: set[int] = set()
@@ -212,7 +214,7 @@ class Network:
         if target == DISPATCHER:
             if source in self.nonsense:
                 self.nonsense[source].pending -= 1
-            for send in self.dispatcher.handle(item, 0.0):
+            for send in self.dispatcher.handle(item, self.now):
                 message = send.message
                 if self.codec:
                     _, message = m.decode(m.encode(message))
@@ -556,6 +558,7 @@ class Nonsense:
 
     def greet(self) -> None:
         self.network.numbers[self.name] = 0
+        self.network.now += 1.0  # as it is told: not all may come at once
         self.say(m.Hello(m.VERSION, "client", {"bulk": self.random.choice([b"", self.name.encode()])}))
         if self.random.random() < 0.5:
             config = self.random.choice([each for each in CONFIGS if each is not None])
@@ -726,7 +729,7 @@ def test_silence_is_noticed() -> None:
     del network.workers[name]
     network.killed_workers += 1
     network.settle()
-    for send in network.dispatcher.handle(Tick(), 100.0):
+    for send in network.dispatcher.handle(Tick(), 50.0):
         for peer in send.to:
             network.send(DISPATCHER, peer.decode(), send.message)
     network.settle()

@@ -13,11 +13,12 @@ from one_dispatcher import NEG, VECTOR, Service
 
 from gt import messages as m
 from gt.config import Config
-from gt.dispatcher import caching
-from gt.dispatcher import core as dispatcher
-from gt.dispatcher.core import CLIENT_CREDITS, JOIN_TIMEOUT, MAX_ENDED, WORKER_TIMEOUT
+from gt.dispatcher import caching, joining, streams
+from gt.dispatcher.core import JOIN_TIMEOUT, WORKER_TIMEOUT
 from gt.dispatcher.cost import rounded
-from gt.dispatcher.events import Lost, Malformed, Received, Tick
+from gt.dispatcher.events import Lost, Malformed, Received, Tick, Work
+from gt.dispatcher.joining import CLIENT_CREDITS
+from gt.dispatcher.leaving import MAX_ENDED
 from gt.dispatcher.plan import Planner
 from gt.dispatcher.preparing import SWITCH_AT
 from gt.dispatcher.service import CREDIT_LUMP, MESH_CREDITS
@@ -44,7 +45,7 @@ def _checked() -> Iterator[None]:
             core.service.meshes,
             core.fetches.collections,
             core.service.issued,
-            core.pulses,
+            core.joining.pulses,
         )
         assert leftovers == ({},) * 7
 
@@ -92,7 +93,9 @@ def test_a_run_becomes_a_plan_and_its_execution() -> None:
 def test_all_workers_of_a_mesh_get_the_same_bytes() -> None:
     """One send for the whole group: what differs by rank is the workers' own affair."""
     each = started(4, config={"mesh": {"data": 4}, "sharding_config": {"net": {"strategy": "data_parallel"}}})
-    sends = each.core.handle(Received(b"c", each.numbers["c"] + 1, m.Run(1, 10, [1], [], [], [])), 0.0)
+    each.idle = False
+    each.run(1, 10, [1])
+    sends = each.core.handle(Work(), 0.0) + each.core.handle(Work(), 0.0)  # it is planned, and sent
     assert [send.to for send in sends] == [(b"w0", b"w1", b"w2", b"w3")] * 2
     each.numbers["c"] += 1
 
@@ -263,13 +266,13 @@ def test_a_word_that_comes_late_or_twice_counts_once() -> None:
 
 def test_sessions_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """One client too many is told so, and joins once another has left."""
-    monkeypatch.setattr(dispatcher, "MAX_CLIENTS", 2)
+    monkeypatch.setattr(joining, "MAX_CLIENTS", 2)
     each = service(1)
     each.client("c")
     each.client("d")
     each.hello("e", "client", bulk=b"")
     (goodbye,) = each.hears("e")
-    assert (goodbye.kind, goodbye.text[:26]) == ("SessionError", "this service has 2 session")
+    assert (goodbye.kind, goodbye.text[:26]) == ("SessionError", "too many sessions: this se")
     each.say("d", m.Goodbye("", ""))
     each.client("e")
 
@@ -317,12 +320,12 @@ def test_a_client_that_ignores_its_credits_is_ended(monkeypatch: pytest.MonkeyPa
     """What waits for one client is bounded in messages and in bytes; who sends more loses the session, and nobody else."""
     each = service(0, expected=1)
     each.client("d")
-    monkeypatch.setattr(dispatcher, "MAX_QUEUE", 20)
+    monkeypatch.setattr(streams, "MAX_QUEUE", 20)
     each.client()
     for n in range(30):
         each.put(n)
     assert each.hears("c", m.Goodbye)[0].kind == "ProtocolError"
-    monkeypatch.setattr(dispatcher, "MAX_WAITING", 40)
+    monkeypatch.setattr(streams, "MAX_WAITING", 40)
     each.client("e")
     for n in range(3):
         each.put(n, "e")
@@ -615,7 +618,7 @@ def test_a_segment_without_a_plan_is_an_error_of_its_client(monkeypatch: pytest.
         raise AssertionError("no row can be reached")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Planner, "plan", broken)
+        patch.setattr(Planner, "plan_in_turns", broken)
         each.run(1, 10, [1])
     assert "no row can be reached" in fault_of(each, 10)[1]
     each.run(1, 20, [1])
@@ -1015,7 +1018,7 @@ def test_a_bulk_put_without_a_bulk_identity_is_refused() -> None:
 
 def test_definitions_of_a_session_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that never drops a definition is refused more of them."""
-    monkeypatch.setattr(dispatcher, "MAX_SEGMENTS", 3)
+    monkeypatch.setattr(streams, "MAX_SEGMENTS", 3)
     each = started(1)
     for number in range(2, 6):
         each.define(number)
@@ -1094,7 +1097,7 @@ def test_a_wrong_hello_is_answered(hello: m.Hello, says: str) -> None:
     each.say("x", hello)
     (goodbye,) = each.hears("x")
     assert says in goodbye.text
-    assert b"x" not in {*each.core.service.clients, *each.core.service.workers, *each.core.pulses}
+    assert b"x" not in {*each.core.service.clients, *each.core.service.workers, *each.core.joining.pulses}
 
 
 def test_a_second_hello_is_a_confused_peer() -> None:
@@ -1110,9 +1113,9 @@ def test_pulses_are_one_for_each_worker() -> None:
     each = service(1)
     for name in ("p1", "p2", "p3"):
         each.hello(name, "pulse", address="ipc:///w0")
-    assert list(each.core.pulses) == [b"p3"]
+    assert list(each.core.joining.pulses) == [b"p3"]
     each.event(Lost(b"w0", "killed"))
-    assert each.core.pulses == {}
+    assert each.core.joining.pulses == {}
 
 
 def test_what_a_process_had_sent_before_it_ended_is_no_mistake() -> None:
@@ -1143,7 +1146,7 @@ def test_those_whose_processes_ended_are_not_remembered_for_ever() -> None:
     each = service(1)
     for number in range(MAX_ENDED + 10):
         each.core.handle(Lost(b"%d" % number, "its process ended", ended=True), 0.0)
-    assert len(each.core.ended) == MAX_ENDED
+    assert len(each.core.leaving.ended) == MAX_ENDED
     each.say(str(MAX_ENDED + 9), m.Free([1]), number=1)
     assert each.core.service.counters.refused == 0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Generator
 from contextlib import suppress
 from typing import Any
 
@@ -158,10 +159,10 @@ def test_it_comes_in_small_turns() -> None:
 @pytest.fixture
 def always(monkeypatch: pytest.MonkeyPatch) -> list[Planned]:
     """Every plan is at once the better one, if there is any; what was found."""
-    usual, better = Planner.plan, []
+    usual, better = Planner.plan_in_turns, []
 
-    def plan(self: Planner, segment: Segment, homes: tuple[Home, ...]) -> Planned:
-        known = usual(self, segment, homes)
+    def plan(self: Planner, segment: Segment, homes: tuple[Home, ...]) -> Generator[None, None, Planned]:
+        known = yield from usual(self, segment, homes)
         if self.searchable(segment, known):
             *_, last = self.search(segment, homes, known)
             if last is not None:
@@ -169,7 +170,7 @@ def always(monkeypatch: pytest.MonkeyPatch) -> list[Planned]:
                 return last
         return known
 
-    monkeypatch.setattr(Planner, "plan", plan)
+    monkeypatch.setattr(Planner, "plan_in_turns", plan)
     return better
 
 
@@ -187,15 +188,15 @@ def test_better_plans_do_not_change_values(always: list[Planned]) -> None:
 
 def test_what_is_chosen_alone_is_the_first_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who plans op by op asks for the best choice alone, who searches for several: the first of these is that one."""
-    usual, compared = Planner.plan, []
+    usual, compared = Planner.plan_in_turns, []
 
-    def plan(self: Planner, segment: Segment, homes: tuple[Home, ...]) -> Planned:
-        known = usual(self, segment, homes)
+    def plan(self: Planner, segment: Segment, homes: tuple[Home, ...]) -> Generator[None, None, Planned]:
+        known = yield from usual(self, segment, homes)
         assert retaken(self.start(self.policy, segment, homes)) == known
         compared.append(segment)
         return known
 
-    monkeypatch.setattr(Planner, "plan", plan)
+    monkeypatch.setattr(Planner, "plan_in_turns", plan)
     for seed in range(max(4, cases(24))):
         for subject, places in (case(seed), *([network_case(seed)] if seed % 4 == 0 else [])):
             with suppress(Discarded):

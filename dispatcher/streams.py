@@ -1,0 +1,240 @@
+"""What clients send, acted on in the order of each: a message that cannot be acted on yet holds up what its client sent after
+it, and nobody else.
+
+What a run, a put or a fetch does is said in `running.py`, `putting.py` and `fetching.py`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any, Final
+
+from gt import messages as m
+from gt import telemetry as t
+from gt.errors import DTypeError, GTError, ProtocolError, ShapeError
+from gt.instruction import segment_in_turns, unpack_segment
+from gt.messages import Fault, fault_of
+from gt.options import check_options
+
+from .directory import Client
+from .events import Reload
+from .fetching import Fetches
+from .meshes import Meshes
+from .preparing import Preparing
+from .putting import Puts
+from .running import Runs, dead
+from .service import Service
+from .surveys import Surveys, devices
+from .waiting import why
+
+MAX_QUEUE: Final = 1 << 18
+"""Messages of one client that may wait here; a client that keeps to its credits never comes near."""
+MAX_SEGMENTS: Final = 1 << 14
+"""Definitions of one session; a client drops its own long before."""
+MAX_WAITING: Final = 1 << 28
+"""Bytes of one client's puts that may wait here, besides one that may be as large as a frame."""
+CANCELLED: Final[Fault] = (
+    "Cancelled",
+    "cancelled from a monitor: what the session had asked for and had not begun is dropped",
+)
+_REFUSED: Final = (ProtocolError, ShapeError, DTypeError)
+"""How a definition that cannot be is refused."""
+
+
+class Streams:
+    """The queues of all clients."""
+
+    def __init__(
+        self, service: Service, prepared: Preparing, meshes: Meshes, runs: Runs, puts: Puts, fetches: Fetches,
+        surveys: Surveys,
+    ) -> None:  # fmt: skip
+        self.service = service
+        self.prepared = prepared
+        self.meshes = meshes
+        self.runs = runs
+        self.puts = puts
+        self.fetches = fetches
+        self.surveys = surveys
+
+    def take(self, client: Client, message: Any) -> None:
+        """A client's next message. Raises `ProtocolError` when its stream cannot be trusted any more."""
+        if isinstance(message, m.Ask) and message.topic.startswith("why "):
+            self._why(client, message)  # what holds up the queue may be the question
+        elif len(client.queue) >= MAX_QUEUE:
+            raise ProtocolError(f"more than {MAX_QUEUE} messages waiting: credits were ignored")
+        elif client.queue and isinstance(message, m.Put) and _waiting(client) + len(message.data) > MAX_WAITING:
+            raise ProtocolError(f"more than {MAX_WAITING} bytes waiting: credits were ignored")
+        else:
+            client.queue.append(message)
+            if len(client.queue) == 1:
+                self.pump(client)
+
+    def reload(self, event: Reload) -> None:
+        """The service has another config from now on; each session follows in its turn."""
+        if self.meshes.reload(event.config):
+            for client in list(self.service.clients.values()):
+                client.queue.append(event)
+                if len(client.queue) == 1:
+                    self.pump(client)
+
+    def pump_all(self) -> None:
+        """Act on what everybody sent, as far as it goes."""
+        for client in list(self.service.clients.values()):
+            self.pump(client)
+
+    def pump(self, client: Client) -> None:
+        """Act on what the client sent, in order, as far as it goes."""
+        queue = client.queue
+        while queue and client.identity in self.service.clients:
+            message = queue[0]
+            try:
+                if client.cancelled and isinstance(message, (m.Run, m.Put, m.Fetch)):
+                    client.cancelled = not isinstance(message, m.Fetch)
+                    raise m.error_of(*CANCELLED)
+                if not self._act(client, message):
+                    return
+            except GTError as error:
+                self._fail(client, message, fault_of(error))
+            if queue and queue[0] is message:
+                queue.popleft()
+
+    def _act(self, client: Client, message: Any) -> bool:
+        """Act on one message of a client; False if it must wait."""
+        if isinstance(message, m.Run):
+            return self.runs.run(client, message)
+        if isinstance(message, m.Put):
+            return self.puts.put(client, message)
+        if isinstance(message, m.Free):
+            self.runs.free(client, message.tensors)
+        elif isinstance(message, m.Fetch):
+            return self.fetches.fetch(client, message)
+        elif isinstance(message, m.Define):
+            return self._define(client, message)
+        elif isinstance(message, m.Drop):
+            self._drop(client, message.segment)
+        elif isinstance(message, m.Configure):
+            return self.meshes.configure(client, message)
+        elif isinstance(message, Reload):
+            return self.meshes.reconfigure(client)
+        elif isinstance(message, m.Options):
+            self._options(client, message.values)
+        elif isinstance(message, m.Ask) and message.topic == "memory":
+            return self.surveys.ask(client, message.request)
+        elif isinstance(message, m.Ask) and message.topic == "devices":
+            if not self.service.ready():
+                return False
+            self.service.send(client.identity, m.Answer(message.request, devices(self.service)))
+        elif isinstance(message, m.Ask):
+            self.service.send(client.identity, m.Answer(message.request, self.service.statistics(client)))
+        return True
+
+    def _fail(self, client: Client, message: Any, fault: Fault) -> None:
+        """Say that a message could not be acted on; what it would have made inherits the fault."""
+        if self.service.recording is not None:
+            self.service.recording.failed(t.DISPATCHER, client.number, -1, *fault)
+        if isinstance(message, m.Run):
+            segment = client.segments.get(message.segment)
+            client.arrived += 1
+            if segment is not None and not isinstance(segment, tuple):
+                self.runs.poison(client, message, segment, fault)
+            else:
+                self.service.send(client.identity, m.Failed(0, *fault))
+                self.runs.free(client, dead(message))
+            self.service.credit(client)
+        elif isinstance(message, m.Put):
+            self.puts.fail(client, message, fault)
+        elif isinstance(message, (m.Fetch, m.Ask, m.Configure)):
+            self.service.send(client.identity, m.Failed(message.request, *fault))
+        elif isinstance(message, Reload):
+            text = f"client {client.number} stays with the config that it had: {fault[1]}"
+            self.service.log("warning", text, "reload", client.number)
+        else:
+            self.service.send(client.identity, m.Failed(0, *fault))
+
+    def cancel(self, client: Client) -> dict[str, int]:
+        """Drop what a client asked for and was not issued; how many of what. What workers have before them runs to its end, and
+        is sound. The client is told by its fetches: those that wait, or else its next one."""
+        dropped = {"runs": 0, "puts": 0, "fetches": self.fetches.fail(client, CANCELLED)}
+        waiting, client.queue = client.queue, deque()
+        for message in waiting:
+            if isinstance(message, (m.Configure, Reload)):
+                client.queue.append(message)  # it may have begun, and is not work
+                continue
+            try:
+                if isinstance(message, (m.Run, m.Put, m.Fetch)):
+                    dropped[
+                        "runs" if isinstance(message, m.Run) else "puts" if isinstance(message, m.Put) else "fetches"
+                    ] += 1
+                    raise m.error_of(*CANCELLED)
+                if isinstance(message, m.Define):
+                    _check_definition(client, message.segment)
+                    self._defined(client, message, _read(message))  # for the runs behind it, which are dropped at once
+                else:
+                    self._act(client, message)
+            except GTError as error:
+                self._fail(client, message, fault_of(error))
+        client.cancelled = not dropped["fetches"]
+        what = ", ".join(f"{count} {what}" for what, count in dropped.items())
+        text = f"client {client.number} was cancelled from a monitor: {what} dropped"
+        self.service.log("warning", text, "cancelled", client.number)
+        self.pump(client)
+        return dropped
+
+    def _why(self, client: Client, ask: m.Ask) -> None:
+        try:
+            answer: m.Message = m.Answer(ask.request, why(self.service, self.prepared, client, ask.topic))
+        except ProtocolError as error:
+            answer = m.Failed(ask.request, *fault_of(error))
+        self.service.send(client.identity, answer)
+
+    def _options(self, client: Client, values: dict[str, Any]) -> None:
+        said = check_options(values)  # of which some are the client's own
+        client.verify = said.get("verify", client.verify)
+        if said.get("tf32", client.tf32) != client.tf32:
+            client.tf32 = not client.tf32
+            self.prepared.drop_plans(client)
+
+    def _define(self, client: Client, message: m.Define) -> bool:
+        """Learn what a segment is; False while it is read."""
+        _check_definition(client, message.segment)
+        body, key = message.body, ("definition", message.segment)
+        found = self.prepared.worked_out(client, "a definition", key, lambda: segment_in_turns(body))
+        if found is not None:
+            self._defined(client, message, found)
+        return found is not None
+
+    def _defined(self, client: Client, message: m.Define, found: Any) -> None:
+        """A segment was read, or with this error could not be."""
+        if not isinstance(found, Exception):
+            client.segments[message.segment] = found
+            if self.service.recording is not None:
+                self.service.recording.defined(client)
+            return
+        self.service.counters.refused += 1
+        client.segments[message.segment] = fault_of(found)
+        text = f"refused a definition of client {client.number}: {found}"
+        self.service.log("warning", text, "refused", client.number)
+
+    def _drop(self, client: Client, number: int) -> None:
+        client.segments.pop(number, None)
+        self.prepared.drop_segment(client, number)
+
+
+def _check_definition(client: Client, number: int) -> None:
+    if number in client.segments:
+        raise ProtocolError(f"segment {number} is defined already")
+    if len(client.segments) >= MAX_SEGMENTS:
+        raise ProtocolError(f"more than {MAX_SEGMENTS} definitions in one session")
+
+
+def _read(message: m.Define) -> Any:
+    """The segment of a definition, or the error with which it is refused."""
+    try:
+        return unpack_segment(message.body)
+    except _REFUSED as error:
+        return error
+
+
+def _waiting(client: Client) -> int:
+    """Bytes of a client's puts that wait to be acted on."""
+    return sum(len(message.data) for message in client.queue if isinstance(message, m.Put))
