@@ -520,6 +520,8 @@ def isinf(input: Any) -> Tensor:
 def isclose(input: Any, other: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Tensor:
     """Where `|input − other| ≤ atol + rtol · |other|`, or the two are equal."""
     a, b = _meet("isclose", input, tensor_of("isclose", other))
+    if a.dtype is bool_:
+        return eq(a, b)
     close = logical_or(eq(a, b), logical_and(le(abs(sub(a, b)), add(mul(abs(b), rtol), atol)), isfinite(b)))
     return logical_or(close, logical_and(isnan(a), isnan(b))) if equal_nan else close
 

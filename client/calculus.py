@@ -132,7 +132,7 @@ def cov(input: Any, *, correction: int = 1, fweights: Any = None, aweights: Any 
         norm = arithmetic.clamp(norm, 0)
     apart = arithmetic.sub(x, mean)
     other = apart if weights is None else arithmetic.mul(apart, weights)
-    product = products.inner(apart, complexes.conj(other))
+    product = products.inner(apart, complexes.conj_physical(other))
     return shaping.squeeze(arithmetic.div(product, norm))
 
 

@@ -30,8 +30,14 @@ def imag(input: Any) -> Tensor:
 
 
 def conj(input: Any) -> Tensor:
-    """The complex conjugate; of real numbers themselves."""
+    """The complex conjugate, a view; of real numbers themselves."""
     x = arithmetic.tensor_of("conj", input)
+    return views.view_of(x, "conj") if x.dtype.kind == "c" else x
+
+
+def conj_physical(input: Any) -> Tensor:
+    """The complex conjugate, in memory of its own; of real numbers themselves."""
+    x = arithmetic.tensor_of("conj_physical", input)
     return emission.apply("conj", (x,)) if x.dtype.kind == "c" else x
 
 
@@ -70,6 +76,3 @@ def is_complex(input: Tensor) -> bool:
 def is_floating_point(input: Tensor) -> bool:
     """Whether a tensor holds floating-point numbers; complex ones are not."""
     return input.dtype.kind == "f"
-
-
-conj_physical = conj

@@ -31,7 +31,7 @@ def mt(x: Tensor) -> Tensor:
 
 def mh(x: Tensor) -> Tensor:
     """Every matrix turned around and conjugated."""
-    return complexes.conj(mt(x))
+    return complexes.conj_physical(mt(x))
 
 
 _REAL: Final = {"svd": (1,), "eigh": (0,), "slogdet": (1,), "lu": (1,)}
@@ -91,13 +91,13 @@ def det(n: Node, g: Tensor) -> Parts:
     """g · conj(det) · A⁻ᴴ; and where no second derivatives are asked for, of singular matrices too."""
     x = n.operand(0)
     if n.create_graph:
-        scale = arithmetic.mul(g, complexes.conj(n.result()))
+        scale = arithmetic.mul(g, complexes.conj_physical(n.result()))
         return (arithmetic.mul(_column(_column(scale)), mh(emission.apply("inverse", (x,)))),)
     u, s, vh = parts("svd", emission.apply("svd", (x,), False), x.shape, {"full": False})
     turn = arithmetic.mul(emission.apply("det", (u,)), emission.apply("det", (vh,)))
     missing = arithmetic.add(arithmetic.mul(shaping.unsqueeze(s, -2), arithmetic.sub(1.0, _eye(s))), _eye(s))
     scaled = arithmetic.mul(u, shaping.unsqueeze(reductions.prod(missing, -1), -2))
-    return (arithmetic.mul(_column(_column(arithmetic.mul(g, complexes.conj(turn)))), _product(scaled, vh)),)
+    return (arithmetic.mul(_column(_column(arithmetic.mul(g, complexes.conj_physical(turn)))), _product(scaled, vh)),)
 
 
 def slogdet(n: Node, g: Tensor) -> Parts:
@@ -106,7 +106,7 @@ def slogdet(n: Node, g: Tensor) -> Parts:
     gs, slope = parts("slogdet", g, shape, {})
     if g.dtype.kind == "c":
         sign, _ = parts("slogdet", n.result(), shape, {})
-        angle = arithmetic.neg(complexes.imag(arithmetic.mul(complexes.conj(gs), sign)))
+        angle = arithmetic.neg(complexes.imag(arithmetic.mul(complexes.conj_physical(gs), sign)))
         slope = complexes.complex(slope, angle)
     return (arithmetic.mul(_column(_column(slope)), mh(emission.apply("inverse", (n.operand(0),)))),)
 
@@ -231,7 +231,7 @@ def eig(n: Node, g: Tensor) -> Parts:
     moved = _product(mh(v), gv)
     along = shaping.unsqueeze(complexes.real(_diagonal(moved)), -2)
     moved = arithmetic.sub(moved, _product(mh(v), arithmetic.mul(v, along)))
-    moved = arithmetic.mul(_over(moved, complexes.conj(_apart(w))), arithmetic.sub(1.0, one))
+    moved = arithmetic.mul(_over(moved, complexes.conj_physical(_apart(w))), arithmetic.sub(1.0, one))
     inner = arithmetic.add(moved, arithmetic.mul(one, _column(gw)))
     return (arithmetic.cast(_solved(mh(v), _product(inner, mh(v))), n.dtype(0)),)
 

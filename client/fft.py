@@ -131,7 +131,7 @@ def _halved(name: str, input: Any, s: Any, dim: Any, norm: str | None, *, invers
         raise ShapeError(f"{name}: no dimension to transform of shape {x.shape}")
     last = x.shape[axes[-1]] if sizes[-1] is None else sizes[-1]
     x = _half(name, x, axes[-1], last)
-    x = complexes.conj(x) if inverse else x
+    x = complexes.conj_physical(x) if inverse else x
     for axis, size in zip(axes[-2::-1], sizes[-2::-1], strict=True):
         x = _turn(name, x, axis, size, inverse=inverse)
     return _scaled(name, x, _points(x, axes[:-1]) * last, norm, inverse=inverse)
@@ -146,7 +146,7 @@ def _restored(name: str, input: Any, s: Any, dim: Any, norm: str | None, *, inve
     last = 2 * (x.shape[axes[-1]] - 1) if sizes[-1] is None else sizes[-1]
     for axis, size in zip(axes[:-1], sizes[:-1], strict=True):
         x = _turn(name, x, axis, size, inverse=inverse)
-    x = _whole(name, x if inverse else complexes.conj(x), axes[-1], last)
+    x = _whole(name, x if inverse else complexes.conj_physical(x), axes[-1], last)
     return _scaled(name, x, _points(x, axes), norm, inverse=inverse)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from gt.dtypes import float64
+from gt.errors import ShapeError
 
 from . import apply as emission
 from . import (
@@ -178,7 +179,7 @@ class InPlace:
     i0_: Method = _twin(special.i0)
     igamma_: Method = _twin(special.gammainc)
     igammac_: Method = _twin(special.gammaincc)
-    conj_physical_: Method = _twin(complexes.conj)
+    conj_physical_: Method = _twin(complexes.conj_physical)
     renorm_: Method = _twin(distances.renorm)
     addmm_: Method = _twin(products.addmm)
     addmv_: Method = _twin(products.addmv)
@@ -224,12 +225,17 @@ class InPlace:
         return self._write("copy_", new if new.shape == self.shape else emission.apply("expand", (new,), self.shape))
 
     def fill_diagonal_(self, fill_value: Any, wrap: bool = False) -> Tensor:
-        """`fill_value` on the main diagonal of a matrix."""
+        """`fill_value` on the main diagonal of a matrix, or where all indices of a cube are the same."""
         if wrap:
             raise ValueError(
                 "fill_diagonal_: a diagonal that starts again below a tall matrix is not drawn: wrap is False"
             )
-        matrices.diagonal(self).fill_(fill_value)
+        if len(self.shape) < 2 or (len(self.shape) > 2 and len({*self.shape}) > 1):
+            raise ShapeError(f"fill_diagonal_ takes a matrix, or more dimensions of one size, not shape {self.shape}")
+        diagonal: Any = self
+        for _ in self.shape[1:]:
+            diagonal = matrices.diagonal(diagonal)
+        diagonal.fill_(fill_value)
         return self  # type: ignore[return-value]  # only Tensor derives from this class
 
     def polygamma_(self, n: Any) -> Tensor:

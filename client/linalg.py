@@ -276,7 +276,7 @@ def _chained(
 
 def vecdot(x: Any, y: Any, *, dim: int = -1) -> Tensor:
     """Σ x̄ · y along a dimension."""
-    return reductions.sum(arithmetic.mul(complexes.conj(x), y), dim)
+    return reductions.sum(arithmetic.mul(complexes.conj_physical(x), y), dim)
 
 
 def cross(input: Any, other: Any, *, dim: int = -1) -> Tensor:

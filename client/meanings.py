@@ -47,6 +47,8 @@ class Explained:
         self.alike: list[tuple[int, int]] = []
         self.edge_places: list[int] = []
         self._leaves = {id(edge): at for at, (_, _, edge) in enumerate(found.before) if isinstance(edge, Leaf)}
+        resting = [(at, tensor._at_rest()) for at, tensor in enumerate(found.handles)]
+        self._leaves |= {id(leaf): at for at, leaf in resting if leaf is not None}
         self._edges = {id(edge): at for at, (_, _, edge) in enumerate(found.before) if edge is not None}
         self._gradients = {id(grad): leaf for leaf, (grad, _, _) in recording.touched.items() if grad is not None}
         self._owners: dict[int, list[tuple[int, Any]]] = {}
@@ -66,6 +68,8 @@ class Explained:
             recording.start, self._old, self._number, self._edge_place, self._is_steady, self._is_known
         )
         self.effects: list[tuple[int, int, int, Any]] = []
+        self.given: list[int] = []
+        """The handles that were given other values by `.data = …`: views of them stay with the old ones."""
         self.gradients: list[tuple[int, Any]] = []
         self.with_gradient: list[tuple[int, bool]] = []
         self._gradient_effects(recording)
@@ -162,6 +166,12 @@ class Explained:
         found = self._found
         if any(base._version != version for base, version in found.hidden):
             raise CompileError("it writes to what an argument is a view of")
+        for at, (tensor, (view, seat)) in enumerate(zip(found.handles, found.cut, strict=True)):
+            if tensor._view is not view:
+                raise CompileError("it has a tensor share the values of another, by .data")
+            now = getattr(tensor, "_seat", None)
+            if now is not seat and now is not None and now.replaced:
+                self.given.append(self._use(at))
         for at, (tensor, (value, version, edge)) in enumerate(zip(found.handles, found.before, strict=True)):
             if tensor._value is value and tensor._version == version and tensor._edge is edge:
                 continue

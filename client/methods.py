@@ -418,12 +418,12 @@ class Methods(InPlace, Operators):
     @property
     def mT(self) -> Tensor:  # noqa: N802
         """The last two dimensions swapped."""
-        return shaping.transpose(self, -2, -1)
+        return shaping.swapped(self)
 
     # complex numbers
 
     conj = complexes.conj
-    conj_physical = complexes.conj
+    conj_physical = complexes.conj_physical
 
     def resolve_conj(self) -> Tensor:
         """The tensor itself: conjugates are never put off."""
@@ -463,7 +463,7 @@ class Methods(InPlace, Operators):
     @property
     def mH(self) -> Tensor:  # noqa: N802
         """The last two dimensions swapped, and conjugated."""
-        return complexes.conj(shaping.transpose(self, -2, -1))
+        return shaping.adjoint(self)
 
     # dtypes
 

@@ -64,7 +64,7 @@ def tensordot(a: Any, b: Any, dims: Any = 2) -> Tensor:
 
 def _summed(x: Tensor, axes: list[int]) -> Tensor:
     """Summed along dimensions that meet one of size 1, to which every element is the same."""
-    return reductions.sum(x, tuple(axes), True) if axes else x
+    return reductions.sum(x, tuple(axes), True, dtype=x.dtype) if axes else x
 
 
 def outer(input: Any, vec2: Any) -> Tensor:
@@ -87,7 +87,7 @@ def inner(input: Any, other: Any) -> Tensor:
 def vdot(input: Any, other: Any) -> Tensor:
     """The inner product of two vectors, the first conjugated."""
     a, b = _vectors("vdot", input, other)
-    return functional.dot(complexes.conj(a), b)
+    return functional.dot(complexes.conj_physical(a), b)
 
 
 def mv(input: Any, vec: Any) -> Tensor:

@@ -343,7 +343,8 @@ class Rebuilt:
         base = self.handle(template.base)
         op, attributes, starts, grad, current = template.view
         view = object.__new__(View)
-        view.base, view.op, view.attributes, view.starts, view.grad = base, op, attributes, starts, grad
+        view.sit(base)
+        view.op, view.attributes, view.starts, view.grad = op, attributes, starts, grad
         view.seen = base._version if current else -1
         return view
 

@@ -279,7 +279,7 @@ def logsumexp(input: Any, dim: Any = None, keepdim: bool = False, *, axis: Any =
     axis = spelled("logsumexp", dim, axis, None)
     keep = spelled("logsumexp", keepdim, keepdims, False)
     with emission.with_changes(grad=False):
-        top = amax(x, axis, True)
+        top = amax(x, axis, True) if x.numel() else sum(x, axis, True)
         top = arithmetic.where(arithmetic.isfinite(top), top, 0.0)
     total = arithmetic.log(sum(arithmetic.exp(arithmetic.sub(x, top)), axis, keep))
     return arithmetic.add(total, top if keep else emission.apply("reshape", (top,), total.shape))

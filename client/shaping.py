@@ -156,6 +156,8 @@ def t(input: Any) -> Tensor:
 def movedim(input: Any, source: Any, destination: Any) -> Tensor:
     """Dimensions moved to other places, the rest in order."""
     x = arithmetic.tensor_of("movedim", input)
+    if x.ndim == 0 and source in (0, -1) and destination in (0, -1):
+        return permute(x, ())
     start = [axis_of("movedim", axis, x.shape) for axis in (source if isinstance(source, Sequence) else (source,))]
     end = [
         axis_of("movedim", a, x.shape) for a in (destination if isinstance(destination, Sequence) else (destination,))
@@ -313,7 +315,13 @@ def adjoint(input: Any) -> Tensor:
     """The last two dimensions swapped, and conjugated."""
     from .complexes import conj  # which is above this module
 
-    return conj(transpose(input, -2, -1))
+    return conj(swapped(input))
+
+
+def swapped(input: Any) -> Tensor:
+    """The last two dimensions swapped; a single number as it is."""
+    x = arithmetic.tensor_of("transpose", input)
+    return transpose(x, -2, -1) if x.ndim else permute(x, ())
 
 
 def unfold(input: Any, dimension: int, size: int, step: int) -> Tensor:

@@ -7,6 +7,7 @@ methods are one line each: what they do is in `functional.py`, `indexing.py` and
 
 from __future__ import annotations
 
+import copy
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import numpy as np
@@ -50,7 +51,11 @@ class Size(int):
 class Tensor(methods.Methods):
     """An n-dimensional array on the workers. Made by `gt.tensor`, `gt.zeros`, …, or by computing."""
 
-    __slots__ = ("__weakref__", "_edge", "_value", "_version", "_view")
+    __slots__ = ("__weakref__", "_edge", "_rest", "_seat", "_value", "_version", "_view")
+    _rest: autograd.Leaf
+    """The place on the tape that this tensor left when it stopped requiring grad, with `.grad` and hooks; else unset."""
+    _seat: views.Seat
+    """What the views cut from this tensor share; unset while there was none."""
     __array_priority__ = 1000
     __hash__ = object.__hash__
     _param: ClassVar[bool] = False
@@ -210,12 +215,35 @@ class Tensor(methods.Methods):
         if not requires_grad:
             if isinstance(self._edge, autograd.Vertex):
                 raise GradientError("only a leaf can stop requiring grad: use .detach() for a tensor that was computed")
-            self._edge = None
+            self._leave_tape()
         elif self._edge is None:
             if self._value.spec.dtype.kind not in "fc":
                 raise DTypeError(f"only floating-point and complex tensors can require grad, not {self.dtype}")
-            self._edge = autograd.Leaf(self._current(), param=self._param)
+            leaf = self._resting()
+            leaf.value = self._current()
+            self._edge = leaf
         return self
+
+    def _leave_tape(self) -> None:
+        """Require no grad any more. A leaf keeps its gradient and its hooks."""
+        if isinstance(self._edge, autograd.Leaf):
+            self._rest = self._edge
+        self._edge = None
+
+    def _at_rest(self) -> autograd.Leaf | None:
+        """The leaf that this tensor was, if it was one and requires no grad now."""
+        return getattr(self, "_rest", None) if self._edge is None else None
+
+    def _resting(self) -> autograd.Leaf:
+        """Where `.grad` of this tensor is, which requires no grad."""
+        rest = self._at_rest()
+        if rest is None:
+            rest = self._rest = autograd.Leaf(self._current(), param=self._param)
+        return rest
+
+    def _leaf(self) -> autograd.Leaf | None:
+        """Where `.grad` of this tensor is if it was not computed; None while there was none."""
+        return self._edge if isinstance(self._edge, autograd.Leaf) else self._at_rest()
 
     @property
     def is_leaf(self) -> bool:
@@ -234,16 +262,25 @@ class Tensor(methods.Methods):
         """The gradient accumulated so far; None before the first, and for what is no leaf unless `retain_grad()` was called."""
         if isinstance(self._edge, autograd.Leaf):
             return self._edge.touch().grad
+        if self._edge is None:
+            if autograd.TOUCHED.get() is not None:  # whether there is a gradient is to be asked at every call
+                return self._resting().touch().grad
+            rest = self._at_rest()
+            return None if rest is None else rest.grad
         kept = hooks.kept_by(self)
         return None if kept is None else kept.grad
 
     @grad.setter
     def grad(self, value: Tensor | None) -> None:
-        holder = self._edge.touch() if isinstance(self._edge, autograd.Leaf) else hooks.kept_by(self)
+        holder: autograd.Leaf | hooks.Retained | None = hooks.kept_by(self)
+        if isinstance(self._edge, autograd.Leaf):
+            holder = self._edge.touch()
+        elif self._edge is None and (value is not None or self._at_rest() is not None):
+            holder = self._resting().touch()
         if holder is None:
             if value is None:
                 return
-            raise GradientError("only a leaf that requires grad has a gradient")
+            raise GradientError("only a leaf has a gradient, or a tensor with retain_grad()")
         if value is not None and not isinstance(value, Tensor):
             raise TypeError(f"a gradient is a tensor or None, not {type(value).__name__}")
         if value is self:
@@ -293,23 +330,21 @@ class Tensor(methods.Methods):
         """Take this tensor itself off the tape: it becomes a leaf that requires no grad. Views are refused."""
         if self._view is not None and self._view.op != "detach":
             raise GradientError("detach_: a view cannot be taken off the tape in place: use .detach()")
-        self._edge = None
+        self._leave_tape()
         return self
 
     @property
     def data(self) -> Tensor:
-        """The same values off the tape, as `detach()`. Setting it replaces values, dtype and shape."""
+        """The same values off the tape, as `detach()`.
+
+        Setting it replaces values, dtype and shape by those of another tensor, with which they are shared from then on.
+        Views that were cut before keep the values that they are of, so `old = x.data; x.data = new; x.data = old` restores.
+        """
         return views.detached(self)
 
     @data.setter
     def data(self, value: Tensor) -> None:
-        if self._view is not None:
-            views.detached(self).copy_(value)
-            return
-        self._value = value._current()
-        self._version += 1
-        if isinstance(self._edge, autograd.Leaf):
-            self._edge.value = self._value
+        views.share(self, value)
 
     # the way to the program's memory
 
@@ -452,6 +487,8 @@ class Tensor(methods.Methods):
             Tensor.__init__(known, self._current())
             if self._edge is not None:
                 known._edge = autograd.Leaf(known._value, param=self._param)
+            if self.grad is not None:
+                known.grad = copy.deepcopy(self.grad, memo)
         return known
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:

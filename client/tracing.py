@@ -17,7 +17,7 @@ from gt.errors import CompileError
 from gt.ops import OPS
 
 from . import apply as emission
-from . import modes, random, session
+from . import modes, random, session, views
 from . import tensor as core
 from .autograd import Leaf
 from .meanings import ARGUMENT, KEEP, REACHED, Explained
@@ -133,6 +133,7 @@ class Trace:
         self.inputs = explained.inputs
         self.found = explained.found
         self.alike = explained.alike
+        self.given = explained.given
         self.effects, self.gradients, self.with_gradient = (
             explained.effects,
             explained.gradients,
@@ -181,15 +182,16 @@ class Trace:
             elif kind == REACHED:
                 handles.append(what)
             else:
-                leaf: Any = handles[what]._edge
-                gradient = leaf.grad
+                leaf = handles[what]._leaf()
+                gradient = None if leaf is None else leaf.grad
                 if gradient is None or gradient._view is not None or gradient._edge is not None:
                     return "a gradient"
                 if gradient._value.spec is not handles[what]._value.spec:
                     return "a gradient"
                 handles.append(gradient)
         for place, present in self.with_gradient:
-            if (handles[place]._edge.grad is not None) is not present:  # type: ignore[union-attr]  # a leaf
+            leaf = handles[place]._leaf()
+            if (leaf is not None and leaf.grad is not None) is not present:
                 return "whether there is a gradient"
         for place, argument in self.shared:
             if call.tensors[argument] is not handles[place]:
@@ -256,6 +258,8 @@ class Trace:
         """Leave what the call leaves; what it returns."""
         edges = {place: handles[place]._edge for place in self.edge_places}
         rebuilt = Rebuilt(self.forms, handles, edges, found, made)
+        for place in self.given:
+            views.leave(handles[place])
         for place, number, versions, edge in self.effects:
             handle = handles[place]
             handle._value = value = rebuilt.value(number)
@@ -266,7 +270,7 @@ class Trace:
                 handle._edge.value = value
         rebuilt.make_handles(self.forms)
         for place, gradient in self.gradients:
-            leaf: Any = handles[place]._edge
+            leaf: Any = handles[place]._leaf()
             leaf.grad = None if gradient is None else rebuilt.handle(gradient)
         return rebuilt.result(self.result)
 
@@ -292,22 +296,17 @@ class Trace:
             if place not in live and repr(a) != repr(b):
                 return f"{_reader(theirs, place)}: the number {b!r}, in the call before {a!r}"
         same = (
-            [self.stretch.alive, self.inputs, self.found, self.alike, self.effects, self.gradients, self.with_gradient]
-            == [
-                other.stretch.alive,
-                other.inputs,
-                other.found,
-                other.alike,
-                other.effects,
-                other.gradients,
-                other.with_gradient,
-            ]
+            self._left_where() == other._left_where()
             and [(kind, id(what) if kind == REACHED else what) for kind, what in self.sources]
             == [(kind, id(what) if kind == REACHED else what) for kind, what in other.sources]
             and self.forms == other.forms
             and same_result(self.result, other.result)
         )
         return None if same else "it leaves its results elsewhere than in the call before"
+
+    def _left_where(self) -> list[Any]:
+        places = [self.stretch.alive, self.inputs, self.found, self.alike]
+        return [*places, self.effects, self.given, self.gradients, self.with_gradient]
 
 
 def settings() -> tuple[Any, ...]:

@@ -4,8 +4,8 @@ Reading a view whose base was written to since derives it again; writing through
 kind of view knows how to put its part back (`_RESTORE`). Chains of views work link by link. Plain handles pay nothing
 for all this but the test of one slot.
 
-The kind is the op that cuts: 'reshape', 'permute', 'expand', 'slice', 'real', 'imag', or 'detach', the same values off
-the tape.
+The kind is the op that cuts: 'reshape', 'permute', 'expand', 'slice', 'conj', 'real', 'imag', or 'detach', the same values
+off the tape.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from gt.errors import GradientError, GTError
+from gt.errors import GradientError, OverlapError
 
 from . import apply as emission
 from . import autograd
@@ -25,19 +25,52 @@ if TYPE_CHECKING:
 Strides = tuple[int, ...]
 
 
+class Seat:
+    """What views of one tensor share: where the values are that they were cut from, once the tensor was given others."""
+
+    __slots__ = ("left", "replaced")
+
+    def __init__(self, replaced: bool = False) -> None:
+        self.left: Tensor | None = None
+        """The handle that holds those values now; None while the tensor itself does."""
+        self.replaced = replaced
+        """Whether the tensor's values are not those that it was made with."""
+
+
+def seat_of(tensor: Tensor) -> Seat:
+    """The seat of the views of this tensor."""
+    try:
+        return tensor._seat
+    except AttributeError:
+        seat = tensor._seat = Seat()
+        return seat
+
+
 class View:
     """How a view was cut from `base`: by `op` with these attributes, a slice with these starts."""
 
-    __slots__ = ("attributes", "base", "grad", "op", "seen", "starts")
+    __slots__ = ("_base", "_seat", "attributes", "grad", "op", "seen", "starts")
 
     def __init__(self, base: Tensor, op: str, attributes: tuple[Any, ...], starts: tuple[int, ...]) -> None:
-        self.base = base
+        self.sit(base)
         self.op = op
         self.attributes = attributes
         self.starts = starts
         self.grad = emission.current().grad
         """Whether gradients were recorded when it was cut: cutting it again records them or not, likewise."""
         self.seen = base._version
+
+    def sit(self, base: Tensor) -> None:
+        """Have this tensor as the base."""
+        self._base = base
+        self._seat = seat_of(base)
+
+    @property
+    def base(self) -> Tensor:
+        """The tensor that holds what the view is a part of."""
+        while self._seat.left is not None:
+            self.sit(self._seat.left)
+        return self._base
 
     def cut(self) -> Tensor:
         """The part of the base as it now is."""
@@ -101,7 +134,7 @@ class View:
 def _refuse(view: View, part: Tensor) -> Tensor:
     if view.attributes[0] == view.base.shape:
         return part
-    raise GTError("writing to an expanded view would write several elements at once: use .clone() first")
+    raise OverlapError("writing to an expanded view would write several elements at once: use .clone() first")
 
 
 def _restore_permute(view: View, part: Tensor) -> Tensor:
@@ -114,6 +147,7 @@ _RESTORE: Final[dict[str, Callable[[View, Tensor], Tensor]]] = {
     "permute": _restore_permute,
     "slice": lambda view, part: emission.apply("update_slice", (view.base, part, *view.starts), *view.attributes),
     "expand": _refuse,
+    "conj": lambda view, part: emission.apply("conj", (part,)),
     "real": lambda view, part: emission.apply("complex", (part, emission.apply("imag", (view.base,)))),
     "imag": lambda view, part: emission.apply("complex", (emission.apply("real", (view.base,)), part)),
 }
@@ -131,6 +165,39 @@ def detached(base: Tensor) -> Tensor:
     out = core.Tensor(base._current())
     out._view = View(base, "detach", (), ())
     return out
+
+
+def share(tensor: Tensor, other: Tensor) -> None:
+    """Give `tensor` the values of `other`, dtype and shape too, and have writes to either seen by both: `tensor.data = other`.
+
+    What was cut from `tensor` before goes with its old values. A plain tensor stays one: then `other`, or what it is a
+    detached view of, becomes the view.
+    """
+    value = other._current()
+    source = other
+    while source is not tensor and source._view is not None and source._view.op == "detach":
+        source = source._view.base
+    if source is tensor:
+        return
+    leave(tensor)
+    tensor._view = None
+    tensor._value = value
+    tensor._version += 1
+    if isinstance(tensor._edge, autograd.Leaf):
+        tensor._edge.value = value
+    if source._view is None and source._edge is None:
+        source._view = View(tensor, "detach", (), ())
+    else:
+        tensor._view = View(source, "detach", (), ())
+
+
+def leave(tensor: Tensor) -> None:
+    """Have the views of `tensor` stay with its values, as it is about to get others."""
+    seat = getattr(tensor, "_seat", None)
+    if seat is not None:
+        left = seat.left = core.Tensor(tensor._value, None if isinstance(tensor._edge, autograd.Leaf) else tensor._edge)
+        left._version, left._view = tensor._version, tensor._view
+    tensor._seat = Seat(replaced=True)
 
 
 def strides_of(tensor: Tensor) -> Strides | None:

@@ -79,6 +79,7 @@ if TYPE_CHECKING:
     from .errors import GTError as GTError
     from .errors import IndexOutOfRange as IndexOutOfRange
     from .errors import OutOfMemory as OutOfMemory
+    from .errors import OverlapError as OverlapError
     from .errors import ProtocolError as ProtocolError
     from .errors import SessionError as SessionError
     from .errors import ShapeError as ShapeError
@@ -113,9 +114,9 @@ _HOMES: Final[dict[str, tuple[str, ...]]] = {
         "can_cast", "get_conventions", "set_conventions",
     ),
     ".errors": (
-        "GTError", "ShapeError", "AxisError", "DTypeError", "StateError", "GradientError", "CompileError", "ConfigError",
-        "ProtocolError", "ConnectionFailed", "SessionError", "Cancelled", "WorkerError", "WorkerLost", "OutOfMemory",
-        "IndexOutOfRange", "VerificationError",
+        "GTError", "ShapeError", "AxisError", "DTypeError", "StateError", "GradientError", "OverlapError", "CompileError",
+        "ConfigError", "ProtocolError", "ConnectionFailed", "SessionError", "Cancelled", "WorkerError", "WorkerLost",
+        "OutOfMemory", "IndexOutOfRange", "VerificationError",
     ),
     ".inventory": (
         "devices", "memory",

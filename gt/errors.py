@@ -23,6 +23,10 @@ class GradientError(GTError, RuntimeError):
     """A gradient that cannot be computed, or a write that the tape forbids; raised in the user's own line, at once."""
 
 
+class OverlapError(GTError, RuntimeError):
+    """A write to a view in which several elements are one; raised in the user's own line, at once."""
+
+
 class StateError(GTError, RuntimeError):
     """A saved state that does not fit the module or optimizer that is to load it; lists all that is missing or wrong."""
 

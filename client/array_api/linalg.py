@@ -47,7 +47,7 @@ def vecdot(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
         raise ShapeError(
             f"vecdot: shapes {a.shape} and {b.shape}: sizes {sizes[0]} and {sizes[1]} differ along axis {axis}"
         )
-    return reductions.sum(arithmetic.mul(complexes.conj(a), b), axis, dtype=a.dtype)
+    return reductions.sum(arithmetic.mul(complexes.conj_physical(a), b), axis, dtype=a.dtype)
 
 
 def cross(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:

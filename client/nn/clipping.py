@@ -9,7 +9,7 @@ from typing import Any
 from gt.client import apply as emission
 from gt.client import arithmetic, arranging, creation, functional, modes, reductions, shaping
 from gt.client.tensor import Tensor
-from gt.errors import GTError, ShapeError
+from gt.errors import GradientError, ShapeError
 
 from .parameter import Parameter, marked
 
@@ -39,7 +39,9 @@ def get_total_norm(
         norms = [_norm(tensor, power) for tensor in listed]
         total = norms[0] if len(norms) == 1 else _norm(arranging.stack(norms), power)
     if error_if_nonfinite and not math.isfinite(float(total)):
-        raise GTError(f"the total norm of order {norm_type} of the gradients is non-finite, so it cannot be clipped")
+        raise GradientError(
+            f"the total norm of order {norm_type} of the gradients is non-finite, so it cannot be clipped"
+        )
     return total
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import warnings
 from collections.abc import Callable
@@ -817,6 +818,46 @@ def test_a_stretch_that_computes_something_else_the_second_time_is_refused() -> 
     y = gt.checkpointed(lambda x: x[: next(sizes)] * 2)(gt.ones(4, requires_grad=True))
     with pytest.raises(gt.GradientError, match=r"\(2,\), and the second time gt.float32 \(3,\)"):
         y.sum().backward()
+
+
+@both
+def a_leaf_that_stops_requiring_grad_keeps_its_gradient_and_hooks(lib: Any) -> Any:
+    x = leaf(lib)
+    x.register_hook(lambda g: g * 10)
+    (x * x).sum().backward()
+    x.requires_grad_(False)
+    seen = [x.grad.clone(), x.requires_grad]
+    x.grad += 1
+    x.requires_grad_(True)
+    (x * 3).sum().backward()
+    seen.append(x.grad.clone())
+    x.detach_()
+    seen += [x.grad.clone(), x.requires_grad]
+    x.grad = None
+    y = lib.zeros(2, dtype=lib.float64)
+    y.grad = lib.ones(2, dtype=lib.float64)
+    return [*seen, x.grad, y.grad]
+
+
+@both
+def a_deep_copy_has_a_gradient_of_its_own(lib: Any) -> Any:
+    x = leaf(lib)
+    (x * x).sum().backward()
+    y = copy.deepcopy(x)
+    y.grad += 1
+    return [x.grad, y.grad, y.requires_grad]
+
+
+@both
+def what_is_frozen_behind_a_backward_pass_takes_its_last_step(lib: Any) -> Any:
+    x, y = leaf(lib), leaf(lib, 1.0, 2.0)
+    optimizer = lib.optim.SGD([x, y], lr=0.1, momentum=0.5)
+    for _ in range(3):
+        optimizer.zero_grad(set_to_none=False)
+        ((x * x).sum() + (y * y).sum()).backward()
+        y.requires_grad_(False)
+        optimizer.step()
+    return [x, y, y.grad]
 
 
 def test_an_argument_written_later_is_recomputed_from_as_it_was() -> None:

@@ -919,3 +919,33 @@ def test_a_compiled_function_is_counted_by_itself() -> None:
     assert compiled.reason is None
     assert compiled.stats["calls"] == 0
     gt.disconnect()
+
+
+def test_replaced_values_and_resting_gradients_are_what_they_are_uncompiled() -> None:
+    """`x.data = …` in a compiled function leaves views from outside with the old values; gradients of frozen leaves count."""
+
+    def run(compiled: bool) -> list[Any]:
+        weight = gt.tensor([1.0, 2.0], requires_grad=True)
+        frozen = gt.tensor([3.0, 4.0], requires_grad=True)
+        (frozen * frozen).sum().backward()
+        frozen.requires_grad_(False)
+
+        def step(x: gt.Tensor) -> gt.Tensor:
+            loss = (x * weight * frozen).sum()
+            (slope,) = gt.autograd.grad(loss, [weight])
+            weight.data = weight.data - 0.1 * slope
+            with gt.no_grad():
+                frozen.sub_(frozen.grad, alpha=0.1)
+            return loss
+
+        call: Any = gt.compile(step, fullgraph=True) if compiled else step
+        seen: list[Any] = []
+        for turn in range(6):
+            old = weight.data
+            seen.append(call(gt.tensor([1.0, turn / 2])).item())
+            seen += [old.tolist(), weight.tolist(), frozen.tolist()]
+        if compiled:
+            assert call.stats["replays"] >= 3
+        return seen
+
+    assert run(compiled=True) == run(compiled=False)

@@ -534,6 +534,35 @@ def test_activations_agree(name: str) -> None:
     both(*ACTIVATIONS[name], np.concatenate([X, [[0, 30, -30, 1e-3]]]).astype(np.float32), rtol=1e-5)
 
 
+EDGES: dict[str, Callable[[Any], Any]] = {
+    "logsumexp of nothing": lambda lib: lib.zeros(0, 3).logsumexp(0),
+    "logsumexp of nothing, kept": lambda lib: lib.zeros(2, 0).logsumexp(1, keepdim=True),
+    "logsumexp without results": lambda lib: lib.zeros(0, 3).logsumexp(1),
+    "movedim of a number": lambda lib: lib.tensor(2.5).movedim(0, -1),
+    "mT of a number": lambda lib: lib.tensor(2.5).mT,
+    "adjoint of a number": lambda lib: lib.tensor(2.5).adjoint(),
+    "tensordot of small integers where one side is 1": lambda lib: lib.tensordot(
+        lib.ones(3, 1, dtype=lib.int32), lib.ones(3, 2, dtype=lib.int32), dims=1
+    ),
+    "isclose of truths": lambda lib: lib.isclose(lib.tensor([True, False]), lib.tensor([True, True])),
+    "the diagonal of a cube": lambda lib: lib.zeros(3, 3, 3).fill_diagonal_(2),
+    "the diagonal of a tall matrix": lambda lib: lib.zeros(4, 2).fill_diagonal_(2),
+}
+
+
+@pytest.mark.parametrize("name", EDGES)
+@pytest.mark.filterwarnings("ignore::UserWarning")  # PyTorch's, of what it means to refuse one day
+def test_rims_agree(name: str) -> None:
+    both(lambda: EDGES[name](gt), lambda: EDGES[name](torch))
+
+
+def test_diagonals_of_what_is_no_cube_are_refused() -> None:
+    with pytest.raises(gt.ShapeError, match="fill_diagonal_ takes a matrix"):
+        gt.zeros(2, 3, 3).fill_diagonal_(1)
+    with pytest.raises(gt.ShapeError, match="fill_diagonal_ takes a matrix"):
+        gt.zeros(3).fill_diagonal_(1)
+
+
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_cross_entropy_agrees(reduction: str, smoothing: float) -> None:

@@ -164,7 +164,7 @@ def test_an_expanded_view_cannot_be_written() -> None:
     x = gt.zeros(1, 3)
     wide = x.expand(4, 3)
     for write in (lambda: wide.add_(1), lambda: wide[0].zero_(), lambda: wide.__setitem__(0, 1)):
-        with pytest.raises(gt.GTError, match=r"expanded view.*use \.clone\(\) first"):
+        with pytest.raises(gt.OverlapError, match=r"expanded view.*use \.clone\(\) first"):
             write()
     x += 1
     assert wide.tolist() == [[1, 1, 1]] * 4
@@ -201,6 +201,60 @@ def test_data_and_detach_write_through_off_the_tape() -> None:
     x.data = gt.zeros(3)
     assert x.tolist() == [0, 0, 0]
     assert x.is_leaf
+
+
+def test_what_was_cut_before_keeps_the_values_that_data_is_replaced_by_others() -> None:
+    weight = gt.nn.Parameter(gt.tensor([1.0, 2.0]))
+    first, average = weight[0], gt.tensor([5.0, 6.0])
+    for _ in range(3):  # averaged weights for an evaluation, as programs have it, and back
+        kept = weight.data
+        weight.data = average
+        assert weight.tolist() == [5, 6]
+        assert kept.tolist() == [1, 2]
+        weight.data = kept
+        assert weight.tolist() == [1, 2]
+    with gt.no_grad():
+        weight += 1
+    assert kept.tolist() == [2, 3]
+    assert first.tolist() == 2  # type: ignore[comparison-overlap]  # of no dimensions
+    (weight * weight).sum().backward()
+    assert weight.grad.tolist() == [4, 6]
+
+
+def test_tensors_that_data_joined_see_each_others_writes() -> None:
+    flat = gt.arange(6.0)
+    weight = gt.nn.Parameter(gt.zeros(2, 2))
+    weight.data = flat[1:5].view(2, 2)
+    flat *= 2
+    assert weight.tolist() == [[2, 4], [6, 8]]
+    weight.data += 1
+    assert flat.tolist() == [0, 3, 5, 7, 9, 10]
+    a, b = gt.zeros(2), gt.ones(2)
+    old = a.data, b.data
+    a.data, b.data = old[1], old[0]
+    a += 5
+    assert (a.tolist(), b.tolist(), old[1].tolist()) == ([6, 6], [0, 0], [6, 6])
+    a.data = a.data.clamp_(0, 4)
+    assert a.tolist() == [4, 4]
+
+
+def test_setting_the_data_of_a_view_leaves_its_base_alone() -> None:
+    x = gt.ones(3)
+    y = x.detach()
+    y.data = gt.zeros(4)
+    y += 1
+    assert x.tolist() == [1, 1, 1]
+    assert y.tolist() == [1, 1, 1, 1]
+
+
+def test_a_conjugate_is_a_view() -> None:
+    x = gt.tensor([[1 + 2j, 3j]])
+    x.conj()[0, 0] = 5j
+    x.mH.mul_(2)
+    assert x.tolist() == [[-10j, 6j]]
+    copy = x.conj_physical()
+    copy += 1
+    assert x.tolist() == [[-10j, 6j]]
 
 
 def test_a_detached_copy_that_requires_grad_stays_a_leaf_of_its_own() -> None:
