@@ -153,13 +153,20 @@ def diagnose() -> dict[str, Any]:
             found[key] = ask()
         except (RuntimeError, ImportError, AttributeError) as error:
             found[key] = f"not known ({_first_line(error)})"
-    found["nvml"] = [_asked(cupy, index) for index in range(count_devices())]
+    gpus = [_gpu(cupy, index) for index in range(count_devices())]
+    driver = next((version for gpu in gpus if (version := gpu.driver())), "")
+    if driver:
+        found["driver"] = driver
+    found["nvml"] = [_asked(gpu) for gpu in gpus]
     return found
 
 
-def _asked(cupy: Any, index: int) -> dict[str, Any]:
+def _gpu(cupy: Any, index: int) -> Gpu:
+    return Gpu(lambda: str(cupy.cuda.Device(index).pci_bus_id))
+
+
+def _asked(gpu: Gpu) -> dict[str, Any]:
     """What NVML tells of a GPU, or the `reason` why nothing."""
-    gpu = Gpu(lambda: str(cupy.cuda.Device(index).pci_bus_id))
     sample = gpu.sample(0, -1)
     return {"reason": gpu.reason} if sample is None else sample._asdict()
 

@@ -63,6 +63,14 @@ class Gpu:
             [word for bit, word in REASONS.items() if slowed > 0 and slowed & bit],
         )
 
+    def driver(self) -> str:
+        """The version of the driver, as in '550.54.15'; empty where that cannot be had."""
+        if self._handle is None and not self.reason:
+            self._find()
+        if self.reason:
+            return ""
+        return str(self._ask(lambda: self._nvml.nvmlSystemGetDriverVersion()) or "")
+
     def _find(self) -> None:
         try:
             self._nvml = nvml = self._load()

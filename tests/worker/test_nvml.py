@@ -28,6 +28,9 @@ class Nvml:
     def nvmlInit(self) -> None:
         self.begun += 1
 
+    def nvmlSystemGetDriverVersion(self) -> str:
+        return "550.54.15"
+
     def nvmlDeviceGetHandleByPciBusId(self, bus: str) -> int:
         self.asked.append(bus)
         return {"0000:17:00.0": 0, "0000:65:00.0": 1}[bus]
@@ -68,6 +71,14 @@ def test_a_gpu_is_found_by_its_place_on_the_bus_and_asked_for_all_it_knows() -> 
     expected = Device(9, 3, 41, 312_500, 700_000, 93, 5 << 30, 80 << 30, 2, ["power cap", "hardware temperature"])
     assert gpu.sample(9, 3) == gpu.sample(9, 3) == expected
     assert (nvml.begun, nvml.asked) == (1, ["0000:65:00.0"])
+
+
+def test_the_driver_says_its_version() -> None:
+    nvml = Nvml()
+    assert Gpu(lambda: "0000:17:00.0", lambda: nvml).driver() == "550.54.15"
+    elsewhere = Gpu(lambda: "0000:99:00.0", lambda: nvml)
+    assert elsewhere.driver() == ""
+    assert elsewhere.reason
 
 
 def test_what_a_gpu_does_not_tell_is_not_known() -> None:
