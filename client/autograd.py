@@ -1,9 +1,9 @@
-"""Reverse-mode differentiation at the client: the tape, and the walk back along it.
+"""Reverse-mode automatic differentiation at the client: the tape, and the backward pass over it.
 
-The tape holds values, never handles, so there are no reference cycles. A gradient rule (`client/gradients.py`) is written
-with the same public functions as any program; with `create_graph` its own instructions are recorded, which gives second
-derivatives. The walk visits vertices in the reverse of the order in which they were made, which is a topological order.
-What users call is elsewhere: `derivatives.py`, `hooks.py`, `function.py`, `checkpoint.py`.
+The tape holds values, never handles, so there are no reference cycles. Gradient rules (`client/gradients.py`) use the same
+public functions as any program. With `create_graph` their instructions are recorded too, which gives second derivatives.
+The backward pass visits vertices in reverse order of creation, which is a topological order. The functions that users call
+are in `derivatives.py`, `hooks.py`, `function.py` and `checkpoint.py`.
 """
 
 from __future__ import annotations

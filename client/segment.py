@@ -1,8 +1,8 @@
 """The segment builder: gathers instructions between two flushes and turns them into definitions and runs.
 
-No socket, clock or thread here. A builder belongs to one client thread; another thread may flush it. The per-op
-path is a plain call, `emit`. Ids: output n of the segment being gathered is tensor
-`base + n`, so nothing needs to be renamed at a flush; a value born and dead in between is never heard of elsewhere.
+It uses no socket, clock or thread. A builder belongs to one client thread, but another thread may flush it. The per-op path
+is a plain call, `emit`. Output n of the segment being gathered is tensor `base + n`, so a flush renames nothing. A value
+that is created and dies between two flushes is never mentioned elsewhere.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The session: one connection to a service, the builders of this process' threads, and what they wait for.
 
-The default session is the one piece of global state. There is no I/O thread: whoever waits drives the connection, and a
-small keeper thread flushes what has lain idle and gives a sign of life. Every wait has an end: it stops when the answer
-is there, when the session fails, or when the service has been silent for too long, and says what it waited for.
+The default session is the only global state. There is no I/O thread: whichever thread waits drives the connection, and a
+small keeper thread flushes idle instructions and sends heartbeats. Every wait ends: with the answer, when the session
+fails, or when the service has been silent for too long; the error says what was waited for.
 """
 
 from __future__ import annotations

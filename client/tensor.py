@@ -1,8 +1,8 @@
 """The tensor: a handle on a value that lives on the workers.
 
-A handle holds the current `Value`, where it stands on the tape (`_edge`), and, for a view, its base and how it was cut
-(`_view`). Instructions never change a value; writing in place makes a new value and rebinds the handle. Operators and
-methods are one line each: what they do is in `functional.py`, `indexing.py` and `creation.py`.
+A handle holds the current `Value`, its place on the tape (`_edge`) and, for a view, its base and how it was derived from it
+(`_view`). Instructions never change a value; an in-place write makes a new value and rebinds the handle. Operators and
+methods are one line each: their implementations are in `functional.py`, `indexing.py` and `creation.py`.
 """
 
 from __future__ import annotations

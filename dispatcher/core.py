@@ -1,20 +1,20 @@
-"""The dispatcher as a state machine: events in, sends out. No socket, clock, thread or environment in here.
+"""The dispatcher as a state machine: events in, sends out. It uses no socket, clock, thread or environment variable.
 
     client ──Define/Run/Put/Free/Fetch──▶ queue ──in order──▶ issue ──Execute/Store/Release/Collect──▶ mesh
     client ◀──Credit/Cut/Value/Failed────────────────────────────── ◀──Done/Landed/Part/Poisoned───── worker
 
-What holds, always:
+Invariants:
 
-* A client's messages are acted on in the order it sent them. One that cannot be acted on yet (no worker has joined, a
-  mesh has no credit, a put it reads has not landed, its plan is being made) holds up what that client sent after it, nobody
-  else.
-* Every plan gets the next number of one global order and goes to all members of its mesh in one step, or to none. So the
-  workers see subsequences of one order, and collectives inside plans cannot deadlock.
-* A tensor without a value has a fault instead, and whatever is computed from it inherits the fault.
-* What takes longer than a look-up is done in turns, by which all programs get as much of the one thread.
+* A client's messages are processed in the order in which it sent them. One that cannot be processed yet (no worker has
+  joined, a mesh has no credit, a put that it reads has not landed, its plan is not ready) blocks only later messages of
+  the same client.
+* Every plan gets the next number of one global order, and goes to all members of its mesh at once or to none. So workers
+  see subsequences of one order, and collectives inside plans cannot deadlock.
+* A tensor without a value has a fault, and everything computed from it inherits the fault.
+* Work that takes longer than a look-up is divided into turns, which give all programs equal shares of the one thread.
 
-Here is who speaks, and what is told to whom. Who comes is in `joining.py`, who goes in `leaving.py`, what clients ask for in
-`streams.py`, whose turn it is in `turns.py`.
+This module dispatches messages by sender. Peers join in `joining.py` and leave in `leaving.py`; `streams.py` processes
+clients' queues, and `turns.py` divides the time.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
-"""The planner: from a segment and where its inputs are to a plan. A pure function; its results are cached by the core.
+"""The planner: a pure function from a segment and the placements of its inputs to a plan. The core caches its results.
 
-Instruction by instruction it takes the best legal choice (`choice.py`), remembered by what the choice may depend on, and
-puts moves before the instruction where operands are elsewhere. What that means:
+For each instruction it takes the best legal choice (`choice.py`), memoised by everything the choice may depend on, and
+inserts moves where operands are placed differently. Its policy:
 
-* A *parameter* is an input that was marked at creation, or what followed from one. The first rule that meets it places
-  it and becomes its claim: the new placement is its home from then on. Everything else is an *activation*.
-* What is computed element-wise from one parameter, in its shape, goes where the parameter is.
-* A value that outlives the plan is never partial: its contributions are reduced at the end of the plan, and
-  those that several instructions read before the first of them.
-* An unasked-for shard is avoided when it saves no traffic, so a program without rules stays as it is.
-* Under a pipeline rule the mesh gets an axis in time (`gt/schedule.py`), to which the same rows apply.
+* A *parameter* is an input that was marked as one at its creation, or that was computed from one. The first rule that
+  applies to it claims it: the rule's placement becomes its home from then on. All other tensors are *activations*.
+* A value that is computed element-wise from one parameter, and has its shape, gets the parameter's placement.
+* A value that outlives the plan is never partial: it is reduced at the end of the plan. A partial value with several
+  readers is reduced before the first of them.
+* The planner avoids sharding that nobody asked for unless it saves traffic, so a program without rules stays unsharded.
+* A pipeline rule gives the mesh an axis in time (`gt/schedule.py`), to which the same rows apply.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""Which placements are legal, along one mesh axis, for the operands and the result of each op.
+"""The sharding rules: which placements of operands and result are legal for each op, along one mesh axis.
 
-In the spirit of DTensor's op strategies: a rule says how the dimensions of operands and result correspond, as the
-letters of an einsum do, and from that alone every legal row follows. Take a letter and cut it: a tensor that has it is
-sharded there, an operand that lacks it is replicated, and a result that lacks it is partial. What partial operands may
-pass through an op is the second table. Rows are pure functions of specs, attributes and cut points; which of them is
-cheapest, and anything else about costs, signals or links, is the planner's business and may not be in this file.
+As in DTensor's op strategies, a rule names the dimensions of operands and result with letters, like an einsum, and all
+legal rows follow. To shard a letter, shard each tensor that has it, replicate each operand that lacks it, and make a result
+that lacks it partial. A second table says which partial operands an op accepts. Rows are pure functions of specs,
+attributes and cut points. Costs, signals and links are the planner's business and may not be in this file.
 """
 
 from __future__ import annotations

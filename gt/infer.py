@@ -1,8 +1,8 @@
-"""Shapes and dtypes of results, derived by client and dispatcher with the same rules, and by nobody else.
+"""Shape and dtype inference: the single set of rules that client and dispatcher both use.
 
-`infer(op, operands, attributes)` takes a `Spec` for each tensor and a kind ('b', 'i', 'f', 'c') for each run-time scalar, and
-returns one `Spec` per result. It raises `ShapeError` or `DTypeError` naming the op and the shapes. Attributes must be
-whole and normalised; `check_attributes` refuses what came over the wire and is not.
+`infer(op, operands, attributes)` takes a `Spec` for each tensor and a kind ('b', 'i', 'f', 'c') for each run-time scalar,
+and returns one `Spec` per result. It raises `ShapeError` or `DTypeError`, naming the op and the shapes. Attributes must be
+complete and normalised; `check_attributes` rejects attributes from the wire that are not.
 """
 
 from __future__ import annotations

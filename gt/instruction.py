@@ -1,7 +1,7 @@
-"""Instructions, segments and plans: what they are, how they travel, and the one form in which they are printed.
+"""Instructions, segments and plans: their data types, wire format and printed form.
 
-A segment is a straight run of pure instructions in SSA form with numbered inputs, outputs and run-time scalars. A plan is
-a segment with a layout for every value and the `move`s between layouts. Both are plain data: no behaviour beyond
+A segment is a straight-line sequence of pure instructions in SSA form, with numbered inputs, outputs and run-time scalars.
+A plan is a segment with a layout for every value, and `move`s between layouts. Both are plain data: no behaviour beyond
 packing, unpacking and printing may be added here.
 """
 

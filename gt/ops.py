@@ -1,11 +1,12 @@
-"""The vocabulary: every instruction's op, declared once, as data.
+"""The op table: declares every op of the instruction set once, as data.
 
-Keyed by the same names, each room keeps its own facet: the client the gradient (`client/gradients.py`), the dispatcher
-the sharding rows (`dispatcher/rules.py`), the worker the kernel (`worker/kernels.py`). Shapes and dtypes follow from
-the family (`gt/infer.py`). Nothing else may be in this file.
+Each component keeps its own facet under the same names: the client the gradient (`client/gradients.py`), the dispatcher
+the sharding rows (`dispatcher/rules.py`), the worker the kernel (`worker/kernels.py`). Shapes and dtypes follow from the
+family (`gt/infer.py`). Nothing else may be in this file.
 
-Operands of one instruction have one dtype (the client casts first); a Python scalar may stand for a tensor where
-`scalars` allows it and is weakly typed. Sizes and axes are attributes; axes are normalised: non-negative, sorted, unique.
+All tensor operands of an instruction have the same dtype, because the client casts them first. A Python scalar may replace
+a tensor where `scalars` allows it, and is weakly typed. Sizes and axes are attributes; axes are normalised: non-negative,
+sorted, unique.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Which worker holds which part, and what must travel from one layout to another: pure functions of rank.
+"""Which worker holds which part of a tensor, and what is sent to change its layout: pure functions of the rank.
 
-`bounds` is the one function that cuts a dimension, for every room. Everything else here follows from it, so a plan can
-be the same bytes for all workers: each derives its own part.
+`bounds` is the only function that splits a dimension, for every component. Everything else here follows from it. A plan can
+therefore be the same bytes for all workers: each derives its own part.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Meshes and placements, in the field's terms: along each axis of a mesh a tensor is sharded, replicated or partial.
+"""Meshes and placements: along each axis of a mesh, a tensor is sharded, replicated or partial, as in DTensor.
 
-To these three GT adds `At`, for pipelines: one position of the axis holds the value, the others hold nothing.
+For pipelines GT adds `At`: one position of the axis holds the value, and the others hold nothing.
 
-A `Layout` is one placement per mesh axis. A tensor dimension may be sharded over several mesh axes; then the earlier
-axis cuts first and the later one cuts each piece again (`gt/partition.py` does the arithmetic). Placements are interned.
+A `Layout` is one placement per mesh axis. A tensor dimension may be sharded over several mesh axes: the earlier axis splits
+it first, and the later one splits each part again (`gt/partition.py` does the arithmetic). Placements are interned.
 """
 
 from __future__ import annotations

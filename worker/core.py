@@ -1,14 +1,14 @@
-"""The worker as a state machine: events in, sends out. No socket, clock, thread or environment in here.
+"""The worker as a state machine: events in, sends out. It uses no socket, clock, thread or environment variable.
 
-What the dispatcher says is done in order. A plan runs block by block; at a move it sends its own pieces at once, and when
-pieces of others are missing it stops there, remembers where, and goes on when the last of them arrives. Meanwhile only
-what is not in order is heard: pieces, lost peers, the time.
+The worker processes the dispatcher's messages in order. A plan runs block by block. At a move, the worker sends its own
+pieces at once; if pieces from peers are missing, the plan is suspended and resumes when the last one arrives. Meanwhile
+the core accepts only unordered events: pieces, lost peers, the time.
 
-What leaves a GPU, for clients and for peers, is on its way from there for a time; the core goes on meanwhile, and while
-it `asks` it is to be handed the time again and again.
+Data that leaves a GPU, for clients or peers, is copied asynchronously while the core continues. As long as it `asks`, the
+shell must call it with the time repeatedly.
 
-A failing instruction puts a `Poison` in place of its result; whatever reads poison becomes poison; a move sends the
-poison on in place of data. So a plan always runs to its end, takes part in all its transfers, and holds up nobody.
+A failing instruction puts a `Poison` in place of its result, everything that reads poison becomes poison, and a move sends
+the fault in place of data. So a plan always runs to its end, takes part in all its transfers, and blocks nobody.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""One move, from one worker's side: what it sends, what it waits for, and how the pieces become the value in its new layout.
+"""One move as seen by one worker: what it sends, what it waits for, and how pieces form the value in its new layout.
 
-A `Move` is compiled once: everything in it follows from shape, layouts, mesh and rank (`schedule.py`). An `Exchange` is a
-move under way. No message, socket or clock may be in here: when pieces leave and arrive is the core's business.
+A `Move` is compiled once; it depends only on shape, layouts, mesh and rank (`portions.py`). An `Exchange` is a move in
+flight. No message, socket or clock may be in here: the core decides when pieces leave and arrive.
 """
 
 from __future__ import annotations

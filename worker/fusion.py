@@ -1,12 +1,12 @@
-"""Which instructions of a block become one chain: logic alone, whatever array module computes chains.
+"""Fusion: which instructions of a block become one chain. Pure logic, independent of the array module.
 
-A *chain* works on one *space*, the shape of its full values. All that its members do is done within a row of that space:
-element by element, or along its last `joined` dimensions, from which a *column* comes, one number a row, which members may
-go on with (softmax and layer norm are chains). So any part of the rows can be computed by itself, and what nobody outside
-reads is never stored as a whole. A chain runs as one, when all that it reads is there: so a step may join only where
-nothing outside lies between it and the other members.
+A *chain* works on one *space*, the shape of its full values. Its members operate within rows of that space: element-wise,
+or reducing the last `joined` dimensions to a *column* of one number per row, which other members may read (softmax and
+layer norm are chains). So any subset of rows can be computed independently, and values that nobody outside reads are never
+stored whole. A chain runs as one step once everything that it reads is available. A step may therefore join only if no
+step outside the chain lies between it and the other members.
 
-How a chain is computed is the business of `strips.py` on a CPU, of `generated.py` on a GPU.
+`strips.py` computes chains on a CPU, `generated.py` on a GPU.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""From a plan to a flat program over slots: compiled once for one rank, then only run.
+"""Compiles a plan into a flat program over slots: once per rank, after which it only runs.
 
-Slots hold, in order, the plan's inputs, its run-time scalars and its outputs; a step reads and writes slots by number, so
-nothing is looked up by name on the hot path. Steps between two moves form a block. A value is dropped after its last
-reader.
+Slots hold the plan's inputs, its run-time scalars and its outputs, in this order. Steps read and write slots by number, so
+the hot path looks up nothing by name. The steps between two moves form a block. A value is dropped after its last reader.
 """
 
 from __future__ import annotations
