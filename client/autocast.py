@@ -66,9 +66,9 @@ def widened(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 
 class autocast(ContextDecorator):  # noqa: N801  # PyTorch's name
-    """Products in `dtype` (bfloat16 for 'cpu', else float16), sums, exponentials and losses in float32.
+    """Compute products in `dtype` (bfloat16 for 'cpu', else float16), and sums, exponentials and losses in float32.
 
-    A context manager or a decorator. `enabled=False` computes as written again, inside of another one.
+    A context manager or a decorator. `enabled=False` switches it off again inside another one.
     """
 
     def __init__(
@@ -104,10 +104,10 @@ def _set(lower: DType | None) -> DType | None:
 
 
 def is_autocast_enabled(device_type: str = "cuda") -> bool:
-    """Whether the program is inside of an `autocast` that is enabled."""
+    """Whether an enabled `autocast` surrounds the caller."""
     return emission.current().lower is not None
 
 
 def get_autocast_dtype(device_type: str = "cuda") -> DType:
-    """The dtype of products inside of this `autocast`; of the next one, outside of any."""
+    """The dtype of products inside this `autocast`; outside of any, the dtype that the next one will use."""
     return emission.current().lower or (bfloat16 if device_type == "cpu" else float16)

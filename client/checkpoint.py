@@ -83,7 +83,7 @@ def checkpoint(
 
 
 def checkpointed(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`function`, computed again for its gradient: a decorator, which also takes modules."""
+    """Recompute `function` for its gradient instead of saving values: a decorator, which also accepts modules."""
 
     def recomputing(*args: Any, **options: Any) -> Any:
         return _recomputed(function, args, options, True, None)

@@ -158,13 +158,14 @@ def compile(  # PyTorch's name
     options: dict[str, Any] | None = None,
     disable: bool = False,
 ) -> Any:
-    """A function or module that does what `model` does, by one run of one segment a call once it was seen twice.
+    """Compile a function or module: it does what `model` does, but from the third call on with one message per call.
 
-    A whole training step fits: forward, `backward()`, `optimizer.step()`. Guards on shapes, dtypes, Python values and on all
-    that the function reaches by name decide whether a trace holds; else the call is traced anew. What cannot be traced, such
-    as fetching a value, has the function run uncompiled, with one warning that names the line; with `fullgraph=True` it is a
-    `CompileError`. The other arguments are PyTorch's, accepted and without meaning. Also a decorator, with or without
-    arguments. See "Compiled functions" in `docs/architecture.md`.
+    A whole training step can be compiled: forward, `backward()`, `optimizer.step()`. The first two calls are traced.
+    Guards on shapes, dtypes, Python values and everything that the function reaches by name decide whether a trace is
+    valid; otherwise the call is traced again. A function that cannot be traced, for example because it fetches a
+    value, runs uncompiled, with one warning that names the line; with `fullgraph=True` it raises `CompileError`. The
+    other arguments are PyTorch's and have no effect. Can be used as a decorator, with or without arguments. See
+    "Compiled functions" in `docs/architecture.md`.
     """
     if model is None:
         return functools.partial(compile, fullgraph=fullgraph, disable=disable)

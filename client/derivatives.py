@@ -25,10 +25,10 @@ def backward(
     create_graph: bool = False,
     inputs: Tensor | Sequence[Tensor] | None = None,
 ) -> None:
-    """Add to each leaf's `.grad` the gradient of `tensors`, weighted with `grad_tensors` (1 for a single element).
+    """Add the gradient of `tensors`, weighted by `grad_tensors` (1 for a single element), to each leaf's `.grad`.
 
-    With `inputs` only to theirs, also where they are no leaves. What the tape saved is freed unless `retain_graph`, which
-    defaults to `create_graph`; with that, gradients can be differentiated themselves.
+    With `inputs`, only their gradients are added, even if they are not leaves. Saved values are freed unless
+    `retain_graph`, which defaults to `create_graph`; `create_graph` makes gradients differentiable.
     """
     ends = _listed(tensors)
     starts = None if inputs is None else _listed(inputs)
@@ -63,10 +63,10 @@ def grad(
     allow_unused: bool | None = None,
     materialize_grads: bool = False,
 ) -> tuple[Tensor | None, ...]:
-    """The gradients of `outputs`, weighted with `grad_outputs`, with respect to `inputs`; no `.grad` changes.
+    """The gradients of `outputs`, weighted by `grad_outputs`, with respect to `inputs`; no `.grad` changes.
 
-    Raises `GradientError` for an input on which `outputs` do not depend, unless `allow_unused`: then its gradient is None,
-    or zeros with `materialize_grads`.
+    Raises `GradientError` for an input on which `outputs` do not depend, unless `allow_unused`: then its gradient is
+    None, or zeros with `materialize_grads`.
     """
     if allow_unused is False and materialize_grads:
         raise ValueError("grad: materialize_grads=True means allow_unused=True; False contradicts it")

@@ -35,10 +35,11 @@ File = str | os.PathLike[str]
 
 
 def save(obj: Any, f: File) -> None:
-    """Write tensors to a file: a `state_dict()`, a tensor, or dicts, lists and tuples of tensors, numbers and text.
+    """Write tensors to a file: a `state_dict()`, a tensor, or dicts, lists and tuples of tensors, numbers and
+    strings.
 
-    Waits for the values. The file is there whole or, if something fails, not at all. Raises `TypeError` for what would need
-    code to be read again, `DTypeError` for complex128, which the format lacks.
+    Waits for the values. If something fails, no partial file remains. Raises `TypeError` for objects that would need
+    code to be read again, and `DTypeError` for complex128, which the format lacks.
     """
     found: dict[str, Tensor] = {}
     form = _taken_apart(obj, "", found)
@@ -68,11 +69,12 @@ def save(obj: Any, f: File) -> None:
 def load(
     f: File, map_location: Any = None, pickle_module: Any = None, *, weights_only: bool = True, mmap: bool = False
 ) -> Any:
-    """Read what `save`, or any other library, wrote as safetensors: a dict of tensors, or what was saved in its own form.
+    """Read a file written by `save`, by `torch.save`, or by any library as safetensors: a dict of tensors, or what
+    was saved.
 
-    What `torch.save` wrote is read, too, without PyTorch, if it holds tensors, numbers, text and containers of them; no code
-    in it is run, whatever `weights_only` says. `map_location`, `pickle_module` and `mmap` are accepted and change nothing:
-    where tensors live is the service's concern. Raises `GTError` for a file of another format.
+    Files of `torch.save` are read without PyTorch if they contain tensors, numbers, strings and containers of them.
+    No code in them is executed, whatever `weights_only` says. `map_location`, `pickle_module` and `mmap` are accepted
+    and have no effect, because the service decides where tensors live. Raises `GTError` for other formats.
     """
     session.current()  # which a first tensor would start: an error there is none of the file's
     with Path(f).open("rb") as file:

@@ -154,11 +154,11 @@ class _Call(Vertex):
 
 
 class Function:
-    """A function with a gradient of its own: subclass it with static `forward` and `backward`, and call `.apply(…)`.
+    """A function with a custom gradient: subclass it with static `forward` and `backward`, and call `.apply(…)`.
 
-    `forward(ctx, *args)` computes without recording; or `forward(*args)` beside `setup_context(ctx, inputs, output)`.
-    `backward(ctx, *gradients)` gets a gradient for each result and returns one for each argument, None where there is
-    none. What it computes is recorded when the gradients are to be differentiated themselves.
+    `forward(ctx, *args)` computes without recording; alternatively define `forward(*args)` and `setup_context(ctx,
+    inputs, output)`. `backward(ctx, *gradients)` gets a gradient for each result and returns one for each argument,
+    or None. What it computes is recorded if the gradients are to be differentiated themselves.
     """
 
     @staticmethod

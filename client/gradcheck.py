@@ -100,10 +100,11 @@ def gradcheck(
     raise_exception: bool = True,
     **_: Any,
 ) -> bool:
-    """Whether the gradients of `func` at `inputs` agree with central differences, for all that require grad.
+    """Check that the gradients of `func` at `inputs` agree with central differences, for all inputs that require
+    grad.
 
-    They are float64 or complex128. Raises `GradientError` where they do not, or returns False when `raise_exception` is.
-    PyTorch's other options are accepted and mean nothing.
+    Inputs must be float64 or complex128. Raises `GradientError` if they disagree, or returns False if
+    `raise_exception` is False. PyTorch's other options are accepted and have no effect.
     """
     given = _listed(inputs)
     outputs = _outputs(func, given)
@@ -125,9 +126,9 @@ def gradcheck(
 def gradgradcheck(
     func: Callable[..., Any], inputs: Any, grad_outputs: Any = None, *, raise_exception: bool = True, **options: Any
 ) -> bool:
-    """Whether the second derivatives of `func` agree with central differences of the first ones, as `gradcheck`.
+    """Check that the second derivatives of `func` agree with central differences of the first ones, like `gradcheck`.
 
-    `grad_outputs`, float64 tensors that require grad, weight the results; without them some numbers of no meaning do.
+    `grad_outputs`, float64 tensors that require grad, weight the results; by default they are arbitrary numbers.
     """
     given = _listed(inputs)
     places = _checked(given)

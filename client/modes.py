@@ -92,19 +92,21 @@ class _Mode:
 
 
 class no_grad(_Mode):  # noqa: N801  # PyTorch's name
-    """Nothing is recorded inside: as context manager or as decorator."""
+    """Record nothing inside: a context manager or a decorator."""
 
     _grad = False
 
 
 class enable_grad(_Mode):  # noqa: N801
-    """What touches tensors that require grad is recorded inside, also within `no_grad`."""
+    """Record operations on tensors that require grad, also inside `no_grad`."""
 
     _grad = True
 
 
 class inference_mode(_Mode):  # noqa: N801
-    """As `no_grad`; `inference_mode(False)` records again inside of one. Values never change, so nothing else is to gain."""
+    """Like `no_grad`; `inference_mode(False)` records again inside another one. It saves nothing more, as values
+    never change.
+    """
 
     def __init__(self, mode: bool = True) -> None:
         super().__init__()
@@ -124,7 +126,7 @@ class inference_mode(_Mode):  # noqa: N801
 
 
 class set_grad_enabled(_Mode):  # noqa: N801
-    """Record or not, from this call on; as a context manager, until its end."""
+    """Record or not, from this call on; used as a context manager, until its end."""
 
     def __init__(self, mode: bool) -> None:
         super().__init__()
@@ -151,10 +153,10 @@ def set_recording(grad: bool) -> bool:
 
 
 def is_grad_enabled() -> bool:
-    """Whether what touches tensors that require grad is recorded."""
+    """Whether operations on tensors that require grad are recorded."""
     return emission.current().grad
 
 
 def is_inference_mode_enabled() -> bool:
-    """Whether the program is inside `inference_mode()`."""
+    """Whether an `inference_mode()` surrounds the caller."""
     return _inference.get()

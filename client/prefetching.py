@@ -38,12 +38,12 @@ _ENDING: Final = 2.0
 
 
 def prefetch(iterable: Iterable[Any], signal: str | None = None, depth: int = 2) -> Prefetched:
-    """The batches of `iterable`, at most `depth` of which are made and sent ahead by a thread.
+    """Iterate over the batches of `iterable`, of which a thread prepares and sends up to `depth` ahead of time.
 
-    Arrays of NumPy and tensors of PyTorch in a batch, inside of tuples, lists and mappings too, become tensors, cut as the
-    rule of `signal` says; all else is given as it is. An array may be used again as soon as the next batch is asked for.
-    Batches come in order, then whatever error ended the iterable. Iterating again iterates `iterable` again. Raises
-    `ValueError` for a depth below 1.
+    NumPy arrays and PyTorch tensors in a batch, also inside tuples, lists and mappings, become tensors, sharded by
+    the rule of `signal`; other objects are passed through. An array may be reused once the next batch is requested.
+    Batches arrive in order, followed by the error that ended the iterable, if any. Iterating again iterates over
+    `iterable` again. Raises `ValueError` for a depth below 1.
     """
     if type(depth) is not int or depth < 1:
         raise ValueError(f"prefetch: depth is a number of batches from 1, not {depth!r}")

@@ -26,10 +26,11 @@ _SETTINGS: Final = ("growth_factor", "backoff_factor", "growth_interval")
 
 
 class GradScaler:
-    """`scale(loss).backward()`, `step(optimizer)`, `update()`; `unscale_(optimizer)` before gradients are clipped.
+    """Loss scaling: `scale(loss).backward()`, `step(optimizer)`, `update()`; `unscale_(optimizer)` before clipping
+    gradients.
 
-    The scale grows by `growth_factor` after `growth_interval` sound steps, and shrinks by `backoff_factor` after one that
-    overflowed.
+    The scale grows by `growth_factor` after `growth_interval` successful steps, and shrinks by `backoff_factor` after
+    one that overflowed.
     """
 
     def __init__(

@@ -58,12 +58,17 @@ def _restore(before: emission.Context) -> None:
 
 
 class context(ContextDecorator):  # noqa: N801  # read as gt.signal.context(...)
-    """What is computed inside carries this signal. `backward` names the gradients', in place of the last component.
+    """Put everything computed inside into this signal. `backward` names the gradients' signal, in place of the last
+    component.
 
-    Hints, for what is computed inside and its gradients: `hot=True` compiles at the first run; `comm="ring"` ("direct",
-    "two-step", "tree") is the algorithm of all-reduces, where it is legal; `deadline=0.05` warns, once, of a plan in which
-    the signal should take longer than so many seconds. They are logged, may be ignored, and change no value but by the
-    order of additions. Raises `TypeError` for other hints, `ValueError` for values that a hint does not take.
+    Hints apply to what is computed inside and to its gradients. They are logged, may be ignored, and change values at
+    most by the order of additions:
+
+    * `hot=True` compiles at the first run.
+    * `comm="ring"` ("direct", "two-step", "tree") chooses the all-reduce algorithm, where it is legal.
+    * `deadline=0.05` warns once if the signal is predicted to take longer, in seconds, in some plan.
+
+    Raises `TypeError` for unknown hints, and `ValueError` for invalid values.
     """
 
     def __init__(self, name: str, backward: str | None = None, **hints: Any) -> None:
@@ -93,7 +98,7 @@ def enter(name: str) -> None:
 
 
 def exit(name: str) -> None:
-    """Leave the signal that was entered last. Raises `GTError` when its name is another one."""
+    """Leave the signal that was entered last. Raises `GTError` if its name is different."""
     now = emission.current()
     parts = _components(name)
     if now.signal[-len(parts) :] != parts:
@@ -107,7 +112,7 @@ def exit(name: str) -> None:
 
 
 def current() -> tuple[str, ...]:
-    """The path of signals that the program is inside, outermost first."""
+    """The path of the surrounding signals, outermost first."""
     return emission.current().signal
 
 
@@ -118,10 +123,12 @@ def tensor(x: Any, name: str) -> Tensor:
 
 
 def attach(model: Module, prefix: str = "") -> None:
-    """Run each module of `model`, forward and backward, in a signal of its dotted name: `blocks.0.norm` inside `blocks.0`.
+    """Run each module of `model`, forward and backward, in a signal of its dotted name: `blocks.0.norm` inside
+    `blocks.0`.
 
-    Names are those of `named_modules()`, after `prefix` and a dot when one is given; the model itself is `prefix`, or
-    nothing. A module that only holds others, as a list does, is around them all the same. Attaching again replaces.
+    Names are those of `named_modules()`, after `prefix` and a dot if there is one; the model itself gets the signal
+    `prefix`, or none. Modules that only contain others, such as lists, also surround their contents. Attaching again
+    replaces the signals.
     """
     if prefix and len(_components(prefix)) > 1:
         raise ValueError(f"a prefix is one name, not several joined by '/': {prefix!r}")

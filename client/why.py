@@ -80,10 +80,11 @@ class Why:
 
 
 def why(tensor: Tensor, depth: int = 8) -> Why:
-    """How `tensor` came to be (at most `depth` instructions back along each way), where it lives, what it waits for.
+    """Explain how `tensor` was computed (up to `depth` instructions back on each path), where it lives, and what it
+    waits for.
 
-    Never flushes, and waits for nothing but the dispatcher's answer, 5 s at most. Raises `SessionError`, and
-    `TypeError` for what is no tensor.
+    Flushes nothing, and waits only for the dispatcher's answer, for 5 s at most. Raises `SessionError`, and
+    `TypeError` for an argument that is no tensor.
     """
     from .tensor import Tensor
 

@@ -32,7 +32,7 @@ BLOCKS: Final = 8
 
 
 class Strategy(NamedTuple):
-    """What a strategy is called with: its default mesh axis, and the options that it takes."""
+    """A strategy's default mesh axis and the options that it accepts."""
 
     axis: str | None
     options: tuple[str, ...] = ()
@@ -93,7 +93,7 @@ class _Strict(BaseModel):
 
 
 class ExplicitShard(_Strict):
-    """The explicit form: cut one tensor dimension over the workers that are named."""
+    """The explicit form: shard one tensor dimension over the named workers."""
 
     axis: Index = Field(description="The tensor dimension that is cut.")
     workers: Annotated[tuple[Index, ...], Field(strict=False)] = Field(
@@ -103,7 +103,7 @@ class ExplicitShard(_Strict):
 
 
 class Rule(_Strict):
-    """How what is created, tagged or produced in one signal is sharded. A rule may also be only hints."""
+    """How tensors created, tagged or computed in one signal are sharded. A rule may also contain only hints."""
 
     model_config = ConfigDict(json_schema_extra={"minProperties": 1, "not": {"required": ["strategy", "shard"]}})
 
@@ -183,7 +183,7 @@ Rules = Annotated[
 
 
 class Config(_Strict):
-    """A mesh and the rules by signal. `Config()` is the empty one: everything on one worker."""
+    """A mesh and the rules by signal. `Config()` is empty: everything runs on one worker."""
 
     mesh: Annotated[dict[Axis, Count], Field(min_length=1, max_length=8)] | None = Field(
         default=None, description="The named axes over which workers are laid out, the last one the closest."
@@ -343,12 +343,12 @@ class _EditorSchema(GenerateJsonSchema):
 
 
 def load(path: str | os.PathLike[str]) -> Config:
-    """The config in the file at `path`. Raises ConfigError, also where the file cannot be read."""
+    """The config in the file at `path`. Raises ConfigError, also if the file cannot be read."""
     return parse(read_text(path), os.fspath(path))
 
 
 def parse(text: str, source: str = "<config>") -> Config:
-    """The config that the YAML in `text` spells; `source` is what errors call it. Raises ConfigError."""
+    """The config in the YAML `text`; error messages call it `source`. Raises ConfigError."""
     plain, places = read_document(text, source)
     return Config.from_plain({} if plain is None else plain, source, places)
 
@@ -569,27 +569,27 @@ def _meant(word: str, words: Iterable[str]) -> str:
 
 
 def set(values: Mapping[str, Any]) -> None:  # read as gt.config.set(...)
-    """Set run-time options, in the running session and in those to come. Raises `ConfigError` for what is not allowed.
+    """Set run-time options for the running session and for later ones. Raises `ConfigError` for invalid ones.
 
-    `verify`: the share of instructions, from 0 to 1, that are computed again, gathered, and compared. What differs raises
-    `gt.errors.VerificationError` at the next fetch that depends on it.
-    `tf32`: whether GPUs may round the operands of matrix products of float32 to TF32 (10 bits of fraction, added up in float32),
-    which tensor cores multiply faster (false). It is the session's, and means nothing to CPUs;
-    `gt.set_float32_matmul_precision("high")` is another word for it.
-    `progress`: whether a transfer of much data that takes long shows, on a terminal, how far it has come (true).
+    * `verify` (0): the share of instructions, from 0 to 1, that are recomputed unsharded and compared. A difference
+      raises `gt.errors.VerificationError` at the next fetch that depends on it.
+    * `tf32` (false): whether GPUs may round the operands of float32 matrix products to TF32 (10 bits of fraction,
+      accumulated in float32), which tensor cores multiply faster. Applies to this session only and has no effect on
+      CPUs. `gt.set_float32_matmul_precision("high")` is the same.
+    * `progress` (true): whether a terminal shows a progress bar for large, slow transfers.
 
-    Some are for the workers that this process will start, and so are set before its first operation; on a shared service
-    they belong to whoever starts its workers (`gt worker --memory-pool-size`, …):
+    These options are for the workers that this process will start, so set them before its first operation. On a
+    shared service they belong to whoever starts its workers (`gt worker --memory-pool-size`, …):
 
-    `memory_pool_size`: how much memory a worker's tensors may take ('8GB'); what finds no room goes out, of a GPU to pinned
-    memory of the host, and then to a file in the folder for temporary files, and comes back before it is read. 0, the default:
-    as much as there is; of a GPU nine tenths of what is free when the worker starts.
-    `nvlink_group_size`: how many workers of one host NVLink joins, in runs by the numbers of their GPUs (4: cuda:0 to cuda:3, …).
-    Plans are priced by it, and meshes keep those of a run beside each other. 0, the default: as links were measured.
-    `cpu_spill_threshold`: the share of it that is in use before anything goes out; of a GPU's worker also the share of its part
-    of the host's memory that is pinned for that, before anything goes to the file (0.8).
-    `prefetch_buffer_size`: how much of what is in the file may come back before it is read, because announced plans will
-    ('256MiB').
+    * `memory_pool_size`: the memory that a worker's tensors may take ('8GB'). What does not fit is evicted, on a GPU
+      first to pinned host memory, and then to a temporary file, and is brought back before it is read. 0, the
+      default, means all memory; on a GPU, nine tenths of what is free when the worker starts.
+    * `nvlink_group_size`: how many workers of a host NVLink joins, in groups by GPU number (4: cuda:0 to cuda:3, …).
+      The planner prices moves accordingly, and meshes keep the members of a group adjacent. 0, the default: as links
+      were measured.
+    * `cpu_spill_threshold` (0.8): the share of the memory pool above which tensors are evicted; for a GPU's worker
+      also the share of its part of the host's memory that may be pinned for evicted data before it goes to the file.
+    * `prefetch_buffer_size` ('256MiB'): how much spilled data may be read back before it is needed.
     """
     workers = {name: value for name, value in values.items() if name in options.WORKER_OPTIONS}
     from .session import send_options, set_for_workers
@@ -602,7 +602,7 @@ def set(values: Mapping[str, Any]) -> None:  # read as gt.config.set(...)
 
 
 def get(key: str) -> Any:
-    """The value of a run-time option. Raises `ConfigError` for one that is not known."""
+    """The value of a run-time option. Raises `ConfigError` for an unknown one."""
     if key in options.WORKER_OPTIONS:
         return options.for_workers.get(key, options.WORKER_OPTIONS[key].default)
     return options.chosen.get(key, options.known(key).default)

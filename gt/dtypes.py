@@ -22,10 +22,10 @@ KINDS: Final = "bifc"
 
 
 class DType:
-    """One data type: `name` as in PyTorch, `short` as printed (`f32`), `numpy` for kernels, `kind` one of `KINDS`.
+    """A data type: `name` as in PyTorch, `short` as printed (`f32`), `numpy` for kernels, `kind` one of `KINDS`.
 
-    `order` is the place among the dtypes of one kind: of two, the later holds what the earlier does. NumPy calls the kind
-    of bfloat16 'V', so code asks a `DType` for its kind, never a NumPy dtype.
+    `order` ranks the dtypes of one kind: a later one can hold every value of an earlier one. Use `kind` instead of
+    NumPy's, which is 'V' for bfloat16.
     """
 
     __slots__ = ("itemsize", "kind", "name", "numpy", "order", "short")
@@ -106,12 +106,12 @@ _conventions: list[str] = ["pytorch"]
 
 
 def get_default_dtype() -> DType:
-    """The floating dtype of creation functions and of Python floats that meet integers: float32 unless set."""
+    """The floating dtype of creation functions, and of Python floats combined with integers; float32 by default."""
     return _default[0]
 
 
 def set_default_dtype(dtype: object) -> None:
-    """Set the default floating dtype. Raises `DTypeError` for a dtype that is not floating."""
+    """Set the default floating dtype. Raises `DTypeError` for any other dtype."""
     chosen = as_dtype(dtype)
     if chosen.kind != "f":
         raise DTypeError(f"set_default_dtype: {chosen} is not a floating-point dtype")
@@ -119,15 +119,16 @@ def set_default_dtype(dtype: object) -> None:
 
 
 def get_conventions() -> str:
-    """Whose rules operators keep where they differ: 'pytorch' unless set."""
+    """The conventions that operators follow: 'pytorch' (the default) or 'array_api'."""
     return _conventions[0]
 
 
 def set_conventions(name: str) -> None:
-    """Whose rules operators, and functions of `gt`, keep where they differ: 'pytorch' or 'array_api'.
+    """Make operators and functions of `gt` follow 'pytorch' or 'array_api' where the two differ.
 
-    In the Array API a tensor without dimensions counts as any other when dtypes meet, and `a // b` of floating-point numbers is
-    `floor(a / b)`, with infinities too. `gt.array_api`'s functions keep its rules always; this is for `x + y`.
+    In the Array API, zero-dimensional tensors take part in type promotion like any other, and `a // b` of
+    floating-point numbers is `floor(a / b)`, also for infinities. The functions of `gt.array_api` always follow the
+    standard; this setting is for `x + y`.
     """
     if name not in ("pytorch", "array_api"):
         raise ValueError(f"set_conventions: 'pytorch' or 'array_api', not {name!r}")
@@ -135,9 +136,10 @@ def set_conventions(name: str) -> None:
 
 
 def as_dtype(value: object) -> DType:
-    """A `DType` from a `DType`, a Python type (`bool`, `int`, `float`, `complex`), a name, or what NumPy takes as a dtype.
+    """The `DType` for a `DType`, a Python type (`bool`, `int`, `float`, `complex`), a name, or anything NumPy
+    accepts.
 
-    Names are PyTorch's and NumPy's ('float32', 'torch.float32', 'f32', 'cfloat'); so `str(torch.float32)` is one.
+    Names are PyTorch's and NumPy's ('float32', 'torch.float32', 'f32', 'cfloat'), so `str(torch.float32)` works.
     """
     if isinstance(value, DType):
         return value

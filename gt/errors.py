@@ -4,39 +4,41 @@ from __future__ import annotations
 
 
 class GTError(Exception):
-    """Base class of every error that GT raises on purpose."""
+    """Base class of all errors that GT raises deliberately."""
 
 
 class ShapeError(GTError, ValueError):
-    """Operands whose shapes do not fit the operation; raised in the user's own line, at once."""
+    """Operands whose shapes do not fit the operation; raised immediately, in the user's own line."""
 
 
 class AxisError(ShapeError, IndexError):
-    """An axis that the shape does not have; raised in the user's own line, at once."""
+    """An axis that the shape does not have; raised immediately, in the user's own line."""
 
 
 class DTypeError(GTError, TypeError):
-    """Operands whose dtypes do not fit the operation; raised in the user's own line, at once."""
+    """Operands whose dtypes do not fit the operation; raised immediately, in the user's own line."""
 
 
 class GradientError(GTError, RuntimeError):
-    """A gradient that cannot be computed, or a write that the tape forbids; raised in the user's own line, at once."""
+    """A gradient that cannot be computed, or a write that autograd forbids; raised immediately, in the user's own
+    line.
+    """
 
 
 class OverlapError(GTError, RuntimeError):
-    """A write to a view in which several elements are one; raised in the user's own line, at once."""
+    """A write to a view in which several elements share memory; raised immediately, in the user's own line."""
 
 
 class StateError(GTError, RuntimeError):
-    """A saved state that does not fit the module or optimizer that is to load it; lists all that is missing or wrong."""
+    """A saved state that does not fit the module or optimizer that loads it; lists everything missing or wrong."""
 
 
 class CompileError(GTError, RuntimeError):
-    """A function that `gt.compile` cannot trace; names what hinders it and the line."""
+    """`gt.compile` cannot trace a function; names the reason and the line."""
 
 
 class ConfigError(GTError, ValueError):
-    """A sharding config that cannot be followed; names file, line, key and what is allowed."""
+    """An invalid sharding config; names file, line, key and the allowed values."""
 
 
 class TraceError(GTError, ValueError):
@@ -44,7 +46,7 @@ class TraceError(GTError, ValueError):
 
 
 class ProtocolError(GTError):
-    """A message that does not follow the protocol; its sender alone is affected."""
+    """A message that violates the protocol; only its sender is affected."""
 
 
 class ConnectionFailed(GTError, ConnectionError):
@@ -52,11 +54,11 @@ class ConnectionFailed(GTError, ConnectionError):
 
 
 class SessionError(GTError, RuntimeError):
-    """The session cannot go on: closed, forked away, or its service was lost."""
+    """The session has ended: it was closed, belongs to another process (after a fork), or lost its service."""
 
 
 class Cancelled(GTError, RuntimeError):
-    """Somebody cancelled the session's work from a monitor: what had not begun is dropped. The session can be used further."""
+    """A monitor cancelled the session's work: what had not begun is dropped. The session remains usable."""
 
 
 class WorkerError(GTError, RuntimeError):
@@ -72,11 +74,11 @@ class OutOfMemory(WorkerError, MemoryError):
 
 
 class IndexOutOfRange(WorkerError, IndexError):
-    """An index tensor held an index that is out of range; found on a worker, on every backend."""
+    """An index tensor contained an index that is out of range; detected on a worker, on every backend."""
 
 
 class VerificationError(WorkerError):
-    """An instruction that was computed again, gathered, gave something else than sharded (`gt.config.set({"verify": …})`)."""
+    """An instruction gave another result sharded than unsharded (`gt.config.set({"verify": …})`)."""
 
 
 #: What may cross the wire as an error's kind, and the class it is raised as.

@@ -239,14 +239,19 @@ def explain(
     fn: Callable[..., Any], *args: Any, config: Any = None, workers: int | None = None, compare: Sequence[Any] = (),
     steps: int = STEPS, values: bool = True, speeds: str = "measured", memory: int = 0, devices: Sequence[str] = (),
 ) -> Any:  # fmt: skip
-    """How `fn(*args)` would be sharded, what moves and what it costs: an `Explanation`, or a list with `compare`.
+    """Show how `fn(*args)` would be sharded, what moves and what it costs: an `Explanation`, or a list with
+    `compare`.
 
-    `config` is a path, a mapping or a `gt.Config` (default: the one that GT_CONFIG names), `workers` how many there
-    would be (default: as many as the config needs). The call computes its numbers on one worker in this process, with
-    `values=False` none at all, and is stopped after `steps` updates. It runs in a session of its own, so models and
-    tensors must be made inside `fn`. `speeds`: workers as this machine is 'measured' to be, or 'typical' ones;
-    `devices`: what each of them computes on (['cuda:0', 'cpu']); of kinds that are not here, typical ones. `memory`: the
-    bytes that each of them may hold. Raises `ConfigError` and `OutOfMemory` as a service would.
+    The call runs in a session of its own, so `fn` must create its own models and tensors. One worker in this process
+    computes its values (none with `values=False`), and the call stops after `steps` updates.
+
+    * `config`: a path, a mapping or a `gt.Config`; default: the file named by GT_CONFIG.
+    * `workers`: their number; default: as many as the config needs.
+    * `speeds`: 'measured' on this machine, or 'typical'.
+    * `devices`: the device of each worker (['cuda:0', 'cpu']); kinds that this machine lacks get typical speeds.
+    * `memory`: the bytes that each worker may hold.
+
+    Raises `ConfigError` and `OutOfMemory` as a service would.
     """
     explainer = _explainer(
         config, workers, compare, steps=steps, values=values, speeds=speeds, memory=memory, devices=devices

@@ -166,7 +166,7 @@ class Memory:
 def devices() -> Devices:
     """The workers of the current session's service: kind, host, memory in bytes, measured speeds.
 
-    Starts the default session when there is none. Raises `gt.SessionError` when the service is gone.
+    Starts the default session if there is none. Raises `gt.SessionError` if the service is gone.
     """
     from .client import session as sessions
 
@@ -174,10 +174,11 @@ def devices() -> Devices:
 
 
 def memory() -> Memory:
-    """Who holds what in the service's memory: by worker, by client and by signal, in bytes.
+    """The service's memory use in bytes, by worker, client and signal.
 
-    What the program did before is sent and counted, once the workers have done it; a large put that is on its way is not.
-    Other clients' tensors are counted as they are at that moment. Raises `gt.SessionError` when the service is gone.
+    Includes everything that the program requested before, except large puts in flight; the call waits for the workers
+    to finish it. Other clients' tensors are counted as they are at that moment. Raises `gt.SessionError` if the
+    service is gone.
     """
     from .client import session as sessions
 

@@ -25,12 +25,13 @@ TIMEOUT: Final = 30.0
 
 
 class profile:  # noqa: N801 — it is read as a verb: with gt.profile("run.json")
-    """Record what the service does while the block runs as a trace (Perfetto, `gt report`): `with gt.profile("run.json"):`.
+    """Record what the service does during a block as a trace: `with gt.profile("run.json"):`.
 
-    Compressed when the name ends in '.gz'. Entering starts the default session if there is none, and waits until all workers
-    record; leaving waits until they have done everything that was asked of them. What other clients do is in the trace too.
-    Afterwards `events` and `dropped` (those that were lost) count. While a program is explained it does nothing. Raises
-    `SessionError` when it cannot be recorded, `OSError` when the file cannot be written.
+    Open the file in Perfetto or with `gt report`; it is compressed if its name ends in '.gz'. Entering the block
+    starts the default session if there is none, and waits until all workers record. Leaving it waits until they have
+    finished the block's work. The trace includes other clients' work. Afterwards, `events` and `dropped` (lost
+    events) are set. Does nothing while a program is being explained. Raises `SessionError` if recording fails, and
+    `OSError` if the file cannot be written.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:

@@ -55,11 +55,12 @@ def _read_alone(config: Any) -> Config | None:
 
 
 def connect(address: str, *, workers: int | None = None, config: Any = None) -> Session:
-    """Join the service at `address` ('tcp://127.0.0.1:7000'), or run one in this very thread ('inproc').
+    """Join the service at `address` ('tcp://127.0.0.1:7000'), or run one in the calling thread ('inproc').
 
-    `workers` is for 'inproc' alone: how many in-memory workers (default: as many as the config's mesh needs, else 1).
-    `config` is the session's sharding config: a path, a mapping or a `gt.Config`; default the file named by GT_CONFIG.
-    Ends the current session. Raises `ConnectionFailed` within 5 s when nothing answers, `ConfigError` for a wrong config.
+    `workers` (only for 'inproc') is the number of in-memory workers; default: as many as the config's mesh needs, or
+    else 1. `config` is the session's sharding config: a path, a mapping or a `gt.Config`; default: the file named by
+    GT_CONFIG. Ends the current session. Raises `ConnectionFailed` within 5 s if nothing answers, and `ConfigError`
+    for an invalid config.
     """
     from .client import session as sessions
 
@@ -140,8 +141,9 @@ def _shard_by(session: Session, config: Config) -> None:
 def init(*, workers: int | None = None, config: Any = None) -> Session:
     """Start a dispatcher and workers on this machine, as child processes that end with this one, and join them.
 
-    `workers`: how many; default one for each GPU, or else as many as the config needs, at least one. `config` as in `connect`.
-    The first operation of a program calls this when nobody has. Raises `ConfigError` before anything is started.
+    `workers` is their number; default: one per GPU, or without a GPU as many as the config needs, at least one.
+    `config` is as in `connect`. A program's first operation calls this function if nothing else has started a
+    session. Raises `ConfigError` before anything is started.
     """
     from .client import session as sessions
     from .launch import Local, default_workers
@@ -162,18 +164,18 @@ def init(*, workers: int | None = None, config: Any = None) -> Session:
 
 
 def disconnect() -> None:
-    """End the session. Its tensors cannot be used any more; another session can follow."""
+    """End the session. Its tensors become unusable; you can then start another session."""
     from .client import session as sessions
 
     sessions.disconnect()
 
 
 def load_config(config: Any = None) -> None:
-    """Shard from now on by this config (a path, a mapping or a `gt.Config`; default the file named by GT_CONFIG).
+    """Shard by this config from now on (a path, a mapping or a `gt.Config`; default: the file named by GT_CONFIG).
 
-    At any time: it takes hold between two steps of the stream. Values stay what they are; tensors move when the mesh
-    changes, and parameters when a rule next meets them. Raises `ConfigError` naming file, line, key and what is allowed;
-    then the session goes on as it was.
+    You can call this at any time; the config takes effect between two plans. Values do not change. All tensors move
+    if the mesh changes; a parameter moves when a new rule first applies to it. Raises `ConfigError` with file, line,
+    key and allowed values; the session then continues unchanged.
     """
     from .client import session as sessions
 
@@ -187,9 +189,10 @@ def load_config(config: Any = None) -> None:
 
 
 def register_config(signal: str, rules: Any) -> None:
-    """Shard one signal by this `gt.SignalConfig` (or several, or mappings) from now on, as if the YAML said so.
+    """Shard one signal by this `gt.SignalConfig` from now on (or by several, or by mappings), as if the YAML
+    contained it.
 
-    Before there is a session it waits for the next, and goes over its config. Raises `ConfigError`.
+    Without a session, the rule applies to the next one and overrides its config. Raises `ConfigError`.
     """
     from .client import session as sessions
 
@@ -213,9 +216,10 @@ def send_options() -> None:
 
 
 def set_float32_matmul_precision(precision: str) -> None:
-    """'highest': products of float32 are computed in float32. 'high' and 'medium': GPUs may round their operands to TF32.
+    """'highest': compute float32 products in float32. 'high' and 'medium': let GPUs round operands to TF32.
 
-    It is `gt.config.set({"tf32": True})` by another name."""
+    The same as `gt.config.set({"tf32": True})`.
+    """
     if precision not in ("highest", "high", "medium"):
         raise ValueError(f"set_float32_matmul_precision: 'highest', 'high' or 'medium', not {precision!r}")
     options.choose({"tf32": precision != "highest"})
@@ -223,13 +227,15 @@ def set_float32_matmul_precision(precision: str) -> None:
 
 
 def get_float32_matmul_precision() -> str:
-    """'highest', or 'high' where GPUs may round to TF32."""
+    """'highest', or 'high' if GPUs may round to TF32."""
     return "high" if options.chosen.get("tf32") else "highest"
 
 
 def set_log_level(level: str | int) -> None:
-    """Log everything from this level on ('debug', 'info', 'warning', 'error'): here, and in the daemons that this program
-    starts; those that run already follow within two seconds. A shared service's have levels of their own. Raises `ValueError`.
+    """Log everything from this level upwards ('debug', 'info', 'warning', 'error') in this process and its daemons.
+
+    Daemons that this program started before follow within two seconds. Those of a shared service have levels of their
+    own. Raises `ValueError`.
     """
     from .logs import set_level
 
@@ -263,7 +269,7 @@ def _operators(name: str, address: str) -> ConfigError:
 
 
 def flush() -> None:
-    """Send everything that was gathered; wait for nothing."""
+    """Send all gathered instructions, without waiting for them."""
     from .client import session as sessions
 
     if sessions.active() is not None:
@@ -271,7 +277,7 @@ def flush() -> None:
 
 
 def synchronize() -> None:
-    """Wait until the workers have done everything that was asked of them so far."""
+    """Wait until the workers have finished everything that this program has requested so far."""
     from .client import session as sessions
 
     if sessions.active() is not None:
@@ -283,10 +289,13 @@ def synchronize() -> None:
 def stats() -> dict[str, Any]:
     """Counters of this session's caches, and of the service.
 
-    `definitions_made` and `definition_hits`: segments that were sent whole, and by their number. `definition_misses`, by
-    reason: the instructions were `new`; they had been there with other `lifetimes` of their values; or the segment had had to
-    make room (`dropped`). `plans_made` and `plan_hits`: the same for the dispatcher's plans. `plan_misses`: the segment was
-    `new`, or its inputs lay in other `placements`. A loop that makes definitions or plans in every turn is slow.
+    * `definitions_made` and `definition_hits`: segments that were sent in full, and those sent by number.
+    * `definition_misses`, by reason: the instructions were `new`; they were known with other `lifetimes` of their
+      values; or the segment had been evicted (`dropped`).
+    * `plans_made` and `plan_hits`: the same for the dispatcher's plans.
+    * `plan_misses`, by reason: the segment was `new`, or its inputs had other `placements`.
+
+    A loop that makes definitions or plans in every iteration is slow.
     """
     from .client import session as sessions
 
