@@ -190,10 +190,10 @@ class Core:
     @property
     def busy(self) -> bool:
         """Whether there is more to send at once: the next event should not be waited for."""
-        exchange = self.running.exchange if self.running is not None else None
-        if exchange is None or len(self.moving.pieces) >= PIECES:
+        running = self.running
+        if running is None or not running.moves or len(self.moving.pieces) >= PIECES:
             return False
-        return bool(exchange.ready) or not exchange.waiting
+        return any(exchange.ready for exchange in running.moves) or not running.moves[0].waiting
 
     @property
     def asks(self) -> bool:
@@ -387,7 +387,7 @@ class Core:
         """Go on with the move that a plan stands in, and behind it."""
         if self.recording is not None:
             self.recording.switch(COMMUNICATION)
-        if (running.exchange is not None or self.moving.start(running, now)) and self.moving.advance(running, now):
+        if self.moving.start(running, now) and self.moving.advance(running, now):
             self.running = None
             self.moving.complete(running)
             self._run(running, now)

@@ -245,7 +245,7 @@ class Exchange:
 
     __slots__ = (
         "_explain", "_got", "_missing", "_own", "_spoilt", "_told", "_xp",
-        "faults", "held", "left", "move", "out", "read", "ready", "step", "waiting",
+        "faults", "held", "left", "move", "out", "read", "ready", "received", "sent", "step", "waiting",
     )  # fmt: skip
     finish = None
     """What it makes is computed like anything else."""
@@ -269,6 +269,8 @@ class Exchange:
         self._missing = [portion.foreign for portion in move.portions]
         self.read: list[list[int]] = []
         """Blocks that were read."""
+        self.sent = self.received = 0
+        """Bytes of pieces, to all who got them and of all that were taken."""
         self._own = [index for index, portion in enumerate(move.portions) if not portion.foreign]
         self._got: list[dict[int, Contribution]] = [{} for _ in move.portions]
         self._spoilt: set[int] = set()

@@ -30,7 +30,7 @@ class Meeting:
 
     __slots__ = (
         "_explain", "_fault", "_group", "_held", "_joined", "_next", "_said", "_say", "_serial", "_wake", "_what", "_words",
-        "_work", "_xp", "faults", "finish", "left", "move", "read", "ready", "step", "waiting",
+        "_work", "_xp", "faults", "finish", "left", "move", "read", "ready", "received", "sent", "step", "waiting",
     )  # fmt: skip
 
     def __init__(
@@ -52,6 +52,8 @@ class Meeting:
         self.faults: dict[int, Fault] = {}
         self.read: list[list[int]] = []
         """Nothing is lent here."""
+        self.sent = self.received = 0
+        """Bytes of pieces; words have none."""
         self.finish: Finish | None = None
         """When the device is done with it."""
         self._fault, self._held, self._xp, self._explain = fault, held, xp, explain

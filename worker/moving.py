@@ -79,10 +79,19 @@ class Moving:
     # the course of a move
 
     def start(self, running: Running, now: float) -> bool:
-        """Enter the move that comes next, taking in what has come already; whether that may be yet."""
-        move = running.program.moves[running.block]
-        if running.doubts and not self._settled(running, move):
-            return False
+        """Enter the move that comes next, and begin those behind it that may be begun by now; whether it is entered yet."""
+        program, at = running.program, running.block
+        last = at + 1 if running.careful is not None else program.begun[at]
+        while at + len(running.moves) < last:
+            move = program.moves[at + len(running.moves)]
+            if running.doubts and not self._settled(running, move):
+                break
+            running.since = now
+            self._begin(running, move)
+        return bool(running.moves)
+
+    def _begin(self, running: Running, move: Move) -> None:
+        """Enter a move, taking in what has come already."""
         unready = None
         if running.careful is not None:
             try:
@@ -96,14 +105,15 @@ class Moving:
             return self._broken(running, move, error)
 
         xp = self.backend.xp
+        exchange: Exchange | Meeting
         if move.joint is None:
-            running.exchange = Exchange(move, held, fault, xp, explain)
+            exchange = Exchange(move, held, fault, xp, explain)
         else:
             communicators = self.communicators
             assert communicators is not None, "without them nothing is joint"
             group = communicators.group(running.info.mesh.number, move.joint.ranks, move.joint.place)
             what = partial(self._together, running.program, move, running.info)
-            running.exchange = Meeting(
+            exchange = Meeting(
                 move,
                 held,
                 fault,
@@ -115,40 +125,39 @@ class Moving:
                 communicators.wake,
                 what,
             )
-        running.since = now
-        self._take_arrived(running, running.exchange.step)
-        return True
+        running.moves.append(exchange)
+        self._take_arrived(running, exchange)
 
     def _say(self, message: m.Message) -> None:
         self.out.append(ToDispatcher(message))
 
-    def _take_arrived(self, running: Running, step: int) -> None:
+    def _take_arrived(self, running: Running, exchange: Exchange | Meeting) -> None:
         """Take in what has come already."""
-        for piece in self.arrived.pop((running.order, step), ()):
-            self._take(running, piece)
+        for piece in self.arrived.pop((running.order, exchange.step), ()):
+            self._take(running, exchange, piece)
 
     def advance(self, running: Running, now: float) -> bool:
         """Send what is ready, as far as this turn goes, and look who is still to be waited for; whether the move is over."""
         spent = 0
         while True:
-            exchange = running.exchange
-            assert exchange is not None
-            self._give_up(running, exchange, now)
-            while exchange.ready:
-                if (self.turn is not None and spent >= self.turn) or len(self.pieces) >= PIECES:
-                    running.since = now
-                    return False
-                spent += self._send(running, exchange, exchange.ready.popleft())
-                if not exchange.ready:
-                    exchange.make_own()
-            if self.out and isinstance(exchange, Meeting):
+            for exchange in running.moves:
+                self._give_up(running, exchange, now)
+                while exchange.ready:
+                    if (self.turn is not None and spent >= self.turn) or len(self.pieces) >= PIECES:
+                        running.since = now
+                        return False
+                    spent += self._send(running, exchange, exchange.ready.popleft())
+                    if not exchange.ready:
+                        exchange.make_own()
+            first = running.moves[0]
+            if self.out and isinstance(first, Meeting):
                 return False  # before calls are made that wait for others, these hear what was said
-            following = exchange.go_on()
-            if following is None and not exchange.ready:
-                return exchange.done
+            following = first.go_on()
+            if following is None and not first.ready:
+                return first.done
             if following is not None:
-                running.exchange, running.since = following, now
-                self._take_arrived(running, following.step)
+                running.moves[0], running.since = following, now
+                self._take_arrived(running, following)
 
     def _send(self, running: Running, exchange: Exchange | Meeting, ready: Ready) -> int:
         """One piece to all who need it: those on this machine read one copy of it in shared memory. Its bytes."""
@@ -161,6 +170,7 @@ class Moving:
                 return 0
             if workers:
                 self._leave(head, ready.array, workers)
+                exchange.sent += ready.array.nbytes * len(workers)
         except Exception as error:  # noqa: BLE001 — out of memory: the others learn why they do not get their part
             exchange.send_no_more(self._broken(running, move, error))
             return 0
@@ -217,17 +227,16 @@ class Moving:
             self.peers.was_read(piece.block)
             return
         piece = self.peers.look(piece)
-        step = running.exchange.step if running is not None and running.exchange is not None else None
-        if running is not None and step is not None and (piece.order, piece.step) == (running.order, step):
-            running.since = now
-            self._take(running, piece)
-        else:
-            self.arrived.setdefault((piece.order, piece.step), []).append(piece)
+        if running is not None and piece.order == running.order:
+            for exchange in running.moves:
+                if exchange.step == piece.step:
+                    running.since = now
+                    self._take(running, exchange, piece)
+                    return
+        self.arrived.setdefault((piece.order, piece.step), []).append(piece)
 
-    def _take(self, running: Running, piece: m.Piece) -> None:
+    def _take(self, running: Running, exchange: Exchange | Meeting, piece: m.Piece) -> None:
         """Hand a piece to the move that waits for it."""
-        exchange = running.exchange
-        assert exchange is not None
         source = piece.source
         if piece.fault:
             exchange.fail(source, (piece.fault[0], piece.fault[-1]))
@@ -248,8 +257,7 @@ class Moving:
                 staging = self.backend.staging
                 array = self.backend.from_host(there) if staging is None else staging.pieces_in.bring_now(there)
             exchange.arrive(source, piece.part, array, piece.block)
-            if self.recording is not None:
-                self.recording.piece_received(array.nbytes)
+            exchange.received += array.nbytes
         except Exception as error:  # noqa: BLE001 — a piece of the wrong size, or memory that is not there
             self.peers.was_read(piece.block)
             exchange.fail(source, self._broken(running, exchange.move, error))
@@ -296,8 +304,7 @@ class Moving:
 
     def complete(self, running: Running) -> None:
         """Leave a move with what it brought; step on to the next block."""
-        exchange, slots = running.exchange, running.slots
-        assert exchange is not None
+        exchange, slots = running.moves.popleft(), running.slots
         move = exchange.move
         fault = exchange.fault
         if fault is None:
@@ -315,10 +322,9 @@ class Moving:
             slots[dead] = None
         if running.careful is not None:
             running.careful.done(move.target, move.dead)
-        running.exchange = None
         running.block += 1
         if self.recording is not None:
-            self.recording.move_ends(running, move)
+            self.recording.move_ends(running, move, exchange.sent, exchange.received)
 
     def _unfinished(self, running: Running, meeting: Meeting) -> None:
         """Calls were made: whether they come to their end is a doubt of the result; without doubts it is waited for."""

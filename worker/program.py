@@ -30,6 +30,9 @@ from .verify import comparison
 VIEWS: Final = frozenset(("expand", "permute", "reshape"))
 """Ops whose results look at their operands' memory, as far as they can."""
 
+AHEAD: Final = 1 << 20
+"""Bytes of the results of moves that are begun before the one in front of them is over."""
+
 Slots = list[Any]
 Action = Callable[[Slots], None]
 
@@ -65,7 +68,8 @@ class Program:
     """`blocks[i]` runs before `moves[i]`; the last block runs last.
 
     `actions[i]` do what the steps of `blocks[i]` do: one an action, or those of a chain; `starts[i]` says with which step
-    each begins. `runs` counts until the program is hot. `need`: the most bytes that what it makes takes at once.
+    each begins. `runs` counts until the program is hot. `need`: the most bytes that what it makes takes at once. `begun[i]`:
+    how many moves may have been begun when `moves[i]` is waited for.
     """
 
     plan: Plan
@@ -78,6 +82,7 @@ class Program:
     survivors: list[tuple[int, int]]
     rehomed: list[tuple[int, int]]
     starts: list[Sequence[int]]
+    begun: list[int]
     need: int = 0
     runs: int = 0
     checked: dict[int, Step] = field(default_factory=dict)
@@ -173,9 +178,10 @@ class _Compiler:
                 blocks[-1].append(step)
         actions = [[step.action for step in block] for block in blocks]
         starts: list[Sequence[int]] = [range(len(block)) for block in blocks]
-        need = _need(blocks, moves)
+        begun = _begun(blocks, moves) if plan.pipeline is None else [*range(1, len(moves) + 1)]
+        need = _need(blocks, moves, begun)
         return Program(
-            plan, self.rank, self.space, blocks, actions, moves, self.slots, survivors, rehomed, starts, need,
+            plan, self.rank, self.space, blocks, actions, moves, self.slots, survivors, rehomed, starts, begun, need,
             signals=signals_of(plan),
         )  # fmt: skip
 
@@ -354,13 +360,33 @@ def _deaths(drafted: list[_Drafted | Move], kept: set[int]) -> list[tuple[int, .
     return found[::-1]
 
 
-def _need(blocks: list[list[Step]], moves: list[Move]) -> int:
+def _begun(blocks: list[list[Step]], moves: list[Move]) -> list[int]:
+    """For each move how many may have been begun when it is waited for: itself, and those behind it whose values are there by
+    then, as far as their results are not more than `AHEAD` bytes. So many that follow each other, as those of gradients do at the
+    end of a backward pass, are waited for once and not each by itself."""
+    made = {step.writes: number for number, block in enumerate(blocks) for step in block}
+    made.update((move.target, number + 1) for number, move in enumerate(moves))
+    begun: list[int] = []
+    for number, move in enumerate(moves):
+        room, behind = AHEAD, number + 1
+        while move.joint is None and behind < len(moves) and moves[behind].joint is None:
+            room -= moves[behind].nbytes
+            if room < 0 or made.get(moves[behind].source, 0) > number:
+                break
+            behind += 1
+        begun.append(behind)
+    return begun
+
+
+def _need(blocks: list[list[Step]], moves: list[Move], begun: list[int]) -> int:
     """The most bytes that results hold at once, with each there until nobody reads it any more."""
     held = most = 0
     sizes: dict[int, int] = {}
     for number, block in enumerate(blocks):
         lives = [(step.writes, step.needs, step.dead) for step in block]
-        lives += [(move.target, move.nbytes, move.dead) for move in moves[number : number + 1]]
+        if number < len(moves):
+            lives += [(move.target, move.nbytes, ()) for move in moves[number : begun[number]]]
+            lives.append((moves[number].target, moves[number].nbytes, moves[number].dead))
         for slot, nbytes, dead in lives:
             held += nbytes - sizes.get(slot, 0)
             sizes[slot] = nbytes

@@ -143,8 +143,6 @@ class Recording:
         self.due = now + self.period
         self.plans = self.instructions = self.compiled = 0
         self.sent: dict[int, int] = {}
-        self.outward = self.inward = 0
-        """Bytes sent and received in all."""
         self.runs: dict[int, Runs] = {}
         """By plan: since the last batch."""
         self.moved: dict[int, Moved] = {}
@@ -163,8 +161,8 @@ class Recording:
         """When the actions of the block under way ended, in a run that is timed."""
         self.apart = False
         """Whether the moves of the run under way go by themselves."""
-        self.moving = (0, 0, 0, 0)
-        """Of the move under way: when it began, and until then waited, sent and received."""
+        self.moving = (0, 0)
+        """Of the move under way: when it began, and how long until then was waited."""
         self.landing: dict[tuple[int, int], int] = {}
         """When bulk puts were announced."""
         self.named: dict[int, tuple[Program, list[list[Named]]]] = {}
@@ -346,18 +344,18 @@ class Recording:
     def move_begins(self) -> None:
         """A run enters a move."""
         now = self.switch(COMMUNICATION)
-        self.moving = (now, self.totals[WAITING], self.outward, self.inward)
+        self.moving = (now, self.totals[WAITING])
 
-    def move_ends(self, running: Running, move: Move) -> None:
-        """It leaves it, for its next block."""
+    def move_ends(self, running: Running, move: Move, sent: int, received: int) -> None:
+        """It leaves it, for its next block. So many bytes of it went to peers and came from them."""
         now = self.switch(COMPUTE)
-        began, waiting, outward, inward = self.moving
+        began, waiting = self.moving
         moved = self.moved.get(id(move))
         if moved is None or moved.move is not move or self.apart:
             tag = running.program.plan.tags[move.instruction.tag]
             event = t.Collective(
                 began, self.worker, now - began, 1, running.plan, running.client, running.order, move.collective,
-                self._peers(running, move), self.outward - outward, self.inward - inward, self.totals[WAITING] - waiting,
+                self._peers(running, move), sent, received, self.totals[WAITING] - waiting,
                 "/".join(tag.signal), tag.site,
             )  # fmt: skip
             (self.recorder.keep if self.apart else self.recorder.collapse)(event)
@@ -368,8 +366,8 @@ class Recording:
             moved.event = moved.event._replace(time=began, order=running.order)
         moved.times += 1
         moved.duration += now - began
-        moved.sent += self.outward - outward
-        moved.received += self.inward - inward
+        moved.sent += sent
+        moved.received += received
         moved.waiting += self.totals[WAITING] - waiting
 
     def _peers(self, running: Running, move: Move) -> list[int]:
@@ -384,13 +382,8 @@ class Recording:
 
     def piece_sent(self, workers: list[int], nbytes: int) -> None:
         """One piece has gone to each of these."""
-        self.outward += nbytes * len(workers)
         for worker in workers:
             self.sent[worker] = self.sent.get(worker, 0) + nbytes
-
-    def piece_received(self, nbytes: int) -> None:
-        """A piece was taken."""
-        self.inward += nbytes
 
     # tensors in and out
 

@@ -1,7 +1,8 @@
-"""A plan under way on one worker: where it is, what it holds, and which move it stands in. State alone."""
+"""A plan under way on one worker: where it is, what it holds, and which moves it has begun. State alone."""
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,7 +29,7 @@ class MeshInfo:
 
 @dataclass(slots=True)
 class Running:
-    """An execution under way: where it is (`block`), the move it stands in, and since when nothing came."""
+    """An execution under way: where it is (`block`), the moves that it has begun, and since when nothing came."""
 
     order: int
     plan: int
@@ -39,7 +40,8 @@ class Running:
     info: MeshInfo
     slots: list[Any]
     block: int = 0
-    exchange: Exchange | Meeting | None = None
+    moves: deque[Exchange | Meeting] = field(default_factory=deque)
+    """Moves under way, in the order of the plan: the next, in which it stands, and those behind that were begun with it."""
     since: float = 0.0
     poisoned: bool = False
     refuted: Poison | None = None
@@ -50,3 +52,8 @@ class Running:
     """How it runs when it and what is stored do not fit into memory together."""
     recording: Recording | None = None
     """What is told of it; of a flood some runs go for all."""
+
+    @property
+    def exchange(self) -> Exchange | Meeting | None:
+        """The move that it stands in."""
+        return self.moves[0] if self.moves else None
