@@ -84,7 +84,8 @@ class OpSlice(NamedTuple):
 
 class Collective(NamedTuple):
     """A worker took part in one move of a plan: `kind` as the field names it ('all-reduce', 'all-gather', …), with
-    `peers` (workers' numbers), `sent` and `received` bytes; of `duration`, `waiting` was for pieces of others."""
+    `peers` (workers' numbers), `sent` and `received` bytes of it; of `duration`, while it was the next to end, `waiting` was
+    for pieces of others."""
 
     time: int
     worker: int

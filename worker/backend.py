@@ -235,6 +235,7 @@ def _cuda(index: int) -> Backend:
     streams = Streams(cupy)
     buffers = DeviceBuffers(streams)
     staging = Staging(streams, buffers.pin)
+    buffers.puts = staging.puts
     sync = os.environ.get("GT_SYNC") == "1"
     ranges = os.environ.get("GT_NVTX") == "1"
     graphs = os.environ.get("GT_GRAPHS") != "0" and not sync and not ranges

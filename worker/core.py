@@ -131,9 +131,10 @@ class Core:
             self.queue.append(event)
         try:
             with np.errstate(all="ignore"):
+                self._arrivals()
                 if self.running is not None:
                     self._resume(self.running, now)
-                while self.queue and self.running is None:
+                while self.queue and self.running is None and self.stored.ready(self.queue[0]):
                     self._act(self.queue.popleft(), now)
         except Exception:
             if self.watch is not None:
@@ -183,7 +184,8 @@ class Core:
         waits = exchange is not None and not exchange.done
         unsure = self.running is not None and exchange is None and bool(self.running.doubts)
         assert self.running is None or waits or unsure, "a plan stands only where it waits"
-        assert self.running is not None or not self.queue, "nothing waits behind nothing"
+        behind = self.running is not None or not self.queue or not self.stored.ready(self.queue[0])
+        assert behind, "nothing waits behind nothing"
         assert all(order > self.finished for order, _ in self.moving.arrived), "pieces of finished plans are dropped"
         assert set(self.programs) <= set(self.plans)
 
@@ -203,7 +205,15 @@ class Core:
             return False
         unsure = self.running is not None and self.running.exchange is None
         waits = bool(self.stored.answers or self.moving.pieces or self.peers.reading)
-        return unsure or waits or staging.fetches.under_way
+        return unsure or waits or staging.fetches.under_way or staging.puts.waiting > 0 or bool(self.moving.coming)
+
+    def _arrivals(self) -> None:
+        """Have the device take more of what was put, and of pieces."""
+        staging = self.backend.staging
+        if staging is not None and staging.puts.waiting:
+            staging.puts.turn()
+        if staging is not None and self.moving.coming:
+            self.moving.take_what_came(staging)
 
     def _turn(self) -> None:
         """Send what has come from the device meanwhile."""

@@ -14,6 +14,7 @@ import numpy as np
 from gt.host import available_memory
 
 from .buffers import View
+from .staging import Arrivals
 from .streams import Lent, Streams
 
 
@@ -51,6 +52,8 @@ class DeviceBuffers:
         """An event behind the last copy to pinned memory."""
         self.inward: Any = None
         """An event behind the last copy from there."""
+        self.puts: Arrivals | None = None
+        """By which values come that are put."""
 
     def arriving(self, array: np.ndarray[Any, Any]) -> int:
         return array.nbytes
@@ -91,6 +94,8 @@ class DeviceBuffers:
 
     def copy_out(self, value: Any, block: np.ndarray[Any, Any]) -> None:
         streams, memory = self.streams, value.data.mem
+        if self.puts is not None and self.puts.waiting:
+            self.puts.finish(memory.ptr)  # what goes out before it was all there: none but the host has the rest
         streams.follow(streams.copies_out, streams.compute)
         streams.follow(
             streams.copies_out, streams.copies_in

@@ -28,7 +28,7 @@ from .peers import Head, Peers
 from .program import Program, describe
 from .recording import Recording
 from .running import MeshInfo, Running
-from .staging import Parcel, Staging
+from .staging import Landing, Parcel, Staging
 from .stored import Poison, Stored
 
 MOVE_BITS: Final = 24
@@ -43,6 +43,17 @@ class Leaving(NamedTuple):
     head: Head
     parcel: Parcel | Lending
     workers: list[int]
+
+
+class Coming(NamedTuple):
+    """A piece that waits for room in pinned memory, on its way to the device."""
+
+    exchange: Exchange
+    source: int
+    part: int
+    array: Any
+    landing: Landing
+    block: list[int]
 
 
 class Moving:
@@ -73,6 +84,8 @@ class Moving:
         """Pieces of moves to come, by order and move."""
         self.pieces: deque[Leaving] = deque()
         """Pieces on their way from a GPU."""
+        self.coming: deque[Coming] = deque()
+        """Pieces on their way to a GPU of which not all copies have begun."""
         self.last: tuple[Program, Move] | None = None
         """The last collective that was finished."""
 
@@ -255,7 +268,14 @@ class Moving:
                 data = self.peers.bytes_of(piece, math.prod(shape) * dtype.itemsize)
                 there = np.frombuffer(data, dtype.numpy).reshape(shape)
                 staging = self.backend.staging
-                array = self.backend.from_host(there) if staging is None else staging.pieces_in.bring_now(there)
+                if staging is None:
+                    array = self.backend.from_host(there)
+                else:
+                    array, landing = staging.pieces_in.bring(there)
+                    if landing is not None:
+                        self.coming.append(Coming(exchange, source, piece.part, array, landing, piece.block))
+                        self.take_what_came(staging)
+                        return
             exchange.arrive(source, piece.part, array, piece.block)
             exchange.received += array.nbytes
         except Exception as error:  # noqa: BLE001 — a piece of the wrong size, or memory that is not there
@@ -263,6 +283,20 @@ class Moving:
             exchange.fail(source, self._broken(running, exchange.move, error))
         while exchange.read:
             self.peers.was_read(exchange.read.pop())
+
+    def take_what_came(self, staging: Staging) -> None:
+        """Hand on the pieces of which the device was told all copies, in their order."""
+        staging.pieces_in.turn()
+        while self.coming and (event := self.coming[0].landing.event) is not None:
+            exchange, source, part, array, _, block = self.coming.popleft()
+            if exchange.shape_of(source, part) is None:  # it was given up meanwhile
+                self.peers.was_read(block)
+                continue
+            staging.streams.compute.wait_event(event)
+            exchange.arrive(source, part, array, block)
+            exchange.received += array.nbytes
+            while exchange.read:
+                self.peers.was_read(exchange.read.pop())
 
     def _give_up(self, running: Running, exchange: Exchange | Meeting, now: float) -> None:
         """Stop waiting for ranks that are lost, and for all when nothing has come for too long: their pieces are faults."""

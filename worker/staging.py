@@ -1,8 +1,9 @@
 """What comes to a GPU and what leaves it, through a little pinned memory: so that copies run beside kernels, and nobody waits.
 
 A GPU copies by itself only to and from pinned memory, and to pin takes long. So values pass in parts through a *ring* of it, one
-for each direction: while one part is copied by the GPU the next is copied by the host. What comes is written to the ring at
-once; what leaves is a *parcel*, which moves on whenever somebody looks (`Departures.turn`), in the order of sending.
+for each direction: while one part is copied by the GPU the next is copied by the host. What comes is a *landing*: as much of
+it as there is room for is written to the ring at once, and the rest whenever somebody looks (`Arrivals.turn`). What leaves is a
+*parcel*, which moves on in the same way (`Departures.turn`), in the order of sending.
 
 Takes the module `cupy` as an argument, in `Streams`. In which order the GPU does it is in `streams.py`.
 """
@@ -15,13 +16,15 @@ from typing import Any, Final
 
 import numpy as np
 
-from .streams import Streams
+from .streams import Lent, Streams
 
 RING: Final = 16 << 20
 """Bytes of a ring."""
 PART: Final = 2 << 20
 """Bytes of a part, at most: some are under way while another is written or read."""
 ALIGNED: Final = 256
+QUEUED: Final = 256 << 20
+"""Bytes of the host that may wait for room in the ring of puts before the next put does."""
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
 
@@ -69,6 +72,26 @@ class Ring:
             return np.empty(self.nbytes, np.uint8)
 
 
+class Landing:
+    """A value on its way to the device. `event`, behind its copies, is there when all of them have begun, and until then
+    `source`, which must not be written to."""
+
+    __slots__ = ("at", "event", "flat", "lent", "source")
+
+    def __init__(self, source: np.ndarray[Any, Any], lent: Lent) -> None:
+        self.source: Any = source
+        self.flat: Bytes = np.ascontiguousarray(source).reshape(-1).view(np.uint8)
+        self.lent = lent
+        self.at = 0
+        """How many bytes are being copied, or were."""
+        self.event: Any = None
+
+    def all_told(self, event: Any) -> None:
+        """The device was told to copy the last of it."""
+        self.event, self.source = event, None
+        del self.flat, self.lent
+
+
 class Arrivals:
     """Values that come to the device on one stream."""
 
@@ -78,45 +101,70 @@ class Arrivals:
         self.ring = Ring(pin)
         self._events: deque[Any] = deque()
         """Behind the copy of each part of the ring."""
+        self._waiting: deque[Landing] = deque()
+        """Those of which not all copies have begun."""
+        self.waiting = 0
+        """Bytes of them whose copies have not."""
+        self.landed = 0
+        """Parts of the ring that came back."""
 
-    def bring(self, array: np.ndarray[Any, Any]) -> tuple[Any, Any]:
-        """The values of an array of the host on the device, and the event behind their copies, for which kernels are to wait
-        before they read them. The array may be written to again. The host waits only while the ring is full of copies. Raises
-        `MemoryError`."""
+    def bring(self, array: np.ndarray[Any, Any]) -> tuple[Any, Landing | None]:
+        """The values of an array of the host on the device, and how they come there: kernels are to wait for the event of the
+        landing before they read them. The host does not wait. Raises `MemoryError`."""
         streams, stream = self.streams, self.stream
         streams.let_go()
-        nbytes = array.nbytes
-        if not nbytes:
+        if not array.nbytes:
             return streams.cupy.empty(array.shape, array.dtype), None
-        lent = streams.room(stream, nbytes)
-        flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-        for at in range(0, nbytes, PART):
-            part = flat[at : at + PART]
-            through = self._part(part.size)
-            through[:] = part
-            target = streams.cupy.cuda.MemoryPointer(lent.pointer.mem, at)
-            target.copy_from_host_async(through.ctypes.data, part.size, stream)
-            self._events.append(streams.mark(stream))
-        return lent.look(array.shape, array.dtype), self._events[-1]
+        lent = streams.room(stream, array.nbytes)
+        landing = Landing(array, lent)
+        self._waiting.append(landing)
+        self.waiting += array.nbytes
+        self.turn()
+        return lent.look(array.shape, array.dtype), landing
 
     def bring_now(self, array: np.ndarray[Any, Any]) -> Any:
-        """The same for kernels that come next. Raises `MemoryError`."""
-        value, event = self.bring(array)
-        if event is not None:
-            self.streams.compute.wait_event(event)
+        """The same for kernels that come next. The array may be written to again. The host waits only while the ring is full of
+        copies. Raises `MemoryError`."""
+        value, landing = self.bring(array)
+        if landing is not None:
+            self.finish()
+            self.streams.compute.wait_event(landing.event)
         return value
 
-    def _part(self, nbytes: int) -> Bytes:
+    def turn(self) -> None:
+        """Move on what is under way. Does not wait."""
         while self._events and self._events[0].done:
             self._back()
-        while (found := self.ring.take(nbytes)) is None:
+        while self._waiting and self._begin(self._waiting[0]):
+            self._waiting.popleft()
+
+    def finish(self, address: int | None = None) -> None:
+        """Have all copies begun, or those to memory at this address. The host waits while the ring is full of them."""
+        while self._waiting and (address is None or any(each.lent.pointer.ptr == address for each in self._waiting)):
             self._events[0].synchronize()
-            self._back()
-        return found
+            self.turn()
+
+    def _begin(self, landing: Landing) -> bool:
+        """Begin as many copies of it as find room in the ring; whether these are all."""
+        streams, flat = self.streams, landing.flat
+        while landing.at < flat.size:
+            part = flat[landing.at : landing.at + PART]
+            through = self.ring.take(part.size)
+            if through is None:
+                return False
+            through[:] = part
+            target = streams.cupy.cuda.MemoryPointer(landing.lent.pointer.mem, landing.at)
+            target.copy_from_host_async(through.ctypes.data, part.size, self.stream)
+            self._events.append(streams.mark(self.stream))
+            landing.at += part.size
+            self.waiting -= part.size
+        landing.all_told(self._events[-1])
+        return True
 
     def _back(self) -> None:
         self._events.popleft()
         self.ring.back()
+        self.landed += 1
 
 
 class Parcel:
@@ -208,5 +256,5 @@ class Staging:
 
     @property
     def landed(self) -> int:
-        """Parts that have come from the device so far."""
-        return self.fetches.landed + self.pieces_out.landed
+        """Parts that have come from the device so far, or that it has taken of what comes."""
+        return self.fetches.landed + self.pieces_out.landed + self.puts.landed + self.pieces_in.landed

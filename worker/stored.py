@@ -27,7 +27,7 @@ from .keeping import Cause, Explained, Keeping
 from .program import Program
 from .recording import Recording
 from .spill import Spilled
-from .staging import Parcel
+from .staging import QUEUED, Landing, Parcel
 
 
 class Poison(NamedTuple):
@@ -87,8 +87,8 @@ class Stored:
         """Bulk puts announced and not landed: (client, tensor) -> (sender, spec, box); read by the shell."""
         self.unwanted: set[tuple[int, int]] = set()
         """Bulk puts that were freed before they landed: their sender is heard to the end, and nothing is kept."""
-        self.coming: dict[tuple[int, int], Any] = {}
-        """Of tensors that no kernel has read since they were put on a GPU, the event for which the first is to wait."""
+        self.coming: dict[tuple[int, int], Landing] = {}
+        """Of tensors that no kernel has read since they were put on a GPU, how they come there."""
         self.answers: deque[Answer] = deque()
         """Answers to fetches that are on their way from a GPU, in the order of the questions."""
 
@@ -189,18 +189,35 @@ class Stored:
         staging = self.backend.staging
         if staging is None:
             return self.backend.from_host(array)
-        value, event = staging.puts.bring(array)
-        if event is not None:
-            self.coming[client, tensor] = event
+        value, landing = staging.puts.bring(array)
+        if landing is not None:
+            self.coming[client, tensor] = landing
         return value
+
+    def ready(self, message: Any) -> bool:
+        """Whether the device was told of all copies of what the next thing to do reads. What was put last may still wait for room
+        in pinned memory, which comes back by and by; and for another put there must be room to wait in."""
+        staging = self.backend.staging
+        if staging is None or not staging.puts.waiting:
+            return True
+        if isinstance(message, m.Store):
+            return staging.puts.waiting <= QUEUED
+        if isinstance(message, m.Execute):
+            read: Iterable[int] = message.inputs
+        elif isinstance(message, m.Collect):
+            read = () if message.silent else (message.tensor,)
+        else:
+            return True
+        found = [self.coming.get((message.client, tensor)) for tensor in read]
+        return all(landing is None or landing.event is not None for landing in found)
 
     def meet(self, client: int, tensors: Iterable[int]) -> None:
         """Have kernels from now on find these tensors there."""
         assert self.backend.streams is not None, "elsewhere nothing is on its way"
         for tensor in tensors:
-            event = self.coming.pop((client, tensor), None)
-            if event is not None:
-                self.backend.streams.compute.wait_event(event)
+            landing = self.coming.pop((client, tensor), None)
+            if landing is not None:
+                self.backend.streams.compute.wait_event(landing.event)
 
     def free(self, client: int, tensors: list[int]) -> None:
         """Nobody needs these any more."""

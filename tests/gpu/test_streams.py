@@ -66,7 +66,9 @@ def test_a_put_comes_while_kernels_run_that_were_told_before(nbytes: int) -> Non
     computed.staging.puts.bring_now(host)
     computed.synchronize()
     done = busy(computed)
-    value, there = computed.staging.puts.bring(host)
+    value, landing = computed.staging.puts.bring(host)
+    assert landing is not None
+    there = landing.event
     until = time.monotonic() + PATIENCE
     while not there.done:
         assert time.monotonic() < until, "it has not come"

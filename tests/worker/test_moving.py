@@ -55,7 +55,9 @@ def sums(count: int, chained: frozenset[int] = frozenset()) -> Segment:
 def started(size: int, segment: Segment) -> tuple[Ranks, m.Execute, list[Array]]:
     """The segment's inputs are on these workers, cut; none has run it."""
     group = ranks(size)
-    arrays = [np.random.default_rng(at).integers(0, 3, (8, WIDE)).astype(np.float32) for at, _ in enumerate(segment.inputs)]
+    arrays = [
+        np.random.default_rng(at).integers(0, 3, (8, WIDE)).astype(np.float32) for at, _ in enumerate(segment.inputs)
+    ]
     for tensor, array in enumerate(arrays, 1):
         group.store(tensor, array, CUT)
     plan, _ = group.define(segment, [CUT] * len(arrays))
@@ -216,4 +218,3 @@ def test_pieces_of_moves_begun_together_may_come_in_any_order(data: st.DataObjec
     begun = program(group).begun
     assert begun == sorted(begun)
     assert all(at < last <= len(begun) for at, last in enumerate(begun))
-

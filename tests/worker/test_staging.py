@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections import deque
 from collections.abc import Iterator
 from typing import Any
@@ -18,6 +20,7 @@ from timeline import NONSENSE, Timeline
 import gt
 from gt.inproc import Fabric
 from gt.worker import staging
+from gt.worker.backend import backend
 from gt.worker.staging import ALIGNED, Ring, Staging
 from gt.worker.streams import Streams
 
@@ -210,3 +213,135 @@ def test_who_only_sends_goes_on_by_itself(monkeypatch: pytest.MonkeyPatch) -> No
         y = x + 1
     np.testing.assert_array_equal(y.numpy(), host * 2 + 1)
     fabric.check()
+
+
+# puts for which the ring has no room
+
+
+def large(n: int, rows: int = 40) -> Any:
+    """More than many rings hold."""
+    return np.arange(rows * 25.0).reshape(rows, 25) + n
+
+
+def test_puts_that_find_no_room_in_the_ring_hold_up_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plans behind them run while most of their bytes are still on the host; the thread waits for no copy."""
+    fabric = connect(["cuda:0"])
+    (worker,) = fabric.workers.values()
+    x = gt.from_numpy(np.arange(50.0)) + 1
+    gt.synchronize()
+    with monkeypatch.context() as patched:
+        patched.setattr(Fabric, "_asks", lambda _: False)
+        late = [gt.from_numpy(large(n)) for n in range(3)]
+        gt.synchronize()
+        assert worker.backend.staging.puts.waiting > large(0).nbytes
+        assert worker.asks
+        done = worker.executed
+        y = x * 2
+        gt.synchronize()
+        assert worker.executed > done
+        worker.check()
+    for n, value in enumerate(late):
+        np.testing.assert_array_equal((value + 1).numpy(), large(n + 1))
+    np.testing.assert_array_equal(y.numpy(), np.arange(50.0) * 2 + 2)
+    assert worker.backend.staging.puts.waiting == 0
+    assert CARD.timeline.waits == 0
+    assert not worker.asks
+
+
+def test_a_plan_that_reads_what_still_waits_for_room_stands_before_it_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The worker hears whoever speaks meanwhile, and what is behind the plan keeps its place."""
+    fabric = connect(["cuda:0"])
+    (worker,) = fabric.workers.values()
+    gt.synchronize()
+    with monkeypatch.context() as patched:
+        patched.setattr(Fabric, "_asks", lambda _: False)
+        done = worker.executed
+        total = gt.from_numpy(large(0)).sum()
+        future = total.fetch()
+        fabric.run()
+        assert worker.executed == done
+        assert worker.queue
+        assert worker.running is None
+        worker.check()
+        assert worker.asks
+    fabric.run()
+    assert future.result() == large(0).sum()
+    assert not worker.queue
+    assert CARD.timeline.waits == 0
+
+
+def test_only_so_much_waits_on_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    """When much waits for room already, the next put waits for its turn, and its client with it."""
+    monkeypatch.setattr("gt.worker.stored.QUEUED", large(0).nbytes)
+    fabric = connect(["cuda:0"])
+    (worker,) = fabric.workers.values()
+    with monkeypatch.context() as patched:
+        patched.setattr(Fabric, "_asks", lambda _: False)
+        late = [gt.from_numpy(large(n)) for n in range(6)]
+        fabric.run()
+        assert len(worker.queue) > 2
+        assert worker.backend.staging.puts.waiting <= 2 * large(0).nbytes
+        worker.check()
+    for n, value in enumerate(late):
+        np.testing.assert_array_equal(value.numpy(), large(n))
+    assert CARD.timeline.waits == 0
+
+
+def test_what_waits_for_room_is_kept_until_the_device_was_told_of_all_of_it() -> None:
+    """The host's array stays until then, and no longer."""
+    ways = Staging(Streams(CARD), pin)
+    array = large(1)
+    seen = weakref.ref(array)
+    value, landing = ways.puts.bring(array)
+    assert landing is not None
+    assert landing.event is None
+    del array
+    gc.collect()
+    assert seen() is not None
+    for _ in range(400):
+        ways.puts.turn()
+    assert landing.event is not None
+    assert seen() is None
+    ways.streams.compute.wait_event(landing.event)
+    parcel = ways.fetches.send(value)
+    for _ in range(400):
+        ways.fetches.turn()
+    np.testing.assert_array_equal(parcel.array, large(1))
+
+
+def test_what_goes_out_of_memory_before_it_has_come_is_whole() -> None:
+    """A put that must make room while most of it is still on the host goes out as it was put."""
+    computed = backend("cuda:0")
+    assert computed.staging is not None
+    value, landing = computed.staging.puts.bring(large(2))
+    assert landing is not None
+    assert landing.event is None
+    block = computed.buffers.pin(value.data.mem.size)
+    computed.buffers.copy_out(value, block)
+    computed.buffers.settle()
+    found = block[: large(2).nbytes].view(np.float64).reshape(large(2).shape)
+    np.testing.assert_array_equal(found, large(2))
+
+
+@settings(max_examples=cases(60), deadline=None)
+@given(st.lists(st.tuples(st.integers(1, 40), st.sampled_from(("keep", "drop", "read", "fetch"))), max_size=12))
+def test_any_puts_are_what_they_were(puts: list[tuple[int, str]]) -> None:
+    """Large and small, read at once or never, dropped while they wait: every value is right, and nobody has waited."""
+    waits = CARD.timeline.waits
+    fabric = connect(["cuda:0"])
+    kept: list[tuple[Any, Any]] = []
+    for n, (rows, what) in enumerate(puts):
+        value = gt.from_numpy(large(n, rows))
+        match what:
+            case "keep":
+                kept.append((value, large(n, rows)))
+            case "read":
+                kept.append((value * 2, large(n, rows) * 2))
+            case "fetch":
+                np.testing.assert_array_equal(value.numpy(), large(n, rows))
+        del value
+    for value, expected in kept:
+        np.testing.assert_array_equal(value.numpy(), expected)
+    fabric.check()
+    gt.disconnect()
+    assert CARD.timeline.waits == waits
