@@ -1,8 +1,9 @@
 """Subscripts that hold tensors, arrays or lists: places and masks, in any mix with slices, read and written.
 
 The basic items are applied first, as a view (`indexing.py`); of the rest places become one place along one axis, a mask the
-places where it holds, whose number is fetched. Writing where a mask holds fetches nothing: it chooses. PyTorch's rules hold:
-the dimensions of the places come where the first of them was, or in front when a slice parts them.
+places where it holds, whose number is fetched. What places select are new values, but single ones count as integers do and
+select a view. Writing where a mask holds fetches nothing: it chooses. PyTorch's rules hold: the dimensions of the places come
+where the first of them was, or in front when a slice parts them.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from gt.dtypes import bool_
+from gt.dtypes import bool_, int32, int64
 from gt.errors import DTypeError, IndexOutOfRange, ShapeError
 from gt.infer import broadcast
 
@@ -151,8 +152,13 @@ def _merged(x: Tensor, listed: list[tuple[int, Tensor]]) -> Merged:
 
 
 def get(x: Tensor, key: Any) -> Tensor:
-    """`x[key]`: new values, which are no view."""
+    """`x[key]`: new values; a view where all that is listed are single places, which count as integers do."""
     parts = _parse(key, x.shape)
+    if all(not index.ndim and index.dtype in (int32, int64) for _, index in parts.listed):
+        out = indexing.get(x, parts.basic)
+        for axis, index in reversed(parts.listed):
+            out = views.view_of(out, "take", axis, starts=(core.Tensor(index._current()),))
+        return out
     merged = _merged(indexing.get(x, parts.basic), parts.listed)
     return emission.apply("take", (merged.x, merged.places), merged.axis)
 

@@ -164,13 +164,15 @@ class Templates:
         self._alive.append(tensor)
         view = tensor._view
         base = None if view is None else self.handle(view.base)
-        how = (
-            () if view is None else (view.op, view.attributes, view.starts, view.grad, view.seen == view.base._version)
-        )
+        how = () if view is None else self._cut(view)
         edge = self.edge(tensor._edge)
         made = self._handles[id(tensor)] = New(len(self.forms.handles))
         self.forms.handles.append(Handle(type(tensor), self._value(tensor._value), edge, tensor._version, base, how))
         return made
+
+    def _cut(self, view: View) -> tuple[Any, ...]:
+        starts = tuple([self.handle(at) if isinstance(at, core.Tensor) else at for at in view.starts])
+        return view.op, view.attributes, starts, view.grad, view.seen == view.base._version
 
     def edge(self, edge: Any) -> Any:
         """How a place on the tape is found again or made."""
@@ -344,6 +346,7 @@ class Rebuilt:
         op, attributes, starts, grad, current = template.view
         view = object.__new__(View)
         view.sit(base)
+        starts = tuple([at if type(at) is int else self.handle(at) for at in starts])
         view.op, view.attributes, view.starts, view.grad = op, attributes, starts, grad
         view.seen = base._version if current else -1
         return view

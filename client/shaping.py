@@ -105,8 +105,8 @@ def flatten(input: Any, start_dim: int = 0, end_dim: int = -1) -> Tensor:
 
 
 def ravel(input: Any) -> Tensor:
-    """All elements in one dimension."""
-    return flatten(input)
+    """All elements in one dimension: a view only of what lies in row-major order."""
+    return flatten(contiguous(input))
 
 
 def contiguous(input: Any) -> Tensor:

@@ -82,8 +82,8 @@ def norm(
     x = arithmetic.tensor_of("norm", input)
     if dtype is not None:
         x = arithmetic.cast(x, as_dtype(dtype))
-    if x.dtype.kind != "f":
-        raise DTypeError(f"norm takes floating-point numbers, not {x.dtype}: cast first, or pass dtype=")
+    if x.dtype.kind not in "fc":
+        raise DTypeError(f"norm takes floating-point or complex numbers, not {x.dtype}: cast first, or pass dtype=")
     chosen = spelled("norm", dim, axis, None)
     keep = spelled("norm", keepdim, keepdims, False)
     if p == "nuc":
@@ -101,11 +101,11 @@ def norm(
     if power == -math.inf:
         return reductions.amin(size, axes or None, keep)
     if power == 0:
-        return emission.apply("sum", (nonzero(x),), axes, bool(keep))
+        return emission.apply("sum", (nonzero(size),), axes, bool(keep))
     if power == 1:
         return emission.apply("sum", (size,), axes, bool(keep))
     if power == 2:
-        return _root(emission.apply("sum", (arithmetic.square(x),), axes, bool(keep)))
+        return _root(emission.apply("sum", (arithmetic.square(x if x.dtype.kind == "f" else size),), axes, bool(keep)))
     total = emission.apply("sum", (_power(size, power),), axes, bool(keep))
     return _power(total, 1 / power)
 

@@ -4,8 +4,8 @@ Reading a view whose base was written to since derives it again; writing through
 kind of view knows how to put its part back (`_RESTORE`). Chains of views work link by link. Plain handles pay nothing
 for all this but the test of one slot.
 
-The kind is the op that cuts: 'reshape', 'permute', 'expand', 'slice', 'conj', 'real', 'imag', or 'detach', the same values
-off the tape.
+The kind is the op that cuts: 'reshape', 'permute', 'expand', 'slice', 'conj', 'real', 'imag', 'take' of a place that a
+tensor holds, or 'detach', the same values off the tape.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ def seat_of(tensor: Tensor) -> Seat:
 
 
 class View:
-    """How a view was cut from `base`: by `op` with these attributes, a slice with these starts."""
+    """How a view was cut from `base`: by `op` with these attributes; of a slice its starts, of a take the place."""
 
     __slots__ = ("_base", "_seat", "attributes", "grad", "op", "seen", "starts")
 
-    def __init__(self, base: Tensor, op: str, attributes: tuple[Any, ...], starts: tuple[int, ...]) -> None:
+    def __init__(self, base: Tensor, op: str, attributes: tuple[Any, ...], starts: tuple[Any, ...]) -> None:
         self.sit(base)
         self.op = op
         self.attributes = attributes
@@ -123,6 +123,8 @@ class View:
             for axis, step in zip(self.attributes[0], self.attributes[2], strict=True):
                 out[axis] *= step
             return tuple(out)
+        if self.op == "take":
+            return tuple(stride for axis, stride in enumerate(before) if axis != self.attributes[0])
         if self.op == "expand":
             shape = self.attributes[0]
             lead = len(shape) - base.ndim
@@ -142,9 +144,17 @@ def _restore_permute(view: View, part: Tensor) -> Tensor:
     return emission.apply("permute", (part,), tuple(axes.index(axis) for axis in range(len(axes))))
 
 
+def _restore_take(view: View, part: Tensor) -> Tensor:
+    base, axis = view.base, view.attributes[0]
+    shape = (*base.shape[:axis], 1, *base.shape[axis + 1 :])
+    place = emission.apply("expand", (emission.apply("reshape", view.starts, (1,) * base.ndim),), shape)
+    return emission.apply("scatter", (base, place, emission.apply("reshape", (part,), shape)), axis)
+
+
 _RESTORE: Final[dict[str, Callable[[View, Tensor], Tensor]]] = {
     "reshape": lambda view, part: emission.apply("reshape", (part,), view.base.shape),
     "permute": _restore_permute,
+    "take": _restore_take,
     "slice": lambda view, part: emission.apply("update_slice", (view.base, part, *view.starts), *view.attributes),
     "expand": _refuse,
     "conj": lambda view, part: emission.apply("conj", (part,)),
@@ -153,7 +163,7 @@ _RESTORE: Final[dict[str, Callable[[View, Tensor], Tensor]]] = {
 }
 
 
-def view_of(base: Tensor, op: str, *attributes: Any, starts: tuple[int, ...] = ()) -> Tensor:
+def view_of(base: Tensor, op: str, *attributes: Any, starts: tuple[Any, ...] = ()) -> Tensor:
     """The view that `op` cuts from `base`."""
     out = emission.apply(op, (base, *starts), *attributes)
     out._view = View(base, op, attributes, starts)

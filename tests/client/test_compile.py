@@ -921,6 +921,15 @@ def test_a_compiled_function_is_counted_by_itself() -> None:
     gt.disconnect()
 
 
+def test_a_view_of_one_place_is_one_of_the_call_that_returned_it() -> None:
+    function = gt.compile(lambda x, at: x[at], fullgraph=True)
+    x = gt.zeros(3)
+    for turn in range(6):
+        function(x, gt.tensor(turn % 3)).add_(1)
+    assert x.tolist() == [2, 2, 2]
+    assert function.stats["replays"] >= 3
+
+
 def test_replaced_values_and_resting_gradients_are_what_they_are_uncompiled() -> None:
     """`x.data = …` in a compiled function leaves views from outside with the old values; gradients of frozen leaves count."""
 

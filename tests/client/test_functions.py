@@ -545,6 +545,9 @@ EDGES: dict[str, Callable[[Any], Any]] = {
         lib.ones(3, 1, dtype=lib.int32), lib.ones(3, 2, dtype=lib.int32), dims=1
     ),
     "isclose of truths": lambda lib: lib.isclose(lib.tensor([True, False]), lib.tensor([True, True])),
+    "norms of complex numbers": lambda lib: [
+        lib.tensor([[3 + 4j, 0], [1j, 2]]).norm(p, dim=1) for p in (0, 1, 2, 3, float("inf"), -float("inf"))
+    ],
     "the diagonal of a cube": lambda lib: lib.zeros(3, 3, 3).fill_diagonal_(2),
     "the diagonal of a tall matrix": lambda lib: lib.zeros(4, 2).fill_diagonal_(2),
 }

@@ -247,6 +247,42 @@ def test_setting_the_data_of_a_view_leaves_its_base_alone() -> None:
     assert y.tolist() == [1, 1, 1, 1]
 
 
+def test_what_one_place_in_a_tensor_selects_is_a_view() -> None:
+    """As PyTorch has it: a place counts as an integer does, and stays what it was when the cut was made."""
+    x = gt.zeros(3, 4)
+    row = gt.argmax(gt.tensor([0.0, 2.0, 1.0]))
+    x[row][0] = 5
+    part = x[1:, ..., row]
+    row += 1
+    part += 1
+    x[row, gt.tensor(-1)].fill_(7)
+    assert x.tolist() == [[0, 0, 0, 0], [5, 1, 0, 0], [0, 1, 0, 7]]
+    x += 1
+    assert part.tolist() == [2, 2]
+    assert x[row].stride() == (1,)
+    copy = x[[0]]
+    copy += 1
+    assert x[0].tolist() == [1, 1, 1, 1]
+
+
+def test_gradients_pass_what_one_place_selects() -> None:
+    x = gt.ones(3, requires_grad=True)
+    y = x * 2
+    y[gt.tensor(1)].mul_(3)
+    (y * y).sum().backward()
+    assert x.grad.tolist() == [8, 72, 8]
+    with pytest.raises(gt.GradientError, match="a view of a leaf"):
+        x[gt.tensor(0)].add_(1)
+
+
+def test_ravel_copies_what_does_not_lie_in_rows() -> None:
+    x = gt.zeros(2, 3, dtype=gt.complex64)
+    gt.ravel(x.imag).fill_(1)
+    assert x.tolist() == [[0, 0, 0], [0, 0, 0]]
+    gt.ravel(x)[0] = 2
+    assert x.tolist() == [[2, 0, 0], [0, 0, 0]]
+
+
 def test_a_conjugate_is_a_view() -> None:
     x = gt.tensor([[1 + 2j, 3j]])
     x.conj()[0, 0] = 5j
