@@ -113,14 +113,14 @@ def _float_unary(op: str, x: Any) -> Tensor:
 
 
 def cast(input: Any, dtype: Any) -> Tensor:
-    """`input` in another dtype; itself when it has that dtype already."""
+    """`input` in another dtype; `input` itself if it has that dtype already."""
     x = tensor_of("cast", input)
     wanted = as_dtype(dtype)
     return x if x._value.spec.dtype is wanted else emission.apply("cast", (x,), wanted)
 
 
 def clone(input: Tensor, *, memory_format: Any = None) -> Tensor:
-    """An independent tensor of the same values. Values never change, so nothing is copied."""
+    """An independent tensor with the same values. Values are immutable, so nothing is copied."""
     if input._edge is not None and emission.current().grad:
         return emission.apply("reshape", (input,), input.shape)
     return core.Tensor(input._current())
@@ -167,8 +167,9 @@ def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> Tensor:
 
 
 def floor_divide(input: Any, other: Any) -> Tensor:
-    """`⌊input / other⌋` in the dtype in which they meet. Of infinities it is what Python's `//` says, unless
-    `gt.set_conventions("array_api")` asks for `floor(input / other)`."""
+    """`⌊input / other⌋`, in the promoted dtype. For infinities the result is that of Python's `//`, unless
+    `gt.set_conventions("array_api")` selects `floor(input / other)`.
+    """
     if get_conventions() == "array_api":
         return floor_of_quotient(input, other)
     return binary("floor_divide", input, other)
@@ -183,17 +184,17 @@ def floor_of_quotient(input: Any, other: Any) -> Tensor:
 
 
 def remainder(input: Any, other: Any) -> Tensor:
-    """`input − other · ⌊input / other⌋`: the sign of `other`, as Python's `%`."""
+    """`input − other · ⌊input / other⌋`: has the sign of `other`, like Python's `%`."""
     return binary("remainder", input, other)
 
 
 def maximum(input: Any, other: Any) -> Tensor:
-    """The larger of each pair; NaN wins."""
+    """The larger of each pair; NaN if either is NaN."""
     return binary("maximum", input, other)
 
 
 def minimum(input: Any, other: Any) -> Tensor:
-    """The smaller of each pair; NaN wins."""
+    """The smaller of each pair; NaN if either is NaN."""
     return binary("minimum", input, other)
 
 
@@ -264,7 +265,7 @@ def logical_and(input: Any, other: Any) -> Tensor:
 
 
 def logical_or(input: Any, other: Any) -> Tensor:
-    """Where one is non-zero."""
+    """Where at least one is non-zero."""
     return binary("logical_or", _truth("logical_or", input), _truth("logical_or", other))
 
 
@@ -317,8 +318,9 @@ def where(condition: Any) -> tuple[Tensor, ...]: ...
 @overload
 def where(condition: Any, input: Any, other: Any) -> Tensor: ...
 def where(condition: Any, input: Any = None, other: Any = None) -> Any:
-    """`input` where the boolean `condition` holds, else `other`; without them the places where it holds, a vector for each
-    dimension, of which the number is fetched."""
+    """`input` where the boolean `condition` is true, else `other`. Without them: the indices of true elements, one
+    vector per dimension; fetches their number.
+    """
     condition = tensor_of("where", condition)
     if input is None and other is None:
         return gathering.nonzero(condition, as_tuple=True)
@@ -332,7 +334,9 @@ def where(condition: Any, input: Any = None, other: Any = None) -> Any:
 
 
 def clamp(input: Any, min: Any = None, max: Any = None) -> Tensor:
-    """`input` kept within bounds, which are numbers, tensors or None; where they cross, at the upper one."""
+    """`input` limited to the range from `min` to `max`, which are numbers, tensors or None. If `min` exceeds `max`:
+    `max`.
+    """
     if min is None and max is None:
         raise ValueError("clamp: at least one of min and max is needed")
     out = tensor_of("clamp", input)
@@ -352,7 +356,7 @@ def _bounded(x: Tensor, bound: Any, extreme: str, beyond: Any) -> Tensor:
 
 
 def masked_fill(input: Any, mask: Any, value: Any) -> Tensor:
-    """`value` where the boolean `mask` holds, else `input`, whose dtype is kept."""
+    """`value` where the boolean `mask` is true, else `input`; keeps the dtype of `input`."""
     x = tensor_of("masked_fill", input)
     return where(
         mask, cast(value, x.dtype) if isinstance(value, core.Tensor) else convert("masked_fill", value, x.dtype), x
@@ -400,7 +404,7 @@ def exp(input: Any) -> Tensor:
 
 
 def expm1(input: Any) -> Tensor:
-    """`eˣ − 1`, exact near 0."""
+    """`eˣ − 1`, accurate near 0."""
     return _float_unary("expm1", input)
 
 
@@ -410,7 +414,7 @@ def log(input: Any) -> Tensor:
 
 
 def log1p(input: Any) -> Tensor:
-    """`log(1 + x)`, exact near 0."""
+    """`log(1 + x)`, accurate near 0."""
     return _float_unary("log1p", input)
 
 
@@ -470,17 +474,17 @@ def _rounding(op: str, input: Any) -> Tensor:
 
 
 def floor(input: Any) -> Tensor:
-    """The largest integers not above `input`."""
+    """Rounded down to the nearest integers."""
     return _rounding("floor", input)
 
 
 def ceil(input: Any) -> Tensor:
-    """The smallest integers not below `input`."""
+    """Rounded up to the nearest integers."""
     return _rounding("ceil", input)
 
 
 def round(input: Any, *, decimals: int = 0) -> Tensor:
-    """The nearest integers, halves to even; or the nearest multiples of 10 to the power −`decimals`."""
+    """Rounded to the nearest integers, halves to even; or to multiples of 10 to the power −`decimals`."""
     if not decimals:
         return _rounding("round", input)
     x = tensor_of("round", input)
@@ -495,7 +499,7 @@ def round(input: Any, *, decimals: int = 0) -> Tensor:
 
 
 def trunc(input: Any) -> Tensor:
-    """The integers next to `input` on the way to 0."""
+    """Rounded towards 0."""
     return _rounding("trunc", input)
 
 

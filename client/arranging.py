@@ -33,7 +33,7 @@ __all__ = [
 
 
 def repeat(input: Any, *sizes: Any) -> Tensor:
-    """The tensor laid side by side, `sizes` times along each dimension."""
+    """Repeat the tensor `sizes` times along each dimension."""
     x = arithmetic.tensor_of("repeat", input)
     times = ints(sizes)
     lead = len(times) - x.ndim
@@ -46,7 +46,7 @@ def repeat(input: Any, *sizes: Any) -> Tensor:
 
 
 def tile(input: Any, *dims: Any) -> Tensor:
-    """As `repeat`, where `dims` may be shorter than the shape."""
+    """Like `repeat`, but `dims` may be shorter than the shape."""
     x, times = arithmetic.tensor_of("tile", input), ints(dims)
     return repeat(x, (1,) * (x.ndim - len(times)) + times)
 
@@ -54,8 +54,9 @@ def tile(input: Any, *dims: Any) -> Tensor:
 def repeat_interleave(
     input: Any, repeats: Any, dim: int | None = None, *, output_size: int | None = None, axis: int | None = None
 ) -> Tensor:
-    """Each element, or slice along `dim`, several times in a row. Of a tensor of `repeats` the sum is fetched, unless
-    `output_size` says it."""
+    """Repeat each element, or each slice along `dim`. If `repeats` is a tensor, its sum is fetched, unless
+    `output_size` is given.
+    """
     x = arithmetic.tensor_of("repeat_interleave", input)
     dim = dim if axis is None else axis
     if dim is None:
@@ -86,7 +87,7 @@ def repeat_interleave(
 
 
 def cat(tensors: Sequence[Any], dim: int = 0, *, axis: int | None = None) -> Tensor:
-    """Tensors joined along an axis, in the dtype in which they meet. A vector without elements joins anything."""
+    """Concatenate tensors along an axis, in the promoted dtype. An empty vector can be joined with anything."""
     parts = [arithmetic.tensor_of("cat", tensor) for tensor in tensors]
     if not parts:
         raise ShapeError("cat needs at least one tensor")
@@ -99,7 +100,7 @@ def cat(tensors: Sequence[Any], dim: int = 0, *, axis: int | None = None) -> Ten
 
 
 def stack(tensors: Sequence[Any], dim: int = 0, *, axis: int | None = None) -> Tensor:
-    """Tensors of one shape joined along a new axis."""
+    """Join tensors of equal shape along a new axis."""
     parts = [arithmetic.tensor_of("stack", tensor) for tensor in tensors]
     if not parts:
         raise ShapeError("stack needs at least one tensor")
@@ -119,17 +120,17 @@ def _each(tensors: Any, lift: Any) -> list[Tensor]:
 
 
 def atleast_1d(*tensors: Any) -> Any:
-    """A tensor without dimensions as a vector; several as a tuple."""
+    """The tensor, with at least one dimension; several tensors as a tuple."""
     return _lifted(tensors, lambda x: x if x.ndim else shaping.reshape(x, 1))
 
 
 def atleast_2d(*tensors: Any) -> Any:
-    """A vector as a row of a matrix; several as a tuple."""
+    """The tensor, with at least two dimensions (a vector becomes a row); several tensors as a tuple."""
     return _lifted(tensors, lambda x: x if x.ndim > 1 else shaping.reshape(x, 1, -1))
 
 
 def atleast_3d(*tensors: Any) -> Any:
-    """A matrix with a third dimension of size 1; several as a tuple."""
+    """The tensor, with at least three dimensions (a matrix gets a last one); several tensors as a tuple."""
     return _lifted(tensors, lambda x: x if x.ndim > 2 else shaping.unsqueeze(atleast_2d(x), -1))
 
 
@@ -142,28 +143,28 @@ def _lifted(tensors: tuple[Any, ...], lift: Any) -> Any:
 
 
 def hstack(tensors: Sequence[Any]) -> Tensor:
-    """Joined along the second axis; vectors along their only one."""
+    """Concatenate along the second axis; vectors along their only one."""
     parts = _each(tensors, atleast_1d)
     return cat(parts, 0 if parts and parts[0].ndim == 1 else 1)
 
 
 def vstack(tensors: Sequence[Any]) -> Tensor:
-    """Joined along the first axis; vectors are rows."""
+    """Concatenate along the first axis; vectors become rows."""
     return cat(_each(tensors, atleast_2d), 0)
 
 
 def dstack(tensors: Sequence[Any]) -> Tensor:
-    """Joined along the third axis."""
+    """Concatenate along the third axis."""
     return cat(_each(tensors, atleast_3d), 2)
 
 
 def column_stack(tensors: Sequence[Any]) -> Tensor:
-    """Joined along the second axis; vectors are columns."""
+    """Concatenate along the second axis; vectors become columns."""
     return hstack([x if x.ndim > 1 else shaping.reshape(x, -1, 1) for x in tensors])
 
 
 def block_diag(*tensors: Any) -> Tensor:
-    """Matrices along the diagonal of one, zeros elsewhere."""
+    """A matrix with the given matrices along its diagonal, and zeros elsewhere."""
     parts = _each(tensors, atleast_2d)
     width = sum(part.shape[1] for part in parts)
     rows, start = [], 0
@@ -177,7 +178,7 @@ def block_diag(*tensors: Any) -> Tensor:
 
 
 def flip(input: Any, *axes_: Any, dims: Any = None, axis: Any = None) -> Tensor:
-    """The order reversed along axes; without any, along all of them, as in NumPy."""
+    """Reverse the order along axes; without axes along all, as in NumPy."""
     x = arithmetic.tensor_of("flip", input)
     given = axes_ or tuple((each,) if isinstance(each, int) else each for each in (dims, axis) if each is not None)
     asked = ints(given) if given else tuple(range(x.ndim))
@@ -192,17 +193,17 @@ def flip(input: Any, *axes_: Any, dims: Any = None, axis: Any = None) -> Tensor:
 
 
 def fliplr(input: Any) -> Tensor:
-    """The order reversed along the second axis."""
+    """Reverse the order along the second axis."""
     return flip(input, 1)
 
 
 def flipud(input: Any) -> Tensor:
-    """The order reversed along the first axis."""
+    """Reverse the order along the first axis."""
     return flip(input, 0)
 
 
 def roll(input: Any, shifts: Any, dims: Any = None, *, axis: Any = None) -> Tensor:
-    """Elements shifted along axes; what leaves at one end comes in at the other. Without axes the flattened tensor's."""
+    """Shift elements cyclically along axes; without axes, in the flattened tensor."""
     x = arithmetic.tensor_of("roll", input)
     dims = dims if axis is None else axis
     if dims is None or dims == ():
@@ -225,7 +226,7 @@ def _part(x: Tensor, at: int, start: int, size: int, step: int = 1) -> Tensor:
 
 
 def rot90(input: Any, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
-    """Turned by `k` quarters from the first of two axes to the second."""
+    """Rotate by `k` times 90 degrees, from the first of two axes towards the second."""
     x = arithmetic.tensor_of("rot90", input)
     a, b = (axis_of("rot90", each, x.shape) for each in dims)
     if a == b:
@@ -239,9 +240,9 @@ def rot90(input: Any, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
 
 
 def pad(input: Any, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> Tensor:
-    """Wider from the last dimension on: `pad` holds pairs (before, after), negative ones cut.
+    """Pad the tensor, from the last dimension on: `pad` holds pairs (before, after); negative numbers crop.
 
-    What is new holds `value` (0), or with `mode` 'reflect', 'replicate' or 'circular' what is inside.
+    New elements are `value` (0) or, with `mode` 'reflect', 'replicate' or 'circular', copies of existing ones.
     """
     x = arithmetic.tensor_of("pad", input)
     ends = ints((pad,))
@@ -306,7 +307,7 @@ def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:
 
 
 def broadcast_tensors(*tensors: Any) -> tuple[Tensor, ...]:
-    """Tensors in the shape to which all of them broadcast: views."""
+    """The tensors, broadcast to their common shape: views."""
     if len(tensors) == 1 and isinstance(tensors[0], Sequence):
         tensors = tuple(tensors[0])
     parts = [arithmetic.tensor_of("broadcast_tensors", tensor) for tensor in tensors]
@@ -315,7 +316,7 @@ def broadcast_tensors(*tensors: Any) -> tuple[Tensor, ...]:
 
 
 def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
-    """Vectors spread over the grid that they span: rows are the first's, or with 'xy' the second's."""
+    """The coordinates of a grid spanned by vectors. Rows follow the first vector, or with 'xy' the second."""
     if len(tensors) == 1 and isinstance(tensors[0], Sequence):
         tensors = tuple(tensors[0])
     if indexing not in ("ij", "xy"):
@@ -335,14 +336,14 @@ def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
 
 
 def cartesian_prod(*tensors: Any) -> Tensor:
-    """All combinations of the elements of vectors, one a row."""
+    """All combinations of the elements of vectors, one per row."""
     if len(tensors) == 1:
         return arithmetic.tensor_of("cartesian_prod", tensors[0])
     return stack([shaping.reshape(each, -1) for each in meshgrid(*tensors)], 1)
 
 
 def combinations(input: Any, r: int = 2, with_replacement: bool = False) -> Tensor:
-    """All choices of `r` elements of a vector, in order, one a row."""
+    """All combinations of `r` elements of a vector, in order, one per row."""
     x = arithmetic.tensor_of("combinations", input)
     choose = itertools.combinations_with_replacement if with_replacement else itertools.combinations
     places = list(choose(range(x.shape[0]), r))
@@ -357,7 +358,7 @@ def combinations(input: Any, r: int = 2, with_replacement: bool = False) -> Tens
 
 
 def select_scatter(input: Any, src: Any, dim: int, index: int) -> Tensor:
-    """`input` with `src` written at one place along an axis."""
+    """`input` with `src` written to one index along an axis."""
     x = arithmetic.clone(arithmetic.tensor_of("select_scatter", input))
     shaping.select(x, dim, index).copy_(src)
     return x

@@ -25,7 +25,9 @@ __all__ = ["bincount", "histc", "histogram", "histogramdd", "mode", "unique", "u
 
 
 def bincount(input: Any, weights: Any = None, minlength: int = 0) -> Tensor:
-    """How often (or with what weight) each number from 0 on occurs in a vector of integers. The largest is fetched."""
+    """How often each number from 0 upwards occurs in a vector of integers, or the sum of its weights. Fetches the
+    largest.
+    """
     x = gathering.integers("bincount", input)
     if x.ndim != 1:
         raise ShapeError(f"bincount takes a vector, not shape {x.shape}")
@@ -42,7 +44,9 @@ def bincount(input: Any, weights: Any = None, minlength: int = 0) -> Tensor:
 
 
 def histc(input: Any, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
-    """How many elements lie in each of `bins` equal ranges from `min` to `max`, or of the whole range when they are equal."""
+    """The number of elements in each of `bins` equal ranges from `min` to `max` (if equal: from the smallest to the
+    largest).
+    """
     x = arithmetic.tensor_of("histc", input)
     if bins < 1 or min > max:
         raise ValueError(f"histc: {bins} bins from {min} to {max}")
@@ -116,8 +120,9 @@ def _dense(hist: Tensor, widths: Tensor) -> Tensor:
 def histogram(
     input: Any, bins: Any, *, range: Sequence[float] | None = None, weight: Any = None, density: bool = False
 ) -> Histogram:
-    """How many elements (or what weight of them) lie in each of `bins` equal ranges, or between the ends that a vector
-    lists; and these ends. With `density` the integral over all of them is 1."""
+    """The number of elements, or the sum of their weights, in each of `bins` equal ranges, or between the edges in a
+    vector; and the edges. With `density` the integral over all ranges is 1.
+    """
     x = arithmetic.tensor_of("histogram", input)
     if x.dtype.kind != "f":
         raise DTypeError(f"histogram takes floating-point numbers, not {x.dtype}")
@@ -136,7 +141,7 @@ def histogram(
 def histogramdd(
     input: Any, bins: Any, *, range: Sequence[float] | None = None, weight: Any = None, density: bool = False
 ) -> HistogramDD:
-    """As `histogram`, of points whose coordinates are the last dimension; `range` holds a pair for each coordinate."""
+    """Like `histogram`, for points whose coordinates are the last dimension; `range` holds a pair per coordinate."""
     x = arithmetic.tensor_of("histogramdd", input)
     if x.dtype.kind != "f" or x.ndim < 2:
         raise DTypeError(f"histogramdd takes points of floating-point numbers, not {x.dtype} of shape {x.shape}")
@@ -173,7 +178,7 @@ def histogramdd(
 
 
 def mode(input: Any, dim: int = -1, keepdim: bool = False, *, axis: Any = None, keepdims: Any = UNSET) -> Extremes:
-    """The value that is most frequent along an axis (of several the smallest), and the last index where it is."""
+    """The most frequent value along an axis (the smallest if there are several), and its last index."""
     x = arithmetic.tensor_of("mode", input)
     at = _axis("mode", dim, axis, -1, x)
     keep = bool(spelled("mode", keepdim, keepdims, False))
@@ -249,9 +254,10 @@ def _found(x: Tensor, at: int | None, runs: _Runs, inverse: Tensor | None, retur
 def unique(
     input: Any, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False, dim: Any = None
 ) -> Any:
-    """The distinct elements, in order, or with `dim` the distinct slices along it, in the order of their elements.
+    """The distinct elements in ascending order, or with `dim` the distinct slices along it, in lexicographic order.
 
-    And when asked where each is among them, and how often each occurs. How many there are is fetched. Each NaN is distinct.
+    On request, also the index of each element among them, and their counts. Fetches their number. Each NaN is
+    distinct.
     """
     x, rows, at = _rows("unique", input, dim)
     if rows.ndim == 1:
@@ -265,8 +271,9 @@ def unique(
 
 
 def unique_consecutive(input: Any, return_inverse: bool = False, return_counts: bool = False, dim: Any = None) -> Any:
-    """The first of each run of equal elements, or with `dim` of equal slices along it; and when asked the run of each, and
-    how long runs are. How many there are is fetched.
+    """The first of each run of equal elements, or with `dim` of equal slices along it.
+
+    On request, also the run of each element, and the lengths of runs. Fetches their number.
     """
     x, rows, at = _rows("unique_consecutive", input, dim)
     runs = _runs(rows, return_counts)

@@ -96,7 +96,7 @@ def tensor(
     pin_memory: bool = False,
     layout: Any = None,
 ) -> Tensor:
-    """A copy of a number, lists, an array or a tensor. Python floats get the default dtype, arrays keep theirs."""
+    """A copy of a number, lists, an array or a tensor. Python floats get the default dtype; arrays keep theirs."""
     wanted = None if dtype is None else as_dtype(dtype)
     if isinstance(data, core.Tensor):
         return finished(arithmetic.cast(core.Tensor(data._current()), wanted or data.dtype), requires_grad)
@@ -128,14 +128,16 @@ def _integers(data: Any, dtype: DType) -> np.ndarray[Any, Any]:
 def as_tensor(
     data: Any, *, dtype: Any = None, device: Any = None, pin_memory: bool = False, layout: Any = None
 ) -> Tensor:
-    """`data` as a tensor: itself when it is one of that dtype already, otherwise as `tensor` makes it."""
+    """`data` as a tensor: `data` itself if it is a tensor of that dtype already, otherwise `tensor(data)`."""
     if isinstance(data, core.Tensor):
         return data if dtype is None else arithmetic.cast(data, dtype)
     return tensor(data, dtype=dtype)
 
 
 def from_numpy(array: Any) -> Tensor:
-    """A tensor with the dtype and values of a NumPy array, which is copied: later changes to it are not seen."""
+    """A tensor with the dtype and values of a NumPy array. The array is copied, so later changes to it have no
+    effect.
+    """
     if not isinstance(array, np.ndarray):
         raise TypeError(f"from_numpy takes a numpy.ndarray, not {type(array).__name__}")
     return put(array)
@@ -159,7 +161,7 @@ def full(
     pin_memory: bool = False,
     layout: Any = None,
 ) -> Tensor:
-    """Every element is `fill_value`; its kind says the dtype when `dtype` does not."""
+    """Every element is `fill_value`, whose kind determines the dtype if `dtype` does not."""
     shape = shape_of("full", (size,))
     if isinstance(fill_value, core.Tensor):
         out = arithmetic.cast(fill_value, fill_value.dtype if dtype is None else dtype)
@@ -169,7 +171,7 @@ def full(
 
 
 def fill(input: Any, value: Any) -> Tensor:
-    """`value`, a number or a tensor without dimensions, in the shape and dtype of `input`."""
+    """A tensor with the shape and dtype of `input` and every element `value`, a number or a zero-dimensional tensor."""
     x = arithmetic.tensor_of("fill", input)
     if not isinstance(value, core.Tensor):
         return full(x.shape, value, dtype=x.dtype)
@@ -225,7 +227,7 @@ def empty(
     layout: Any = None,
     memory_format: Any = None,
 ) -> Tensor:
-    """A tensor to be written later; its elements are 0."""
+    """A tensor that is meant to be overwritten; its elements are 0."""
     return _constant("empty", size, 0, dtype, requires_grad)
 
 
@@ -305,9 +307,9 @@ def arange(
     pin_memory: bool = False,
     layout: Any = None,
 ) -> Tensor:
-    """`start`, `start + step`, … up to but without `end`. int64 when all three are integers, else the default dtype.
+    """`start`, `start + step`, … up to but excluding `end`. int64 if all three are integers, else the default dtype.
 
-    Asked for integers it counts in integers, as PyTorch does: what of the three is none is cut off first.
+    For integer dtypes, `start`, `end` and `step` are truncated first, as in PyTorch.
     """
     if end is None:
         start, end = 0, start
@@ -342,9 +344,9 @@ def linspace(
     pin_memory: bool = False,
     layout: Any = None,
 ) -> Tensor:
-    """`steps` numbers evenly spaced from `start` to `end`, both included, counted from the nearer end.
+    """`steps` evenly spaced numbers from `start` to `end`, both included, computed from the nearer end.
 
-    Asked for integers it cuts off the ends first, and what lies between them, as PyTorch does.
+    For integer dtypes, the ends and the results are truncated, as in PyTorch.
     """
     chosen = get_default_dtype() if dtype is None else as_dtype(dtype)
     if steps < 0:
@@ -367,7 +369,7 @@ def logspace(
     start: float, end: float, steps: int, base: float = 10.0, *, dtype: Any = None, requires_grad: bool = False,
     device: Any = None, pin_memory: bool = False, layout: Any = None,
 ) -> Tensor:  # fmt: skip
-    """`base` to the powers evenly spaced from `start` to `end`, both included."""
+    """`base` to evenly spaced powers from `start` to `end`, both included."""
     chosen = get_default_dtype() if dtype is None else as_dtype(dtype)
     if steps < 0:
         raise ValueError(f"logspace: {steps} steps")
@@ -384,7 +386,7 @@ def scalar_tensor(
     pin_memory: bool = False,
     layout: Any = None,
 ) -> Tensor:
-    """A tensor without dimensions, in the default dtype."""
+    """A zero-dimensional tensor in the default dtype."""
     return _filled("scalar_tensor", (), s, get_default_dtype() if dtype is None else as_dtype(dtype), requires_grad)
 
 

@@ -19,7 +19,7 @@ __all__ = [
 
 
 class Dataset:
-    """Base class: `__getitem__(index)`, and `__len__` where the number of examples is known."""
+    """Base class: `__getitem__(index)`, and `__len__` if the number of examples is known."""
 
     def __getitem__(self, index: Any) -> Any:
         raise NotImplementedError(
@@ -34,7 +34,7 @@ class Dataset:
 
 
 class IterableDataset(Dataset):
-    """Base class of what only has `__iter__`."""
+    """Base class of data sets that have only `__iter__`."""
 
     def __iter__(self) -> Iterator[Any]:
         raise NotImplementedError(f"{type(self).__name__} has no __iter__")
@@ -44,9 +44,9 @@ class IterableDataset(Dataset):
 
 
 class TensorDataset(Dataset):
-    """Tensors (or arrays) of equal first size: example i is the tuple of their i-th places.
+    """Tensors (or arrays) of equal first size: example i is the tuple of their i-th slices.
 
-    A whole batch of them is cut, or looked up, by one instruction a tensor.
+    A whole batch is sliced or gathered by one instruction per tensor.
     """
 
     def __init__(self, *tensors: Any) -> None:
@@ -73,7 +73,7 @@ class TensorDataset(Dataset):
 
 
 class StackDataset(Dataset):
-    """Data sets of equal length side by side: example i is the tuple (or the dict) of their i-th examples."""
+    """Zip data sets of equal length: example i is the tuple (or the dict) of their i-th examples."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         if bool(args) is bool(kwargs):
@@ -109,7 +109,7 @@ class Subset(Dataset):
 
 
 class ConcatDataset(Dataset):
-    """Data sets one after the other."""
+    """Concatenate data sets."""
 
     def __init__(self, datasets: Iterable[Any]) -> None:
         self.datasets = list(datasets)
@@ -132,7 +132,7 @@ class ConcatDataset(Dataset):
 
 
 class ChainDataset(IterableDataset):
-    """Iterable data sets one after the other."""
+    """Chain iterable data sets."""
 
     def __init__(self, datasets: Iterable[Any]) -> None:
         self.datasets = datasets
@@ -146,7 +146,9 @@ class ChainDataset(IterableDataset):
 
 
 def random_split(dataset: Any, lengths: Sequence[float], generator: random.Generator | None = None) -> list[Subset]:
-    """A data set in random parts of these lengths, or fractions that add up to 1; what is left over goes round."""
+    """Split a data set randomly into parts of these lengths, or fractions that add up to 1; leftovers are distributed
+    in turn.
+    """
     sizes = [int(length) for length in lengths]
     if math.isclose(sum(lengths), 1) and sum(lengths) <= 1 + 1e-9:
         if any(not 0 <= part <= 1 for part in lengths):

@@ -62,7 +62,7 @@ def _lined(x: Tensor) -> Tensor:
 
 
 def gather(input: Any, dim: int, index: Any, *, sparse_grad: bool = False) -> Tensor:
-    """`input[..., index[i], ...]` along `dim`; an index out of range is an error at the fetch."""
+    """`input[..., index[i], ...]` along `dim`. An index out of range raises an error at the fetch."""
     x, places = arithmetic.tensor_of("gather", input), integers("gather", index)
     shape = places.shape
     at = axis_of("gather", dim, x.shape or (1,))
@@ -95,9 +95,10 @@ def _along(name: str, input: Any, dim: int, index: Any, src: Any) -> tuple[Tenso
 def scatter(
     input: Any, dim: int, index: Any, src: Any = None, *, value: Any = None, reduce: str | None = None
 ) -> Tensor:
-    """`input` with the elements of `src`, or a number, written at `index` along `dim`: of those for one place the last.
+    """`input` with the elements of `src`, or a number, written at `index` along `dim`; for duplicate indices, the
+    last wins.
 
-    `reduce` 'add' adds them to what is there instead, 'multiply' multiplies.
+    `reduce` 'add' adds them instead, 'multiply' multiplies.
     """
     if reduce not in (None, "add", "multiply"):
         raise ValueError(f"scatter: reduce is None, 'add' or 'multiply', not {reduce!r}")
@@ -124,7 +125,7 @@ def scatter_add(input: Any, dim: int, index: Any, src: Any) -> Tensor:
 
 
 def take_along_dim(input: Any, indices: Any, dim: int | None = None, *, axis: int | None = None) -> Tensor:
-    """As `gather`, where the other dimensions broadcast; without `dim` from the flattened tensor."""
+    """Like `gather`, but the other dimensions broadcast; without `dim`, from the flattened tensor."""
     x, places = arithmetic.tensor_of("take_along_dim", input), integers("take_along_dim", indices)
     dim = dim if axis is None else axis
     if dim is None:
@@ -151,7 +152,9 @@ def _listed(name: str, input: Any, dim: int, index: Any) -> tuple[Tensor, int, T
 
 
 def index_select(input: Any, dim: int, index: Any) -> Tensor:
-    """The places along `dim` that a one-dimensional integer tensor lists; one out of range is an error at the fetch."""
+    """The slices along `dim` at the indices in a one-dimensional integer tensor. An index out of range raises an
+    error at the fetch.
+    """
     x, at, places = _listed("index_select", input, dim, index)
     out = emission.apply("take", (x, places), at)
     return out if input.ndim else _reshaped(out, ())
@@ -169,7 +172,7 @@ def _slices(name: str, x: Tensor, at: int, places: Tensor, source: Any) -> Tenso
 
 
 def index_add(input: Any, dim: int, index: Any, source: Any, *, alpha: float = 1) -> Tensor:
-    """`input` with `alpha` times the slices of `source` added along `dim` at the places that a vector lists."""
+    """`input` with `alpha` times the slices of `source` added along `dim` at the indices in a vector."""
     x, at, places = _listed("index_add", input, dim, index)
     values = _slices("index_add", x, at, places, source)
     total = emission.apply("segment_sum", (values, places), at, x.shape[at])
@@ -184,13 +187,13 @@ def written(x: Tensor, at: int, places: Tensor, values: Tensor) -> Tensor:
 
 
 def index_copy(input: Any, dim: int, index: Any, source: Any) -> Tensor:
-    """`input` with the slices of `source` written along `dim` at the places that a vector lists."""
+    """`input` with the slices of `source` written along `dim` at the indices in a vector."""
     x, at, places = _listed("index_copy", input, dim, index)
     return _reshaped(written(x, at, places, _slices("index_copy", x, at, places, source)), input.shape)
 
 
 def index_fill(input: Any, dim: int, index: Any, value: Any) -> Tensor:
-    """`input` with a number in all slices along `dim` that a vector lists."""
+    """`input` with a number written to the slices along `dim` at the indices in a vector."""
     x, at, places = _listed("index_fill", input, dim, index)
     size = x.shape[at]
     truths = _spread(creation.full((), True), places.shape)
@@ -206,7 +209,9 @@ def index_fill(input: Any, dim: int, index: Any, value: Any) -> Tensor:
 
 
 def take(input: Any, index: Any, dim: int | None = None, *, axis: int | None = None) -> Tensor:
-    """The elements of the flattened tensor that an integer tensor of any shape lists; NumPy's `axis` takes slices."""
+    """The elements of the flattened tensor at the indices in an integer tensor of any shape; with NumPy's `axis`,
+    slices.
+    """
     x, places = arithmetic.tensor_of("take", input), integers("take", index)
     dim = dim if axis is None else axis
     if dim is not None:
@@ -215,7 +220,7 @@ def take(input: Any, index: Any, dim: int | None = None, *, axis: int | None = N
 
 
 def put(input: Any, index: Any, source: Any, accumulate: bool = False) -> Tensor:
-    """`input` with the elements of `source` written, or added, where an index into the flattened tensor says."""
+    """`input` with the elements of `source` written, or added, at indices into the flattened tensor."""
     x, places = arithmetic.tensor_of("put", input), integers("put", index)
     values = _reshaped(one_dtype("put", x, source), (places.numel(),))
     flat, places = _reshaped(x, (x.numel(),)), _reshaped(places, (places.numel(),))
@@ -240,7 +245,9 @@ def linear(name: str, indices: Sequence[Tensor], sizes: Sequence[int]) -> Tensor
 
 
 def index_put(input: Any, indices: Sequence[Any], values: Any, accumulate: bool = False) -> Tensor:
-    """`input` with `values` written, or added, at the places that integer (or boolean) tensors list for its first dimensions."""
+    """`input` with `values` written, or added, at the places given by integer (or boolean) tensors for its first
+    dimensions.
+    """
     x = arithmetic.tensor_of("index_put", input)
     places: list[Tensor] = []
     for index in indices:
@@ -261,7 +268,7 @@ def index_put(input: Any, indices: Sequence[Any], values: Any, accumulate: bool 
 
 
 def unravel_index(indices: Any, shape: Any) -> tuple[Tensor, ...]:
-    """Places in the flattened tensor of a shape as places in each of its dimensions."""
+    """Convert indices into the flattened tensor of a shape to one index per dimension."""
     left = integers("unravel_index", indices)
     found = []
     for size in reversed((shape,) if isinstance(shape, int) else tuple(shape)):
@@ -281,9 +288,9 @@ def places_of(mask: Tensor) -> Tensor:
 
 
 def nonzero(input: Any, *, as_tuple: bool = False) -> Any:
-    """Where elements are not zero: one row of places for each, or with `as_tuple` one vector for each dimension.
+    """The indices of non-zero elements: one row per element, or with `as_tuple` one vector per dimension.
 
-    How many there are is fetched.
+    Fetches their number.
     """
     x = arithmetic.tensor_of("nonzero", input)
     mask = arithmetic.cast(x, bool_) if x.dtype is not bool_ else x
@@ -302,7 +309,7 @@ def nonzero(input: Any, *, as_tuple: bool = False) -> Any:
 
 
 def argwhere(input: Any) -> Tensor:
-    """Where elements are not zero: one row of places for each. How many there are is fetched."""
+    """The indices of non-zero elements, one row per element. Fetches their number."""
     out: Tensor = nonzero(input)
     return out
 
@@ -315,7 +322,7 @@ def _masked(name: str, mask: Any) -> Tensor:
 
 
 def masked_select(input: Any, mask: Any) -> Tensor:
-    """A vector of the elements where a mask of a shape that broadcasts holds. How many there are is fetched."""
+    """A vector of the elements where a mask, whose shape broadcasts, is true. Fetches their number."""
     x, known = arithmetic.tensor_of("masked_select", input), _masked("masked_select", mask)
     shape = broadcast("masked_select", [x.shape, known.shape])
     places = places_of(_spread(known, shape))
@@ -329,9 +336,9 @@ def ranks(mask: Tensor) -> Tensor:
 
 
 def masked_scatter(input: Any, mask: Any, source: Any) -> Tensor:
-    """`input` with the elements of `source`, one after the other, where a mask holds. Nothing is fetched.
+    """`input` with consecutive elements of `source` written where a mask is true. Nothing is fetched.
 
-    Too few of them are an error at the fetch; what is left over stays unused.
+    If `source` has too few elements, the fetch raises an error; surplus elements are ignored.
     """
     x, known = arithmetic.tensor_of("masked_scatter", input), _masked("masked_scatter", mask)
     values = one_dtype("masked_scatter", x, source)
@@ -361,7 +368,9 @@ def in_order(x: Tensor, mask: Tensor, values: Tensor, *, whole: bool = False) ->
 
 
 def one_hot(input: Any, num_classes: int = -1) -> Tensor:
-    """int64 of one more dimension: 1 at each class, else 0. Without `num_classes` the largest class is fetched."""
+    """An int64 tensor with one more dimension: 1 at each class, 0 elsewhere. Without `num_classes` the largest class
+    is fetched.
+    """
     x = integers("one_hot", input)
     if num_classes < 0:
         num_classes = int(x.max().item()) + 1

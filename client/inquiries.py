@@ -17,7 +17,7 @@ __all__ = [
 
 
 def is_tensor(obj: Any) -> bool:
-    """Whether it is a tensor of GT."""
+    """Whether the object is a GT tensor."""
     return isinstance(obj, core.Tensor)
 
 
@@ -27,7 +27,7 @@ def numel(input: Tensor) -> int:
 
 
 def is_nonzero(input: Tensor) -> bool:
-    """Whether the one element is not 0; waits."""
+    """Whether the single element is not 0; waits."""
     return input.is_nonzero()
 
 
@@ -42,36 +42,37 @@ def is_signed(input: Tensor) -> bool:
 
 
 def get_device(input: Tensor) -> int:
-    """−1, as of PyTorch's tensors on a CPU."""
+    """−1, like PyTorch's tensors on a CPU."""
     return int(input.get_device())
 
 
 def detach(input: Tensor) -> Tensor:
-    """The same values off the tape: a view."""
+    """The same values without gradient history: a view."""
     return input.detach()
 
 
 def resolve_conj(input: Tensor) -> Tensor:
-    """The tensor itself: conjugates are never put off."""
+    """The tensor itself: conjugation is never lazy."""
     return input
 
 
 def resolve_neg(input: Tensor) -> Tensor:
-    """The tensor itself: signs are never put off."""
+    """The tensor itself: negation is never lazy."""
     return input
 
 
 def asarray(
     obj: Any, *, dtype: Any = None, device: Any = None, copy: bool | None = None, requires_grad: bool = False
 ) -> Tensor:
-    """`obj` as a tensor: itself when it is one of that dtype already, unless `copy`."""
+    """`obj` as a tensor: `obj` itself if it is a tensor of that dtype already, unless `copy`."""
     found = creation.tensor(obj, dtype=dtype) if copy else creation.as_tensor(obj, dtype=dtype)
     return found.requires_grad_() if requires_grad else found
 
 
 def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
-    """Nothing: the same program on the same workers has the same bits every time. For the same bits on any number of workers
-    a config says `deterministic: true`."""
+    """Does nothing: the same program on the same workers always gives the same bits. For the same bits on any number
+    of workers, use `deterministic: true` in the config.
+    """
 
 
 def are_deterministic_algorithms_enabled() -> bool:

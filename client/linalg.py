@@ -100,9 +100,9 @@ def qr(A: Any, mode: str = "reduced") -> QR:
 
 
 def svd(A: Any, full_matrices: bool = True) -> SVD:
-    """U, S and Vᴴ with U diag(S) Vᴴ = A, S descending.
+    """The singular value decomposition: U, S and Vᴴ with U diag(S) Vᴴ = A, S descending.
 
-    No gradient flows from the vectors that `full_matrices` adds: which they are is nowhere determined.
+    The vectors that `full_matrices` adds are not unique, so no gradient flows from them.
     """
     return SVD(*_factored("svd", matrix("svd", A), bool(full_matrices)))
 
@@ -113,7 +113,9 @@ def svdvals(A: Any) -> Tensor:
 
 
 def eigh(A: Any, UPLO: str = "L") -> Eigh:
-    """Eigenvalues, ascending, and orthonormal eigenvectors (as columns) of Hermitian matrices; one triangle is read."""
+    """Eigenvalues, ascending, and orthonormal eigenvectors (as columns) of Hermitian matrices; only one triangle is
+    read.
+    """
     x = matrix("eigh", A, square=True)
     if UPLO.upper() not in ("L", "U"):
         raise ValueError(f"eigh: UPLO is 'L' or 'U', not {UPLO!r}")
@@ -162,7 +164,7 @@ def inv(A: Any) -> Tensor:
 
 
 def solve(A: Any, B: Any, *, left: bool = True) -> Tensor:
-    """X with A X = B (with `left=False` X A = B); B may be vectors, (..., n)."""
+    """Solve A X = B (with `left=False`: X A = B); B may contain vectors, (..., n)."""
     a, b = matrix("solve", A, square=True), tensor_of("solve", B)
     vector = b.ndim == 1 or (b.ndim == a.ndim - 1 and b.shape == a.shape[:-1])
     if vector:
@@ -174,7 +176,7 @@ def solve(A: Any, B: Any, *, left: bool = True) -> Tensor:
 
 
 def solve_triangular(A: Any, B: Any, *, upper: bool, left: bool = True, unitriangular: bool = False) -> Tensor:
-    """X with A X = B, of A only one triangle counts; with `unitriangular` its diagonal is taken for ones."""
+    """Solve A X = B, reading only one triangle of A; `unitriangular` takes its diagonal as ones."""
     a, b = matrix("solve_triangular", A, square=True), matrix("solve_triangular", B)
     a = matrices.triu(a) if upper else matrices.tril(a)
     if unitriangular:
@@ -213,12 +215,12 @@ def matmul(input: Any, other: Any) -> Tensor:
 
 
 def matrix_exp(A: Any) -> Tensor:
-    """e to the power of square matrices."""
+    """The matrix exponential of square matrices."""
     return emission.apply("matrix_exp", (matrix("matrix_exp", A, square=True),))
 
 
 def matrix_power(A: Any, n: int) -> Tensor:
-    """A to the power of an integer, by squaring; below 0 of the inverse."""
+    """An integer power of A, by repeated squaring; negative powers use the inverse."""
     x = matrix("matrix_power", A, square=True)
     if n < 0:
         x, n = inv(x), -n
@@ -232,7 +234,9 @@ def matrix_power(A: Any, n: int) -> Tensor:
 
 
 def multi_dot(tensors: Sequence[Any]) -> Tensor:
-    """The product of several matrices in the order that takes the fewest multiplications; the ends may be vectors."""
+    """The product of several matrices, in the order with the fewest multiplications; the first and last may be
+    vectors.
+    """
     given = [tensor_of("multi_dot", x) for x in tensors]
     if len(given) < 2 or any(x.ndim != 2 for x in given[1:-1]) or any(x.ndim not in (1, 2) for x in given):
         raise ShapeError("multi_dot: at least two tensors, matrices between vectors or matrices")

@@ -27,7 +27,7 @@ __all__ = [
 
 
 class Sampler:
-    """Base class: `__iter__` gives the numbers of examples."""
+    """Base class: `__iter__` yields indices of examples."""
 
     def __init__(self, data_source: Any = None) -> None:
         """There is nothing to keep."""
@@ -40,7 +40,7 @@ class Sampler:
 
 
 class SequentialSampler(Sampler):
-    """All in order."""
+    """All indices in order."""
 
     def __init__(self, data_source: Any) -> None:
         self.data_source = data_source
@@ -53,7 +53,7 @@ class SequentialSampler(Sampler):
 
 
 class RandomSampler(Sampler):
-    """All in random order, again and again up to `num_samples`; or any, with `replacement`."""
+    """All indices in random order, repeated up to `num_samples`; or independent draws, with `replacement`."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class RandomSampler(Sampler):
 
 
 class SubsetRandomSampler(Sampler):
-    """Some, in random order."""
+    """Given indices, in random order."""
 
     def __init__(self, indices: Sequence[int], generator: random.Generator | None = None) -> None:
         self.indices = indices
@@ -103,7 +103,7 @@ class SubsetRandomSampler(Sampler):
 
 
 class WeightedRandomSampler(Sampler):
-    """`num_samples` numbers in proportion to weights, which need not add up to 1."""
+    """`num_samples` indices drawn in proportion to weights, which need not add up to 1."""
 
     def __init__(
         self,
@@ -129,7 +129,7 @@ class WeightedRandomSampler(Sampler):
 
 
 class BatchSampler(Sampler):
-    """The numbers of another sampler in lists of `batch_size`; the last may be shorter, unless `drop_last`."""
+    """Group the indices of another sampler into lists of `batch_size`; the last may be shorter, unless `drop_last`."""
 
     def __init__(self, sampler: Iterable[Any], batch_size: int, drop_last: bool) -> None:
         if batch_size <= 0:
@@ -157,8 +157,9 @@ class BatchSampler(Sampler):
 
 
 def default_collate(batch: Sequence[Any]) -> Any:
-    """Examples as one batch: tensors and arrays (PyTorch's, too) stacked, numbers as a tensor, and so inside of tuples,
-    lists and mappings; strings stay as they are."""
+    """Combine examples into a batch: stack tensors and arrays (also PyTorch's), turn numbers into a tensor, and do
+    the same inside tuples, lists and mappings; strings are unchanged.
+    """
     first = batch[0]
     if isinstance(first, core.Tensor):
         return arranging.stack(list(batch))
@@ -187,7 +188,7 @@ def get_worker_info() -> None:
 
 
 class DataLoader:
-    """Batches of a data set, one after the other; `batch_size=None` gives its examples as they are."""
+    """Iterate over batches of a data set; `batch_size=None` yields single examples."""
 
     def __init__(
         self,

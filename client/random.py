@@ -169,7 +169,7 @@ def rand(
     pin_memory: bool = False,
     layout: Any = None,
 ) -> Tensor:
-    """Uniform numbers in [0, 1); of a complex dtype both parts."""
+    """Uniform numbers in [0, 1); for a complex dtype, in both parts."""
     return _drawn("uniform", size, dtype, requires_grad, generator)
 
 
@@ -182,7 +182,7 @@ def randn(
     pin_memory: bool = False,
     layout: Any = None,
 ) -> Tensor:
-    """Numbers of the standard normal distribution; complex ones have parts of variance ½."""
+    """Numbers of the standard normal distribution; parts of complex numbers have variance ½."""
     return _drawn("normal", size, dtype, requires_grad, generator)
 
 
@@ -227,7 +227,7 @@ def randint(
     pin_memory: bool = False,
     layout: Any = None,
 ) -> Tensor:
-    """Integers from `low` up to but without `high`; `randint(high, size)` starts at 0. int64 by default."""
+    """Integers from `low` up to but excluding `high`; `randint(high, size)` starts at 0. int64 by default."""
     if size is None:
         low, high, size = 0, low, high
     if high <= low:
@@ -249,7 +249,7 @@ def randint_like(
     layout: Any = None,
     memory_format: Any = None,
 ) -> Tensor:
-    """Integers from `low` up to but without `high` (or from 0 up to one number), of the shape and dtype of `input`."""
+    """Integers from `low` up to but excluding `high` (or from 0), with the shape and dtype of `input`."""
     first, last = (0, low) if high is None else (low, high)
     return randint(first, last, input.shape, dtype=input.dtype if dtype is None else dtype, generator=generator)
 
@@ -273,7 +273,7 @@ def randperm(
     pin_memory: bool = False,
     layout: Any = None,
 ) -> Tensor:
-    """The integers below `n` in random order: that of uniform numbers. int64 unless `dtype` says otherwise."""
+    """A random permutation of the integers below `n`. int64 unless `dtype` says otherwise."""
     found = draw("uniform", creation.shape_of("randperm", (n,)), float64, generator)
     order = emission.apply("argsort", (found,), 0, False)
     return creation.finished(arithmetic.cast(order, "int64" if dtype is None else dtype), requires_grad)
@@ -301,7 +301,9 @@ def normal(
     pin_memory: bool = False,
     layout: Any = None,
 ) -> Tensor:
-    """Numbers of the normal distribution with these means and standard deviations: numbers, or tensors that say the shape."""
+    """Normally distributed numbers with these means and standard deviations: numbers, or tensors that determine the
+    shape.
+    """
     tensors = [x for x in (mean, std) if isinstance(x, core.Tensor)]
     if bool(tensors) == (size is not None):
         raise TypeError("normal: the shape is that of a tensor, mean or std, or else it is size")
@@ -322,7 +324,7 @@ def truths(shape: tuple[int, ...], p: Any, generator: Generator | None = None) -
 
 
 def bernoulli(input: Tensor, p: float | None = None, *, generator: Generator | None = None) -> Tensor:
-    """1 with the probability that each element (or `p`) says, else 0, in the dtype of `input`."""
+    """1 with the probability given by each element (or `p`), else 0, in the dtype of `input`."""
     x = arithmetic.tensor_of("bernoulli", input)
     if x.dtype.kind != "f" and p is None:
         raise DTypeError(f"bernoulli takes floating-point numbers, not {x.dtype}")
@@ -337,9 +339,10 @@ def exponential(shape: tuple[int, ...], dtype: DType, generator: Generator | Non
 def multinomial(
     input: Tensor, num_samples: int, replacement: bool = False, *, generator: Generator | None = None
 ) -> Tensor:
-    """For each row of weights so many numbers of its columns, drawn in proportion to the weights; int64.
+    """For each row of weights, column indices drawn with probability proportional to the weights; int64.
 
-    Without replacement: the columns of the largest weights divided by exponential numbers (Efraimidis and Spirakis, 2006).
+    Without replacement: the columns with the largest weights divided by exponential numbers (Efraimidis and Spirakis,
+    2006).
     """
     x = arithmetic.tensor_of("multinomial", input).detach()
     if x.ndim not in (1, 2) or x.dtype.kind != "f":
@@ -366,8 +369,9 @@ def multinomial(
 
 
 class Generator:
-    """A source of random numbers of its own, for draws and for what is drawn at the client: orders of examples, parts of data
-    sets. Recomputation draws from it anew."""
+    """An independent source of random numbers, for tensors and for the client's own draws (order of examples, data
+    splits). Recomputation draws from it again.
+    """
 
     def __init__(self, device: Any = None) -> None:
         self._source = _Source(0)
@@ -406,12 +410,12 @@ def seed() -> int:
 
 
 def get_rng_state() -> tuple[int, int]:
-    """Where the random numbers stand, for `set_rng_state`: the seed and the number of the next draw."""
+    """The state of the random numbers for `set_rng_state`: the seed and the number of the next draw."""
     return _source.state()
 
 
 def set_rng_state(new_state: tuple[int, int]) -> None:
-    """Go on drawing from where `get_rng_state` was called."""
+    """Continue drawing from the state that `get_rng_state` returned."""
     global _source
     _source = _Source(*new_state)
 

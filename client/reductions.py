@@ -126,7 +126,9 @@ def var(
     axis: Any = None,
     keepdims: Any = UNSET,
 ) -> Tensor:
-    """The variance over axes: the sum of squares about the mean over (number − `correction`), never below 0."""
+    """The variance over axes: the sum of squared deviations from the mean over (number − `correction`), never below
+    0.
+    """
     if isinstance(dim, bool):
         dim, unbiased = None, dim
     if unbiased is not None:
@@ -163,7 +165,7 @@ def std(
 
 
 def amax(input: Any, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: Any = UNSET) -> Tensor:
-    """The largest over axes; a gradient is shared by equals."""
+    """The maximum over axes; equal maxima share the gradient."""
     return _reduce(
         "max",
         arithmetic.tensor_of("amax", input),
@@ -173,7 +175,7 @@ def amax(input: Any, dim: Any = None, keepdim: bool = False, *, axis: Any = None
 
 
 def amin(input: Any, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: Any = UNSET) -> Tensor:
-    """The smallest over axes; a gradient is shared by equals."""
+    """The minimum over axes; equal minima share the gradient."""
     return _reduce(
         "min",
         arithmetic.tensor_of("amin", input),
@@ -204,12 +206,16 @@ def _extreme(name: str, input: Any, dim: Any, keepdim: Any, axis: Any, keepdims:
 
 
 def max(input: Any, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: Any = UNSET) -> Any:
-    """Over everything: the largest, a tensor. Along one axis: `(values, indices)`. With a second tensor: `maximum`."""
+    """Without an axis: the maximum of all elements. Along an axis: `(values, indices)`. With a second tensor:
+    `maximum`.
+    """
     return _extreme("max", input, dim, keepdim, axis, keepdims)
 
 
 def min(input: Any, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: Any = UNSET) -> Any:
-    """Over everything: the smallest, a tensor. Along one axis: `(values, indices)`. With a second tensor: `minimum`."""
+    """Without an axis: the minimum of all elements. Along an axis: `(values, indices)`. With a second tensor:
+    `minimum`.
+    """
     return _extreme("min", input, dim, keepdim, axis, keepdims)
 
 
@@ -225,12 +231,12 @@ def _arg(name: str, input: Any, axis: Any, keepdims: bool) -> Tensor:
 
 
 def argmax(input: Any, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: Any = UNSET) -> Tensor:
-    """The index of the first largest along an axis, or in the flattened tensor; int64."""
+    """The index of the first maximum along an axis, or in the flattened tensor; int64."""
     return _arg("argmax", input, spelled("argmax", dim, axis, None), spelled("argmax", keepdim, keepdims, False))
 
 
 def argmin(input: Any, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: Any = UNSET) -> Tensor:
-    """The index of the first smallest along an axis, or in the flattened tensor; int64."""
+    """The index of the first minimum along an axis, or in the flattened tensor; int64."""
     return _arg("argmin", input, spelled("argmin", dim, axis, None), spelled("argmin", keepdim, keepdims, False))
 
 
@@ -241,12 +247,12 @@ def _truth(name: str, input: Any, axis: Any, keepdims: Any) -> Tensor:
 
 
 def any(input: Any, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: Any = UNSET) -> Tensor:
-    """Whether one element is non-zero, over axes; of uint8 as uint8, as in PyTorch."""
+    """Whether any element is non-zero, over axes; for uint8 as uint8, as in PyTorch."""
     return _truth("any", input, spelled("any", dim, axis, None), spelled("any", keepdim, keepdims, False))
 
 
 def all(input: Any, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: Any = UNSET) -> Tensor:
-    """Whether every element is non-zero, over axes; of uint8 as uint8, as in PyTorch."""
+    """Whether all elements are non-zero, over axes; for uint8 as uint8, as in PyTorch."""
     return _truth("all", input, spelled("all", dim, axis, None), spelled("all", keepdim, keepdims, False))
 
 
@@ -263,17 +269,17 @@ def _along(name: str, input: Any, dim: Any, dtype: Any, axis: Any) -> Tensor:
 
 
 def softmax(input: Any, dim: int | None = None, dtype: Any = None, *, axis: int | None = None) -> Tensor:
-    """`eˣ` over its sum along an axis."""
+    """`eˣ` divided by its sum along an axis."""
     return _along("softmax", input, dim, dtype, axis)
 
 
 def log_softmax(input: Any, dim: int | None = None, dtype: Any = None, *, axis: int | None = None) -> Tensor:
-    """The logarithm of `softmax`, without the overflow."""
+    """The logarithm of `softmax`, without overflow."""
     return _along("log_softmax", input, dim, dtype, axis)
 
 
 def logsumexp(input: Any, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: Any = UNSET) -> Tensor:
-    """`log Σ eˣ` over axes, shifted by the largest so that nothing overflows."""
+    """`log Σ eˣ` over axes, shifted by the maximum to avoid overflow."""
     x = arithmetic.tensor_of("logsumexp", input)
     x = x if x.dtype.kind == "f" else arithmetic.div(x, 1)
     axis = spelled("logsumexp", dim, axis, None)

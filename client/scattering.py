@@ -26,9 +26,10 @@ _KINDS = ("sum", "prod", "mean", "amax", "amin")
 
 
 def scatter_reduce(input: Any, dim: int, index: Any, src: Any, reduce: str, *, include_self: bool = True) -> Tensor:
-    """`input` with the elements of `src` joined at `index` along `dim`: 'sum', 'prod', 'mean', 'amax' or 'amin'.
+    """`input` with the elements of `src` reduced into it at `index` along `dim`: 'sum', 'prod', 'mean', 'amax' or
+    'amin'.
 
-    What is there counts too, unless `include_self` is False. Of equal extremes each gets its share of the gradient.
+    The elements of `input` are included unless `include_self` is False. Equal extremes share the gradient.
     """
     source = arithmetic.tensor_of("scatter_reduce", src)
     x, at, places, values = gathering._along("scatter_reduce", input, dim, index, source)
@@ -36,7 +37,9 @@ def scatter_reduce(input: Any, dim: int, index: Any, src: Any, reduce: str, *, i
 
 
 def index_reduce(input: Any, dim: int, index: Any, source: Any, reduce: str, *, include_self: bool = True) -> Tensor:
-    """`input` with the slices of `source` joined along `dim` at the places that a vector lists: as `scatter_reduce`."""
+    """`input` with the slices of `source` reduced into it along `dim` at the indices in a vector, like
+    `scatter_reduce`.
+    """
     x, at, places = gathering._listed("index_reduce", input, dim, index)
     values = gathering._slices("index_reduce", x, at, places, source)
     shape = tuple(size if axis == at else 1 for axis, size in enumerate(values.shape))

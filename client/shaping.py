@@ -75,12 +75,12 @@ def _reshape(input: Any, sizes: tuple[int, ...]) -> Tensor:
 
 
 def reshape(input: Any, *shape: Any) -> Tensor:
-    """The same elements in another shape, one size of which may be −1; a view unless it would have to copy."""
+    """The same elements in another shape, in which one size may be −1; a view unless that would need a copy."""
     return _reshape(input, ints(shape))
 
 
 def view(input: Any, *shape: Any) -> Tensor:
-    """As `reshape`, but refuses where that would have to copy."""
+    """Like `reshape`, but raises an error if that would need a copy."""
     x = arithmetic.tensor_of("view", input)
     sizes = _whole(x, ints(shape))
     if math.prod(sizes) == x._value.spec.size and not _dense(x, sizes):
@@ -94,7 +94,7 @@ def reshape_as(input: Any, other: Tensor) -> Tensor:
 
 
 def flatten(input: Any, start_dim: int = 0, end_dim: int = -1) -> Tensor:
-    """Dimensions from `start_dim` to `end_dim` as one."""
+    """Merge the dimensions from `start_dim` to `end_dim` into one."""
     x = arithmetic.tensor_of("flatten", input)
     if x.ndim == 0:
         return _reshape(x, (1,))
@@ -105,7 +105,7 @@ def flatten(input: Any, start_dim: int = 0, end_dim: int = -1) -> Tensor:
 
 
 def ravel(input: Any) -> Tensor:
-    """All elements in one dimension: a view only of what lies in row-major order."""
+    """Flatten to one dimension: a view only if the tensor is in row-major order."""
     return flatten(contiguous(input))
 
 
@@ -116,7 +116,7 @@ def contiguous(input: Any) -> Tensor:
 
 
 def unflatten(input: Any, dim: int, sizes: Sequence[int]) -> Tensor:
-    """One dimension as several, one of whose sizes may be −1."""
+    """Split one dimension into several, of which one size may be −1."""
     x = arithmetic.tensor_of("unflatten", input)
     at = axis_of("unflatten", dim, x.shape)
     known = -math.prod(sizes) if -1 in sizes else 0
@@ -125,14 +125,14 @@ def unflatten(input: Any, dim: int, sizes: Sequence[int]) -> Tensor:
 
 
 def permute(input: Any, *order: Any, dims: Any = None) -> Tensor:
-    """Dimensions in another order: dimension i of the result is dimension dims[i]."""
+    """Reorder the dimensions: dimension i of the result is dimension dims[i] of the input."""
     x = arithmetic.tensor_of("permute", input)
     axes = tuple([axis_of("permute", axis, x.shape) for axis in ints(order if dims is None else (dims,))])
     return views.view_of(x, "permute", axes)
 
 
 def transpose(input: Any, dim0: Any = None, dim1: Any = None, *, axes: Any = None) -> Tensor:
-    """Two dimensions swapped; or, in NumPy's way, all in the order `axes`, which is reversed when absent."""
+    """Swap two dimensions; or, as in NumPy, reorder all by `axes` (reversed by default)."""
     x = arithmetic.tensor_of("transpose", input)
     if dim1 is None:
         order = axes if dim0 is None else dim0
@@ -146,7 +146,7 @@ def transpose(input: Any, dim0: Any = None, dim1: Any = None, *, axes: Any = Non
 
 
 def t(input: Any) -> Tensor:
-    """A matrix with its dimensions swapped; fewer dimensions stay."""
+    """Transpose a matrix; tensors with fewer dimensions are returned unchanged."""
     x = arithmetic.tensor_of("t", input)
     if x.ndim > 2:
         raise ShapeError(f"t takes at most two dimensions, not shape {x.shape}: use .mT or transpose")
@@ -154,7 +154,7 @@ def t(input: Any) -> Tensor:
 
 
 def movedim(input: Any, source: Any, destination: Any) -> Tensor:
-    """Dimensions moved to other places, the rest in order."""
+    """Move dimensions to other positions; the rest keep their order."""
     x = arithmetic.tensor_of("movedim", input)
     if x.ndim == 0 and source in (0, -1) and destination in (0, -1):
         return permute(x, ())
@@ -170,14 +170,14 @@ def movedim(input: Any, source: Any, destination: Any) -> Tensor:
 
 
 def unsqueeze(input: Any, dim: int | None = None, *, axis: int | None = None) -> Tensor:
-    """A new dimension of size 1 before `dim`."""
+    """Insert a dimension of size 1 before `dim`."""
     x = arithmetic.tensor_of("unsqueeze", input)
     at = axis_of("unsqueeze", dim if axis is None else axis, x.shape, 1)
     return views.view_of(x, "reshape", (*x.shape[:at], 1, *x.shape[at:]))
 
 
 def squeeze(input: Any, dim: Any = None, *, axis: Any = None) -> Tensor:
-    """Without the dimensions of size 1, or without those of them that `dim` names."""
+    """Remove the dimensions of size 1, or those of them that `dim` names."""
     x = arithmetic.tensor_of("squeeze", input)
     dim = dim if axis is None else axis
     if dim is None:
@@ -190,7 +190,7 @@ def squeeze(input: Any, dim: Any = None, *, axis: Any = None) -> Tensor:
 
 
 def expand(input: Any, *sizes: Any) -> Tensor:
-    """Broadcast to `sizes` (−1 keeps one): a view that cannot be written."""
+    """Broadcast to `sizes` (−1 keeps a size): a read-only view."""
     x = arithmetic.tensor_of("expand", input)
     shape = ints(sizes)
     lead = len(shape) - x.ndim
@@ -227,7 +227,7 @@ def narrow(input: Any, dim: int, start: int, length: int) -> Tensor:
 def split(
     input: Any, split_size_or_sections: int | Sequence[int], dim: int = 0, *, axis: int | None = None
 ) -> tuple[Tensor, ...]:
-    """Parts of a given size (the last may be smaller) or of given sizes along an axis: views."""
+    """Split along an axis into parts of one size (the last may be smaller) or of given sizes: views."""
     x = arithmetic.tensor_of("split", input)
     at = axis_of("split", dim if axis is None else axis, x.shape)
     size = x.shape[at]
@@ -245,7 +245,7 @@ def split(
 
 
 def chunk(input: Any, chunks: int, dim: int = 0, *, axis: int | None = None) -> tuple[Tensor, ...]:
-    """At most `chunks` parts of equal size (the last may be smaller) along an axis: views."""
+    """Split along an axis into at most `chunks` parts of equal size (the last may be smaller): views."""
     x = arithmetic.tensor_of("chunk", input)
     if chunks < 1:
         raise ShapeError(f"chunk: {chunks} parts of shape {x.shape}")
@@ -255,7 +255,7 @@ def chunk(input: Any, chunks: int, dim: int = 0, *, axis: int | None = None) -> 
 
 
 def tensor_split(input: Any, indices_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
-    """So many parts, the first of which are one longer where they cannot be equal, or cut before each index: views."""
+    """Split into a number of parts (the first ones are longer by one if needed), or before each index: views."""
     x = arithmetic.tensor_of("tensor_split", input)
     at = axis_of("tensor_split", dim, x.shape)
     size = x.shape[at]
@@ -282,30 +282,30 @@ def _split_along(name: str, input: Any, given: Any, dim: int, ndim: int) -> tupl
 
 
 def hsplit(input: Any, indices_or_sections: Any) -> tuple[Tensor, ...]:
-    """Parts along the second dimension, or the only one: views."""
+    """Split along the second dimension, or the only one: views."""
     x = arithmetic.tensor_of("hsplit", input)
     return _split_along("hsplit", x, indices_or_sections, 0 if x.ndim == 1 else 1, 1)
 
 
 def vsplit(input: Any, indices_or_sections: Any) -> tuple[Tensor, ...]:
-    """Parts along the first dimension of a matrix or more: views."""
+    """Split along the first dimension of a tensor with at least two: views."""
     return _split_along("vsplit", input, indices_or_sections, 0, 2)
 
 
 def dsplit(input: Any, indices_or_sections: Any) -> tuple[Tensor, ...]:
-    """Parts along the third dimension: views."""
+    """Split along the third dimension: views."""
     return _split_along("dsplit", input, indices_or_sections, 2, 3)
 
 
 def select(input: Any, dim: int, index: int) -> Tensor:
-    """One place along an axis, which is dropped: a view."""
+    """One index along an axis, which is removed: a view."""
     x = arithmetic.tensor_of("select", input)
     at = axis_of("select", dim, x.shape)
     return x[(slice(None),) * at + (index,)]
 
 
 def unbind(input: Any, dim: int = 0) -> tuple[Tensor, ...]:
-    """All places along an axis, which is dropped: views."""
+    """All slices along an axis, which is removed: views."""
     x = arithmetic.tensor_of("unbind", input)
     at = axis_of("unbind", dim, x.shape)
     return tuple([select(x, at, index) for index in range(x.shape[at])])

@@ -68,12 +68,12 @@ def _cumulative(name: str, input: Any, dim: Any, dtype: Any, axis: Any) -> Tenso
 
 
 def cumsum(input: Any, dim: Any = None, *, dtype: Any = None, axis: Any = None) -> Tensor:
-    """The sums from the start along an axis. Booleans and integers give int64, unless `dtype` says otherwise."""
+    """The cumulative sum along an axis. Booleans and integers give int64, unless `dtype` says otherwise."""
     return _cumulative("cumsum", input, dim, dtype, axis)
 
 
 def cumprod(input: Any, dim: Any = None, *, dtype: Any = None, axis: Any = None) -> Tensor:
-    """The products from the start along an axis. Booleans and integers give int64, unless `dtype` says otherwise."""
+    """The cumulative product along an axis. Booleans and integers give int64, unless `dtype` says otherwise."""
     return _cumulative("cumprod", input, dim, dtype, axis)
 
 
@@ -87,17 +87,17 @@ def _extremes(name: str, input: Any, dim: Any, axis: Any) -> Extremes:
 
 
 def cummax(input: Any, dim: Any = None, *, axis: Any = None) -> Extremes:
-    """The largest from the start along an axis, and where it was last met; NaN wins."""
+    """The running maximum along an axis, and the index where it last occurred; NaN propagates."""
     return _extremes("cummax", input, dim, axis)
 
 
 def cummin(input: Any, dim: Any = None, *, axis: Any = None) -> Extremes:
-    """The smallest from the start along an axis, and where it was last met; NaN wins."""
+    """The running minimum along an axis, and the index where it last occurred; NaN propagates."""
     return _extremes("cummin", input, dim, axis)
 
 
 def logcumsumexp(input: Any, dim: Any = None, *, axis: Any = None) -> Tensor:
-    """`log Σ eˣ` from the start along an axis, without overflow: the reach is doubled at each step."""
+    """`log Σ eˣ`, cumulative along an axis, without overflow; takes log₂(size) steps."""
     from .elementwise import logaddexp  # which is above this module
 
     x = arithmetic._floating("logcumsumexp", input)
@@ -112,7 +112,7 @@ def logcumsumexp(input: Any, dim: Any = None, *, axis: Any = None) -> Tensor:
 
 
 def diff(input: Any, n: int = 1, dim: int = -1, prepend: Any = None, append: Any = None, *, axis: Any = None) -> Tensor:
-    """The differences of neighbours along an axis, `n` times over; of booleans whether they differ."""
+    """The differences between neighbours along an axis, taken `n` times; for booleans, whether they differ."""
     x = arithmetic.tensor_of("diff", input)
     at = axis_of("diff", spelled("diff", dim, axis, -1), x.shape)
     parts = [part for part in (prepend, x, append) if part is not None]
@@ -130,7 +130,7 @@ def diff(input: Any, n: int = 1, dim: int = -1, prepend: Any = None, append: Any
 
 
 def argsort(input: Any, dim: int = -1, descending: bool = False, stable: bool = False, *, axis: Any = None) -> Tensor:
-    """The indices that sort along an axis, int64. Always stable; NaN is the largest."""
+    """The indices that sort along an axis, int64. Always stable; NaN counts as the largest."""
     x = arithmetic.tensor_of("argsort", input)
     at = _axis("argsort", dim, axis, -1, x)
     return _shaped(emission.apply("argsort", (_line(x),), at, bool(descending)), x)
@@ -139,7 +139,7 @@ def argsort(input: Any, dim: int = -1, descending: bool = False, stable: bool = 
 def sort(
     input: Any, dim: int = -1, descending: bool = False, stable: bool | None = None, *, axis: Any = None
 ) -> Sorted:
-    """The values in order along an axis, and the indices where they were found. Always stable; NaN is the largest."""
+    """Sort along an axis; also returns the indices. Always stable; NaN counts as the largest."""
     x = arithmetic.tensor_of("sort", input)
     at = _axis("sort", dim, axis, -1, x)
     line = _line(x)
@@ -148,12 +148,12 @@ def sort(
 
 
 def msort(input: Any) -> Tensor:
-    """The values in order along the first axis."""
+    """Sort along the first axis."""
     return sort(input, 0).values
 
 
 def topk(input: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = True, *, axis: Any = None) -> Sorted:
-    """The `k` largest (or smallest) along an axis, in order, and the indices where they were found."""
+    """The `k` largest (or smallest) elements along an axis, in order, and their indices."""
     x = arithmetic.tensor_of("topk", input)
     at = _axis("topk", dim, axis, -1, x)
     line = _line(x)
@@ -183,7 +183,7 @@ def _ranked(name: str, x: Tensor, at: int) -> Tensor:
 def kthvalue(
     input: Any, k: int, dim: int = -1, keepdim: bool = False, *, axis: Any = None, keepdims: Any = UNSET
 ) -> Extremes:
-    """The `k`-th smallest (the first is 1) along an axis, and the index where it was found."""
+    """The `k`-th smallest element along an axis (counting from 1), and its index."""
     x = arithmetic.tensor_of("kthvalue", input)
     at = _axis("kthvalue", dim, axis, -1, x)
     line = _line(x)
@@ -222,13 +222,13 @@ def _median(name: str, input: Any, dim: Any, keep: bool, *, ignore: bool) -> Any
 
 
 def median(input: Any, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: Any = UNSET) -> Any:
-    """The lower median of everything; along an axis `(values, indices)`. A NaN makes it NaN."""
+    """The lower median of all elements; along an axis `(values, indices)`. NaN propagates."""
     keep = bool(spelled("median", keepdim, keepdims, False))
     return _median("median", input, spelled("median", dim, axis, None), keep, ignore=False)
 
 
 def nanmedian(input: Any, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: Any = UNSET) -> Any:
-    """As `median`, of what is not NaN."""
+    """Like `median`, ignoring NaN."""
     keep = bool(spelled("nanmedian", keepdim, keepdims, False))
     return _median("nanmedian", input, spelled("nanmedian", dim, axis, None), keep, ignore=True)
 
@@ -282,7 +282,9 @@ def quantile(
     input: Any, q: Any, dim: Any = None, keepdim: bool = False, *, interpolation: str = "linear", axis: Any = None,
     keepdims: Any = UNSET,
 ) -> Tensor:  # fmt: skip
-    """The quantiles `q` (a number or a vector, from 0 to 1) of everything or along an axis, the axis of `q` first."""
+    """The quantiles `q` (a number or a vector, from 0 to 1) of all elements or along an axis; the axis of `q` comes
+    first.
+    """
     keep = bool(spelled("quantile", keepdim, keepdims, False))
     return _quantile("quantile", input, q, spelled("quantile", dim, axis, None), keep, interpolation, ignore=False)
 
@@ -291,7 +293,7 @@ def nanquantile(
     input: Any, q: Any, dim: Any = None, keepdim: bool = False, *, interpolation: str = "linear", axis: Any = None,
     keepdims: Any = UNSET,
 ) -> Tensor:  # fmt: skip
-    """As `quantile`, of what is not NaN."""
+    """Like `quantile`, ignoring NaN."""
     keep = bool(spelled("nanquantile", keepdim, keepdims, False))
     return _quantile("nanquantile", input, q, spelled("nanquantile", dim, axis, None), keep, interpolation, ignore=True)
 
@@ -303,9 +305,9 @@ def searchsorted(
     sorted_sequence: Any, input: Any, *, out_int32: bool = False, right: bool = False, side: str | None = None,
     sorter: Any = None,
 ) -> Tensor:  # fmt: skip
-    """How many elements of a sorted row are below each value (with `right`, or equal to it); int64.
+    """The number of elements of a sorted row below each value (with `right`: below or equal); int64.
 
-    One row for all values, or as many rows, of the same leading dimensions.
+    One row for all values, or one row for each, with the same leading dimensions.
     """
     rows = arithmetic.tensor_of("searchsorted", sorted_sequence)
     if sorter is not None:
@@ -320,12 +322,12 @@ def searchsorted(
 
 
 def bucketize(input: Any, boundaries: Any, *, out_int32: bool = False, right: bool = False) -> Tensor:
-    """Between which of the sorted `boundaries`, a vector, each value lies."""
+    """For each value, the index of the interval between the sorted `boundaries`, a vector, that contains it."""
     return searchsorted(boundaries, input, out_int32=out_int32, right=right)
 
 
 def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False) -> Tensor:
-    """Where an element is among others (with `invert`: where it is not), found by halves in their order."""
+    """Where an element is contained in the others (with `invert`: is not), by binary search."""
     x, others = arithmetic._meet(
         "isin", arithmetic.tensor_of("isin", elements), arithmetic.tensor_of("isin", test_elements)
     )

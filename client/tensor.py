@@ -49,7 +49,7 @@ class Size(int):
 
 
 class Tensor(methods.Methods):
-    """An n-dimensional array on the workers. Made by `gt.tensor`, `gt.zeros`, …, or by computing."""
+    """An n-dimensional array on the workers. Created by `gt.tensor`, `gt.zeros`, …, or as a result of an operation."""
 
     __slots__ = ("__weakref__", "_edge", "_rest", "_seat", "_value", "_version", "_view")
     _rest: autograd.Leaf
@@ -136,7 +136,9 @@ class Tensor(methods.Methods):
         return self._view is None or views.strides_of(self) == views.row_major(self.shape)
 
     def stride(self, dim: int | None = None) -> Any:
-        """How many elements apart neighbours lie, along each dimension or one, in the tensor that this one is a view of."""
+        """The distance in elements between neighbours along each dimension, or one, in the memory of this tensor's
+        base.
+        """
         strides = views.strides_of(self) if self._view is not None else None
         found = views.row_major(self.shape) if strides is None else strides
         return found if dim is None else found[dim]
@@ -211,7 +213,7 @@ class Tensor(methods.Methods):
         self.requires_grad_(value)
 
     def requires_grad_(self, requires_grad: bool = True) -> Tensor:
-        """Have gradients accumulate in `.grad`, or not. Raises `DTypeError` for integers and booleans."""
+        """Accumulate gradients in `.grad`, or stop doing so. Raises `DTypeError` for integers and booleans."""
         if not requires_grad:
             if isinstance(self._edge, autograd.Vertex):
                 raise GradientError("only a leaf can stop requiring grad: use .detach() for a tensor that was computed")
@@ -298,23 +300,23 @@ class Tensor(methods.Methods):
         create_graph: bool = False,
         inputs: Tensor | Sequence[Tensor] | None = None,
     ) -> None:
-        """Add to each leaf's `.grad` the gradient of this tensor, weighted with `gradient` (1 for a single element).
+        """Add the gradient of this tensor, weighted by `gradient` (1 for a single element), to each leaf's `.grad`.
 
-        With `inputs` only to theirs. A second time needs `retain_graph=True` the first time; `create_graph=True` makes
-        gradients that can be differentiated themselves.
+        With `inputs`, only their gradients are added. Calling it again requires `retain_graph=True` in the first
+        call; `create_graph=True` makes gradients differentiable.
         """
         derivatives.backward([self], [gradient], retain_graph, create_graph, inputs)
 
     def register_hook(self, hook: autograd.Hook) -> hooks.HookHandle:
-        """Call `hook(gradient)` when this tensor's gradient is known; what it returns takes its place."""
+        """Call `hook(gradient)` when this tensor's gradient is known; a returned tensor replaces the gradient."""
         return hooks.register_hook(self, hook)
 
     def register_post_accumulate_grad_hook(self, hook: Callable[[Tensor], object]) -> hooks.HookHandle:
-        """Call `hook(self)` when the `.grad` of this leaf has been added to."""
+        """Call `hook(self)` after a gradient was added to the `.grad` of this leaf."""
         return hooks.register_post_accumulate_grad_hook(self, hook)
 
     def retain_grad(self) -> None:
-        """Keep the gradient of this tensor in `.grad` although it was computed."""
+        """Keep the gradient of this tensor in `.grad` even if it is not a leaf."""
         hooks.retain_grad(self)
 
     @property
@@ -323,11 +325,13 @@ class Tensor(methods.Methods):
         return hooks.kept_by(self) is not None
 
     def detach(self) -> Tensor:
-        """The same values off the tape. A view: writing to either is seen by both."""
+        """The same values without gradient history. A view: writes to either tensor are visible in both."""
         return views.detached(self)
 
     def detach_(self) -> Tensor:
-        """Take this tensor itself off the tape: it becomes a leaf that requires no grad. Views are refused."""
+        """Remove this tensor's gradient history: it becomes a leaf that does not require grad. Raises an error for
+        views.
+        """
         if self._view is not None and self._view.op != "detach":
             raise GradientError("detach_: a view cannot be taken off the tape in place: use .detach()")
         self._leave_tape()
@@ -349,15 +353,15 @@ class Tensor(methods.Methods):
     # the way to the program's memory
 
     def fetch(self) -> Future:
-        """A future of the values: `.result()` waits for the NumPy array, the stream goes on meanwhile."""
+        """A future of the values: `.result()` waits for the NumPy array, while the program and the workers continue."""
         return session.current().fetch(self._current())
 
     def numpy(self, *, copy: bool = True) -> np.ndarray[Any, Any]:
-        """The values as a new NumPy array, which is the caller's to write to; waits.
+        """The values as a new, writable NumPy array; waits.
 
-        With `copy=False` the array cannot be written to, and may be the memory in which a worker on this machine has the tensor:
-        so it is where a large tensor was put from this program and lies whole. Else it is fetched all the same. It keeps its
-        values, whatever becomes of the tensor.
+        With `copy=False` the array is read-only, and may share memory with a worker on this machine. This is the case
+        for large tensors that this program put and that are not sharded; others are fetched. The array keeps its
+        values even if the tensor changes.
         """
         array: np.ndarray[Any, Any]
         if copy:
@@ -367,7 +371,7 @@ class Tensor(methods.Methods):
         return array
 
     def item(self) -> bool | int | float | complex:
-        """The one element as a Python number; waits."""
+        """The single element as a Python number; waits."""
         if self.numel() != 1:
             raise ShapeError(f"item: a tensor of shape {self.shape} has {self.numel()} elements, not one")
         number: bool | int | float | complex = self.numpy().item()
@@ -415,7 +419,7 @@ class Tensor(methods.Methods):
         return self
 
     def torch(self) -> Any:
-        """A PyTorch tensor on the CPU with these values; waits. Needs PyTorch."""
+        """A PyTorch tensor on the CPU with a copy of the values; waits. Needs PyTorch."""
         return interchange.to_torch(self)
 
     def _repr_html_(self) -> str:

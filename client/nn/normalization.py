@@ -42,7 +42,9 @@ class _Scaled(Module):
 
 
 class LayerNorm(_Scaled):
-    """(x − mean) / √(variance + eps) over the last dimensions, scaled by a weight of ones and moved by a bias of zeros."""
+    """(x − mean) / √(variance + eps) over the last dimensions, times a weight (initially 1) plus a bias (initially
+    0).
+    """
 
     def __init__(
         self,
@@ -70,7 +72,7 @@ class LayerNorm(_Scaled):
 
 
 class RMSNorm(Module):
-    """x / √(mean of x² + eps) over the last dimensions, scaled by a weight of ones."""
+    """x / √(mean of x² + eps) over the last dimensions, times a weight (initially 1)."""
 
     def __init__(
         self,
@@ -100,7 +102,7 @@ class RMSNorm(Module):
 
 
 class GroupNorm(_Scaled):
-    """Each of `num_groups` groups of channels of each example by itself, scaled and moved by channel."""
+    """Normalise each of `num_groups` groups of channels per example, then scale and shift per channel."""
 
     def __init__(
         self,
@@ -133,7 +135,7 @@ class GroupNorm(_Scaled):
 
 
 class LocalResponseNorm(Module):
-    """Each element over what its neighbouring channels hold: see `functional.local_response_norm`."""
+    """Divide each element by a function of neighbouring channels: see `functional.local_response_norm`."""
 
     def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> None:
         super().__init__()
@@ -243,25 +245,25 @@ class _BatchNorm(_Running):
 
 
 class BatchNorm1d(_BatchNorm):
-    """Normalised by channel over the batch (and the length), of (N, C) or (N, C, L)."""
+    """Normalise each channel over the batch (and the length), for (N, C) or (N, C, L)."""
 
     _dimensions = (2, 3)
 
 
 class BatchNorm2d(_BatchNorm):
-    """Normalised by channel over batch, height and width, of (N, C, H, W)."""
+    """Normalise each channel over batch, height and width, for (N, C, H, W)."""
 
     _dimensions = (4,)
 
 
 class BatchNorm3d(_BatchNorm):
-    """Normalised by channel over all else, of (N, C, D, H, W)."""
+    """Normalise each channel over all other dimensions, for (N, C, D, H, W)."""
 
     _dimensions = (5,)
 
 
 class SyncBatchNorm(_BatchNorm):
-    """Normalised by channel over all else: batch norms see the whole batch here, however it is sharded."""
+    """Normalise each channel over all other dimensions. Batch norms in GT see the whole batch, however it is sharded."""
 
     def __init__(
         self,
@@ -323,18 +325,18 @@ class _InstanceNorm(_Running):
 
 
 class InstanceNorm1d(_InstanceNorm):
-    """Each channel of each example by itself, of (N, C, L) or (C, L)."""
+    """Normalise each channel of each example, for (N, C, L) or (C, L)."""
 
     _dimensions = (2, 3)
 
 
 class InstanceNorm2d(_InstanceNorm):
-    """Each channel of each example by itself, of (N, C, H, W) or (C, H, W)."""
+    """Normalise each channel of each example, for (N, C, H, W) or (C, H, W)."""
 
     _dimensions = (3, 4)
 
 
 class InstanceNorm3d(_InstanceNorm):
-    """Each channel of each example by itself, of (N, C, D, H, W) or (C, D, H, W)."""
+    """Normalise each channel of each example, for (N, C, D, H, W) or (C, D, H, W)."""
 
     _dimensions = (4, 5)

@@ -12,7 +12,9 @@ from .optimizer import Group, Numbers, Optimizer, State, blended, decayed, kept,
 
 
 class RMSprop(Optimizer):
-    """Over the root of a moving mean of squares (Hinton, 2012); `centered`: of the variance (Graves, 2013)."""
+    """Steps divided by the root of a moving average of squared gradients (Hinton, 2012); `centered`: of the variance
+    (Graves, 2013).
+    """
 
     def __init__(
         self,
@@ -64,7 +66,7 @@ class RMSprop(Optimizer):
 
 
 class Adagrad(Optimizer):
-    """Over the root of the sum of all squares so far (Duchi et al., 2011)."""
+    """Steps divided by the root of the sum of all squared gradients (Duchi et al., 2011)."""
 
     def __init__(
         self,
@@ -114,7 +116,7 @@ class Adagrad(Optimizer):
 
 
 class Adadelta(Optimizer):
-    """In proportion to the root of a moving mean of past steps' squares (Zeiler, 2012, arXiv:1212.5701)."""
+    """Steps scaled by moving averages of squared steps and squared gradients (Zeiler, 2012, arXiv:1212.5701)."""
 
     def __init__(
         self,

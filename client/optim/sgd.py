@@ -102,7 +102,7 @@ class Lion(Optimizer):
 
 
 class Rprop(Optimizer):
-    """Steps of a size of their own for each element, which grows while the gradient keeps its sign (Riedmiller, 1993)."""
+    """A separate step size per element, which grows while the gradient keeps its sign (Riedmiller, 1993)."""
 
     def __init__(
         self,
