@@ -17,7 +17,7 @@ from typing import Any, Final
 from gt import messages as m
 from gt import transport
 from gt.errors import GTError, ProtocolError
-from gt.host import boot, environment_number, host_facts
+from gt.host import boot, environment_number, host_facts, start_timeout
 from gt.instruction_file import SIZE, InstructionFile
 from gt.instruction_log import LOGGED, Ended
 from gt.logs import FORMS, Logs
@@ -56,6 +56,7 @@ class Shell:
             facts={"bulk_address": transport.endpoint(self.bulk)},
             log=lambda level, text, **about: getattr(log, level)(text, extra=about),
             boot=boot(),
+            patience=start_timeout(),
             capabilities=("cancel",) if self.address.startswith("ipc://") else (),
         )
         self.core.service.address, self.core.service.version = self.address, _version()

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Final
 from gt import messages as m
 from gt import telemetry as t
 from gt.errors import ProtocolError, SessionError
+from gt.host import START_TIMEOUT
 
 from .cost import Link, rounded
 from .directory import Client, Worker
@@ -49,17 +50,17 @@ WORKER_TIMEOUT: Final = 10.0
 """Seconds without a sign of life after which a worker counts as lost."""
 CLIENT_TIMEOUT: Final = 60.0
 """The same for a client whose process cannot be watched."""
-JOIN_TIMEOUT: Final = 30.0
-"""Seconds that a client's first tensor waits for the workers to join."""
 
 
 class Core:
     """One dispatcher. `workers_expected`: how many must have joined before the first tensor is placed. `boot` says which
-    workers have its clock, `capabilities` what watchers may ask for ('cancel')."""
+    workers have its clock, `capabilities` what watchers may ask for ('cancel'). A client's first tensor waits `patience`
+    seconds for the workers to join."""
 
     def __init__(
         self, *, config: Config | None = None, workers_expected: int = 1, facts: dict[str, Any] | None = None,
         log: Callable[..., None] = lambda level, text, **about: None, boot: str = "", capabilities: Sequence[str] = (),
+        patience: float = START_TIMEOUT,
     ) -> None:  # fmt: skip
         self.facts = {**(facts or {}), "capabilities": list(capabilities)}
         self.service = service = Service(config, workers_expected, log)
@@ -73,6 +74,7 @@ class Core:
         self.streams = Streams(service, self.prepared, self.meshes, runs, self.puts, self.fetches, self.surveys)
         self.joining = Joining(service, self.watching, self.facts)
         self.leaving = Leaving(service, self.joining, self.watching, self.prepared, self.fetches, self.surveys)
+        self.patience = patience
         self.started: float | None = None
         self.confused: set[bytes] = set()
 
@@ -244,11 +246,12 @@ class Core:
         if (
             self.started is not None
             and len(self.service.workers) < self.service.workers_expected
-            and now - self.started > JOIN_TIMEOUT
+            and now - self.started > self.patience
         ):
             self.service.log(
                 "error",
-                f"{len(self.service.workers)} of {self.service.workers_expected} workers joined in {JOIN_TIMEOUT:.0f} s",
+                f"{len(self.service.workers)} of {self.service.workers_expected} workers joined in {self.patience:g} s; "
+                "GT_START_TIMEOUT says how long the dispatcher waits for them",
             )
             self.service.workers_expected = 0
             self.streams.pump_all()

@@ -33,8 +33,8 @@ SOCKET_PATH: Final = 107
 VARIABLES: Final = (
     "GT_CACHE", "GT_CONFIG", "GT_PREFETCH_BUFFER_SIZE", "GT_MEMORY_POOL_SIZE", "GT_CPU_SPILL_THRESHOLD",
     "GT_GRAPHS", "GT_INSTRUCTION_LOG", "GT_INSTRUCTION_LOG_DATA", "GT_INSTRUCTION_LOG_SIZE", "GT_LOG_FORMAT", "GT_LOG_LEVEL",
-    "GT_NCCL", "GT_NVLINK_GROUP_SIZE", "GT_NVTX", "GT_PEER_TIMEOUT", "GT_RESTARTS", "GT_SHARED_MEMORY", "GT_SILENCE", "GT_SYNC",
-    "GT_THREADS",
+    "GT_NCCL", "GT_NVLINK_GROUP_SIZE", "GT_NVTX", "GT_PEER_TIMEOUT", "GT_RESTARTS", "GT_SHARED_MEMORY", "GT_SILENCE",
+    "GT_START_TIMEOUT", "GT_SYNC", "GT_THREADS",
 )  # fmt: skip
 """What GT reads from the environment."""
 
@@ -115,7 +115,7 @@ def devices() -> Iterator[Finding]:
     elif driver.is_file():
         yield Finding(
             "gpu", PROBLEM, f"there is a driver, but {reason}",
-            "pip install gt-tensor[cuda12], or [cuda13] for a driver of CUDA 13",
+            "pip install gt-tensor[cuda12], or [cuda13] for a driver of CUDA 13; update a driver that is too old",
         )  # fmt: skip
     else:
         yield Finding("gpu", OK, f"none: {reason}; workers compute with NumPy")

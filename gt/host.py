@@ -84,6 +84,15 @@ def memory_limit() -> int:
     return found
 
 
+START_TIMEOUT: Final = 30.0
+"""Seconds that daemons have to start, unless GT_START_TIMEOUT says otherwise."""
+
+
+def start_timeout() -> float:
+    """Seconds that daemons have to start. Raises `SessionError` for a GT_START_TIMEOUT that is no number."""
+    return environment_number("GT_START_TIMEOUT", START_TIMEOUT)
+
+
 def environment_number(name: str, default: float) -> float:
     """A number from 0 from the environment. Raises `SessionError` for anything else."""
     text = os.environ.get(name, "")

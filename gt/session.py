@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from . import options
 from .errors import ConfigError, ConnectionFailed
-from .host import CONNECT_TIMEOUT, host_facts
+from .host import CONNECT_TIMEOUT, host_facts, start_timeout
 
 if TYPE_CHECKING:
     from .client.session import Session
     from .config import Config
 
-START_TIMEOUT = 30.0
-"""Seconds that daemons started here have to answer."""
 substitutes: list[Callable[[Config | None, int | None], Session]] = []
 """While a program is explained, what starts a session in place of the one that it asks for."""
 _registered: list[tuple[str, Any, str]] = []
@@ -97,9 +95,8 @@ def _join(address: str, config: Config | None, timeout: float, local: Any) -> Se
         session.open({**host_facts(), "bulk": link.bulk_identity}, timeout)
     except TimeoutError:
         session.close()
-        raise ConnectionFailed(
-            f"no dispatcher answered at {address} within {timeout:g} s; start one with `gt up --address {address}`"
-        ) from None
+        advice = "set GT_START_TIMEOUT to more seconds" if local else f"start one with `gt up --address {address}`"
+        raise ConnectionFailed(f"no dispatcher answered at {address} within {timeout:g} s; {advice}") from None
     link.joined(session.facts)
     return _begin(session, config)
 
@@ -155,9 +152,10 @@ def init(*, workers: int | None = None, config: Any = None) -> Session:
     if read is not None:
         read.mesh_for(count)
     sessions.disconnect()
+    patience = start_timeout()
     local = Local(count)
     try:
-        return _join(local.address, read, START_TIMEOUT, local)
+        return _join(local.address, read, patience, local)
     except BaseException:
         local.close()
         raise

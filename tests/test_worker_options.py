@@ -119,3 +119,10 @@ def test_out_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GT_CPU_SPILL_THRESHOLD", "two")
     with pytest.raises(SessionError, match="GT_CPU_SPILL_THRESHOLD=two is not a share above 0 and up to 1: unset it"):
         options.from_environment("cpu_spill_threshold")
+
+
+def test_how_long_daemons_may_take_to_start_is_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever else is refused before anything starts, with the variable and what it may be."""
+    monkeypatch.setenv("GT_START_TIMEOUT", "soon")
+    with pytest.raises(SessionError, match="GT_START_TIMEOUT=soon is no number from 0: unset it, or say for example"):
+        gt.init(workers=1)

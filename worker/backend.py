@@ -120,7 +120,9 @@ def backend(device: str | None, lanes: int = 1) -> Backend:
         raise SessionError(f"no device is called {device!r}: say 'cpu', 'cuda:0', 'cuda:1', …")
     reason = _why_no_gpu()
     if reason:
-        raise SessionError(f"device {device!r} cannot be had, {reason}: install gt-tensor[cuda12] or say 'cpu'")
+        raise SessionError(
+            f"device {device!r} cannot be had, {reason}: install gt-tensor[cuda12] and its driver, or say 'cpu'"
+        )
     index, count = int(match[1] or 0), count_devices()
     if index >= count:
         raise SessionError(f"device {device!r} cannot be had, the last one here is 'cuda:{count - 1}'")
@@ -201,8 +203,23 @@ def _why_no_gpu() -> str:
     try:
         count = cupy.cuda.runtime.getDeviceCount()
     except RuntimeError as error:  # what CuPy's CUDA errors derive from
-        return f"no CUDA driver answers ({_first_line(error)})"
+        return _why_no_driver(cupy, error)
     return "" if count else "the CUDA driver finds no GPU"
+
+
+def _why_no_driver(cupy: Any, error: RuntimeError) -> str:
+    """CUDA says the same where there is no driver and where it is too old, but for the driver's version."""
+    try:
+        driver = cupy.cuda.runtime.driverGetVersion()
+        wanted = cupy.cuda.runtime.runtimeGetVersion()
+    except RuntimeError:
+        driver = wanted = 0
+    if 0 < driver < wanted:
+        return (
+            f"the driver is for CUDA {_version(driver)} and CuPy for CUDA {_version(wanted)}, so the driver must be updated "
+            f"({_first_line(error)})"
+        )
+    return f"no CUDA driver answers ({_first_line(error)})"
 
 
 def _first_line(error: Exception) -> str:

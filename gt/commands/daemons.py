@@ -34,8 +34,6 @@ PrefetchSize = Annotated[
     str | None,
     typer.Option(help="What may come back before it is read; default 256MiB (GT_PREFETCH_BUFFER_SIZE)."),
 ]
-JOIN_TIMEOUT = 30.0
-"""Seconds after which `gt up` stops looking for the last worker; the daemons' logs say more."""
 
 
 def up(
@@ -214,12 +212,13 @@ def _joined(local: Local, count: int) -> bool:
     from gt.client.link import SocketLink
     from gt.client.session import Session
     from gt.errors import GTError
-    from gt.host import host_facts
+    from gt.host import host_facts, start_timeout
 
     session = Session(SocketLink(local.address, local), local.address, keeper=False)
-    deadline = time.monotonic() + JOIN_TIMEOUT
+    patience = start_timeout()
+    deadline = time.monotonic() + patience
     try:
-        session.open({**host_facts(), "bulk": b""}, JOIN_TIMEOUT)
+        session.open({**host_facts(), "bulk": b""}, patience)
         while session.ask("statistics")["workers"] < count:
             if time.monotonic() > deadline or any(process.poll() is not None for _, process in local.children):
                 return False

@@ -14,7 +14,7 @@ from one_dispatcher import NEG, VECTOR, Service
 from gt import messages as m
 from gt.config import Config
 from gt.dispatcher import caching, joining, streams
-from gt.dispatcher.core import JOIN_TIMEOUT, WORKER_TIMEOUT
+from gt.dispatcher.core import WORKER_TIMEOUT
 from gt.dispatcher.cost import rounded
 from gt.dispatcher.events import Lost, Malformed, Received, Tick, Work
 from gt.dispatcher.joining import CLIENT_CREDITS
@@ -23,6 +23,7 @@ from gt.dispatcher.plan import Planner
 from gt.dispatcher.preparing import SWITCH_AT
 from gt.dispatcher.service import CREDIT_LUMP, MESH_CREDITS
 from gt.dtypes import float32
+from gt.host import START_TIMEOUT
 from gt.instruction import pack_segment, unpack_plan
 
 made: list[Service] = []
@@ -171,11 +172,27 @@ def test_workers_that_never_come_are_not_waited_for_for_ever() -> None:
     each = service(1, expected=2)
     each.client()
     each.put(1)
-    each.now = JOIN_TIMEOUT + 1
+    each.now = START_TIMEOUT + 1
     each.say("w0", m.Ping())
     each.event(Tick())
     assert each.hears("w0", m.Store)
     assert any(line.startswith("error: 1 of 2 workers joined") for line in each.log)
+
+
+def test_workers_that_need_longer_to_start_get_it() -> None:
+    """A dispatcher that was told to be patient waits for as long as it was told, and no longer."""
+    each = service(1, expected=2)
+    each.core.patience = START_TIMEOUT + 10
+    each.client()
+    each.put(1)
+    stored = []
+    for at in (1.0, START_TIMEOUT + 1, START_TIMEOUT + 11):
+        each.now = at
+        each.say("w0", m.Ping())
+        each.event(Tick())
+        stored.append(bool(each.hears("w0", m.Store)))
+    assert stored == [False, False, True]
+    assert any("1 of 2 workers joined in 40 s; GT_START_TIMEOUT says how long" in line for line in each.log)
 
 
 def test_without_any_worker_the_client_is_told() -> None:
@@ -183,7 +200,7 @@ def test_without_any_worker_the_client_is_told() -> None:
     each = service(0, expected=1)
     each.client()
     each.put(1)
-    each.now = JOIN_TIMEOUT + 1
+    each.now = START_TIMEOUT + 1
     each.event(Tick())
     kind, text = fault_of(each, 1)
     assert kind == "WorkerLost"

@@ -40,8 +40,8 @@ class FakeDevice:
         pass
 
 
-def fake_cupy(count: int | Exception) -> ModuleType:
-    """CuPy on a machine with `count` GPUs, or whose driver raises."""
+def fake_cupy(count: int | Exception, driver: int = 12090) -> ModuleType:
+    """CuPy for CUDA 12.9 on a machine with `count` GPUs, or whose driver, which is of CUDA `driver`, raises."""
 
     def get_device_count() -> int:
         if isinstance(count, Exception):
@@ -49,7 +49,14 @@ def fake_cupy(count: int | Exception) -> ModuleType:
         return count
 
     cupy: Any = ModuleType("cupy")
-    runtime = SimpleNamespace(**{**vars(CARD.cuda.runtime), "getDeviceCount": get_device_count})
+    runtime = SimpleNamespace(
+        **{
+            **vars(CARD.cuda.runtime),
+            "getDeviceCount": get_device_count,
+            "driverGetVersion": lambda: driver,
+            "runtimeGetVersion": lambda: 12090,
+        }
+    )
     cupy.cuda = SimpleNamespace(**{**vars(CARD.cuda), "runtime": runtime, "Device": FakeDevice})
     cupy.ndarray, cupy.asnumpy, cupy.arange = CARD.ndarray, CARD.asnumpy, CARD.arange
     cupy.get_default_memory_pool = CARD.get_default_memory_pool
@@ -85,6 +92,14 @@ def test_numpy_on_request() -> None:
             fake_cupy(RuntimeError("cudaErrorNoDevice: no device\nand more")),
             "no CUDA driver answers (cudaErrorNoDevice: no device)",
         ),
+        (
+            fake_cupy(RuntimeError("cudaErrorTooOld: old"), driver=11040),
+            "the driver is for CUDA 11.4 and CuPy for CUDA 12.9, so the driver must be updated (cudaErrorTooOld: old)",
+        ),
+        (
+            fake_cupy(RuntimeError("cudaErrorInsufficientDriver: none"), driver=0),
+            "no CUDA driver answers (cudaErrorInsufficientDriver: none)",
+        ),
         (fake_cupy(0), "the CUDA driver finds no GPU"),
     ],
 )
@@ -98,7 +113,10 @@ def test_without_a_gpu_numpy_computes_and_says_why_once(
     assert count_devices() == 0
     with pytest.raises(SessionError) as caught:
         backend("cuda:0")
-    assert str(caught.value) == f"device 'cuda:0' cannot be had, {reason}: install gt-tensor[cuda12] or say 'cpu'"
+    assert (
+        str(caught.value)
+        == f"device 'cuda:0' cannot be had, {reason}: install gt-tensor[cuda12] and its driver, or say 'cpu'"
+    )
 
 
 def test_the_first_gpu_unless_another_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -157,7 +157,7 @@ def test_without_a_driver_numpy_computes() -> None:
     (line,) = said
     assert line.startswith("computing on the CPU with NumPy: no CUDA driver answers (cudaError")
     assert refusal.startswith("device 'cuda:0' cannot be had, no CUDA driver answers (cudaError")
-    assert refusal.endswith("install gt-tensor[cuda12] or say 'cpu'")
+    assert refusal.endswith("install gt-tensor[cuda12] and its driver, or say 'cpu'")
 
 
 ASKED = """
