@@ -46,7 +46,7 @@ TOUCHED: Final[ContextVar[dict[Leaf, Any] | None]] = ContextVar("gt_touched", de
 class Leaf:
     """Where the walk ends: a tensor that the user said requires grad. `grad` accumulates over backward passes."""
 
-    __slots__ = ("after", "grad", "hooks", "param", "value")
+    __slots__ = ("after", "grad", "hooks", "param", "rests", "value")
 
     def __init__(self, value: Value, *, param: bool = False) -> None:
         self.value = value
@@ -56,6 +56,8 @@ class Leaf:
         self.after: list[Callable[[], object]] | None = None
         """What is called when `grad` has been added to."""
         self.param = param
+        self.rests = False
+        """Whether its tensor requires no grad at the moment: then nothing is added to `grad`."""
 
     def touch(self) -> Leaf:
         """This leaf, whose gradient is about to be looked at or changed."""
@@ -462,6 +464,8 @@ def hooked(hooks: list[Hook], gradient: Tensor) -> Tensor:
 
 
 def _accumulate(leaf: Leaf, gradient: Tensor, create_graph: bool) -> None:
+    if leaf.rests:
+        return
     if leaf.param:
         gradient = emission.apply("follow", (gradient, core.Tensor(leaf.value)))
     known = leaf.touch().grad

@@ -222,7 +222,7 @@ class Tensor(methods.Methods):
             if self._value.spec.dtype.kind not in "fc":
                 raise DTypeError(f"only floating-point and complex tensors can require grad, not {self.dtype}")
             leaf = self._resting()
-            leaf.value = self._current()
+            leaf.value, leaf.rests = self._current(), False
             self._edge = leaf
         return self
 
@@ -230,6 +230,7 @@ class Tensor(methods.Methods):
         """Require no grad any more. A leaf keeps its gradient and its hooks."""
         if isinstance(self._edge, autograd.Leaf):
             self._rest = self._edge
+            self._rest.rests = True
         self._edge = None
 
     def _at_rest(self) -> autograd.Leaf | None:
@@ -241,6 +242,7 @@ class Tensor(methods.Methods):
         rest = self._at_rest()
         if rest is None:
             rest = self._rest = autograd.Leaf(self._current(), param=self._param)
+            rest.rests = True
         return rest
 
     def _leaf(self) -> autograd.Leaf | None:
@@ -491,7 +493,7 @@ class Tensor(methods.Methods):
             Tensor.__init__(known, self._current())
             if self._edge is not None:
                 known._edge = autograd.Leaf(known._value, param=self._param)
-            if self.grad is not None:
+            if not self._param and self.grad is not None:  # of a parameter it is not copied, as in PyTorch
                 known.grad = copy.deepcopy(self.grad, memo)
         return known
 

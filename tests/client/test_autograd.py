@@ -845,7 +845,21 @@ def a_deep_copy_has_a_gradient_of_its_own(lib: Any) -> Any:
     (x * x).sum().backward()
     y = copy.deepcopy(x)
     y.grad += 1
-    return [x.grad, y.grad, y.requires_grad]
+    p = lib.nn.Parameter(leaf(lib).detach())
+    (p * p).sum().backward()
+    return [x.grad, y.grad, y.requires_grad, p.grad, copy.deepcopy(p).grad]
+
+
+@both
+def nothing_is_added_to_a_leaf_that_requires_grad_no_more(lib: Any) -> Any:
+    x = leaf(lib)
+    y = (x * x).sum()
+    x.requires_grad_(False)
+    y.backward(retain_graph=True)
+    seen = [x.grad]
+    x.requires_grad_(True)
+    y.backward()
+    return [*seen, x.grad]
 
 
 @both
