@@ -195,7 +195,8 @@ def _constant(name: str, size: tuple[Any, ...], value: float, dtype: Any, requir
 
 
 def zeros(
-    *size: Any,
+    *sizes: Any,
+    size: Any = None,
     dtype: Any = None,
     requires_grad: bool = False,
     device: Any = None,
@@ -203,11 +204,12 @@ def zeros(
     layout: Any = None,
 ) -> Tensor:
     """Every element is 0."""
-    return _constant("zeros", size, 0, dtype, requires_grad)
+    return _constant("zeros", sizes if size is None else (*sizes, size), 0, dtype, requires_grad)
 
 
 def ones(
-    *size: Any,
+    *sizes: Any,
+    size: Any = None,
     dtype: Any = None,
     requires_grad: bool = False,
     device: Any = None,
@@ -215,11 +217,12 @@ def ones(
     layout: Any = None,
 ) -> Tensor:
     """Every element is 1."""
-    return _constant("ones", size, 1, dtype, requires_grad)
+    return _constant("ones", sizes if size is None else (*sizes, size), 1, dtype, requires_grad)
 
 
 def empty(
-    *size: Any,
+    *sizes: Any,
+    size: Any = None,
     dtype: Any = None,
     requires_grad: bool = False,
     device: Any = None,
@@ -228,7 +231,7 @@ def empty(
     memory_format: Any = None,
 ) -> Tensor:
     """A tensor that is meant to be overwritten; its elements are 0."""
-    return _constant("empty", size, 0, dtype, requires_grad)
+    return _constant("empty", sizes if size is None else (*sizes, size), 0, dtype, requires_grad)
 
 
 def _like(name: str, input: Any, value: Any, dtype: Any, requires_grad: bool) -> Tensor:

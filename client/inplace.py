@@ -31,6 +31,7 @@ from . import (
 if TYPE_CHECKING:
     from gt.dtypes import DType
 
+    from .random import Generator
     from .tensor import Tensor
 
 Method = Callable[..., "Tensor"]
@@ -244,42 +245,42 @@ class InPlace:
 
     # random numbers
 
-    def uniform_(self, a: Any = 0.0, b: Any = 1.0) -> Tensor:
+    def uniform_(self, a: Any = 0.0, b: Any = 1.0, *, generator: Generator | None = None) -> Tensor:
         """Uniform numbers from `a` up to `b`."""
-        return self._write("uniform_", random.uniform(a, b, self.shape, dtype=self.dtype))
+        return self._write("uniform_", random.uniform(a, b, self.shape, dtype=self.dtype, generator=generator))
 
-    def normal_(self, mean: Any = 0.0, std: Any = 1.0) -> Tensor:
+    def normal_(self, mean: Any = 0.0, std: Any = 1.0, *, generator: Generator | None = None) -> Tensor:
         """Numbers of the normal distribution with this mean and standard deviation."""
-        draw = random.draw("normal", self.shape, self.dtype)
+        draw = random.draw("normal", self.shape, self.dtype, generator)
         return self._write("normal_", arithmetic.add(arithmetic.mul(draw, std), mean))
 
-    def log_normal_(self, mean: Any = 1.0, std: Any = 2.0) -> Tensor:
+    def log_normal_(self, mean: Any = 1.0, std: Any = 2.0, *, generator: Generator | None = None) -> Tensor:
         """Numbers whose logarithms have the normal distribution with this mean and standard deviation."""
-        draw = arithmetic.add(arithmetic.mul(random.draw("normal", self.shape, self.dtype), std), mean)
+        draw = arithmetic.add(arithmetic.mul(random.draw("normal", self.shape, self.dtype, generator), std), mean)
         return self._write("log_normal_", arithmetic.exp(draw))
 
-    def exponential_(self, lambd: float = 1.0) -> Tensor:
+    def exponential_(self, lambd: float = 1.0, *, generator: Generator | None = None) -> Tensor:
         """Numbers of the exponential distribution with this rate."""
-        return self._write("exponential_", arithmetic.div(random.exponential(self.shape, self.dtype), lambd))
+        return self._write("exponential_", arithmetic.div(random.exponential(self.shape, self.dtype, generator), lambd))
 
-    def cauchy_(self, median: Any = 0.0, sigma: Any = 1.0) -> Tensor:
+    def cauchy_(self, median: Any = 0.0, sigma: Any = 1.0, *, generator: Generator | None = None) -> Tensor:
         """Numbers of the Cauchy distribution with this median and half the width at half its height."""
-        angle = arithmetic.mul(arithmetic.sub(random.draw("uniform", self.shape, self.dtype), 0.5), math.pi)
+        angle = arithmetic.mul(arithmetic.sub(random.draw("uniform", self.shape, self.dtype, generator), 0.5), math.pi)
         return self._write("cauchy_", arithmetic.add(arithmetic.mul(arithmetic.tan(angle), sigma), median))
 
-    def geometric_(self, p: Any) -> Tensor:
+    def geometric_(self, p: Any, *, generator: Generator | None = None) -> Tensor:
         """How many trials it takes to the first success, each with probability `p`."""
         if not 0 < p < 1:
             raise ValueError(f"geometric_: a probability lies between 0 and 1, not {p}")
-        tries = arithmetic.ceil(arithmetic.div(random.exponential(self.shape, float64), -math.log1p(-p)))
+        tries = arithmetic.ceil(arithmetic.div(random.exponential(self.shape, float64, generator), -math.log1p(-p)))
         return self._write("geometric_", arithmetic.cast(arithmetic.clamp(tries, 1), self.dtype))
 
-    def bernoulli_(self, p: Any = 0.5) -> Tensor:
+    def bernoulli_(self, p: Any = 0.5, *, generator: Generator | None = None) -> Tensor:
         """1 with probability `p`, else 0."""
-        return self._write("bernoulli_", arithmetic.cast(random.truths(self.shape, p), self.dtype))
+        return self._write("bernoulli_", arithmetic.cast(random.truths(self.shape, p, generator), self.dtype))
 
-    def random_(self, low: Any = 0, high: Any = None) -> Tensor:
+    def random_(self, low: Any = 0, high: Any = None, *, generator: Generator | None = None) -> Tensor:
         """Integers from `low` up to but without `high`; of one number alone, from 0 up to it."""
         if high is None:
             low, high = (0, low) if low else (0, random.limit(self.dtype))
-        return self._write("random_", random.randint(low, high, self.shape, dtype=self.dtype))
+        return self._write("random_", random.randint(low, high, self.shape, dtype=self.dtype, generator=generator))

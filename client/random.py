@@ -161,7 +161,8 @@ def _drawn(op: str, size: tuple[Any, ...], dtype: Any, requires_grad: bool, gene
 
 
 def rand(
-    *size: Any,
+    *sizes: Any,
+    size: Any = None,
     dtype: Any = None,
     requires_grad: bool = False,
     generator: Generator | None = None,
@@ -170,11 +171,12 @@ def rand(
     layout: Any = None,
 ) -> Tensor:
     """Uniform numbers in [0, 1); for a complex dtype, in both parts."""
-    return _drawn("uniform", size, dtype, requires_grad, generator)
+    return _drawn("uniform", sizes if size is None else (*sizes, size), dtype, requires_grad, generator)
 
 
 def randn(
-    *size: Any,
+    *sizes: Any,
+    size: Any = None,
     dtype: Any = None,
     requires_grad: bool = False,
     generator: Generator | None = None,
@@ -183,7 +185,7 @@ def randn(
     layout: Any = None,
 ) -> Tensor:
     """Numbers of the standard normal distribution; parts of complex numbers have variance ½."""
-    return _drawn("normal", size, dtype, requires_grad, generator)
+    return _drawn("normal", sizes if size is None else (*sizes, size), dtype, requires_grad, generator)
 
 
 def rand_like(

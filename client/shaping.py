@@ -254,12 +254,20 @@ def chunk(input: Any, chunks: int, dim: int = 0, *, axis: int | None = None) -> 
     return split(x, size, at) if size else tuple(narrow(x, at, 0, 0) for _ in range(chunks))
 
 
-def tensor_split(input: Any, indices_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
-    """Split into a number of parts (the first ones are longer by one if needed), or before each index: views."""
+def tensor_split(
+    input: Any, indices_or_sections: Any = None, dim: int = 0, *, indices: Any = None, sections: Any = None
+) -> tuple[Tensor, ...]:
+    """Split into a number of parts (the first ones are longer by one if needed), or before each index: views.
+
+    The number or the indices are the second argument, or `sections` or `indices` by name.
+    """
     x = arithmetic.tensor_of("tensor_split", input)
     at = axis_of("tensor_split", dim, x.shape)
     size = x.shape[at]
-    given = indices_or_sections
+    said = [one for one in (indices_or_sections, indices, sections) if one is not None]
+    if len(said) != 1:
+        raise TypeError("tensor_split takes one of indices_or_sections, indices and sections")
+    (given,) = said
     if not isinstance(given, (int, Sequence)):
         given = given.tolist()
     if isinstance(given, int):

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from . import data as data
     from . import fft as fft
     from . import func as func
+    from . import jit as jit
     from . import linalg as linalg
     from . import nn as nn
     from . import optim as optim
@@ -323,9 +324,9 @@ _RENAMED: Final = {
 _CONSTANTS: Final[dict[str, Any]] = {
     "e": math.e, "inf": math.inf, "nan": math.nan, "newaxis": None, "pi": math.pi, "strided": "strided",
     "channels_last": "channels_last", "channels_last_3d": "channels_last_3d", "contiguous_format": "contiguous_format",
-    "preserve_format": "preserve_format",
+    "preserve_format": "preserve_format", "legacy_contiguous_format": "contiguous_format", "Size": tuple,
 }  # fmt: skip
-"""Numbers, and PyTorch's layouts, which are accepted and mean nothing."""
+"""Numbers, what shapes are, and PyTorch's layouts, which are accepted and mean nothing."""
 
 _SUBMODULES: Final = (
     "amp",
@@ -337,6 +338,7 @@ _SUBMODULES: Final = (
     "data",
     "fft",
     "func",
+    "jit",
     "linalg",
     "nn",
     "optim",

@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 
 from gt.client import arithmetic, creation, elementwise, modes, random
+from gt.client.random import Generator
 from gt.client.tensor import Tensor
 from gt.errors import ShapeError
 
@@ -37,14 +38,14 @@ def _filled(tensor: Tensor, fresh: Tensor) -> Tensor:
     return tensor
 
 
-def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0) -> Tensor:
+def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Generator | None = None) -> Tensor:
     """Uniform from `a` up to `b`."""
-    return _filled(tensor, tensor.detach().clone().uniform_(a, b))
+    return _filled(tensor, tensor.detach().clone().uniform_(a, b, generator=generator))
 
 
-def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0) -> Tensor:
+def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Generator | None = None) -> Tensor:
     """Normal, with this mean and standard deviation."""
-    return _filled(tensor, tensor.detach().clone().normal_(mean, std))
+    return _filled(tensor, tensor.detach().clone().normal_(mean, std, generator=generator))
 
 
 def constant_(tensor: Tensor, val: float) -> Tensor:
@@ -71,41 +72,53 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
     return _GAINS[nonlinearity]
 
 
-def _fans(tensor: Tensor) -> tuple[int, int]:
-    """(inputs, outputs) that meet in one unit, for a weight of shape (out, in, …)."""
+def _calculate_fan_in_and_fan_out(tensor: Tensor) -> tuple[int, int]:
+    """(inputs, outputs) that meet in one unit, for a weight of shape (out, in, …). Programs know it by PyTorch's name."""
     if tensor.ndim < 2:
         raise ShapeError(f"fan in and fan out need at least two dimensions, not shape {tensor.shape}")
     field = math.prod(tensor.shape[2:])
     return tensor.shape[1] * field, tensor.shape[0] * field
 
 
-def xavier_uniform_(tensor: Tensor, gain: float = 1.0) -> Tensor:
+def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator: Generator | None = None) -> Tensor:
     """Uniform, of variance 2·gain² / (in + out) (Glorot and Bengio, 2010)."""
-    bound = gain * math.sqrt(6 / sum(_fans(tensor)))
-    return uniform_(tensor, -bound, bound)
+    bound = gain * math.sqrt(6 / sum(_calculate_fan_in_and_fan_out(tensor)))
+    return uniform_(tensor, -bound, bound, generator)
 
 
-def xavier_normal_(tensor: Tensor, gain: float = 1.0) -> Tensor:
+def xavier_normal_(tensor: Tensor, gain: float = 1.0, generator: Generator | None = None) -> Tensor:
     """Normal, of variance 2·gain² / (in + out) (Glorot and Bengio, 2010)."""
-    return normal_(tensor, 0.0, gain * math.sqrt(2 / sum(_fans(tensor))))
+    return normal_(tensor, 0.0, gain * math.sqrt(2 / sum(_calculate_fan_in_and_fan_out(tensor))), generator)
 
 
 def _kaiming(tensor: Tensor, a: float, mode: str, nonlinearity: str) -> float:
     if mode not in ("fan_in", "fan_out"):
         raise ValueError(f"mode is 'fan_in' or 'fan_out', not {mode!r}")
-    fan = _fans(tensor)[mode == "fan_out"]
+    fan = _calculate_fan_in_and_fan_out(tensor)[mode == "fan_out"]
     return calculate_gain(nonlinearity, a) / math.sqrt(fan)
 
 
-def kaiming_uniform_(tensor: Tensor, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu") -> Tensor:
+def kaiming_uniform_(
+    tensor: Tensor,
+    a: float = 0.0,
+    mode: str = "fan_in",
+    nonlinearity: str = "leaky_relu",
+    generator: Generator | None = None,
+) -> Tensor:
     """Uniform, of variance gain² / fan (He et al., 2015)."""
     bound = math.sqrt(3) * _kaiming(tensor, a, mode, nonlinearity)
-    return uniform_(tensor, -bound, bound)
+    return uniform_(tensor, -bound, bound, generator)
 
 
-def kaiming_normal_(tensor: Tensor, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu") -> Tensor:
+def kaiming_normal_(
+    tensor: Tensor,
+    a: float = 0.0,
+    mode: str = "fan_in",
+    nonlinearity: str = "leaky_relu",
+    generator: Generator | None = None,
+) -> Tensor:
     """Normal, of variance gain² / fan (He et al., 2015)."""
-    return normal_(tensor, 0.0, _kaiming(tensor, a, mode, nonlinearity))
+    return normal_(tensor, 0.0, _kaiming(tensor, a, mode, nonlinearity), generator)
 
 
 # by structure; values that no instruction draws are made at the client
@@ -142,16 +155,17 @@ def trunc_normal_(
     std: float = 1.0,
     a: float = -2.0,
     b: float = 2.0,
+    generator: Generator | None = None,
 ) -> Tensor:
     """Normal, but only from `a` to `b`: uniform numbers through the inverse of the distribution function."""
     low, high = (math.erf((bound - mean) / (std * math.sqrt(2))) for bound in (a, b))
     with modes.no_grad():
-        uniform = tensor.detach().clone().uniform_(low, high)
+        uniform = tensor.detach().clone().uniform_(low, high, generator=generator)
         wide = elementwise.erfinv(arithmetic.clamp(uniform, -1 + 2.0**-23, 1 - 2.0**-23)) * (std * math.sqrt(2)) + mean
         return _filled(tensor, arithmetic.clamp(wide, a, b))
 
 
-def orthogonal_(tensor: Tensor, gain: float = 1.0) -> Tensor:
+def orthogonal_(tensor: Tensor, gain: float = 1.0, generator: Generator | None = None) -> Tensor:
     """Orthonormal rows (or columns, where they are fewer), times `gain` (Saxe et al., 2014, arXiv:1312.6120).
 
     The factorisation is made at the client.
@@ -160,18 +174,18 @@ def orthogonal_(tensor: Tensor, gain: float = 1.0) -> Tensor:
     if not tensor.numel():
         return tensor
     rows, columns = tensor.shape[0], tensor.numel() // tensor.shape[0]
-    drawn = random.numbers().standard_normal((max(rows, columns), min(rows, columns)))
+    drawn = random.numbers(generator).standard_normal((max(rows, columns), min(rows, columns)))
     q, r = np.linalg.qr(drawn)
     q = q * np.sign(np.diagonal(r))  # so that it is uniform among all
     values = (q if rows >= columns else q.T) * gain
     return _filled(tensor, creation.from_numpy(values.reshape(tensor.shape).astype(tensor.dtype.numpy)))
 
 
-def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01) -> Tensor:
+def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Generator | None = None) -> Tensor:
     """Normal, but in every column a part `sparsity` of the rows is 0 (Martens, 2010). Drawn at the client."""
     _shaped("sparse_", tensor, 2, 2)
     rows, columns = tensor.shape
-    numbers = random.numbers()
+    numbers = random.numbers(generator)
     values = numbers.standard_normal((rows, columns)) * std
     for column in range(columns):
         values[numbers.permutation(rows)[: math.ceil(sparsity * rows)], column] = 0

@@ -121,6 +121,9 @@ class Module:
             self._drop(name, self._modules)
             self._modules[name] = value
         elif isinstance(value, Buffer) or (isinstance(value, Tensor) and name in state.get("_buffers", ())):
+            if isinstance(value, Buffer):
+                self.register_buffer(name, value, value.persistent)
+                return
             self._drop(name, self._buffers)
             self._buffers[name] = value
         elif value is None and "_modules" in state:

@@ -27,10 +27,12 @@ class Parameter(Tensor):
 class Buffer(Tensor):
     """A tensor that a module registers among its buffers: part of its state, not learnt."""
 
-    __slots__ = ()
+    __slots__ = ("persistent",)
 
-    def __init__(self, data: Any) -> None:
+    def __init__(self, data: Any, *, persistent: bool = True) -> None:
         super().__init__(creation.as_tensor(data)._current())
+        self.persistent = persistent
+        """Whether `state_dict()` has it."""
 
 
 def marked(source: Tensor) -> Tensor:

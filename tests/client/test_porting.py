@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -134,3 +135,136 @@ def test_gradients_of_complex_numbers_are_held_against_differences() -> None:
         assert gt.autograd.gradgradcheck(function, (z, w))
     with pytest.raises(gt.GradientError, match="is not the limit of finite differences"):
         gt.autograd.gradcheck(lambda z: z.real + z.detach().imag, (z,))
+
+
+def test_sizes_are_said_by_name() -> None:
+    for make in (gt.zeros, gt.ones, gt.empty, gt.rand, gt.randn):
+        assert make(size=(2, 3)).shape == make(2, 3).shape == make((2, 3)).shape
+        assert make(size=(4,), dtype=gt.float64).dtype is gt.float64
+    assert isinstance(gt.ones(2, 3).shape, gt.Size)
+    assert gt.Size([2, 3]) == gt.ones(2, 3).shape
+
+
+def test_where_to_cut_is_said_by_name() -> None:
+    x = gt.arange(5)
+    assert [part.tolist() for part in gt.tensor_split(x, indices=(1, 3))] == [[0], [1, 2], [3, 4]]
+    assert [part.tolist() for part in x.tensor_split(sections=2, dim=0)] == [[0, 1, 2], [3, 4]]
+    for said in ({}, {"indices": (1,), "sections": 2}):
+        with pytest.raises(TypeError, match="one of indices_or_sections, indices and sections"):
+            gt.tensor_split(x, **said)
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        gt.Tensor.uniform_,
+        gt.Tensor.normal_,
+        gt.Tensor.log_normal_,
+        gt.Tensor.exponential_,
+        gt.Tensor.cauchy_,
+        gt.Tensor.bernoulli_,
+        gt.Tensor.random_,
+        gt.nn.init.uniform_,
+        gt.nn.init.normal_,
+        gt.nn.init.trunc_normal_,
+        gt.nn.init.kaiming_uniform_,
+        gt.nn.init.kaiming_normal_,
+        gt.nn.init.xavier_uniform_,
+        gt.nn.init.xavier_normal_,
+        gt.nn.init.orthogonal_,
+        lambda x, generator: gt.nn.init.sparse_(x, 0.5, generator=generator),
+        lambda x, generator: x.geometric_(0.1, generator=generator),
+    ],
+)
+def test_numbers_come_from_the_generator_that_is_named(draw: Any) -> None:
+    """The same from the same seed, whatever the process drew in between, and none of the process' own."""
+    gt.manual_seed(5)
+    untouched = gt.rand(3).tolist()
+    gt.manual_seed(5)
+    generator = gt.Generator()
+    first, second, other = (draw(gt.empty(8, 8), generator=generator.manual_seed(seed)).tolist() for seed in (1, 1, 2))
+    assert first == second
+    assert first != other
+    assert gt.rand(3).tolist() == untouched
+
+
+def test_programs_for_the_script_compiler_run_as_they_are() -> None:
+    @gt.jit.script
+    def doubled(x: gt.Tensor) -> gt.Tensor:
+        return x * 2
+
+    class Scale(gt.nn.Module):
+        factor: gt.jit.Final[int] = 3
+
+        @gt.jit.export
+        def forward(self, x: gt.Tensor) -> gt.Tensor:
+            return doubled(x) if gt.jit.is_scripting() or gt.jit.is_tracing() else x * self.factor
+
+        @gt.jit.ignore
+        def no_weight_decay(self) -> set[str]:
+            return {"a"}
+
+        @gt.jit.unused(drop=True)
+        def other(self) -> int:
+            return gt.jit.annotate(int, 4)
+
+    scale = gt.jit.script(Scale())
+    assert (doubled(gt.ones(1)).item(), scale(gt.ones(1)).item(), scale.no_weight_decay(), scale.other()) == (
+        2,
+        3,
+        {"a"},
+        4,
+    )
+
+
+def test_kernels_of_attention_may_be_named() -> None:
+    q = gt.randn(1, 2, 3, 4)
+    expected = gt.nn.functional.scaled_dot_product_attention(q, q, q)
+    from gt.nn.attention import SDPBackend, sdpa_kernel
+
+    with sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.MATH], set_priority=True):
+        assert gt.equal(gt.nn.functional.scaled_dot_product_attention(q, q, q), expected)
+
+
+def test_buffers_that_are_not_saved() -> None:
+    module = gt.nn.Module()
+    module.kept, module.table = gt.nn.Buffer(gt.ones(1)), gt.nn.Buffer(gt.ones(2), persistent=False)
+    assert [*module.state_dict()] == ["kept"]
+    assert [name for name, _ in module.named_buffers()] == ["kept", "table"]
+    module.table = gt.nn.Buffer(gt.zeros(2))
+    assert [*module.state_dict()] == ["kept", "table"]
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("affine", [True, False])
+@pytest.mark.parametrize("kind", ["conv", "transposed", "linear"])
+def test_a_fused_layer_does_what_both_did(kind: str, affine: bool, bias: bool) -> None:
+    nn = gt.nn
+    layer = {
+        "conv": lambda: nn.Conv2d(2, 3, 3, bias=bias),
+        "transposed": lambda: nn.ConvTranspose2d(2, 3, 3, bias=bias),
+        "linear": lambda: nn.Linear(2, 3, bias=bias),
+    }[kind]()
+    bn: Any = nn.BatchNorm1d(3, affine=affine) if kind == "linear" else nn.BatchNorm2d(3, affine=affine)
+    x = gt.randn(5, 2) if kind == "linear" else gt.randn(2, 2, 6, 6)
+    for _ in range(3):
+        bn(layer(x) * 2 + 1)  # running statistics that are not those of a start
+    if affine:
+        nn.init.uniform_(bn.weight), nn.init.uniform_(bn.bias)
+    fuse = nn.utils.fuse_linear_bn_eval if kind == "linear" else nn.utils.fusion.fuse_conv_bn_eval
+    transposed = {"transpose": True} if kind == "transposed" else {}
+    with pytest.raises(gt.StateError, match=r"eval\(\)"):
+        fuse(layer, bn, **transposed)
+    layer.eval(), bn.eval()
+    fused = fuse(layer, bn, **transposed)
+    assert (type(fused), layer.bias is not None) == (type(layer), bias)
+    np.testing.assert_allclose(fused(x).detach().numpy(), bn(layer(x)).detach().numpy(), atol=1e-5)
+
+
+def test_names_by_which_programs_reach_inside() -> None:
+    from gt.nn.modules.batchnorm import _BatchNorm
+    from gt.nn.modules.instancenorm import _InstanceNorm
+
+    assert isinstance(gt.nn.BatchNorm2d(2), _BatchNorm)
+    assert isinstance(gt.nn.InstanceNorm2d(2), _InstanceNorm)
+    assert gt.nn.init._calculate_fan_in_and_fan_out(gt.ones(4, 3, 2)) == (6, 8)

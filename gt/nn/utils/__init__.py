@@ -1,20 +1,23 @@
-"""Clipping, vectors of parameters and norms of weights, under the name by which programs import them."""
+"""Clipping, vectors of parameters, norms of weights and fused layers, under the name by which programs import them."""
 
 from __future__ import annotations
 
-from gt.client.nn import clipping
+from gt.client.nn import clipping, fusing
 from gt.client.nn.clipping import *  # noqa: F403  # all of its public names
+from gt.client.nn.fusing import *  # noqa: F403
 from gt.client.nn.norms import hooked_spectral_norm as spectral_norm
 from gt.client.nn.norms import hooked_weight_norm as weight_norm
 from gt.client.nn.norms import remove_hooked_norm as remove_spectral_norm
 from gt.client.nn.norms import remove_hooked_norm as remove_weight_norm
 
+from . import fusion as fusion
 from . import parametrizations as parametrizations
 from . import parametrize as parametrize
 from . import rnn as rnn
 
 __all__ = [  # noqa: PLE0604  # a list of strings
     *clipping.__all__,
+    *fusing.__all__,
     "remove_spectral_norm",
     "remove_weight_norm",
     "spectral_norm",
