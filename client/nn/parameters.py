@@ -16,13 +16,18 @@ def _parameter(value: Any) -> Parameter:
     return value if isinstance(value, Parameter) else Parameter(value)
 
 
+def _held(value: Any) -> Parameter | Module:
+    """What a list holds of a value: lists of parameters, and other modules, are held as they are."""
+    return value if isinstance(value, Module) else _parameter(value)
+
+
 def _shown(value: Tensor) -> str:
     size = "x".join(map(str, value.shape))
     return f"Parameter containing: [{value.dtype} of size {size}]"
 
 
 class ParameterList(Module):
-    """A list of parameters; tensors become parameters."""
+    """A list of parameters, and of lists of them; tensors become parameters."""
 
     def __init__(self, values: Iterable[Any] | None = None) -> None:
         super().__init__()
@@ -35,22 +40,22 @@ class ParameterList(Module):
         return str(place % len(self))
 
     def __len__(self) -> int:
-        return len(self._parameters)
+        return len(self._parameters) + len(self._modules)
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(list(self._parameters.values()))
+        return iter([getattr(self, str(place)) for place in range(len(self))])
 
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             return type(self)(list(self)[index])
-        return self._parameters[self._name(index)]
+        return getattr(self, self._name(index))
 
     def __setitem__(self, index: int, value: Any) -> None:
-        self._parameters[self._name(index)] = _parameter(value)
+        setattr(self, self._name(index), _held(value))
 
     def append(self, value: Any) -> ParameterList:
         """Add one at the end."""
-        self.register_parameter(str(len(self)), _parameter(value))
+        setattr(self, str(len(self)), _held(value))
         return self
 
     def extend(self, values: Iterable[Any]) -> ParameterList:
@@ -63,7 +68,9 @@ class ParameterList(Module):
         return self.extend(values)
 
     def extra_repr(self) -> str:
-        return "\n".join(f"({place}): {_shown(value)}" for place, value in enumerate(self))
+        return "\n".join(
+            f"({place}): {_shown(value)}" for place, value in self._parameters.items() if value is not None
+        )
 
 
 class ParameterDict(Module):

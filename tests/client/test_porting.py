@@ -268,3 +268,23 @@ def test_names_by_which_programs_reach_inside() -> None:
     assert isinstance(gt.nn.BatchNorm2d(2), _BatchNorm)
     assert isinstance(gt.nn.InstanceNorm2d(2), _InstanceNorm)
     assert gt.nn.init._calculate_fan_in_and_fan_out(gt.ones(4, 3, 2)) == (6, 8)
+
+
+def test_lists_of_parameters_hold_lists_of_parameters() -> None:
+    """By place; they were one parameter, of all values in a row."""
+    nested = gt.nn.ParameterList([gt.nn.ParameterList([gt.ones(2), gt.zeros(2)]), gt.ones(3)])
+    nested.append(gt.nn.ParameterList([gt.ones(4)]))
+    assert {name: value.shape for name, value in nested.named_parameters()} == {
+        "0.0": (2,),
+        "0.1": (2,),
+        "1": (3,),
+        "2.0": (4,),
+    }
+    assert (len(nested), [len(part) for part in nested]) == (3, [2, 3, 1])
+    nested[1] = gt.nn.ParameterList([gt.ones(5)])
+    assert {*nested.state_dict()} == {"0.0", "0.1", "1.0", "2.0"}
+    assert nested[-1][0].shape == (4,)
+    assert nested[1:][0] is nested[1]
+    restored = gt.nn.ParameterList([gt.nn.ParameterList([gt.zeros(2), gt.ones(2)])])
+    restored.load_state_dict({"0.0": gt.full((2,), 7.0), "0.1": gt.zeros(2)})
+    assert restored[0][0].tolist() == [7, 7]
