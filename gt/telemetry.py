@@ -46,8 +46,11 @@ MAX_ITEMS: Final = 4096
 
 
 class PlanSlice(NamedTuple):
-    """A worker ran `plan` as `order` of the global order, from `time` for `duration`. Of that, `compute` was in kernels,
-    `communication` in sending pieces and adding up what came, `waiting` for pieces of others; the rest is run time of GT."""
+    """A worker ran `plan` as number `order` of the global order, from `time` for `duration`.
+
+    `compute` is the time in kernels, `communication` the time to send pieces and combine received ones, `waiting` the
+    time spent waiting for peers' pieces. The rest is GT's run time.
+    """
 
     time: int
     worker: int
@@ -62,9 +65,9 @@ class PlanSlice(NamedTuple):
 
 
 class OpSlice(NamedTuple):
-    """One instruction of a run, or several fused ones (`op` joins their names by +): of a sample of all runs.
+    """One instruction of a run, or several fused ones (`op` joins their names with +), from a sample of all runs.
 
-    `position` is where it stands in the program of its worker; `elements` and `nbytes` are those of its result there.
+    `position` is its index in the worker's program; `elements` and `nbytes` are those of its local result.
     """
 
     time: int
@@ -83,9 +86,10 @@ class OpSlice(NamedTuple):
 
 
 class Collective(NamedTuple):
-    """A worker took part in one move of a plan: `kind` as the field names it ('all-reduce', 'all-gather', …), with
-    `peers` (workers' numbers), `sent` and `received` bytes of it; of `duration`, while it was the next to end, `waiting` was
-    for pieces of others."""
+    """A worker's part in one move of a plan: `kind` is the name of the collective ('all-reduce', 'all-gather', …),
+    with `peers` (worker numbers) and the bytes `sent` and `received`. `duration` excludes the time in which an
+    earlier move of the plan was waited for; `waiting` is its part spent waiting for peers' pieces.
+    """
 
     time: int
     worker: int
@@ -104,9 +108,8 @@ class Collective(NamedTuple):
 
 
 class Transfer(NamedTuple):
-    """A worker took in its part of a put, or gave its part of a fetch (`kind` 'put' or 'fetch') of `nbytes`.
-
-    A large put lasts from its announcement until it has landed.
+    """A worker received its part of a put or sent its part of a fetch (`kind` 'put' or 'fetch') of `nbytes`. A large
+    put lasts from its announcement until it has landed.
     """
 
     time: int
@@ -120,10 +123,9 @@ class Transfer(NamedTuple):
 
 
 class Utilisation(NamedTuple):
-    """Counters of a worker: where its thread's time went. `waiting` is for pieces of others while a plan is under way, `idle`
-    with nothing to do, `runtime` all the rest; the five add up to the time since it began to record.
-
-    `plans` and `instructions` are what it finished, `compiled` the plans that it compiled.
+    """Counters of a worker: how its thread spent its time. `waiting` is for peers' pieces during a plan, `idle` is
+    with nothing to do, `runtime` is all the rest; the five add up to the time since recording began. `plans` and
+    `instructions` count finished ones, `compiled` compiled plans.
     """
 
     time: int
@@ -139,10 +141,11 @@ class Utilisation(NamedTuple):
 
 
 class Gauges(NamedTuple):
-    """A sample of a worker: `queue` messages that wait for their turn, `unreported` plans and puts that are done and not yet
-    said to be; `held` bytes of `tensors` stored tensors (memory that several share counts for each), bytes of `process`
-    memory, what the device or machine has in all (`limit`; 0: not known) and what is `lent` to others in shared memory; bytes
-    `spilled` to its file, or of a GPU to pinned memory, and what its tensors may take in memory (`pool`; 0: no limit was set)."""
+    """A sample of a worker: `queue` messages waiting for their turn; `unreported` plans and puts that are done but
+    not yet reported; `held` bytes in `tensors` stored tensors (shared memory counts for each); bytes of `process`
+    memory; the memory of the device or machine (`limit`; 0: unknown); bytes `lent` to others in shared memory; bytes
+    `spilled` to its file or, on a GPU, to pinned memory; and the memory limit of its tensors (`pool`; 0: none).
+    """
 
     time: int
     worker: int
@@ -158,7 +161,7 @@ class Gauges(NamedTuple):
 
 
 class Traffic(NamedTuple):
-    """Counters of a worker: to each of `peers` (workers' numbers) it has sent so many bytes of pieces."""
+    """Counters of a worker: bytes of pieces sent to each of `peers` (worker numbers)."""
 
     time: int
     worker: int
@@ -167,12 +170,13 @@ class Traffic(NamedTuple):
 
 
 class Waiting(NamedTuple):
-    """Why something does not go on now, and since when (`since`, on the clock of `time`).
+    """Why something is blocked, and since when (`since`, on the clock of `time`).
 
-    From a worker: `what` is 'pieces', which of the collective `kind` in `plan` are `missing` from `peers`, `nbytes` of them.
-    From the dispatcher, of the first thing in a client's queue: 'workers' (to join), 'credit' (of its mesh: `peers` are the
-    members that have not finished the oldest order), 'put' (to land at `peers`), 'plan' (being worked out); or of a worker:
-    'busy', it is in `order` of `plan` and has told nothing since. `peers` [w] is then that worker.
+    From a worker: `what` is 'pieces': of the collective `kind` in `plan`, `missing` pieces of `nbytes` bytes from
+    `peers`. From the dispatcher, for the first message in a client's queue: 'workers' (to join), 'credit' (of its
+    mesh; `peers` are the members that have not finished the oldest order), 'put' (to land at `peers`) or 'plan'
+    (being prepared). Also from the dispatcher, for a worker: 'busy': worker `peers` [w] is in `order` of `plan` and
+    has reported nothing since.
     """
 
     time: int
@@ -194,8 +198,10 @@ class Waiting(NamedTuple):
 
 
 class Service(NamedTuple):
-    """A sample of the dispatcher and its counters since it started (at `started`, on the clock of `time`). `wall` is the wall
-    clock at `time`, in nanoseconds since 1970: the one pair by which monotonic times become dates."""
+    """A sample of the dispatcher, and its counters since it started (at `started`, on the clock of `time`).
+
+    `wall` is the wall clock at `time`, in nanoseconds since 1970; this pair converts monotonic times to dates.
+    """
 
     time: int
     worker: int
@@ -218,7 +224,7 @@ class Service(NamedTuple):
 
 
 class ClientJoined(NamedTuple):
-    """A client is there, since `time`: its host and process, and the program that it runs, when it says so."""
+    """A client joined at `time`: its host and process, and the program that it runs, if it says so."""
 
     time: int
     worker: int
@@ -229,7 +235,7 @@ class ClientJoined(NamedTuple):
 
 
 class ClientLeft(NamedTuple):
-    """A client is gone."""
+    """A client left."""
 
     time: int
     worker: int
@@ -238,9 +244,10 @@ class ClientLeft(NamedTuple):
 
 
 class ClientState(NamedTuple):
-    """A sample of a client: live tensors and their bytes over all workers (`nbytes`; memory that several share counts once),
-    messages that wait (`queued`) and runs and puts under way (`inflight`); counters of its runs and plans since it
-    came; the signal and line of what it sent last that has a signal, or else of what it sent last."""
+    """A sample of a client: live tensors and their bytes over all workers (`nbytes`; shared memory counts once),
+    waiting messages (`queued`), runs and puts in flight (`inflight`); counters of its runs and plans since it joined;
+    the signal and line of its latest message that has a signal, or else of its latest message.
+    """
 
     time: int
     worker: int
@@ -258,7 +265,7 @@ class ClientState(NamedTuple):
 
 
 class WorkerJoined(NamedTuple):
-    """Worker `number` is there, since `time`, on a device of a kind ('cpu', 'cuda')."""
+    """Worker `number` joined at `time`, on a device of a kind ('cpu', 'cuda')."""
 
     time: int
     worker: int
@@ -271,7 +278,7 @@ class WorkerJoined(NamedTuple):
 
 
 class WorkerLost(NamedTuple):
-    """Worker `number` is gone, and what it held."""
+    """Worker `number` is gone, with everything it held."""
 
     time: int
     worker: int
@@ -280,11 +287,10 @@ class WorkerLost(NamedTuple):
 
 
 class PlanDescribed(NamedTuple):
-    """From now on slices may name `plan`: of `client`'s `segment`, on the workers `members`. `reason`: 'new' segment,
-    'placements' (its inputs lay elsewhere), 'improved', 'check', 'carry' or 'known' (it was there when the watcher came).
-
-    `signals` and `sites` are those of its instructions, each once; `ops` [[op, count], …], most frequent first; `moves`
-    [[collective, bytes of the whole value, signal, site], …].
+    """Describes `plan` before slices refer to it: made from `client`'s `segment`, for the workers `members`. `reason`
+    is 'new' (segment), 'placements' (the inputs had other placements), 'improved', 'check', 'carry' or 'known' (it
+    existed when the watcher came). `signals` and `sites` list those of its instructions without duplicates; `ops` is
+    [[op, count], …], most frequent first; `moves` is [[collective, bytes of the whole value, signal, site], …].
     """
 
     time: int
@@ -302,7 +308,7 @@ class PlanDescribed(NamedTuple):
 
 
 class RunIssued(NamedTuple):
-    """A client's run became `order`, an execution of `plan`."""
+    """A client's run was issued as `order`, an execution of `plan`."""
 
     time: int
     worker: int
@@ -313,8 +319,9 @@ class RunIssued(NamedTuple):
 
 
 class Fetched(NamedTuple):
-    """A client asked for a tensor at `time`, and had its whole answer on the way after `duration`; `plan` is what it had run
-    last, from whose site the line of the fetch is near."""
+    """A client requested a tensor at `time`, and its complete answer was sent after `duration`. `plan` is the
+    client's latest run; the line of the fetch is near that plan's site.
+    """
 
     time: int
     worker: int
@@ -327,8 +334,9 @@ class Fetched(NamedTuple):
 
 
 class CacheMiss(NamedTuple):
-    """Something was made that a loop should find: `cache` 'plan' (reason 'new' or 'placements'), or 'definition': a segment
-    was sent whole (why, its client alone knows: `gt.stats()`)."""
+    """Something was created that a loop should find in a cache. `cache` is 'plan' (reason 'new' or 'placements') or
+    'definition' (a segment was sent in full; only its client knows why: `gt.stats()`).
+    """
 
     time: int
     worker: int
@@ -341,7 +349,7 @@ class CacheMiss(NamedTuple):
 
 
 class Failure(NamedTuple):
-    """An error: its class (`kind`), its text and the user's line. `client` -1: a peer that is refused."""
+    """An error: its class (`kind`), its text and the user's line. `client` -1: a rejected peer."""
 
     time: int
     worker: int
@@ -354,8 +362,9 @@ class Failure(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """What the dispatcher decided, and why (`text`): `what` is 'searched', 'improved', 'auto', 'pipeline', 'reload',
-    'refused', 'cancelled' or 'log'; `level` as in logging ('info', 'warning', 'error')."""
+    """A decision of the dispatcher, and why (`text`). `what` is 'searched', 'improved', 'auto', 'pipeline', 'reload',
+    'refused', 'cancelled' or 'log'; `level` is as in logging ('info', 'warning', 'error').
+    """
 
     time: int
     worker: int
@@ -367,9 +376,9 @@ class Decision(NamedTuple):
 
 
 class Tensors(NamedTuple):
-    """A sample: the largest live tensors of a client, [[tensor, spec, layout, bytes over all workers, signal, site, age], …].
-
-    The age is in nanoseconds, -1 when the tensor is older than the recording; signal and site are then not known either.
+    """A sample: the largest live tensors of a client, [[tensor, spec, layout, bytes over all workers, signal, site,
+    age], …]. The age is in nanoseconds; it is -1 for tensors older than the recording, whose signal and site are then
+    unknown too.
     """
 
     time: int
@@ -379,11 +388,11 @@ class Tensors(NamedTuple):
 
 
 class Spill(NamedTuple):
-    """Memory of a worker went `out` to its file because there was no room, or came back `in`; `ahead`: it was being read before
-    anybody needed it. `duration` is how long that held up the worker's thread.
-
-    `plan`, `order` and `client` are the run for which it was done (-1, -1: a put or a fetch of the client); `signal` and
-    `site`, of the instruction, where it ran step by step. `owner` and `tensor`: whose memory it was, -1 a value in the run.
+    """Memory of a worker was evicted to its file because there was no room (`kind` 'out'), or came back: on demand
+    ('in') or by a prefetch that had begun earlier ('ahead'). `duration` is how long this held up the worker's thread,
+    `nbytes` the size of the whole buffer. `plan`, `order` and `client` identify the run that caused it (-1, -1: a put
+    or a fetch of the client); `signal` and `site` identify the instruction, if it ran step by step. `owner` and
+    `tensor` say whose memory it was; -1: a value in the run.
     """
 
     time: int
@@ -402,10 +411,11 @@ class Spill(NamedTuple):
 
 
 class Device(NamedTuple):
-    """A sample of a worker's GPU, as NVML tells it, every two seconds: `temperature` in degrees Celsius, `power` and the most
-    that it may be (`power_limit`) in milliwatts, `busy` per cent of the last moment in which a kernel ran, bytes `used` by
-    whomever of `total`, `errors` of its memory that could not be corrected since the driver was loaded, and why it is `slowed`
-    down ('temperature', 'power cap', …). -1: it does not tell."""
+    """A sample of a worker's GPU from NVML, every two seconds: `temperature` in degrees Celsius; `power` and its
+    limit (`power_limit`) in milliwatts; `busy`, the percentage of the last moment in which a kernel ran; bytes `used`
+    (by any process) of `total`; uncorrected memory `errors` since the driver was loaded; and why it is `slowed`
+    ('temperature', 'power cap', …). -1: not reported.
+    """
 
     time: int
     worker: int
@@ -420,9 +430,10 @@ class Device(NamedTuple):
 
 
 class Graphs(NamedTuple):
-    """Counters of a worker with a GPU since it started: CUDA graphs that it `captured`, how often one was `launched`, and for
-    each of `reasons`, most frequent first, how many runs (`counts`) or kinds of instructions in its programs had none. `held`:
-    bytes of the device that graphs have now."""
+    """Counters of a worker with a GPU since it started: CUDA graphs `captured` and `launched`, and for each of
+    `reasons`, most frequent first, how many runs (`counts`) or kinds of instructions in its programs had no graph.
+    `held`: bytes of the device that graphs use now.
+    """
 
     time: int
     worker: int
