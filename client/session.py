@@ -17,6 +17,7 @@ from collections import Counter, deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
+from functools import partial
 from typing import Any, Final
 from weakref import WeakSet
 
@@ -69,6 +70,8 @@ class Session:
         """Large puts of which workers may not have heard: how many runs and puts were sent with it, and its bytes."""
         self.history: deque[tuple[int, m.Run | m.Put]] = deque(maxlen=HISTORY)
         """The last runs and puts (without values), each with its place among all that were sent."""
+        self.outcomes: dict[int, GTError | None] = {}
+        """Of the tensors fetched last, for `gt.why`: the error that came, None for a value."""
         self.facts: dict[str, Any] = {}
         self.failure: GTError | None = None
         self.pending_error: GTError | None = None
@@ -186,7 +189,15 @@ class Session:
             self.requests[number] = future
             self.link.send(m.Fetch(number, value.id))
             future._array = self.link.ahead(number, value.spec)
+        future.add_done_callback(partial(self._came, value.id))
         return future
+
+    def _came(self, tensor: int, future: Future) -> None:
+        """A fetch of a tensor is over."""
+        self.outcomes.pop(tensor, None)
+        while len(self.outcomes) >= HISTORY:
+            del self.outcomes[next(iter(self.outcomes))]
+        self.outcomes[tensor] = future._error
 
     def view(self, value: Value) -> np.ndarray[Any, Any]:
         """The value, not writable: where it lies, if that is in this process' memory, else fetched."""

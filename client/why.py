@@ -104,7 +104,7 @@ def why(tensor: Tensor, depth: int = 8) -> Why:
     except TimeoutError:
         waits = f"the dispatcher, which has not answered within {PATIENCE:g} s"
         return Why(name(value.id), value.spec, steps, waits, more)
-    return Why(name(value.id), value.spec, steps, _waits(place, session), more, place)
+    return Why(name(value.id), value.spec, steps, _waits(place, session, value.id), more, place)
 
 
 def _chain(session: Session, value: Value, depth: int) -> tuple[tuple[Step, ...], int]:
@@ -175,7 +175,7 @@ def _unsent(value: Value) -> str:
     return f"{gathered} and not sent yet; a fetch, gt.flush(), or {builder.length} of them will"
 
 
-def _waits(place: dict[str, Any], session: Session) -> str:
+def _waits(place: dict[str, Any], session: Session, tensor: int) -> str:
     """What the dispatcher's answer means."""
     state = place["state"]
     if state == "failed":
@@ -187,6 +187,11 @@ def _waits(place: dict[str, Any], session: Session) -> str:
         return f"workers {place['workers']} to finish plan number {place['order']}{ahead}"
     if state == "queued":
         return f"the dispatcher to issue it, behind {place['before']} others: {place['waits']}"
+    if state == "computed" and tensor in session.outcomes:
+        error = session.outcomes[tensor]
+        if error is None:
+            return "nothing: its value is there, and was fetched"
+        return f"nothing: it failed, as its last fetch said, {type(error).__name__}: {error}"
     if state == "computed":
         return "nothing: its value is there, or the error of what made it, which a fetch raises"
     return f"the dispatcher, which has not heard of it: {session.sent - session.credited} runs and puts are under way"

@@ -321,7 +321,7 @@ def _relay(socket: transport.Socket) -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run a dispatcher until SIGINT, SIGTERM, or the end of the process that started it; SIGHUP has it read its config
-    again. Returns the exit status."""
+    again, once it is up. Returns the exit status."""
     parser = argparse.ArgumentParser(prog="gt dispatcher", description="Run a dispatcher.")
     parser.add_argument("--address", default="tcp://127.0.0.1:7000")
     parser.add_argument("--config")
@@ -347,6 +347,8 @@ def serve(
 ) -> int:  # fmt: skip
     """Run a dispatcher at `address`, large data at `bulk`; the exit status. `watch` is a descriptor whose end of file
     means: stop. What clients do is logged to `instruction_log`. `listening` is told the address that was bound."""
+    early: list[int] = []
+    signal.signal(signal.SIGHUP, lambda number, _: early.append(number))  # which would end it before it is up
     logs = Logs("dispatcher", level=log_level, form=log_format, folder=folder)
     try:
         size = environment_number("GT_INSTRUCTION_LOG_SIZE", SIZE)
@@ -358,6 +360,8 @@ def serve(
     signal.signal(signal.SIGTERM, shell.stop)
     signal.signal(signal.SIGINT, shell.stop)
     signal.signal(signal.SIGHUP, shell.reread)
+    if early:
+        shell.reread()  # the file may have changed since it was read
     if listening is not None:
         listening(shell.address)
     try:

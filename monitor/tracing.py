@@ -27,6 +27,8 @@ from .trace import Trace
 
 PATIENCE: Final = 2.0
 """Seconds to wait for the workers' first word when a recording begins, and for their last one when it ends."""
+STDOUT: Final = Path("-")
+"""Not a file of that name: standard output, as everywhere."""
 TURN: Final = 0.1
 """Seconds between two looks at whether it is over, where nothing comes that says so."""
 
@@ -42,12 +44,18 @@ class Summary(NamedTuple):
 
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[TextIO]:
-    """The file of a trace, open for writing; compressed when its name ends in .gz. Raises `OSError`, which names it.
+    """The file of a trace, open for writing, or standard output for `STDOUT`; compressed when its name ends in .gz. Raises
+    `OSError`, which names it.
 
     What no UTF-8 has, half of a surrogate pair, becomes its escape in JSON.
     """
     try:
-        if path.suffix == ".gz":
+        if path == STDOUT:
+            with open(
+                sys.stdout.fileno(), "w", encoding="utf-8", errors="backslashreplace", newline="\n", closefd=False
+            ) as out:
+                yield out
+        elif path.suffix == ".gz":
             with gzip.open(
                 path, "wt", encoding="utf-8", errors="backslashreplace", newline="\n", compresslevel=4
             ) as packed:

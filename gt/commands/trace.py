@@ -14,9 +14,9 @@ def trace(
     address: Annotated[
         str | None, typer.Argument(help="tcp://127.0.0.1:PORT or ipc:///PATH; default the service of this machine.")
     ] = None,
-    output: Annotated[Path, typer.Option("--output", "-o", help="Where to; compressed when it ends in .gz.")] = Path(
-        "run.json"
-    ),
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Where to; compressed when it ends in .gz; - is standard output.")
+    ] = Path("run.json"),
     seconds: Annotated[float, typer.Option("--seconds", "-s", min=0.1, max=86_400, help="For how long.")] = 10.0,
 ) -> None:
     """Record what a service does as a trace for Perfetto (https://ui.perfetto.dev) and `gt report`; Ctrl-C ends it early."""
@@ -26,7 +26,7 @@ def trace(
         import time
 
         from gt.monitor.stream import Stream
-        from gt.monitor.tracing import record, writing
+        from gt.monitor.tracing import STDOUT, record, writing
         from gt.telemetry import TRACE
 
         with Stream(address, level=TRACE) as stream, writing(output) as file:
@@ -36,7 +36,8 @@ def trace(
                 signal.signal(number, lambda *_: stopped.set())
             done = record(stream, file, lambda: stopped.is_set() or time.monotonic() > end)
         lost = f", {done.dropped} lost" if done.dropped else ""
-        typer.echo(f"{output}: {done.events} events in {done.seconds:.1f} s{lost}")
+        said = "standard output" if output == STDOUT else output
+        typer.echo(f"{said}: {done.events} events in {done.seconds:.1f} s{lost}", err=output == STDOUT)
         if done.text:
             typer.echo(f"gt: {done.text}", err=True)
             raise typer.Exit(1)

@@ -37,12 +37,13 @@ class Column(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Row(Generic[T]):
-    """A thing and the `key` by which it stays selected; a row with a `head` is a title above others, and no thing;
-    a `branch` hangs its rows there."""
+    """A thing and the `key` by which it stays selected; a row with a `head`, the key of a sentence (`words.py`)
+    with its values, is a title above others, and no thing; a `branch` hangs its rows there."""
 
     key: Any
     item: T | None
     head: str = ""
+    values: tuple[tuple[str, object], ...] = ()
     branch: str = ""
 
 
@@ -119,7 +120,7 @@ def body(columns: Sequence[tuple[Column[T], int]], row: Row[T], ink: Ink, mark: 
     """One row."""
     line = Text(mark.ljust(MARGIN), no_wrap=True, end="")
     if row.item is None:
-        line.append(row.head, ink.style("strong"))
+        line.append(ink.word(row.head, **dict(row.values)), ink.style("strong"))
         return line
     for place, (column, width) in enumerate(columns):
         inside = width

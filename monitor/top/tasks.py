@@ -140,7 +140,7 @@ def legend(ink: Ink, width: int) -> list[Text]:
 
 
 def lines(snapshot: Snapshot, view: View, ink: Ink, width: int, height: int) -> list[Text]:
-    """The task stream of all workers; two lines for each where there is room, else one."""
+    """The task stream of all workers; as many lines for each as there is room, at least one."""
     if not any(worker.recent for worker in snapshot.workers):
         return [ink.text(" " + ink.word("no tasks" if snapshot.workers else "no workers"), "dim")]
     room = max(10, width - LABEL - 1)
@@ -148,7 +148,8 @@ def lines(snapshot: Snapshot, view: View, ink: Ink, width: int, height: int) -> 
     start = (
         -(-snapshot.now // cell) - room
     ) * cell  # cells begin at the same times in each frame, so that nothing flickers
-    lanes = max(0, min(5, (height - 2) // len(snapshot.workers) - 1))
+    told = legend(ink, width)
+    lanes = max(0, (height - 1 - len(told)) // len(snapshot.workers) - 1)
     """Lines for the ops of a worker, beside one for what moves; 0: both in one line."""
     made: list[Text] = []
     for worker in snapshot.workers:
@@ -171,5 +172,5 @@ def lines(snapshot: Snapshot, view: View, ink: Ink, width: int, height: int) -> 
             both = [*ops, *moves]
             made.append(Text.assemble(label(worker, ink), drawn(both, lane(both, start, room, cell), ink)))
     made.append(scale(view.window, room, ink))
-    made += legend(ink, width)[: max(0, height - len(made))]
+    made += told[: max(0, height - len(made))]
     return made

@@ -109,8 +109,14 @@ def by_host(rows: list[Row[WorkerView]]) -> list[Row[WorkerView]]:
         workers = [row.item for row in under if row.item is not None]
         used = sum(worker.split.used for worker in workers) / len(workers)
         memory = sum(worker.gauges.process for worker in workers if worker.gauges)
-        title = f"{host}  {len(workers)}  {figures.share(used)}  {figures.size(memory)}"
-        made.append(Row(("host", host), None, title))
+        said = {
+            "host": host,
+            "count": len(workers),
+            "busy": figures.share(used).strip(),
+            "memory": figures.size(memory).strip(),
+        }
+        head = "a host of one" if len(workers) == 1 else "a host"
+        made.append(Row(("host", host), None, head, tuple(said.items())))
         made += [Row(row.key, row.item, branch="├") for row in under[:-1]]
         made.append(Row(under[-1].key, under[-1].item, branch="└"))
     return made

@@ -46,6 +46,9 @@ ENGLISH: Final = {
     "busy": "busy",
     "silent": "silent",
     "lost": "lost",
+    # a host above its workers
+    "a host": "{host}: {count} workers, {busy} busy, {memory} of memory",
+    "a host of one": "{host}: 1 worker, {busy} busy, {memory} of memory",
     # columns
     "number": "#",
     "host": "HOST",
@@ -271,6 +274,8 @@ CHINESE: Final = {
     "busy": "忙碌",
     "silent": "无响应",
     "lost": "已丢失",
+    "a host": "{host}：{count} 个工作进程，忙碌 {busy}，内存 {memory}",
+    "a host of one": "{host}：1 个工作进程，忙碌 {busy}，内存 {memory}",
     "number": "#",
     "host": "主机",
     "device": "设备",

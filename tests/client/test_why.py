@@ -96,6 +96,28 @@ def test_a_failed_tensor_says_its_error(session: Any) -> None:
     assert gt.why(x).waits == "nothing: it failed, WorkerLost: worker 0 was lost"
 
 
+def test_after_a_fetch_it_is_known_whether_there_is_a_value(session: Any) -> None:
+    """Where a worker could not compute it, only the fetch tells: from then on so does the answer, of this tensor alone."""
+    x = gt.tensor(np.arange(4.0))
+    good, bad = x + 1, x[gt.tensor(np.array([7]))]
+    gt.flush()
+    assert "or the error of what made it" in gt.why(bad).waits
+    with pytest.raises(gt.errors.GTError) as caught:
+        bad.numpy()
+    good.numpy()
+    kind, text = type(caught.value).__name__, str(caught.value)
+    assert gt.why(bad).waits == f"nothing: it failed, as its last fetch said, {kind}: {text}"
+    assert gt.why(good).waits == "nothing: its value is there, and was fetched"
+
+
+def test_outcomes_of_fetches_are_bounded(session: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "HISTORY", 3)
+    x = gt.ones(2)
+    for n in range(10):
+        (x + n).numpy()
+    assert len(session.outcomes) == 3
+
+
 @pytest.mark.parametrize(("thing", "kind"), [(5, "int"), ("%1.0", "str"), (None, "NoneType")])
 def test_what_is_no_tensor_has_no_reasons(session: Any, thing: Any, kind: str) -> None:
     with pytest.raises(TypeError, match=f"^gt.why tells of a tensor, and this is {kind}$"):

@@ -389,7 +389,7 @@ def test_the_tree_puts_workers_under_their_hosts() -> None:
     async def test(app: Top, pilot: Pilot[None], source: Fixed) -> None:
         for key in ("f5", "t"):
             await press(app, pilot, key)
-            assert "alpha  2  86%" in seen(app)
+            assert "alpha: 2 workers, 86% busy" in seen(app)
             assert "F5 List" in screen(app)[-1]
             assert listing(app, "workers").item is not None
             await press(app, pilot, "home")

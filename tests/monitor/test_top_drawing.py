@@ -194,8 +194,23 @@ def test_a_filter_keeps_rows_with_a_text_and_a_tree_puts_hosts_above() -> None:
     assert [row.key for row in view.rows("workers", BUSY)] == [2, 3]
     view = View(tree=True)
     assert [row.key for row in view.rows("workers", BUSY)] == [("host", "alpha"), 0, 1, ("host", "beta"), 2, 3]
-    title = view.rows("workers", BUSY)[0].head
-    assert title.startswith("alpha  2  86%")
+    table = TABLES["workers"]
+    for ink, said in (
+        (Ink(), "alpha: 2 workers, 86% busy, "),
+        (Ink(language="zh"), "alpha：2 个工作进程，忙碌 86%，内存 "),
+    ):
+        line = body(table.fitted(120, ink), view.rows("workers", BUSY)[0], ink).plain
+        assert said in line, "each figure with its word, for who cannot see the columns too"
+    assert view.rows("workers", many(1))[0].head == "a host of one"
+
+
+@pytest.mark.parametrize("height", [5, 12, 20, 40, 90])
+def test_lanes_are_as_high_as_there_is_room(height: int) -> None:
+    """All the lines of a tall terminal are used, but for less than one for each worker, and none more than there are."""
+    drawn = tasks.lines(BUSY, View(), Ink(), 120, height)
+    workers = len(BUSY.workers)
+    assert height - workers < len(drawn) <= height or height < 2 * workers + 3
+    assert all(any(line.plain.startswith(f"{worker.number:>3} ") for line in drawn) for worker in BUSY.workers)
 
 
 def test_one_client_alone_is_one_client_everywhere() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -65,6 +66,23 @@ def test_sighup_has_the_dispatcher_read_its_config_again(machine: Machine, tmp_p
     gt.disconnect()
     session = gt.connect(address, config={"sharding_config": {"more": {"strategy": "replicate"}}})
     assert session.facts["mesh"] == {"model": 2}
+
+
+def test_sighup_before_it_is_up_ends_no_dispatcher(machine: Machine, tmp_path: Path) -> None:
+    """Whoever sends it cannot know when that is: the config is read again as soon as there is somebody to follow it."""
+    path = tmp_path / "service.yaml"
+    os.mkfifo(path)
+    options = ["--address", "tcp://127.0.0.1:*", "--config", str(path), "--log-level", "info"]
+    dispatcher = machine.command("dispatcher", *options)
+    with path.open("w") as pipe:  # it is open once the dispatcher reads its config: it starts, and is not up
+        dispatcher.signal(signal.SIGHUP)
+        pipe.write("sharding_config: {net: {strategy: data_parallel}}\n")
+    dispatcher.expect("listening at")
+    with path.open("w") as pipe:
+        pipe.write("sharding_config: {net: {strategy: replicate}}\n")
+    dispatcher.expect(f"read {path} again")
+    dispatcher.signal(signal.SIGTERM)
+    assert dispatcher.wait() == 0
 
 
 def test_sighup_without_a_config_is_said_to_be_for_nothing(machine: Machine) -> None:

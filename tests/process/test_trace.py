@@ -5,12 +5,13 @@ from __future__ import annotations
 import gzip
 import json
 import signal
+import subprocess
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-from daemons import Machine, ends
+from daemons import COMMAND, TIMEOUT, Machine, ends
 
 from gt import telemetry as t
 from gt.monitor.findings import gather
@@ -215,3 +216,16 @@ def test_what_cannot_be_recorded_is_one_line(machine: Machine) -> None:
     assert nowhere.wait() == 1
     assert len(nowhere.lines) == 1
     assert "No such file or directory" in nowhere.lines[0]
+
+
+def test_a_trace_goes_to_standard_output_and_all_else_does_not(machine: Machine) -> None:
+    """`gt trace -o -` can be piped: what comes is one whole JSON document, and no file is called "-"."""
+    address, _, _ = machine.service(1)
+    ran = subprocess.run(
+        [*COMMAND, "trace", address, "-o", "-", "--seconds", "0.5"],
+        env=machine.environment, cwd=machine.temp, capture_output=True, text=True, timeout=TIMEOUT, check=False,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    assert json.loads(ran.stdout)["traceEvents"]
+    assert ran.stderr.startswith("standard output: ")
+    assert not (machine.temp / "-").exists()
