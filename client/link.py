@@ -27,6 +27,7 @@ class SocketLink:
     def __init__(self, address: str, local: Any = None) -> None:
         self.local = local
         self.control = transport.dealer(address, transport.new_identity())
+        self.descriptors = [self.control.fileno()]
         self.bulk: transport.Socket | None = None
         self.bulk_identity = transport.new_identity()
         self.number = 0
@@ -37,6 +38,8 @@ class SocketLink:
         self.puts = Puts(self.memory, self.streams.outbox)
         self.fetches = Fetches(self.memory, self.streams.inbox)
         self.gone = False
+        self.closed = False
+        """Another thread may still wait for something, and finds that nothing comes any more."""
         self.pollers = threading.local()
         """A poll object serves one thread at a time, so each that waits has its own."""
 
@@ -45,10 +48,13 @@ class SocketLink:
         self.client = self.fetches.client = int(facts["number"])
         self.bulk = transport.dealer(str(facts["bulk_address"]), self.bulk_identity)
         transport.loop_back(self.bulk, self.bulk_identity)
+        self.descriptors.append(self.bulk.fileno())
         self.pollers = threading.local()
 
     def send(self, message: m.Message) -> None:
         """Send one message. Never waits, never loses."""
+        if self.closed:
+            return
         self.number += 1
         if not transport.send(self.control, m.encode(message, self.number)):
             self.gone = True
@@ -56,6 +62,8 @@ class SocketLink:
     def receive(self) -> list[m.Message]:
         """All messages that have arrived; bulk chunks are put in place on the way."""
         found: list[m.Message] = []
+        if self.closed:
+            return found
         while (frames := transport.receive(self.control)) is not None:
             found.append(m.decode(frames)[1])
         if self.bulk is not None:
@@ -68,9 +76,8 @@ class SocketLink:
         poll = getattr(self.pollers, "poll", None)
         if poll is None:
             poll = self.pollers.poll = select.poll()
-            for socket in (self.control, self.bulk):
-                if socket is not None:
-                    poll.register(socket.fileno(), select.POLLIN)
+            for descriptor in self.descriptors:
+                poll.register(descriptor, select.POLLIN)
         poll.poll(min(timeout, 0.02) * 1000)
 
     def prepare(self, array: np.ndarray[Any, Any], kind: Hashable) -> Put | None:
@@ -140,6 +147,8 @@ class SocketLink:
 
     def _send_bulk(self, frames: Frames) -> None:
         assert self.bulk is not None, "bulk data comes after the welcome"
+        if self.closed:
+            return
         peer, header, payload = frames
         if isinstance(payload, memoryview):
             payload = bytes(payload)  # of an array that its owner may change as soon as all of it has left
@@ -160,6 +169,7 @@ class SocketLink:
 
     def close(self) -> None:
         """Close the sockets; what was sent still leaves."""
+        self.closed = True
         self.control.close(linger=500)
         if self.bulk is not None:
             self.bulk.close(linger=0)

@@ -17,7 +17,7 @@ from typing import Any, Final
 from gt import messages as m
 from gt import transport
 from gt.errors import GTError, ProtocolError
-from gt.host import boot, environment_number, host_facts, start_timeout
+from gt.host import boot, environment_number, host_facts, orphaned, start_timeout
 from gt.instruction_file import SIZE, InstructionFile
 from gt.instruction_log import LOGGED, Ended
 from gt.logs import FORMS, Logs
@@ -355,6 +355,8 @@ def serve(
         file = InstructionFile(instruction_log, data=with_data, size=size) if instruction_log else None
         shell = Shell(address, config=config, workers=workers, watch=watch, bulk=bulk, instruction_log=file, logs=logs)
     except (GTError, OSError) as error:
+        if orphaned(watch):  # as a worker's
+            return 0
         log.error("%s", error)
         return 1
     signal.signal(signal.SIGTERM, shell.stop)

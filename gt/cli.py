@@ -1,79 +1,19 @@
-"""The command line: which commands there are. An error is a line and status 1; how to call one wrongly is status 2.
-
-This module and those in `gt/commands` load typer and nothing else. They may reach into rooms, as the public face does: in
-a command, when it runs.
-"""
+"""The command line's entry, which loads nothing by itself; the commands are in `gt/commands`."""
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
-from .commands.daemons import dispatcher, up, worker
-from .commands.doctor import doctor
-from .commands.explain import explain
-from .commands.ops import ops
-from .commands.replay import replay
-from .commands.report import report
-from .commands.top import top
-from .commands.trace import trace
-
-app = typer.Typer(
-    name="gt",
-    help="GT, a tensor service: programs say what to compute, a YAML file says where.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
-
-
-def version() -> None:
-    """Print the version."""
-    typer.echo(f"gt {_version()}")
-
-
-def _print_version(value: bool) -> None:
-    if value:
-        version()
-        raise typer.Exit
-
-
-@app.callback()
-def options(
-    _version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
-    ] = False,
-) -> None:
-    """GT, a tensor service: programs say what to compute, a YAML file says where."""
-
-
-def _version() -> str:
-    from importlib.metadata import PackageNotFoundError
-    from importlib.metadata import version as installed
-
-    try:
-        return installed("gt-tensor")
-    except PackageNotFoundError:
-        return "from a checkout that is not installed"
-
-
-# in the order in which `gt` lists them
-app.command()(up)
-app.command()(dispatcher)
-app.command()(worker)
-app.command(context_settings={"ignore_unknown_options": True})(explain)
-app.command()(replay)
-app.command()(top)
-app.command()(trace)
-app.command()(doctor)
-app.command()(report)
-app.command()(ops)
-app.command()(version)
+import signal
 
 
 def main() -> None:
-    """The console entry."""
+    """The console entry. Ctrl-C while the commands load ends it as the system ends any program, without a word."""
+    usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # and not ignored, as in the background
+    if usual:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from .commands.app import app
+
+    if usual:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     app()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import socket
 import sys
 from pathlib import Path
@@ -28,6 +29,11 @@ def host_facts() -> dict[str, Any]:
         "boot": boot(),
         "program": program(),
     }
+
+
+def orphaned(watch: int | None) -> bool:
+    """Whether the process that holds the other end of this pipe is gone, if there is one."""
+    return watch is not None and bool(select.select([watch], [], [], 0)[0])
 
 
 def boot() -> str:

@@ -7,6 +7,7 @@ parent holds, so they end with it however it ends. Their sockets lie in a privat
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import shutil
 import subprocess
@@ -73,7 +74,7 @@ class Local:
 
         gpus = count_devices()
         given = devices or [f"cuda:{n % gpus}" if gpus else "cpu" for n in range(workers)]
-        read, self.write = os.pipe()
+        read, self.write = _pipe()
         _running.add(self)
         common = ["--watch", str(read), "--folder", str(self.folder)]
         level = ["--log-level", os.environ.get("GT_LOG_LEVEL") or chosen_level() or ("error" if quiet else "info")]
@@ -102,6 +103,9 @@ class Local:
             [sys.executable, "-P", "-m", *arguments],  # -P: nothing is imported from the folder the user stands in
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
+            stderr=None
+            if _is_open(2)
+            else subprocess.DEVNULL,  # or the child's first socket would be its standard error
             env=environment,
             pass_fds=(watched,),
             start_new_session=True,
@@ -146,6 +150,23 @@ class Local:
                 process.kill()
                 process.wait()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _pipe() -> tuple[int, int]:
+    """A pipe no end of which is a standard stream, as it would be where the program has closed one: a child has others there."""
+    ends = os.pipe()
+    read, write = (fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 3) for end in ends)
+    for end in ends:
+        os.close(end)
+    return read, write
+
+
+def _is_open(descriptor: int) -> bool:
+    try:
+        os.fstat(descriptor)
+    except OSError:
+        return False
+    return True
 
 
 _running: WeakSet[Local] = WeakSet()

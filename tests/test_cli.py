@@ -5,16 +5,18 @@ Nothing is started here; that is done by the tests of processes.
 
 from __future__ import annotations
 
+import signal
 import socket
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
 
-from gt import cli
 from gt.commands import daemons as daemon_commands
+from gt.commands.app import app
 from gt.commands.ops import ops_page
 from gt.commands.shared import ADDRESS
 from gt.config import Config
@@ -25,7 +27,7 @@ CONFIGS = Path(__file__).parent.parent / "configs"
 
 
 def gt(*arguments: str) -> Result:
-    return CliRunner().invoke(cli.app, arguments)
+    return CliRunner().invoke(app, arguments)
 
 
 def refused(result: Result) -> str:
@@ -209,6 +211,23 @@ def test_errors_are_one_line(error: Exception, line: str, monkeypatch: pytest.Mo
 
 def test_the_command_line_loads_little() -> None:
     heavy = "{'pydantic', 'yaml', 'textual', 'scipy', 'cupy', 'gt.dispatcher', 'gt.worker', 'gt.client', 'zmq'}"
-    code = f"import sys, gt.cli; print(sorted({heavy} & set(sys.modules)))"
+    code = f"import sys, gt.commands.app; print(sorted({heavy} & set(sys.modules)))"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert shown.strip() == "[]"
+
+
+def test_ctrl_c_while_the_command_line_loads_is_no_traceback() -> None:
+    """It ends as any program does, by the signal."""
+    code = """
+        import os, signal, sys
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        class Impatient:
+            def find_spec(self, name, *_):
+                if name == "typer":
+                    os.kill(os.getpid(), signal.SIGINT)
+        sys.meta_path.insert(0, Impatient())
+        from gt.cli import main
+        main()
+    """
+    ended = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (-signal.SIGINT, "", "")

@@ -13,8 +13,8 @@ from card import installed
 from typer.testing import CliRunner
 
 import gt
-from gt.cli import app
 from gt.client import session as sessions
+from gt.commands.app import app
 from gt.config import Config
 from gt.errors import ConfigError
 from gt.explaining import facts_of

@@ -20,7 +20,7 @@ from gt import options, transport
 from gt.bulk import INLINE, PUT, Arrived, Bulk, Frames, Key
 from gt.collectives import CHUNK
 from gt.errors import GTError, ProtocolError
-from gt.host import CONNECT_TIMEOUT, environment_number, host_facts, memory_limit, resident_memory
+from gt.host import CONNECT_TIMEOUT, environment_number, host_facts, memory_limit, orphaned, resident_memory
 from gt.lending import Borrower
 from gt.logs import FORMS, Logs
 from gt.memfd import SHARED_MEMORY
@@ -503,6 +503,8 @@ def serve(
     try:
         shell = Shell(address, device, watch=watch, folder=folder, listen=listen, announce=announce, logs=logs)
     except GTError as error:
+        if orphaned(watch):  # whoever started it ended before it was up, and took the folder along: that is no error
+            return 0
         log.error("%s", error)
         return 1
     signal.signal(signal.SIGTERM, shell.stop)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import subprocess
+import sys
 
 import pytest
-from daemons import Machine, ends, seconds
+from daemons import TIMEOUT, Machine, ends, seconds
 
 pytestmark = pytest.mark.process
 
@@ -262,3 +265,53 @@ def test_one_failing_rank_holds_up_nobody(machine: Machine) -> None:
     assert seconds(program.expect("took")) < 5
     assert program.expect("again") == "again 21.0"
     assert program.wait() == 0
+
+
+def test_a_program_without_standard_streams(machine: Machine) -> None:
+    """What is open first then has their numbers: the daemons' pipe must have another, as their own streams are elsewhere."""
+    code = "import gt; assert (gt.ones(3) * 2).sum().item() == 6"
+    for closed in ("0<&-", "0<&- 1>&-", "0<&- 1>&- 2>&-"):
+        command = ["bash", "-c", f'exec {closed}; exec "$@"', "bash", sys.executable, "-c", code]
+        assert machine.start("the program", command).wait() == 0
+    assert machine.left() == []
+
+
+def test_a_thread_that_works_while_the_program_ends(machine: Machine) -> None:
+    """It is told that the session has ended, not what became of a socket."""
+    client = machine.program("""
+        import threading
+        def work():
+            try:
+                while True:
+                    (gt.ones(400) * 2).numpy()
+                    begun.set()
+            except gt.errors.SessionError as error:
+                say("told:", error)
+        for _ in range(3):
+            begun = threading.Event()
+            thread = threading.Thread(target=work)
+            gt.init()
+            thread.start()
+            begun.wait()
+            gt.disconnect()
+            thread.join()
+    """)
+    assert client.wait() == 0
+    assert [line for line in client.lines if not line.startswith("told: ")] == []
+    assert len(client.lines) == 3
+
+
+def test_a_program_that_ends_before_its_worker_is_up_leaves_no_word(machine: Machine) -> None:
+    """The worker finds its folder gone, which is no error when whoever started it is gone too."""
+    read, write = os.pipe()
+    os.set_inheritable(read, True)
+    os.close(write)
+    missing = str(machine.temp / "gone")
+    options = ["--address", f"ipc://{missing}/dispatcher", "--watch", str(read), "--folder", missing]
+    for daemon, more in (("worker", ["--device", "cpu"]), ("dispatcher", [])):
+        ended = subprocess.run(
+            [sys.executable, "-P", "-m", f"gt.{daemon}", *options, *more], env=machine.environment, pass_fds=[read],
+            capture_output=True, timeout=TIMEOUT, check=False,
+        )  # fmt: skip
+        assert (ended.returncode, ended.stdout, ended.stderr) == (0, b"", b"")
+    os.close(read)

@@ -1,0 +1,72 @@
+"""Which commands there are. An error is a line and status 1; how to call one wrongly is status 2.
+
+The modules in this folder load typer and nothing else. They may reach into rooms, as the public face does: in
+a command, when it runs.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from .daemons import dispatcher, up, worker
+from .doctor import doctor
+from .explain import explain
+from .ops import ops
+from .replay import replay
+from .report import report
+from .top import top
+from .trace import trace
+
+app = typer.Typer(
+    name="gt",
+    help="GT, a tensor service: programs say what to compute, a YAML file says where.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+def version() -> None:
+    """Print the version."""
+    typer.echo(f"gt {_version()}")
+
+
+def _print_version(value: bool) -> None:
+    if value:
+        version()
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """GT, a tensor service: programs say what to compute, a YAML file says where."""
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError
+    from importlib.metadata import version as installed
+
+    try:
+        return installed("gt-tensor")
+    except PackageNotFoundError:
+        return "from a checkout that is not installed"
+
+
+# in the order in which `gt` lists them
+app.command()(up)
+app.command()(dispatcher)
+app.command()(worker)
+app.command(context_settings={"ignore_unknown_options": True})(explain)
+app.command()(replay)
+app.command()(top)
+app.command()(trace)
+app.command()(doctor)
+app.command()(report)
+app.command()(ops)
+app.command()(version)
