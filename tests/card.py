@@ -180,6 +180,23 @@ def no_arithmetic(name: str, *values: Any) -> None:
             raise TypeError(f"{name} of bfloat16")
 
 
+def wrapped(x: Any, at: Any) -> Any:
+    """A subscript of an array of NumPy's, whose indices are counted on from the front behind the end, as CuPy does: no index is
+    out of range, also not the garbage that indices are while a stream captures."""
+    every = at if isinstance(at, tuple) else (at,)
+    if any(each is None or each is Ellipsis or getattr(each, "dtype", None) == np.bool_ for each in every):
+        return at
+    return tuple(
+        each % x.shape[axis] if isinstance(each, np.ndarray) and x.shape[axis] else each
+        for axis, each in enumerate(every)
+    )
+
+
+def _taken(x: Any, index: Any, axis: int | None = None) -> Any:
+    size = x.size if axis is None else x.shape[axis]
+    return x.take(np.remainder(index, size) if size else index, axis)
+
+
 def _binary(name: str, *, turned: bool = False) -> Callable[[Array, Any], Any]:
     function = getattr(operator, name)
 
@@ -199,6 +216,8 @@ def _own(name: str) -> Callable[..., Any]:
     def method(self: Array, *args: Any, **kwargs: Any) -> Any:
         if name not in ("copy", "reshape", "take", "transpose", "swapaxes", "view", "astype"):
             no_arithmetic(name, self)
+        if name == "take":
+            return computed(_taken, (host(self), *host(args)), host(kwargs))
         if name == "copy":
             order = kwargs.get("order", "C")
             return computed(lambda x: np.array(x, order=order), (host(self),), {})
@@ -296,13 +315,13 @@ class Array:
         at = host(index)
         if any(each.dtype == np.bool_ for each in arrays(at)):
             CAPTURE.waits("a boolean index")
-        return computed(lambda x, at: x[at], (self._x, at), {})
+        return computed(lambda x, at: x[wrapped(x, at)], (self._x, at), {})
 
     def __setitem__(self, index: Any, value: Any) -> None:
         at = host(index)
         if CAPTURE.noted is not None:
             at = borrowed(at)
-        self._assign(lambda x, new: x.__setitem__(at, new), value)
+        self._assign(lambda x, new: x.__setitem__(wrapped(x, at), new), value)
 
     def __len__(self) -> int:
         return len(self._x)

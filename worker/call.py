@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -22,12 +22,12 @@ class Part(NamedTuple):
 
 
 class Check(NamedTuple):
-    """A kernel's doubt: whether it should have raised `error()` is what `bad` is true for, an array of the device without
-    dimensions."""
+    """A kernel's doubt: unless `found` is 0, an int64 of the device without dimensions, it should have raised `error(found)`.
+    That is all it holds of the device: kernels of later runs may write where its operands were."""
 
     call: Call
-    bad: Any
-    error: Callable[[], Exception]
+    found: Any
+    error: Callable[[int], Exception]
 
 
 class Flags(Protocol):
@@ -36,7 +36,7 @@ class Flags(Protocol):
     def come(self) -> bool:
         """Whether they are there; does not wait."""
 
-    def all(self) -> list[bool]:
+    def all(self) -> Sequence[int]:
         """All of them; waits."""
 
 

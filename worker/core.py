@@ -102,7 +102,9 @@ class Core:
         self.finished = 0
         self.out: list[Send] = self.peers.out
         self.stored = Stored(backend, keeping, self.queue, self.out)
-        self.graphs = None if backend.capture is None else Graphs(backend.capture)
+        self.graphs = None
+        if backend.capture is not None and backend.checks is not None:
+            self.graphs = Graphs(backend.capture, backend.checks)
         """The CUDA graphs of its programs, on a GPU."""
         if keeping is not None and self.graphs is not None:
             keeping.shares_with(self.graphs)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 LEAST: Final = 3
 """Actions of a passage that tell the device something: for fewer a launch saves nothing."""
-LOOKS: Final = VIEWS | {"slice", "tag", "follow", "real", "imag"}
+LOOKS: Final = VIEWS | {"slice", "tag", "follow", "real", "imag", "windows"}
 """Ops that launch nothing, as a rule."""
 
 
@@ -39,6 +39,8 @@ class Course:
         """What those were in the last run."""
         self.changing: set[int] = set()
         """Those that were seen to change."""
+        self.apart: set[int] = set()
+        """Actions that were refused in a capture."""
         self.ahead: list[Step] = []
         self.parts: list[tuple[list[int], Action]] = []
         """In order, each with the numbers of its actions."""
@@ -48,7 +50,7 @@ class Course:
 
     def __call__(self, slots: Slots) -> None:
         self.runs += 1
-        self.at = -1
+        self.at, refused = -1, False
         if self.watched:
             self._watch(slots)
             for step in self.ahead:  # what dies with it may be read again: it stays until its slot is emptied
@@ -56,9 +58,13 @@ class Course:
         for _, part in self.parts:
             self.at += 1
             part(slots)
+            if type(part) is Passage and part.stuck >= 0:
+                refused = True
         for step in self.ahead:
             for slot in step.dead:
                 slots[slot] = None
+        if refused:
+            self._without_refused()
 
     def failing(self) -> tuple[Action, int]:
         """After an error: the action that raised it, and how many steps are before it. What stood before all is done again in
@@ -84,12 +90,21 @@ class Course:
             self.changing |= changed
             self._divide()
 
+    def _without_refused(self) -> None:
+        """What a capture was refused at stands between two passages from now on."""
+        for numbers, part in self.parts:
+            if isinstance(part, Passage) and part.stuck >= 0:
+                at = numbers[part.stuck]
+                self.apart.add(at)
+                self.graphs.left_out(self.steps[at])
+        self._divide()
+
     def _divide(self) -> None:
         """Cut the actions into passages, and others where there is no graph."""
         self.ahead, self.parts = [], []
         makers = {step.writes: at for at, members in enumerate(self.steps) for step in members}
         ahead: set[int] = set()
-        between: set[int] = set()
+        between = set(self.apart)
         for at, slots in enumerate(self.hosts):
             if not self.changing.isdisjoint(slots):
                 first = self._first(at, makers)

@@ -1,4 +1,4 @@
-"""A GPU's memory as the worker's core moves it: buffers to and from pinned memory, and truths that come later.
+"""A GPU's memory as the worker's core moves it: buffers to and from pinned memory, and answers that come later.
 
 Takes the module `cupy` as an argument, in `Streams`, for only `backend.py` names it. In which order things are done is in
 `streams.py`.
@@ -19,25 +19,25 @@ from .streams import Lent, Streams
 
 
 class DeviceFlags:
-    """Truths that are copied to pinned memory of the host as soon as the device knows them."""
+    """Numbers that are copied to pinned memory of the host as soon as the device knows them: int64, 0 where nothing is wrong."""
 
     def __init__(self, streams: Streams, flags: list[Any]) -> None:
         cupy = streams.cupy
         self._on_device = cupy.stack(flags)
-        memory = cupy.cuda.alloc_pinned_memory(len(flags))
-        self._here = np.frombuffer(memory, np.bool_, len(flags))
+        memory = cupy.cuda.alloc_pinned_memory(8 * len(flags))
+        self._here = np.frombuffer(memory, np.int64, len(flags))
         self._on_device.get(out=self._here, blocking=False)
         self._event = streams.mark(streams.compute)
         streams.hold_host(
             self._event, memory
-        )  # CuPy's pool gives it again as soon as nobody asks for these truths any more
+        )  # CuPy's pool gives it again as soon as nobody asks for these numbers any more
 
     def come(self) -> bool:
         return bool(self._event.done)
 
-    def all(self) -> list[bool]:
+    def all(self) -> list[int]:
         self._event.synchronize()
-        found: list[bool] = self._here.tolist()
+        found: list[int] = self._here.tolist()
         return found
 
 

@@ -28,7 +28,7 @@ class Doubt:
 
     __slots__ = ("_at", "_explain", "_flags", "fault", "open")
 
-    def __init__(self, flags: Flags, at: int, explain: Callable[[], Fault]) -> None:
+    def __init__(self, flags: Flags, at: int, explain: Callable[[int], Fault]) -> None:
         self._flags = flags
         self._at = at
         self._explain = explain
@@ -45,9 +45,10 @@ class Doubt:
         """Whether the answer has come."""
         if self.open and self._flags.come():
             self.open = False
-            if self._flags.all()[self._at]:
-                self.fault = self._explain()
-            self._explain = lambda: ("", "")  # which holds operands
+            found = self._flags.all()[self._at]
+            if found:
+                self.fault = self._explain(found)
+            self._explain = lambda _: ("", "")  # which holds a program
         return not self.open
 
 
@@ -86,23 +87,25 @@ class Doubts:
         """A block was computed: what its steps were not sure of, by their results' slots."""
         checks = [*self.checks]
         self.checks.clear()
-        flags = self.flags([check.bad for check in checks])
+        flags = self.flags([check.found for check in checks])
         for at, check in enumerate(checks):
             step = _step_of(program, check)
             found.setdefault(step.writes, []).append(
                 Doubt(flags, at, self._explain(program, step, check, order, client))
             )
 
-    def _explain(self, program: Program, step: Step, check: Check, order: int, client: int) -> Callable[[], Fault]:
-        def explain() -> Fault:
-            kind, text = fault_of(check.error())
+    def _explain(self, program: Program, step: Step, check: Check, order: int, client: int) -> Callable[[int], Fault]:
+        error = check.error
+
+        def explain(found: int) -> Fault:
+            kind, text = fault_of(error(found))
             fault = (kind, f"{text}\n  in {describe(program, step.instruction)}")
             self.out.append(ToDispatcher(m.Poisoned(order, client, *fault)))
             return fault
 
         return explain
 
-    def expect(self, flags: Flags, explain: Callable[[], Fault], slot: int, found: dict[int, list[Doubt]]) -> None:
+    def expect(self, flags: Flags, explain: Callable[[int], Fault], slot: int, found: dict[int, list[Doubt]]) -> None:
         """What stands in a slot is not sure for another reason than a kernel's."""
         found.setdefault(slot, []).append(Doubt(flags, 0, explain))
 

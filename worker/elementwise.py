@@ -341,7 +341,7 @@ def _refusal(call: Call, error: Callable[[], Exception]) -> Callable[[Any], None
 
     def refuse(found: Any) -> None:
         if later is not None and not isinstance(found, bool):
-            later(Check(call, found.any(), error))
+            later(Check(call, found.any().astype(np.int64), lambda _: error()))
         elif found if isinstance(found, bool) else found.any():
             raise error()
 

@@ -26,7 +26,7 @@ from dataclasses import replace
 from typing import Any, Final, Protocol
 
 from .buffers import View
-from .call import Call
+from .call import Call, Check
 from .capture import Part, Seen, Taken
 from .course import Course
 from .passage import Passage
@@ -43,17 +43,17 @@ LAUNCHES: Final = frozenset(
         *("add", "sub", "mul", "div", "maximum", "minimum", "atan2", "hypot", "copysign", "eq", "ne", "lt", "le", "gt"),
         *("ge", "complex", "logical_and", "logical_or", "logical_xor", "bitwise_and", "bitwise_or", "bitwise_xor"),
         *("where", "sum", "prod", "max", "min", "any", "all", "argmax", "argmin", "softmax", "log_softmax", "full"),
+        *("pow", "floor_divide", "remainder", "fmod", "gather", "take", "scatter", "scatter_add", "segment_sum", "cat"),
+        *("update_slice", "windows", "overlap_add"),
         *("arange", "uniform", "normal", "reshape", "permute", "expand", "slice", "tag", "follow"),
     )
 )
-"""Ops whose kernels over CuPy only launch: they wait for nothing, read no memory of the host, and find out nothing about their
-operands. Others are left out until they are known to."""
-UNCHECKED: Final = frozenset(("pow", "floor_divide", "remainder", "fmod"))
-"""Ops of which the same holds for floats."""
+"""Ops whose kernels over CuPy only launch: they wait for nothing and read no memory of the host. What they find out about their
+operands, the device tells later (`doubts.py`). Others are left out until they are known to."""
 READING: Final = frozenset(("uniform", "normal"))
 """Ops whose kernels find run-time scalars on the device."""
 
-PRODUCTS: Final = frozenset(("matmul", "attention"))
+PRODUCTS: Final = frozenset(("matmul", "attention", "attention_grad", "conv"))
 """Ops of which it holds where products are not CuPy's, which calls nothing of cuBLAS while a stream captures, or are of integers,
 for which CuPy has kernels."""
 
@@ -80,8 +80,6 @@ def captures(call: Call | None) -> bool:
     """Whether a step only tells the device what to do."""
     if call is None or call.blocks:
         return False
-    if call.op in UNCHECKED:
-        return call.result.dtype.kind in "fc"
     if call.op in PRODUCTS:
         return call.direct is not None or call.result.dtype.kind in "iub"
     return call.op in LAUNCHES
@@ -94,8 +92,10 @@ class Graphs:
     no passage, by reason.
     """
 
-    def __init__(self, device: Device) -> None:
+    def __init__(self, device: Device, checks: list[Check]) -> None:
         self.device = device
+        self.checks = checks
+        """Where kernels leave what they found out about their operands."""
         self.captured = 0
         self.launched = 0
         self.without: Counter[str] = Counter()
@@ -150,6 +150,11 @@ class Graphs:
         """There is one more."""
         self._passages.add(passage)
 
+    def left_out(self, members: Sequence[Step]) -> None:
+        """Count steps that are in no passage."""
+        for op in dict.fromkeys(step.instruction.op for step in members):
+            self.without[f"{op} is not captured"] += 1
+
     def _with_courses(self, actions: Sequence[Action], steps: Sequence[Sequence[Step]]) -> list[tuple[Action, int]]:
         """The actions of a block, those of courses as one, and how many each stands for. `steps`: those of each action."""
         found: list[tuple[Action, int]] = []
@@ -169,8 +174,7 @@ class Graphs:
                 run.append(at)
             else:
                 ends()
-                for op in dict.fromkeys(step.instruction.op for step in members):
-                    self.without[f"{op} is not captured"] += 1
+                self.left_out(members)
                 found.append((actions[at], 1))
         ends()
         return found

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -80,19 +81,29 @@ def _window(call: Call, shape: tuple[int, ...]) -> Callable[[Any], tuple[slice, 
 def _refuse(call: Call, index: Any, size: int) -> Any:
     """The index. Raises `IndexOutOfRange` with the first place that is out of range; or, where that is found out later, has
     harmless places instead."""
-    beyond = (index >= size) | (index < -size)
 
-    def error() -> IndexOutOfRange:
-        first = int(index[beyond][0])
+    def error(first: int) -> IndexOutOfRange:
         axis = call.attributes["axis"]
         return IndexOutOfRange(f"{call.op}: index {first} is out of range for axis {axis} of size {size}")
 
-    if call.later is not None and size:
-        call.later(Check(call, beyond.any(), error))
-        return call.xp.where(beyond, index.dtype.type(0), index)
+    if call.later is not None and size and index.size:
+        return _doubted(call, index, size, error)
+    beyond = (index >= size) | (index < -size)
     if beyond.any():
-        raise error()
+        raise error(int(index[beyond][0]))
     return index
+
+
+def _doubted(call: Call, index: Any, size: int, error: Callable[[int], Exception]) -> Any:
+    """The index with harmless places where it is out of range. What it repeats is looked at once, and is repeated after."""
+    xp, nothing = call.xp, index.dtype.type(0)
+    once = index[tuple(slice(None) if stride else slice(0, 1) for stride in index.strides)]
+    beyond = (once >= size) | (once < -size)
+    first = beyond.reshape(-1).argmax()
+    found = xp.where(beyond, once, nothing).reshape(-1)[first]  # 0 is in range
+    assert call.later is not None, "somebody looks at it later"
+    call.later(Check(call, found.astype(np.int64), error))
+    return xp.broadcast_to(xp.where(beyond, nothing, once), index.shape)
 
 
 def _grid(call: Call) -> Callable[[Any], tuple[Any, ...]]:
@@ -172,8 +183,13 @@ def scatter_add(call: Call, *, own: bool = False) -> Kernel:
         places = sum(
             part * stride for part, stride in zip(grid(xp.where(index < 0, index + size, index)), strides, strict=True)
         )
+        places, value = places.reshape(-1), value.astype(work, copy=False).reshape(-1)
+        if xp is not np:
+            out = with_one_more(xp, x.astype(work, copy=False).reshape(-1))
+            add(out, places, value)
+            return out[:-1].reshape(x_shape).astype(dtype.numpy, copy=False)
         out = written(x.astype(work, copy=False))
-        add(out.reshape(-1), places.reshape(-1), value.astype(work, copy=False).reshape(-1))
+        add(out.reshape(-1), places, value)
         return out.astype(dtype.numpy, copy=False)
 
     return kernel
@@ -209,11 +225,9 @@ def scatter(call: Call, *, own: bool = False) -> Kernel:
         places = places.reshape(-1)
         order = xp.argsort(places, kind="stable")
         places = places[order]
-        last = xp.ones(places.shape, bool)
-        last[:-1] = places[1:] != places[:-1]
-        out = written(x)
-        out.reshape(-1)[places[last]] = value.reshape(-1)[order[last]]
-        return out
+        out = with_one_more(xp, x.reshape(-1))
+        out[_lasts(xp, places, result.size)] = value.reshape(-1)[order]
+        return out[:-1].reshape(result.shape)
 
     return sorted_by_place
 
@@ -259,9 +273,10 @@ def segment_sum(call: Call) -> Kernel:
     end = axis + call.tensor(1).ndim
     rows, rest = (*values[:axis], count, *values[end:]), (*values[:axis], *values[end:])
     width = math.prod(rest)
+    if xp is not np:
+        return _segment_sum_on_device(call, rows, rest)
     # in a deterministic session the order may not depend on how many columns there are here, as that of `reduceat` does
-    fast = xp is np and not call.blocks
-    add = _add_rows if fast else _add_rows_of(xp, np.add.at if xp is np else segment_add(xp, count), width)
+    add = _add_rows if not call.blocks else partial(_add_elements, width)
 
     def kernel(value: Any, index: Any) -> Any:
         places = _places(call, index, size).reshape(-1) - first
@@ -274,6 +289,26 @@ def segment_sum(call: Call) -> Kernel:
             if places.size:
                 add(out, places, lines.astype(work, copy=False))
         return xp.moveaxis(out, 0, axis).astype(result.dtype.numpy, copy=False)
+
+    return kernel
+
+
+def _segment_sum_on_device(call: Call, rows: tuple[int, ...], rest: tuple[int, ...]) -> Kernel:
+    """The same where shapes may not depend on data, or the device would be waited for: what falls outside is added up for
+    nobody."""
+    xp, axis, size, result = call.xp, call.attributes["axis"], call.attributes["size"], call.result
+    first, last = call.box[axis]
+    work = wide(result.dtype).numpy
+    add = segment_add(xp, rows[axis])
+
+    def kernel(value: Any, index: Any) -> Any:
+        places = _places(call, index, size).reshape(-1) - first
+        out = xp.zeros((last - first + 1, *rest), work)
+        if out.size and value.size:
+            if last - first < size:
+                places = xp.where((places >= 0) & (places < last - first), places, last - first)
+            add(out, places, xp.moveaxis(value.reshape(rows), axis, 0).astype(work, copy=False))
+        return xp.moveaxis(out[:-1], 0, axis).astype(result.dtype.numpy, copy=False)
 
     return kernel
 
@@ -305,33 +340,44 @@ def _add_rows(out: Any, places: Any, rows: Any) -> None:
         out[places[more]] += rows[order[more + turn]]
 
 
-def _add_rows_of(xp: Any, add: Kernel, width: int) -> Kernel:
-    """The same with an `add.at` for one dimension, element by element."""
+def _add_elements(width: int, out: Any, places: Any, rows: Any) -> None:
+    """The same element by element, one after the other."""
+    elements = places[:, None] * width + np.arange(width)
+    np.add.at(out.reshape(-1), elements.reshape(-1), rows.reshape(-1))
 
-    def add_rows(out: Any, places: Any, rows: Any) -> None:
-        elements = places[:, None] * width + xp.arange(width)
-        add(out.reshape(-1), elements.reshape(-1), rows.reshape(-1))
 
-    return add_rows
+def with_one_more(xp: Any, x: Any) -> Any:
+    """A copy with one place more at its end, for what nobody wants."""
+    out = xp.empty((x.shape[0] + 1, *x.shape[1:]), x.dtype)
+    out[:-1] = x
+    return out
+
+
+def _lasts(xp: Any, places: Any, nobody: int) -> Any:
+    """Of sorted places those that are the last of their equals, `nobody` instead of all others."""
+    last = xp.ones(places.shape, bool)
+    last[:-1] = places[1:] != places[:-1]
+    return xp.where(last, places, nobody)
 
 
 def segment_add(xp: Any, most: int) -> Kernel:
-    """`add.at` for one dimension without atomics, whose order would change the bits from run to run.
+    """`add.at` along the first axis, of whose places the last is for nobody, without atomics, whose order would change the bits
+    from run to run; and without asking the device how many places there are.
 
     Sorts by place, then sums runs of equal places by doubling (Hillis, Steele: "Data parallel algorithms", 1986). No
     place comes more than `most` times.
     """
 
-    def add(out: Any, places: Any, values: Any) -> None:
+    def add(out: Any, places: Any, rows: Any) -> None:
         order = xp.argsort(places, kind="stable")
-        places, values = places[order], values[order]
+        places, rows = places[order], rows[order]
         step = 1
         while step < most:
-            joined = values.copy()
-            joined[step:] += xp.where(places[step:] == places[:-step], values[:-step], 0)
-            values, step = joined, 2 * step
-        last = xp.ones(places.shape, bool)
-        last[:-1] = places[1:] != places[:-1]
-        out[places[last]] += values[last]
+            joined = rows.copy()
+            same = (places[step:] == places[:-step]).reshape(-1, *(1,) * (rows.ndim - 1))
+            joined[step:] += xp.where(same, rows[:-step], 0)
+            rows, step = joined, 2 * step
+        wanted = _lasts(xp, places, out.shape[0] - 1)
+        out[wanted] += rows
 
     return add

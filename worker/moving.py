@@ -365,7 +365,7 @@ class Moving:
         finish, move = meeting.finish, meeting.move
         assert finish is not None, "calls were made"
 
-        def explain() -> Fault:
+        def explain(_: int) -> Fault:
             return self._broken(running, move, WorkerLost(finish.reason))
 
         if self.doubts is not None:

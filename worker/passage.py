@@ -8,10 +8,11 @@ from __future__ import annotations
 import logging
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from .buffers import View
+from .call import Check
 from .capture import Part, Seen
 from .generated import Launch
 from .places import Dealt, Held, Place, Root, deal
@@ -62,6 +63,8 @@ class Graph:
     """By allocation."""
     results: list[Made]
     arena: Held | None
+    checks: list[tuple[Check, Made]] = field(default_factory=list)
+    """What its kernels find out about their operands, and where."""
     graph: Any = None
     used: int = 0
     """At which run of the passage it was launched last."""
@@ -107,6 +110,8 @@ class Passage:
         self.captured = 0
         self.refused = ""
         """Why it is never captured."""
+        self.stuck = -1
+        """The number of the action at which a capture was refused."""
         self.before: tuple[Seen, ...] = ()
         self.board: Held | None = None
         """The memory in which the device finds run-time scalars."""
@@ -222,7 +227,7 @@ class Passage:
             raise
         except Exception as error:  # noqa: BLE001 — whatever it is, the actions are there
             self.refused = f"{type(error).__name__} in a capture"
-            log.warning("%d actions are not captured as a CUDA graph: %s", len(self.actions), error)
+            log.warning("%d actions are not captured as a CUDA graph: %s", len(self.actions), str(error))
             raise Refused(self.refused) from None
         self.captured += 1
         self.graphs.captured += 1
@@ -281,17 +286,25 @@ class Passage:
             there = {slot: device.place(self.board.block, at) for at, slot in enumerate(self.numbers)}
 
         def run() -> None:
-            for action in self.actions:
+            for at, action in enumerate(self.actions):
+                self.stuck = at
                 if isinstance(action, (Launch, Reading)):
                     action(own, there)
                 else:
                     action(own)
+            self.stuck = -1
 
         graph = Graph(
             tuple(None if at in copied else now.address for at, now in enumerate(seen)), known.strides, blocks, places, [], arena,
         )  # fmt: skip
-        graph.graph = device.capture(run, parts)
+        known_before = len(graphs.checks)
+        try:
+            graph.graph = device.capture(run, parts)
+            checks = graphs.checks[known_before:]
+        finally:
+            del graphs.checks[known_before:]
         graph.results = [self._result(slot, own[slot], lent, places) for slot in self.outputs]
+        graph.checks = [(check._replace(found=None), self._result(-1, check.found, lent, places)) for check in checks]
         return graph
 
     def _place(self, allocation: int, nbytes: int) -> Place:
@@ -331,8 +344,9 @@ class Passage:
                 device.tell(self.board.block, struct.unpack(f"<{len(self.numbers)}Q", told))
                 self.told = told
         roots = {at: Root(place.block) if at in self.lasting else place.lend() for at, place in graph.places.items()}
+        wanted = [*graph.results, *[made for _, made in graph.checks]]
         results = []
-        for made in graph.results:
+        for made in wanted:
             if made.beside >= 0:
                 results.append(device.beside(slots[self.inputs[made.beside]], made.view))
             elif made.allocation >= 0:
@@ -340,8 +354,14 @@ class Passage:
             else:
                 results.append(made.always)
         device.launch(graph.graph)
-        for made, value in zip(graph.results, results, strict=True):
-            slots[made.slot] = device.again(value) if made.allocation in self.lasting else value
+        values = [
+            device.again(value) if made.allocation in self.lasting else value
+            for made, value in zip(wanted, results, strict=True)
+        ]
+        for made, value in zip(graph.results, values, strict=False):
+            slots[made.slot] = value
+        for (check, _), value in zip(graph.checks, values[len(graph.results) :], strict=True):
+            self.graphs.checks.append(check._replace(found=value))
         for slot in self.dead:
             slots[slot] = None
         self.graphs.launched += 1

@@ -14,8 +14,10 @@ import pytest
 
 import gt
 from gt import options, telemetry
-from gt.errors import WorkerError
+from gt.errors import IndexOutOfRange, WorkerError
 from gt.inproc import Fabric
+from gt.nn import functional as F
+from gt.worker.course import Course
 from gt.worker.graphs import Graphs
 from gt.worker.recording import Instruments, Recording
 
@@ -74,17 +76,52 @@ def test_training_has_the_bits_that_it_has_without(workers: int, config: Any, mo
         assert not any(reason.endswith("in a capture") for reason in graphs.without)
 
 
-def batched(steps: int = 12) -> list[bytes]:
-    """The losses of a network with dropout on batches that begin further on in the data at every step."""
+class Transformer(gt.nn.Module):
+    """Logits of the next character, with dropout wherever networks have it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.token, self.position = gt.nn.Embedding(11, 16), gt.nn.Embedding(8, 16)
+        self.first, self.second, self.last = gt.nn.LayerNorm(16), gt.nn.LayerNorm(16), gt.nn.LayerNorm(16)
+        self.mixed = gt.nn.Linear(16, 48)
+        self.mlp = gt.nn.Sequential(gt.nn.Linear(16, 32), gt.nn.GELU(), gt.nn.Linear(32, 16), gt.nn.Dropout(0.1))
+        self.head = gt.nn.Linear(16, 11)
+
+    def forward(self, characters: Any) -> Any:
+        batch, length = characters.shape
+        x = F.dropout(self.token(characters) + self.position(gt.arange(length)), 0.1)
+        apart = self.mixed(self.first(x)).reshape(batch, length, 3, 2, 8).permute(2, 0, 3, 1, 4)
+        q, k, v = (apart[at] for at in range(3))
+        seen = F.scaled_dot_product_attention(q, k, v, is_causal=True, dropout_p=0.1)
+        x = x + seen.transpose(1, 2).reshape(batch, length, 16)
+        return self.head(self.last(x + self.mlp(self.second(x)))).flatten(0, 1)
+
+
+def convolutional() -> Any:
+    return gt.nn.Sequential(
+        gt.nn.Conv2d(1, 4, 3, padding=1), gt.nn.BatchNorm2d(4), gt.nn.ReLU(), gt.nn.MaxPool2d(2), gt.nn.Conv2d(4, 8, 3),
+        gt.nn.ReLU(), gt.nn.Dropout(0.2), gt.nn.Flatten(), gt.nn.Linear(32, 10),
+    )  # fmt: skip
+
+
+def batched(network: str, steps: int = 9) -> list[bytes]:
+    """The losses of a network on batches that begin further on in the data at every step."""
     gt.manual_seed(0)
     numbers = np.random.default_rng(0)
-    data = gt.from_numpy(numbers.standard_normal((8 * steps + 8, 12), np.float32))
-    wanted = gt.from_numpy(numbers.standard_normal((8 * steps + 8, 5), np.float32))
-    model = gt.nn.Sequential(gt.nn.Linear(12, 20), gt.nn.GELU(), gt.nn.Dropout(0.25), gt.nn.Linear(20, 5))
-    optimizer = gt.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    if network == "transformer":
+        model, size = Transformer(), 4 * 9
+        data = gt.from_numpy(numbers.integers(0, 11, size * steps))
+    else:
+        model, size = convolutional(), 8
+        data = gt.from_numpy(numbers.standard_normal((size * steps, 1, 8, 8), np.float32))
+    wanted = gt.from_numpy(numbers.integers(0, 10, size * steps))
+    optimizer = gt.optim.Adam(model.parameters(), lr=0.01)
     losses = []
-    for at in range(0, 8 * steps, 8):
-        loss = (model(data[at : at + 8]) - wanted[at : at + 8]).square().mean()
+    for at in range(0, size * steps, size):
+        x, y = data[at : at + size], wanted[at : at + size]
+        if network == "transformer":
+            x, y = x.reshape(4, 9)[:, :-1], x.reshape(4, 9)[:, 1:].flatten()
+        loss = F.cross_entropy(model(x), y)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -93,19 +130,48 @@ def batched(steps: int = 12) -> list[bytes]:
     return [loss.numpy().tobytes() for loss in losses]
 
 
-def test_batches_that_move_on_and_dropout_are_in_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where a batch begins, and seed and counter of what is drawn, change at every step, and no graph is for one of them."""
+@pytest.mark.parametrize("network", ["transformer", "convolutional"])
+def test_a_training_step_is_one_graph(network: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With look-ups, dropout and convolutions, and what they find out of their indices; where a batch begins, and seed and
+    counter of what is drawn, change at every step, and no graph is for one of them."""
     monkeypatch.setenv("GT_GRAPHS", "0")
     connect(["cuda:0"])
-    without = batched()
+    without = batched(network)
     monkeypatch.delenv("GT_GRAPHS")
     fabric = connect(["cuda:0"])
-    assert batched() == without
+    assert batched(network) == without
     assert len(set(without)) == len(without)
     (graphs,) = graphs_of(fabric)
+    (core,) = fabric.workers.values()
     assert not graphs.without
-    assert graphs.captured <= 8
-    assert graphs.launched >= 12
+    assert graphs.launched >= 6
+    for program in core.programs.values():
+        courses = [action for actions in program.actions for action in actions]
+        assert [type(course) for course in courses] == [Course]
+        assert [len(course.passages) for course in courses] == [1]
+    fabric.check()
+
+
+def test_a_wrong_index_in_a_graph_is_an_error_where_it_is_without() -> None:
+    """Of the run that it was in alone, with the line of the program."""
+    fabric = connect(["cuda:0"])
+    table = gt.from_numpy(np.random.default_rng(0).standard_normal((7, 4), np.float32))
+    outcomes = []
+    for turn in range(12):
+        rows = F.embedding(gt.from_numpy(np.array([1, 6 + turn * (turn in (2, 7, 10)), 3])), table)
+        total = ((rows.sum(0) + 1.0).exp().sum() + (rows.amax(0) - 2.0).square().sum()) * 0.5
+        gt.synchronize()
+        outcomes.append(total)
+    for turn, total in enumerate(outcomes):
+        if turn in (2, 7, 10):
+            with pytest.raises(IndexOutOfRange, match=f"index {6 + turn} is out of range") as caught:
+                total.item()
+            assert "test_graphs.py" in str(caught.value)
+        else:
+            assert np.isfinite(total.item())
+    (graphs,) = graphs_of(fabric)
+    assert graphs.launched >= 6
+    fabric.check()
 
 
 @pytest.mark.parametrize("variable", ["GT_SYNC", "GT_NVTX"])

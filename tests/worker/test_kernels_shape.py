@@ -339,10 +339,10 @@ def test_a_listed_place_out_of_range_is_named(bad: int) -> None:
 @given(places=st.lists(st.integers(0, 5), max_size=40), data=st.data())
 def test_sorted_sums_equal_additions_one_by_one(places: list[int], data: st.DataObject) -> None:
     values = data.draw(hnp.arrays(np.int64, len(places)))
-    expected, out = np.zeros(6, np.int64), np.zeros(6, np.int64)
+    expected, out = np.zeros(6, np.int64), np.zeros(7, np.int64)
     np.add.at(expected, places, values)
     segment_add(np, len(places))(out, np.array(places, np.int64), values)
-    same(out, expected)
+    same(out[:6], expected)
 
 
 # matrices
