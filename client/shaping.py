@@ -60,7 +60,7 @@ def _whole(x: Tensor, sizes: tuple[int, ...]) -> tuple[int, ...]:
 
 def _dense(x: Tensor, shape: tuple[int, ...]) -> bool:
     """Whether `x` can be seen in `shape` without a copy."""
-    if x._view is None:
+    if x._view is None or shape == x.shape:
         return True
     strides = views.strides_of(x)
     return strides is not None and views.reshaped(x.shape, strides, shape) is not None

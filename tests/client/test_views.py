@@ -283,6 +283,15 @@ def test_ravel_copies_what_does_not_lie_in_rows() -> None:
     assert x.tolist() == [[2, 0, 0], [0, 0, 0]]
 
 
+def test_the_own_shape_is_a_view_wherever_the_elements_lie() -> None:
+    x = gt.zeros(2, 3)
+    diagonal = x.t().diagonal()
+    diagonal.view(2).fill_(1)
+    diagonal.reshape(2)[1] = 5
+    diagonal.view_as(diagonal).mul_(2)
+    assert x.tolist() == [[2, 0, 0], [0, 10, 0]]
+
+
 def test_a_conjugate_is_a_view() -> None:
     x = gt.tensor([[1 + 2j, 3j]])
     x.conj()[0, 0] = 5j
