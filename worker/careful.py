@@ -66,8 +66,17 @@ class Careful:
             if self.slots[step.reads[0]].flags.c_contiguous:
                 return  # it will be a view
         needs = step.needs if step.needs >= self.keeping.small else 0  # what is small is in no books
+        needs += self.scratch(step, needs)
         self.make_room(step.tensors, needs, step.instruction)
         self.look_ahead(step.tensors, needs)
+
+    def scratch(self, step: Step, needs: int) -> int:
+        """Bytes to have room for beside a step's operands and its result: what its kernel uses, unless not even alone there would
+        be room for all of that. It may use less."""
+        books = self.books
+        there = {key for slot in step.tensors if (key := books.keys.get(slot)) is not None}
+        fits = sum(books.buffers[key].nbytes for key in there) + needs + step.scratch <= self.keeping.limit
+        return step.scratch if fits else 0
 
     def look_ahead(self, tensors: Iterable[int], needs: int) -> None:
         """Begin to read what the next steps will, while this one computes with the values of these slots and makes a result of so

@@ -47,11 +47,10 @@ def spread(xp: Any, x: Any, pads: Sequence[int], spreads: Sequence[int]) -> Any:
     """`x` with its last dimensions spread apart by zeros and padded or cropped; `x` itself where nothing changes."""
     if not any(pads) and all(each == 1 for each in spreads):
         return x
+    shape, to, source = padded_shape(x.shape, pads, spreads), [], []
     first = x.ndim - len(spreads)
-    shape, to, source = list(x.shape), [], []
-    for axis, (step, before, after) in enumerate(zip(spreads, pads[::2], pads[1::2], strict=True), first):
+    for axis, (step, before) in enumerate(zip(spreads, pads[::2], strict=True), first):
         size = x.shape[axis]
-        shape[axis] = max(0, conv_extent(size, step) + before + after)
         low = max(0, -(before // step))
         high = min(size, (shape[axis] - 1 - before) // step + 1)
         source.append(slice(low, max(low, high)))
@@ -60,6 +59,23 @@ def spread(xp: Any, x: Any, pads: Sequence[int], spreads: Sequence[int]) -> Any:
     if all(each.start < each.stop for each in source):
         out[(..., *to)] = x[(..., *source)]
     return out
+
+
+def padded_shape(shape: Sequence[int], pads: Sequence[int], spreads: Sequence[int]) -> tuple[int, ...]:
+    """The shape that `spread` gives an array."""
+    first = len(shape) - len(spreads)
+    ends = zip(shape[first:], spreads, pads[::2], pads[1::2], strict=True)
+    return (*shape[:first], *(max(0, conv_extent(size, step) + before + after) for size, step, before, after in ends))
+
+
+def windows_at_once(call: Call) -> tuple[int, int, int]:
+    """Of a convolution: of how many examples windows are copied at once, if there are so many; the elements of one window; the
+    windows of an example."""
+    sizes, counts = call.tensor(1).shape[3:], call.result.shape[3:]
+    groups, channels = call.tensor(0).shape[1:3]
+    inner, outer = channels * math.prod(sizes), math.prod(counts)
+    step = max(1, BUDGET // (groups * inner * outer * wide(call.result.dtype).itemsize))
+    return step, inner, outer
 
 
 def columns(call: Call) -> tuple[Any, tuple[int, ...], tuple[int, ...]]:
@@ -80,11 +96,10 @@ def conv(call: Call) -> Kernel:
     dtype, work = result.dtype.numpy, wide(result.dtype).numpy
     if result.size == 0 or x.size == 0 or w.size == 0:
         return lambda _x, _w: xp.zeros(result.shape, dtype)
-    windows, sizes, counts = columns(call)
-    examples, groups, channels = x.shape[:3]
+    windows, sizes, _ = columns(call)
+    examples, groups = x.shape[:2]
     made = w.shape[1]
-    inner, outer = channels * math.prod(sizes), math.prod(counts)
-    step = max(1, BUDGET // (groups * inner * outer * wide(result.dtype).itemsize))
+    step, inner, outer = windows_at_once(call)
     together = outer < FEW and step > 1
     matmul = product(call, min(step, examples) * groups * made * inner * outer, wide(result.dtype))
 

@@ -4,8 +4,8 @@ While all fits nothing is done but one addition a plan. When a plan could exceed
 store that the plan does not read go out, those that are wanted again last first, which is known because plans are announced
 ahead. If even that is not enough, the plan runs carefully (`careful.py`): step by step, and values go out between two uses.
 
-The limit is on what slots and stores hold. What a kernel uses while it computes, pieces under way and what clients lend are
-not in it, nor is what takes less than `SMALL`.
+The limit is on what slots and stores hold, and on what kernels use while they compute, as far as that is known (`scratch.py`).
+Pieces under way and what clients lend are not in it, nor is what takes less than `SMALL`.
 """
 
 from __future__ import annotations
@@ -96,13 +96,14 @@ class Keeping:
         store = stores.get(client, {})
         outside = {value.outside for tensor in inputs if type(value := store.get(tensor)) is Spilled}
         need = program.need + sum(each.nbytes for each in outside)
+        most = need + program.scratch
         graphs = self.graphs
-        if self.bound + need + (0 if graphs is None else graphs.total) > self.high - self.spill.begun(outside):
+        if self.bound + most + (0 if graphs is None else graphs.total) > self.high - self.spill.begun(outside):
             books = self.count(stores)
             pinned = {key for tensor in inputs if (key := books.keys.get((client, tensor))) is not None}
             try:
                 others = self.spill.begun(outside) + (0 if graphs is None else graphs.nbytes)
-                self.make_room(need, books, pinned, stores, queue, others)
+                self.make_room(most, books, pinned, stores, queue, others)
             except (Full, OSError):
                 return False
             self.bound = books.used

@@ -25,6 +25,7 @@ from .holdings import Signals, signals_of
 from .kernels import IN_PLACE, KERNELS
 from .own import taken
 from .products import Wide
+from .scratch import scratch
 from .verify import comparison
 
 VIEWS: Final = frozenset(("expand", "permute", "reshape"))
@@ -56,6 +57,8 @@ class Step:
     """A kernel that does the same in its first operand."""
     needs: int = 0
     """Bytes of its result, at most; a view has none of its own."""
+    scratch: int = 0
+    """Bytes that its kernel uses beside that while it computes, as far as that is known."""
 
     @property
     def sources(self) -> tuple[int, ...]:
@@ -68,8 +71,9 @@ class Program:
     """`blocks[i]` runs before `moves[i]`; the last block runs last.
 
     `actions[i]` do what the steps of `blocks[i]` do: one an action, or those of a chain; `starts[i]` says with which step
-    each begins. `runs` counts until the program is hot. `need`: the most bytes that what it makes takes at once. `begun[i]`:
-    how many moves may have been begun when `moves[i]` is waited for.
+    each begins. `runs` counts until the program is hot. `need`: the most bytes that what it makes takes at once, and
+    `scratch`: how many more with what kernels use meanwhile. `begun[i]`: how many moves may have been begun when `moves[i]`
+    is waited for.
     """
 
     plan: Plan
@@ -84,6 +88,7 @@ class Program:
     starts: list[Sequence[int]]
     begun: list[int]
     need: int = 0
+    scratch: int = 0
     runs: int = 0
     checked: dict[int, Step] = field(default_factory=dict)
     """Steps by the call that their kernels were told, and for a slot those that are computed from it (`doubts.py`)."""
@@ -173,15 +178,15 @@ class _Compiler:
                 tag = plan.tags[draft.instruction.tag]
                 step = Step(
                     action, draft.kernel, draft.reads, draft.tensors, draft.writes, dead, draft.instruction, draft.call,
-                    tag.phase, draft.into, draft.needs,
+                    tag.phase, draft.into, draft.needs, 0 if draft.call is None else scratch(draft.call),
                 )  # fmt: skip
                 blocks[-1].append(step)
         actions = [[step.action for step in block] for block in blocks]
         starts: list[Sequence[int]] = [range(len(block)) for block in blocks]
         begun = _begun(blocks, moves) if plan.pipeline is None else [*range(1, len(moves) + 1)]
-        need = _need(blocks, moves, begun)
+        need, beside = _need(blocks, moves, begun)
         return Program(
-            plan, self.rank, self.space, blocks, actions, moves, self.slots, survivors, rehomed, starts, begun, need,
+            plan, self.rank, self.space, blocks, actions, moves, self.slots, survivors, rehomed, starts, begun, need, beside,
             signals=signals_of(plan),
         )  # fmt: skip
 
@@ -378,21 +383,23 @@ def _begun(blocks: list[list[Step]], moves: list[Move]) -> list[int]:
     return begun
 
 
-def _need(blocks: list[list[Step]], moves: list[Move], begun: list[int]) -> int:
-    """The most bytes that results hold at once, with each there until nobody reads it any more."""
-    held = most = 0
+def _need(blocks: list[list[Step]], moves: list[Move], begun: list[int]) -> tuple[int, int]:
+    """The most bytes that results hold at once, with each there until nobody reads it any more; how many more there are at once
+    with what kernels use."""
+    held = most = used = 0
     sizes: dict[int, int] = {}
     for number, block in enumerate(blocks):
-        lives = [(step.writes, step.needs, step.dead) for step in block]
+        lives = [(step.writes, step.needs, step.dead, step.scratch) for step in block]
         if number < len(moves):
-            lives += [(move.target, move.nbytes, ()) for move in moves[number : begun[number]]]
-            lives.append((moves[number].target, moves[number].nbytes, moves[number].dead))
-        for slot, nbytes, dead in lives:
+            lives += [(move.target, move.nbytes, (), 0) for move in moves[number : begun[number]]]
+            lives.append((moves[number].target, moves[number].nbytes, moves[number].dead, 0))
+        for slot, nbytes, dead, beside in lives:
             held += nbytes - sizes.get(slot, 0)
             sizes[slot] = nbytes
             most = max(most, held)
+            used = max(used, held + beside)
             held -= sum(sizes.pop(each, 0) for each in dead)
-    return most
+    return most, used - most
 
 
 def action_of(

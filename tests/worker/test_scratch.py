@@ -1,0 +1,138 @@
+"""What kernels use while they compute: known beforehand, not less than they take, and room is made for it."""
+
+from __future__ import annotations
+
+import tracemalloc
+from typing import Any
+
+import numpy as np
+import pytest
+from builders import Array, Lines
+from one_kernel import operand_of
+from one_mesh import CLIENT, WHOLE, Ranks
+
+from gt import dtypes
+from gt.errors import DTypeError
+from gt.infer import infer
+from gt.worker.buffers import HostBuffers
+from gt.worker.call import Call
+from gt.worker.careful import Careful
+from gt.worker.keeping import Keeping
+from gt.worker.kernels import KERNELS
+from gt.worker.scratch import SCRATCH, scratch
+from gt.worker.spill import Spill, Spilled
+
+SLACK = 128 << 10
+"""Bytes of what is small and does not grow, as NumPy's buffers are."""
+LIBRARY = frozenset(("cholesky", "inverse", "det", "slogdet", "qr", "svd", "eigh", "eig", "lu", "matrix_exp", "solve"))
+"""Ops for which a library has memory that Python is not told of."""
+CONV = {"strides": (1, 1), "dilations": (1, 1), "pads": (1, 1, 1, 1), "spreads": (1, 1)}
+
+
+def numbers(*shape: int) -> Array:
+    return np.random.default_rng(3).standard_normal(shape)
+
+
+def attended(gradient: bool, causal: bool, masked: bool) -> tuple[str, tuple[Array, ...], dict[str, Any]]:
+    q, k, v = (numbers(2, 3, length, 16) for length in (300, 400, 400))
+    mask = (numbers(300, 400) > 0,) if masked else ()
+    name, given = ("attention_grad", (q, k, v, numbers(2, 3, 300, 16))) if gradient else ("attention", (q, k, v))
+    return name, (*given, *mask), {"causal": causal}
+
+
+def symmetric(size: int) -> Array:
+    x = numbers(size, size)
+    return x @ x.T + size * np.eye(size)
+
+
+CASES: list[tuple[str, tuple[Array, ...], dict[str, Any]]] = [
+    *(attended(g, c, m) for g in (False, True) for c in (False, True) for m in (False, True)),
+    ("conv", (numbers(64, 1, 8, 24, 24), numbers(1, 16, 8, 3, 3)), CONV),
+    ("conv", (numbers(3, 2, 8, 40, 40), numbers(2, 4, 8, 5, 5)), {**CONV, "strides": (2, 2)}),
+    *(("argsort", (numbers(50, 2000),), {"axis": axis, "descending": d}) for axis in (0, 1) for d in (False, True)),
+    *((name, (numbers(100, 1000),), {"axis": 1}) for name in ("cumsum", "cumprod", "argcummax", "argcummin")),
+    *((name, (symmetric(200),), {}) for name in ("cholesky", "inverse", "det", "matrix_exp")),
+    *((name, (symmetric(200),), {}) for name in ("slogdet", "eigh", "eig", "lu")),
+    *((name, (symmetric(200),), {"full": True}) for name in ("qr", "svd")),
+    ("solve", (symmetric(200), numbers(200, 300)), {}),
+]
+
+
+def call_of(name: str, operands: tuple[Array, ...], attributes: dict[str, Any]) -> Call:
+    specs = tuple(map(operand_of, operands))
+    (result,) = infer(name, specs, attributes)
+    return Call(np, name, attributes, specs, result, result.shape, tuple((0, size) for size in result.shape))
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("number", range(len(CASES)))
+def test_kernels_use_no_more_than_is_said(number: int, dtype: str) -> None:
+    """Beside the result; and half of what is said is used, or room would be wasted."""
+    name, operands, attributes = CASES[number]
+    to = dtypes.as_dtype(dtype).numpy
+    operands = tuple(x if x.dtype.kind == "b" else x.astype(to) for x in operands)
+    try:
+        call = call_of(name, operands, attributes)
+    except DTypeError:
+        pytest.skip(f"{name} takes no {dtype}")
+    kernel = KERNELS[name](call)
+    with np.errstate(all="ignore"):
+        kernel(*operands)  # what is kept for later calls is there
+        tracemalloc.start()
+        try:
+            result = kernel(*operands)
+            _, most = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    used = most - result.nbytes
+    assert used <= scratch(call) + SLACK
+    if name not in LIBRARY:
+        assert scratch(call) <= 2 * used + SLACK
+
+
+def test_every_op_with_scratch_is_among_the_cases() -> None:
+    assert {name for name, _, _ in CASES} == SCRATCH.keys()
+
+
+def sorting(rows: int) -> tuple[Ranks, int, Array]:
+    """A plan whose kernel uses more than its result, beside a tensor that it does not read."""
+    group = Ranks(1)
+    array = numbers(rows).astype(np.float32)
+    group.store(1, array, WHOLE)
+    group.store(2, array, WHOLE)
+    lines = Lines()
+    plan, _ = group.define(lines.segment(lines.op("argsort", lines.input(rows), axis=0, descending=True)), [WHOLE])
+    return group, plan, array
+
+
+def test_room_is_made_for_what_a_kernel_uses() -> None:
+    """What is stored goes out for it before the plan begins, as it does for results."""
+    group, plan, array = sorting(1000)
+    (core,) = group.cores
+    held, result = 2 * array.nbytes, 8 * array.size
+    core.stored.keeping = keeping = Keeping(HostBuffers(), Spill(), held + result + array.nbytes, small=0)
+    keeping.bound = held
+    group.tell(0, group.execute(plan, [1]))
+    assert type(group.stored(2)) is Spilled
+    assert keeping.careful_runs == 0 or keeping.spill.used == array.nbytes
+    np.testing.assert_array_equal(group.stored(100), np.argsort(-array, kind="stable"))
+
+
+def test_a_kernel_that_would_use_more_than_there_is_runs_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is said is what it may use at most: a step with room for its operands and its result is tried."""
+    group, plan, array = sorting(1000)
+    (core,) = group.cores
+    core.stored.keeping = keeping = Keeping(HostBuffers(), Spill(), array.nbytes + 8 * array.size, small=0)
+    keeping.bound = 2 * array.nbytes
+    seen: list[int] = []
+    original = Careful.scratch
+
+    def asked(self: Careful, step: Any, needs: int) -> int:
+        seen.append(original(self, step, needs))
+        return seen[-1]
+
+    monkeypatch.setattr(Careful, "scratch", asked)
+    group.tell(0, group.execute(plan, [1]))
+    assert seen == [0]
+    assert type(core.stored.tensors[CLIENT][2]) is Spilled
+    np.testing.assert_array_equal(group.stored(100), np.argsort(-array, kind="stable"))
