@@ -69,7 +69,7 @@ pretend: $(VENV)/.installed ## build a CUDA device of host memory under the real
 	@$(BIN)/python tests/pretend/build.py $(VENV)/pretend
 
 pretend-test: pretend ## the tests that need a GPU, on that device; TESTS="tests/gpu/test_graphs.py -k name" takes some
-	@OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(VENV)/pretend/venv/bin/python -m pytest -n auto $(TESTS)
+	@PRETEND_DEVICES=$${PRETEND_DEVICES:-2} OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(VENV)/pretend/venv/bin/python -m pytest -n auto $(TESTS)
 
 format: $(VENV)/.installed ## write the one format, and fix what the linter can fix
 	@$(BIN)/ruff format $(SOURCES)

@@ -11,9 +11,12 @@ from pathlib import Path
 import pytest
 from daemons import Machine
 
+from gt.worker.backend import count_devices
+
 ROOT = Path(__file__).parents[2]
 TRAIN = """
     import json
+    axis = "model" if sys.argv[2] == "tensor_parallel" else "data"
     def train(devices, config):
         from gt.launch import Local
         from gt import session
@@ -35,10 +38,11 @@ TRAIN = """
                 losses.append(loss)
         found = np.array([loss.item() for loss in losses])
         held = gt.memory().by_signal()["data"]
-        assert held.live + held.shared == x.nbytes + y.nbytes, "each worker has its part alone"
+        copies = len(devices) if config and axis == "model" else 1
+        assert held.live + held.shared == copies * (x.nbytes + y.nbytes), "each worker has its part, or all, alone"
         gt.disconnect()
         return found
-    TWO = {"mesh": {"data": 2}, "sharding_config": {"*": {"strategy": "data_parallel"}}}
+    TWO = {"mesh": {axis: 2}, "sharding_config": {"*": {"strategy": sys.argv[2]}}}
     reference = train(["cpu"], None)
     devices = sys.argv[1].split(",")
     np.testing.assert_allclose(train(devices, TWO if len(devices) == 2 else None), reference, rtol=1e-4)
@@ -59,7 +63,18 @@ SPILL = """
 
 @pytest.mark.parametrize("devices", ["cuda:0", "cuda:0,cuda:0", "cuda:0,cpu", "cpu,cuda:0"])
 def test_training_is_that_of_a_cpu_worker(devices: str, machine: Machine) -> None:
-    program = machine.program(TRAIN, devices)
+    program = machine.program(TRAIN, devices, "data_parallel")
+    program.expect("the same", 300.0)
+    assert program.wait() == 0
+
+
+@pytest.mark.skipif(count_devices() < 2, reason="it takes two GPUs")
+@pytest.mark.parametrize("strategy", ["data_parallel", "tensor_parallel", "fully_sharded"])
+@pytest.mark.parametrize("without", [(), ("GT_NCCL",), ("GT_NCCL", "GT_SHARED_MEMORY")])
+def test_two_cards_train_as_one_cpu_worker(strategy: str, without: tuple[str, ...], machine: Machine) -> None:
+    """By NCCL, by memory that one lends the other, and by the host."""
+    machine.environment.update(dict.fromkeys(without, "0"))
+    program = machine.program(TRAIN, "cuda:0,cuda:1", strategy)
     program.expect("the same", 300.0)
     assert program.wait() == 0
 

@@ -2,14 +2,14 @@
 
 What tests/gpu shows on it: that GT calls CuPy and CUDA as they are meant to be called, since the one is real and the other
 keeps CUDA's rules; and what it computes. What it cannot show: what happens at the same time, how fast anything is, what
-cuBLAS, cuSOLVER and a card's own arithmetic round, and NCCL between cards.
+cuBLAS, cuFFT, cuSOLVER and a card's own arithmetic round, and NCCL between hosts.
 
     python tests/pretend/build.py .venv/pretend
 
 makes there `venv`, in which `python -m pytest tests/gpu` finds the device without anything else; `make pretend-test` does that.
 
-CuPy asks a dozen libraries. CUDA's runtime and driver are device/; NVRTC, cuBLAS, cuFFT, the dense part of cuSOLVER, sorting and
-NCCL's one rank are libraries/; kernels are compiled by compile_kernel.py behind the headers in kernels/. What else CuPy's modules
+CuPy asks a dozen libraries. CUDA's runtime and driver are device/; NVRTC, cuBLAS, cuFFT, the dense part of cuSOLVER, NCCL and
+sorting are libraries/; kernels are compiled by compile_kernel.py behind the headers in kernels/. What else CuPy's modules
 link to is made to be there and to refuse. Two of CuPy's modules hold CUDA's code within themselves, so they are built anew from
 CuPy's source distribution. LAPACK is SciPy's; headers and the real NVRTC come from NVIDIA's packages: nothing of CuPy or CUDA is
 in this repository.
@@ -32,7 +32,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from compile_kernel import FLAGS, SPEEDS
+from compile_kernel import FLAGS
 
 HERE: Final = Path(__file__).resolve().parent
 REPOSITORY: Final = HERE.parents[1]
@@ -244,7 +244,7 @@ class Build:
         }
         defined = [f'-D{name}="{path}"' for name, path in places.items()]
         folder = HERE / "libraries"
-        include = [f"-I{each}" for each in self.cuda]
+        include = [*(f"-I{each}" for each in self.cuda), f'-DPRETEND_BUILT="{self.built}"']
         self.link("libnvrtc.so.12", [self.compile(folder / "nvrtc.cpp", *defined)])
         self.link("libpretend_special.so", [self.compile(folder / "special.cpp")])
         for name, library in COMPUTING.items():
@@ -264,14 +264,13 @@ class Build:
         cccl = [core / "cupy" / "_cccl" / part for part in ("libcudacxx", "thrust", "cub")]
         include = [HERE / "kernels", HERE / "kernels" / "stand_ins", core, *cccl, self.cuda[0]]
 
-        def ahead(job: tuple[str, str]) -> None:
-            speed, name = job
-            folder = self.built / "headers" / speed.lstrip("-")
-            folder.mkdir(parents=True, exist_ok=True)
-            command = ("g++", speed, *FLAGS, "-x", "c++-header", *(f"-I{each}" for each in include))
-            self.run(f"compiling {name}", *command, HERE / "kernels" / name, "-o", folder / f"{name}.gch")
+        def ahead(name: str) -> None:
+            command = ("g++", *FLAGS, "-x", "c++-header", *(f"-I{each}" for each in include))
+            self.run(
+                f"compiling {name}", *command, HERE / "kernels" / name, "-o", self.built / "headers" / f"{name}.gch"
+            )
 
-        together(ahead, [(speed, f"{kind}_cupy.h") for speed in SPEEDS.values() for kind in ("with", "without")])
+        together(ahead, ["with_cupy.h", "without_cupy.h"])
 
     def place(self) -> None:
         """Put all where CuPy looks for it, and say what every process that uses it needs to be told."""

@@ -2,7 +2,8 @@
 //
 // The device is of host memory, its kernels are functions of the host, and one call at a time is served. Work is done as late
 // as CUDA allows: when somebody waits for it. So whoever forgets to wait, or to let a stream wait for another, reads what is
-// not there yet. What never happens here is that two things happen at the same time.
+// not there yet. What never happens here is that two things happen at the same time. Who waits for work that waits for other
+// processes lets other threads call meanwhile.
 //
 // PRETEND_EAGER=1     work is done at once, to find out whether something is a matter of order
 // PRETEND_DEVICES=n   how many devices there are (1)
@@ -27,6 +28,7 @@
 namespace pretend
 {
 using Work = std::function<void()>;
+using Attempt = std::function<bool()>; // whether it is done; what is not is tried again
 using Count = unsigned long long;
 constexpr Count ALL = ~0ull;
 
@@ -47,7 +49,7 @@ struct Capture {
 
 struct Queued {
     Count at;
-    Work work;
+    Attempt attempt;
 };
 
 struct Stream {
@@ -80,9 +82,9 @@ struct Locked {
     ~Locked();
 };
 
-extern std::set<Stream *> streams;
-extern std::set<Event *> events;
-extern std::set<Capture *> captures; // those under way; one that is over is kept in memory, since events still name it
+extern std::set<Stream *> &streams;
+extern std::set<Event *> &events;
+extern std::set<Capture *> &captures; // those under way; one that is over is kept in memory, since events still name it
 extern thread_local int current_device;
 extern thread_local cudaError_t last_error;
 
@@ -98,6 +100,9 @@ cudaError_t fail(cudaError_t error, const char *what);
 // The stream of a handle: 0, 1 and 2 are the legacy one of the current device.
 Stream *stream_of(const void *handle);
 
+// What is on a stream up to a point is done, as far as nothing in it waits for others; whether all of it is.
+bool advance(Stream *stream, Count upto);
+
 // What is on a stream up to a point is done, or all, or all of those that the legacy stream waits for.
 void finish(Stream *stream, Count upto = ALL);
 void finish_all();
@@ -105,6 +110,9 @@ void finish_blocking();
 
 // Puts work on a stream: into its capture, if it has one.
 cudaError_t enqueue(Stream *stream, Work work, const char *what);
+
+// Puts what may have to wait for others on a stream, which goes on behind it when it is done. Not in captures.
+cudaError_t enqueue_until(Stream *stream, Attempt attempt, const char *what);
 
 // Refuses what must not be called while any stream captures (by the mode of its capture), which spoils the capture.
 cudaError_t refuse_unsafe(const char *what);

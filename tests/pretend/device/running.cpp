@@ -6,19 +6,23 @@
 #include <cstdlib>
 #include <memory>
 #include <pthread.h>
+#include <unistd.h>
 
 namespace pretend
 {
-std::set<Stream *> streams;
-std::set<Event *> events;
-std::set<Capture *> captures;
+// Never freed: threads go on while a process ends.
+std::set<Stream *> &streams = *new std::set<Stream *>;
+std::set<Event *> &events = *new std::set<Event *>;
+std::set<Capture *> &captures = *new std::set<Capture *>;
 thread_local int current_device = 0;
 thread_local cudaError_t last_error = cudaSuccess;
 
 namespace
 {
-std::recursive_mutex calls; // a host function that a stream calls may call CUDA in turn
+std::recursive_mutex &calls = *new std::recursive_mutex; // a host function that a stream calls may call CUDA in turn
+thread_local int held = 0;                               // how often by this thread
 constexpr int MOST_DEVICES = 16;
+constexpr int PAUSE = 200; // microseconds
 
 bool is_set(const char *name)
 {
@@ -54,14 +58,43 @@ void finish_before(Stream *stream)
         finish(legacy_stream());
         return;
     }
-    for (Stream *other : streams)
+    for (Stream *other : std::set<Stream *>(streams))
         if (!other->legacy && other->device == stream->device && !(other->flags & cudaStreamNonBlocking))
             finish(other);
 }
+
+void let_others_call()
+{
+    int times = held;
+    for (int i = 0; i < times; ++i)
+        calls.unlock();
+    usleep(PAUSE);
+    for (int i = 0; i < times; ++i)
+        calls.lock();
+}
+
+// Behind all that the stream was told before.
+void queue(Stream *stream, Attempt attempt)
+{
+    if (!eager())
+        finish_before(stream);
+    stream->queue.push_back({++stream->told, attempt});
+    if (eager())
+        advance(stream, ALL);
+}
 } // namespace
 
-Locked::Locked() { calls.lock(); }
-Locked::~Locked() { calls.unlock(); }
+Locked::Locked()
+{
+    calls.lock();
+    held += 1;
+}
+
+Locked::~Locked()
+{
+    held -= 1;
+    calls.unlock();
+}
 
 bool eager()
 {
@@ -102,25 +135,35 @@ Stream *stream_of(const void *handle)
     return named ? (Stream *)handle : legacy_stream();
 }
 
-void finish(Stream *stream, Count upto)
+bool advance(Stream *stream, Count upto)
 {
     while (!stream->queue.empty() && stream->queue.front().at <= upto) {
-        Queued next = stream->queue.front();
+        Queued next = std::move(stream->queue.front());
         stream->queue.pop_front();
-        next.work();
+        if (!next.attempt()) {
+            stream->queue.push_front(std::move(next));
+            return false;
+        }
         stream->done = next.at;
     }
+    return true;
+}
+
+void finish(Stream *stream, Count upto)
+{
+    while (!advance(stream, upto))
+        let_others_call();
 }
 
 void finish_all()
 {
-    for (Stream *stream : streams)
+    for (Stream *stream : std::set<Stream *>(streams))
         finish(stream);
 }
 
 void finish_blocking()
 {
-    for (Stream *stream : streams)
+    for (Stream *stream : std::set<Stream *>(streams))
         if (!(stream->flags & cudaStreamNonBlocking))
             finish(stream);
 }
@@ -139,13 +182,25 @@ cudaError_t enqueue(Stream *stream, Work work, const char *what)
     if (stream->legacy)
         if (cudaError_t error = refuse_implicit(what))
             return error;
-    if (eager()) {
+    queue(stream, [work] {
         work();
-        stream->done = ++stream->told;
-    } else {
-        finish_before(stream);
-        stream->queue.push_back({++stream->told, work});
+        return true;
+    });
+    return cudaSuccess;
+}
+
+cudaError_t enqueue_until(Stream *stream, Attempt attempt, const char *what)
+{
+    if (!streams.count(stream))
+        return fail(cudaErrorInvalidResourceHandle, what);
+    if (stream->capture) {
+        stream->capture->invalid = true;
+        return fail(cudaErrorStreamCaptureUnsupported, what);
     }
+    if (stream->legacy)
+        if (cudaError_t error = refuse_implicit(what))
+            return error;
+    queue(stream, attempt);
     return cudaSuccess;
 }
 
@@ -181,6 +236,34 @@ PRETEND_API int pretend_enqueue(void *stream, void (*call)(void *), void *told, 
     pretend::Locked locked;
     std::shared_ptr<void> kept(told, forget);
     return pretend::enqueue(pretend::stream_of(stream), [call, kept] { call(kept.get()); }, "a library's call");
+}
+
+PRETEND_API int pretend_enqueue_until(void *stream, int (*attempt)(void *), void *told, void (*forget)(void *))
+{
+    pretend::Locked locked;
+    std::shared_ptr<void> kept(told, forget);
+    auto tried = [attempt, kept] { return attempt(kept.get()) != 0; };
+    return pretend::enqueue_until(pretend::stream_of(stream), tried, "a library's call");
+}
+
+// How much a stream was told so far; and it goes on as far as that, as if somebody waited for it.
+PRETEND_API unsigned long long pretend_told(void *stream)
+{
+    pretend::Locked locked;
+    return pretend::stream_of(stream)->told;
+}
+
+PRETEND_API void pretend_advance(void *handle, unsigned long long upto)
+{
+    pretend::Locked locked;
+    if (pretend::streams.count((pretend::Stream *)handle))
+        pretend::advance((pretend::Stream *)handle, upto);
+}
+
+PRETEND_API int pretend_device_of(void *stream)
+{
+    pretend::Locked locked;
+    return pretend::stream_of(stream)->device;
 }
 
 PRETEND_API int pretend_capturing(void *stream)

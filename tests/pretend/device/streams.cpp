@@ -151,8 +151,7 @@ PRETEND_API cudaError_t cudaStreamQuery(cudaStream_t handle)
             return error;
     if (!stream->queue.empty() && not_yet(asked))
         return cudaErrorNotReady;
-    finish(stream);
-    return cudaSuccess;
+    return advance(stream, ALL) ? cudaSuccess : cudaErrorNotReady;
 }
 
 PRETEND_API cudaError_t cudaLaunchHostFunc(cudaStream_t handle, cudaHostFn_t function, void *told)
@@ -227,15 +226,11 @@ PRETEND_API cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t for
         return wait_captured(stream, event);
     if (stream->capture)
         return spoil(stream->capture, cudaErrorStreamCaptureIsolation, "cudaStreamWaitEvent on what was not captured");
-    if (eager() || !event->stream)
-        return cudaSuccess;
     Stream *other = event->stream;
     Count at = event->at;
-    auto work = [other, at] {
-        if (streams.count(other))
-            finish(other, at);
-    };
-    return enqueue(stream, work, what);
+    if (!other || other->done >= at)
+        return cudaSuccess;
+    return enqueue_until(stream, [=] { return !streams.count(other) || advance(other, at); }, what);
 }
 
 PRETEND_API cudaError_t cudaEventQuery(cudaEvent_t handle)
@@ -245,9 +240,8 @@ PRETEND_API cudaError_t cudaEventQuery(cudaEvent_t handle)
     if (cudaError_t error = refuse_asking(event, "cudaEventQuery"))
         return error;
     if (event->stream && event->stream->done < event->at) {
-        if (not_yet(event->asked))
+        if (not_yet(event->asked) || !advance(event->stream, event->at))
             return cudaErrorNotReady;
-        finish(event->stream, event->at);
     }
     return cudaSuccess;
 }

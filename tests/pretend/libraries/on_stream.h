@@ -6,6 +6,10 @@
 #define PRETEND_API extern "C" __attribute__((visibility("default")))
 
 extern "C" int pretend_enqueue(void *stream, void (*call)(void *), void *told, void (*forget)(void *));
+extern "C" int pretend_enqueue_until(void *stream, int (*attempt)(void *), void *told, void (*forget)(void *));
+extern "C" unsigned long long pretend_told(void *stream);
+extern "C" void pretend_advance(void *stream, unsigned long long upto);
+extern "C" int pretend_device_of(void *stream);
 extern "C" int pretend_capturing(void *stream);
 
 namespace pretend
