@@ -36,6 +36,12 @@ using namespace std;
 #define __shared__ static
 struct gt_dim { unsigned x, y, z; };
 static gt_dim threadIdx, blockIdx, blockDim, gridDim;
+static inline unsigned long long atomicMax(unsigned long long *at, unsigned long long x)
+{
+    unsigned long long was = *at;
+    if (x > was) *at = x;
+    return was;
+}
 static inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b)
 {
     return (unsigned long long)(((unsigned __int128)a * b) >> 64);

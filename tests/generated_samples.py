@@ -13,6 +13,7 @@ from gt import dtypes
 from gt.dispatcher.plan import Planner
 from gt.dispatcher.policy import Policy
 from gt.dispatcher.tables import Home
+from gt.instruction import OUTPUT, ref
 from gt.ops import OPS
 from gt.placement import REPLICATE, uniform_mesh
 from gt.worker import cuda_ops, cuda_source, generated
@@ -46,7 +47,9 @@ def chains_of(program: Program) -> list[Chain]:
     """The chains of a program, as a GPU has them."""
     (steps,) = program.blocks
     wanted = {slot for _, slot in program.survivors}
-    return [each for each in fuse(steps, wanted, generated.able, generated.worth) if isinstance(each, Chain)]
+    return [
+        each for each in fuse(steps, wanted, generated.able, generated.worth, loose=True) if isinstance(each, Chain)
+    ]
 
 
 def sources_of(program: Program) -> list[str]:
@@ -192,6 +195,85 @@ class Drawn:
             return False
 
 
+class Loosely:
+    """A random program of whole numbers on matrices, often square ones, and on rows, columns and numbers of theirs."""
+
+    def __init__(self, seed: int) -> None:
+        self.draw = draw = random.Random(seed)
+        self.lines = Lines()
+        self.dtype = draw.choice((dtypes.int64, dtypes.int32, dtypes.float64, dtypes.float32))
+        rows = draw.choice((1, 2, 5, 40))
+        columns = draw.choice((rows, 2, 3, 33))
+        self.rows, self.columns = rows, columns
+        self.inputs: list[Any] = []
+        self.scalars: list[Any] = []
+        self.values: list[int] = []
+        for shape in ((rows, columns), (rows,), (columns,), (rows, 1), ()):
+            if len(self.values) < 2 or draw.random() < 0.6:
+                generator = np.random.default_rng(draw.randrange(1 << 30))
+                self.inputs.append(generator.integers(-3, 4, shape).astype(self.dtype.numpy))
+                self.values.append(self.lines.input(*shape, dtype=self.dtype))
+        places = draw.choice((dtypes.int64, dtypes.int32))
+        self.inputs.append(
+            np.random.default_rng(seed).integers(-columns, columns, rows).astype(places.numpy)
+        )  # the last are before the first
+        self.index = self.lines.input(rows, dtype=places)
+        for _ in range(draw.randint(4, 16)):
+            made = self.step()
+            if made is not None:
+                self.values.append(made)
+
+    def sample(self) -> Sample:
+        made = [value for value in self.values if value & 3 == ref(OUTPUT, 0) & 3] or [self.lines.op("neg", 0)]
+        kept = {made[-1], *self.draw.sample(made, min(2, len(made)))}
+        return Sample(self.lines, sorted(kept), self.inputs + self.scalars)
+
+    def step(self) -> int | None:
+        draw, lines = self.draw, self.lines
+        x = draw.choice(self.values[-5:])
+        shape = lines.spec(x).shape
+        way = draw.randrange(11)
+        if way < 2:
+            return lines.op(draw.choice(("neg", "abs", "square" if self.dtype.kind == "i" else "neg")), x)
+        if way < 5:
+            others = [v for v in self.values if self.together(shape, lines.spec(v).shape)]
+            return lines.op(draw.choice(("add", "sub", "maximum")), x, draw.choice(others)) if others else None
+        if way == 5 and shape:
+            last = draw.randint(1, len(shape))
+            axes = tuple(range(len(shape) - last, len(shape)))
+            return lines.op(draw.choice(("sum", "max")), x, axes=axes, keepdims=draw.random() < 0.5)
+        if way == 6:
+            other = shape[:-1] if shape and shape[-1] == 1 else (*shape, 1)
+            return lines.op("reshape", x, shape=other) if len(other) < 3 else None
+        if way == 7:
+            whole = self.rows, self.columns
+            return lines.op("expand", x, shape=whole) if self.together(shape, whole) and shape != whole else None
+        if way == 8:
+            self.scalars.append(draw.choice((0, 2)) if self.dtype.kind == "i" else draw.choice((0.0, 2.0)))
+            number = lines.scalar(self.dtype.kind)
+            wanted = draw.choice(((self.rows, self.columns), (self.rows,), (self.rows, 1), ()))
+            return lines.op("full", number, shape=wanted, dtype=self.dtype)
+        return self.placed(x if shape == (self.rows, self.columns) else self.values[0])
+
+    def placed(self, x: int) -> int:
+        draw, lines = self.draw, self.lines
+        index = lines.op("reshape", self.index, shape=(self.rows, 1))
+        if draw.random() < 0.5:
+            return lines.op("gather", x, index, axis=1)
+        columns = [v for v in self.values if lines.spec(v).shape == (self.rows, 1)]
+        value = draw.choice(columns) if columns else lines.op("sum", x, axes=(1,), keepdims=True)
+        return lines.op("scatter_add", x, index, value, axis=1)
+
+    def together(self, one: tuple[int, ...], two: tuple[int, ...]) -> bool:
+        """Whether two shapes broadcast to one that the program has."""
+        try:
+            return len(np.broadcast_shapes(one, two)) <= 2 and np.broadcast_shapes(one, two) in (
+                (), (1,), (1, 1), (self.rows,), (self.columns,), (self.rows, 1), (1, self.columns), (self.rows, self.columns),
+            )  # fmt: skip
+        except ValueError:
+            return False
+
+
 def softmaxes(dtype: dtypes.DType, rows: int, columns: int) -> Sample:
     lines = Lines()
     x = lines.input(rows, columns, dtype=dtype)
@@ -218,6 +300,30 @@ def layer_norm(dtype: dtypes.DType, rows: int, columns: int) -> Sample:
     return Sample(lines, [out, mean, scale], [*arrays, float(columns), 1e-5])
 
 
+def entropy(dtype: dtypes.DType, rows: int, columns: int) -> Sample:
+    """Minus the log-probabilities of classes, nothing where a class is ignored, and the gradient of their sum."""
+    lines = Lines()
+    x, classes = lines.input(rows, columns, dtype=dtype), lines.input(rows, dtype=dtypes.int64)
+    ignored, nothing = lines.scalar("i"), lines.scalar("i")
+    zero, one = lines.scalar("f"), lines.scalar("f")
+    kept = lines.op("ne", classes, ignored)
+    index = lines.op("reshape", lines.op("where", kept, classes, nothing), shape=(rows, 1))
+    scores = lines.op("log_softmax", x, axis=1)
+    picked = lines.op("reshape", lines.op("gather", scores, index, axis=1), shape=(rows,))
+    losses = lines.op("where", kept, lines.op("neg", picked), zero)
+    slope = lines.op("expand", lines.op("full", one, shape=(1,), dtype=dtype), shape=(rows,))
+    slope = lines.op("reshape", lines.op("neg", lines.op("where", kept, slope, zero)), shape=(rows, 1))
+    g = lines.op("full", zero, shape=(rows, columns), dtype=dtype)
+    g = lines.op("scatter_add", g, index, slope, axis=1)
+    total = lines.op("sum", g, axes=(1,), keepdims=True)
+    gradient = lines.op("sub", g, lines.op("mul", lines.op("exp", scores), total))
+    generator = np.random.default_rng(columns)
+    chosen = generator.integers(-columns, columns, rows)
+    chosen[0] = -1000
+    arrays = [generator.standard_normal((rows, columns), np.float32).astype(dtype.numpy), chosen]
+    return Sample(lines, [losses, gradient], [*arrays, -1000, 0, 0.0, 1.0])
+
+
 def adam(dtype: dtypes.DType, *shape: int) -> Sample:
     lines = Lines()
     p, g, m, v = (lines.input(*shape, dtype=dtype) for _ in range(4))
@@ -240,3 +346,5 @@ def known() -> Iterator[tuple[str, Sample]]:
             if dtype is dtypes.float32 or columns in (33, 64):
                 yield f"softmax {dtype.name} {columns}", softmaxes(dtype, rows, columns)
                 yield f"layer norm {dtype.name} {columns}", layer_norm(dtype, rows, columns)
+                if columns > 1:
+                    yield f"cross-entropy {dtype.name} {columns}", entropy(dtype, rows, columns)

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from gt.dtypes import HALVES, DType, float32
+from gt.dtypes import HALVES, DType, float32, int64
 
 from .cuda_ops import JOINS
+from .forms import PLACED
 from .fusion import Chain
+
+PLACE: Final = "place"
+PICKED: Final = "picked"
+PUT: Final = "put"
 
 
 class Node(NamedTuple):
-    """One value on the way. `args` count sources first, then nodes; `rounded` half precision keeps no more digits than it has."""
+    """One value on the way. `args` count sources first, then nodes; `rounded` half precision keeps no more digits than it has.
+    A `PLACE` is where along its row a column's index points, `PICKED` the element of the row that is there, and `PUT` a row to
+    one element of which something was added."""
 
     op: str
     args: tuple[int, ...]
@@ -46,6 +53,12 @@ def nodes_of(chain: Chain) -> tuple[list[Node], list[int]]:
                 place.append(add("div", [power, total], dtype))
             else:
                 place.append(add("sub", [less, add("log", [total], work, column=True)], dtype))
+        elif call.op in PLACED:
+            at = add(PLACE, [args[1]], int64, column=True)
+            if call.op == "gather":
+                place.append(add(PICKED, [args[0], at], dtype, column=True))
+            else:
+                place.append(add(PUT, [args[0], at, args[2]], dtype))
         else:
             place.append(add(call.op, args, dtype, column=value.column or call.op in JOINS))
     outputs = [place[first + number] for number in chain.outputs]

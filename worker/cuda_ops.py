@@ -84,6 +84,12 @@ template <typename T, typename U> __device__ __forceinline__ T right_shift(T a, 
 {
     return (U)b < 8 * sizeof(T) ? (T)(a >> b) : a < T(1) && a != T(0) ? (T)-1 : T(0);
 }
+__device__ __forceinline__ long long placed(long long at, long long size, long long* wrong)
+{
+    if (at >= -size && at < size) return at < 0 ? at + size : at;
+    atomicMax((unsigned long long*)wrong, (unsigned long long)at);
+    return 0;
+}
 struct Sum { template <typename T> __device__ __forceinline__ T operator()(T a, T b) const { return (T)(a + b); } };
 struct Prod { template <typename T> __device__ __forceinline__ T operator()(T a, T b) const { return (T)(a * b); } };
 struct Max { template <typename T> __device__ __forceinline__ T operator()(T a, T b) const { return maximum<T>(a, b); } };

@@ -20,7 +20,8 @@ from gt.dtypes import DType
 from gt.spec import Spec
 
 from . import cuda_ops as ops
-from .cuda_nodes import Node, nodes_of
+from .cuda_nodes import PICKED, PLACE, PUT, Node, nodes_of
+from .forms import PLACED
 from .fusion import Chain
 from .space import Merged, merged
 
@@ -41,7 +42,8 @@ COMPARED: Final = frozenset(("eq", "ne", "lt", "le", "gt", "ge", "where"))
 class Kernel:
     """A source and what launches of it need. With `lanes` so many threads have a row; else each has `pack` neighbours. Arguments
     are `sizes`, then sources and outputs of the chain in order; of a run-time scalar its value, and where it is on the device if
-    it is to be read there. The wide entry wants sizes that divide, and aligned memory."""
+    it is to be read there. With `checked` one more: where an index that is out of range is told. The wide entry wants sizes that
+    divide, and aligned memory."""
 
     source: str
     sizes: tuple[int, ...]
@@ -53,6 +55,8 @@ class Kernel:
     """Elements that a thread of the wide entry moves at once; 1 where there is no such entry."""
     packed: tuple[int, ...]
     """Sources of which it moves so many."""
+    checked: tuple[int, ...] = ()
+    """Values of the chain that have an index, in the order in which what is wrong with theirs is told."""
 
 
 def kernel_of(chain: Chain) -> Kernel:
@@ -72,10 +76,15 @@ class _Writer:
     """Of each source and node how many columns, one after the other, must be known before it is."""
     wanted: set[int] = field(init=False)
     """Sources and nodes from which an output is made."""
+    places: dict[int, int] = field(init=False)
+    """The nodes that are places, and which of them each is."""
 
     def __post_init__(self) -> None:
         self.nodes, self.outputs = nodes_of(self.chain)
         self.space = merged(self.chain)
+        first = len(self.chain.sources)
+        found = (first + number for number, node in enumerate(self.nodes) if node.op == PLACE)
+        self.places = {number: at for at, number in enumerate(found)}
         self.levels = [0] * len(self.chain.sources)
         for node in self.nodes:
             self.levels.append(max((self.levels[arg] for arg in node.args), default=0) + (node.op in ops.JOINS))
@@ -91,7 +100,7 @@ class _Writer:
 
     @property
     def rowwise(self) -> bool:
-        return any(node.op in ops.JOINS for node in self.nodes)
+        return any(node.op in ops.JOINS or node.op == PLACE for node in self.nodes)
 
     @property
     def edge(self) -> int:
@@ -130,7 +139,9 @@ class _Writer:
         node = self.node(number)
         if node is None:
             return self.along(number)
-        return node.op not in ops.JOINS and any(self.varies(arg) for arg in node.args)
+        if node.op in ops.JOINS or node.op == PICKED:
+            return False
+        return node.op == PUT or any(self.varies(arg) for arg in node.args)
 
     # the whole
 
@@ -149,6 +160,7 @@ class _Writer:
         return Kernel(
             self._source(lanes, large, entries), shape, large, lanes, rows if lanes else math.prod(shape), pack,
             tuple(number for number in range(len(self.chain.sources)) if self.steps(number)),
+            tuple(number for number, value in enumerate(self.chain.values) if value.call.op in PLACED),
         )  # fmt: skip
 
     def _source(self, lanes: int, large: bool, entries: Sequence[tuple[str, int]]) -> str:
@@ -186,6 +198,8 @@ class _Writer:
                 yield f"const {ops.STORED[source.spec.dtype.name]}* __restrict__ p{number}"
         for output in range(len(self.outputs)):
             yield f"{ops.STORED[self._stored(output).name]}* __restrict__ o{output}"
+        if self.places:
+            yield "long long* wrong"
 
     def _scalars(self) -> Iterator[str]:
         """Run-time scalars: passed, or where the device has them."""
@@ -201,6 +215,13 @@ class _Writer:
     # values
 
     def _expression(self, node: Node) -> str:
+        if node.op == PUT:
+            row, place, value = (f"x{arg}" for arg in node.args)
+            added = ops.rounded(node.dtype, ops.EXPRESSIONS["add"]([row, value], ops.computed(node.dtype)))
+            return f"((long long)(at + j) == {place} ? {added} : {row})"
+        if node.op == "full":
+            (number,) = node.args
+            return ops.number(node.dtype, f"x{number}", exact=True)
         kind = next((dtype for arg in node.args if (dtype := self.dtype(arg)) is not None), node.dtype)
         if node.op == "where":
             kind = node.dtype
@@ -229,15 +250,40 @@ class _Writer:
                 continue
             seen.add(number)
             node = self.node(number)
-            if node is not None and node.op not in ops.JOINS:
+            if node is not None and node.op not in ops.JOINS and (columns or self.varies(number)):
                 stack += node.args
         return [n for n in sorted(seen) if self.varies(n) != columns]
 
     def _computed(self, numbers: Sequence[int]) -> Iterator[str]:
         for number in numbers:
             node = self.node(number)
-            if node is not None and node.op not in ops.JOINS:
+            if node is not None and node.op == PICKED:
+                yield from self._picked(number, node)
+            elif node is not None and node.op == PLACE:
+                at = f"wrong + {self.places[number]}"
+                yield f"const long long x{number} = placed((long long)x{node.args[0]}, (long long)columns, {at});"
+            elif node is not None and node.op not in ops.JOINS:
                 yield f"const {ops.computed(node.dtype)} x{number} = {self._expression(node)};"
+
+    def _picked(self, number: int, node: Node) -> Iterator[str]:
+        """One element of the row, which all of its threads compute."""
+        source, place = node.args
+        inside = self._needed([source], columns=False)
+        if not inside:
+            yield f"const {ops.computed(node.dtype)} x{number} = x{source};"
+            return
+        put = any(each is not None and each.op == PUT for each in map(self.node, inside))
+        yield f"{ops.computed(node.dtype)} x{number};"
+        yield "{"
+        for line in (
+            f"const place_t at = (place_t)x{place}{', j = 0' if put else ''};",
+            *self._dimensions(inside),
+            *self._reads(inside, packs=False),
+            *self._elements(inside, packs=False),
+            f"x{number} = x{source};",
+        ):
+            yield f"    {line}"
+        yield "}"
 
     # reading and writing
 
@@ -265,25 +311,25 @@ class _Writer:
                 dtype = source.spec.dtype
                 yield f"const {ops.computed(dtype)} x{number} = {ops.loaded(dtype, f'p{number}[0]')};"
 
-    def _reads(self, numbers: Sequence[int]) -> Iterator[str]:
+    def _reads(self, numbers: Sequence[int], *, packs: bool = True) -> Iterator[str]:
         for number in numbers:
             if self.node(number) is not None:
                 continue
             dtype = self.dtype(number)
             assert dtype is not None, "what is read is a tensor"
             kind = ops.STORED[dtype.name]
-            if self.steps(number):
+            if packs and self.steps(number):
                 whole = f"*reinterpret_cast<const Pack<{kind}, V>*>(p{number} + {self._offset(number)})"
                 yield f"const Pack<{kind}, V> q{number} = {whole};"
             else:
                 yield f"const {kind} q{number} = p{number}[{self._offset(number)}];"
 
-    def _elements(self, numbers: Sequence[int]) -> Iterator[str]:
+    def _elements(self, numbers: Sequence[int], *, packs: bool = True) -> Iterator[str]:
         """One element of each, in the loop over those of a pack."""
         for number in numbers:
             dtype = self.dtype(number)
             if self.node(number) is None and dtype is not None:
-                text = f"q{number}.v[j]" if self.steps(number) else f"q{number}"
+                text = f"q{number}.v[j]" if packs and self.steps(number) else f"q{number}"
                 yield f"const {ops.computed(dtype)} x{number} = {ops.loaded(dtype, text)};"
         yield from self._computed(numbers)
 
@@ -336,7 +382,10 @@ class _Writer:
         yield "if (at >= count) return;"
         yield from self._whole()
         yield from self._computed(self._needed(self.outputs, columns=True))
-        wanted = range(len(self.outputs))
+        for output in range(len(self.outputs)):
+            if self._alone(output):
+                yield f"if (at == 0) {self._write_one(output, '0')}"
+        wanted = [output for output in range(len(self.outputs)) if not self._alone(output)]
         before, inside, after = self._written(wanted)
         yield from before
         yield from self._pass([self.outputs[output] for output in wanted], inside, after)
@@ -356,7 +405,7 @@ class _Writer:
         columns = self._needed([*self.outputs, *self._joins(), *joined], columns=True)
         done: set[int] = set()
         yield from self._columns(columns, 0, done)
-        for level in range(1, max(self.levels) + 1):
+        for level in range(1, max(self.levels, default=0) + 1):
             joins = [number for number in self._joins() if self.levels[number] == level]
             inside = []
             for number in joins:
@@ -376,22 +425,32 @@ class _Writer:
                 yield f"const {ops.computed(node.dtype)} x{number} = {text};"
                 done.add(number)
             yield from self._columns(columns, level, done)
-        full = [output for output, number in enumerate(self.outputs) if not self._short(number)]
+        full = [output for output in range(len(self.outputs)) if not self._short(output) and not self._alone(output)]
         if full:
             before, inside, after = self._written(full)
             yield loop
             for line in (*before, *self._pass([self.outputs[output] for output in full], inside, after)):
                 yield f"    {line}"
             yield "}"
-        for output, number in enumerate(self.outputs):
-            if output not in full:
-                yield f"if (lane == 0) o{output}[row] = {ops.stored(self._stored(output), f'x{number}')};"
+        for output in range(len(self.outputs)):
+            if self._alone(output):
+                yield f"if (row == 0 && lane == 0) {self._write_one(output, '0')}"
+            elif output not in full:
+                yield f"if (lane == 0) {self._write_one(output, 'row')}"
 
-    def _short(self, number: int) -> bool:
+    def _write_one(self, output: int, at: str) -> str:
+        return f"o{output}[{at}] = {ops.stored(self._stored(output), f'x{self.outputs[output]}')};"
+
+    def _short(self, output: int) -> bool:
         """Whether an output has one element a row."""
-        node = self.node(number)
+        node = self.node(self.outputs[output])
         assert node is not None, "an output is a node"
         return node.column
+
+    def _alone(self, output: int) -> bool:
+        """Whether an output has one element, and the space more."""
+        made = self.chain.values[self.chain.outputs[output]].call.result
+        return made.size == 1 < math.prod(self.space.shape)
 
     def _arguments(self, number: int) -> tuple[int, ...]:
         node = self.node(number)

@@ -12,37 +12,27 @@ step outside the chain lies between it and the other members.
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from gt.ops import OPS
-from gt.spec import Spec
+from gt.spec import Spec, spec
 
 from .call import Call
+from .forms import MAP, Fusable, Shape, Views, column_of, is_column, space_of
 
-MAP: Final = frozenset(("unary", "binary", "where", "cast"))
-"""Families of ops that work element by element."""
-ALONG: Final = frozenset(("softmax", "log_softmax"))
 WINDOW: Final = 64
 """Steps between two members of a chain: what is made long before it is read would only take memory."""
 
 
-class Fusable(Protocol):
-    """What is asked of a step. `call` is None of what no chain can have; members of a chain have the same `scope`."""
-
-    @property
-    def call(self) -> Call | None: ...
-    @property
-    def reads(self) -> tuple[int, ...]: ...
-    @property
-    def writes(self) -> int: ...
-    @property
-    def scope(self) -> str: ...
+Key = tuple[int, Shape]
+"""A slot, and the shape in which it is read."""
 
 
 class Source(NamedTuple):
-    """What a chain reads from outside: a tensor, or the kind of a run-time scalar."""
+    """What a chain reads from outside: a tensor in the shape in which it is read, or the kind of a run-time scalar."""
 
     slot: int
     spec: Spec | str
@@ -76,29 +66,40 @@ class Chain:
 class _Group:
     """A chain that grows, or (without a shape) a step that stays alone. `before` are the steps outside that it reads."""
 
-    shape: tuple[int, ...] | None
+    shape: Shape | None
     joined: int
     members: list[int]
     before: set[int] = field(default_factory=set)
 
+    @property
+    def chains(self) -> bool:
+        return self.shape is not None
+
 
 def fuse(
-    steps: Sequence[Fusable], wanted: Iterable[int], able: Callable[[Call], bool], worth: Callable[[Chain], bool]
+    steps: Sequence[Fusable],
+    wanted: Iterable[int],
+    able: Callable[[Call], bool],
+    worth: Callable[[Chain], bool],
+    *,
+    loose: bool = False,
 ) -> list[Chain | int]:
     """The steps of a block in an order in which chains run as one; an integer is a step by itself.
 
-    `wanted` are the slots that are read after the block; `able` says which calls an executor has, `worth` which chains pay.
+    `wanted` are the slots that are read after the block; `able` says which calls an executor has, `worth` which chains pay, and
+    `loose` that its chains may be (`forms.py`).
     """
     made = {step.writes: at for at, step in enumerate(steps)}
     if len(made) < len(steps) or any(step.writes in step.reads for step in steps):
         return list(
             range(len(steps))
         )  # slots are written again, as sums over microbatches: order is part of the meaning
-    groups = _Search(steps, made, able).groups()
-    drawer = _Drawer(steps, made, set(wanted), {at for group in groups if group.shape for at in group.members})
+    views = Views(steps, made, loose=loose)
+    groups = _Search(steps, made, able, views).groups()
+    drawer = _Drawer(steps, made, set(wanted), views, {at for group in groups if group.chains for at in group.members})
     ordered: list[Chain | int] = []
     for group in _sorted(groups):
-        if group.shape is None:
+        if not group.chains:
             if group.members[0] not in drawer.seen_through:
                 ordered.append(group.members[0])
             continue
@@ -113,10 +114,14 @@ def fuse(
 class _Search:
     """One pass over the steps, in which each joins the groups of what it reads, or begins one, or stays alone."""
 
-    def __init__(self, steps: Sequence[Fusable], made: dict[int, int], able: Callable[[Call], bool]) -> None:
+    def __init__(
+        self, steps: Sequence[Fusable], made: dict[int, int], able: Callable[[Call], bool], views: Views
+    ) -> None:
         self.steps = steps
         self.made = made
         self.able = able
+        self.views = views
+        self.loose = views.loose
         self.group: list[_Group] = []
         """The group of each step so far."""
 
@@ -134,17 +139,17 @@ class _Search:
         call = step.call
         if call is None or not self.able(call):
             return None
-        space = _space(call)
+        space = space_of(call, loose=self.loose)
         if space is None:
             return None
         shape, joined = space
-        before = {source for slot in step.reads if (source := _through(self.steps, self.made, call, slot)) is not None}
+        before = self.views.behind(at)
         home: _Group | None = None
         for group in dict.fromkeys(self.group[each] for each in sorted(before, reverse=True)):
             near = at - group.members[-1] <= WINDOW and self.steps[group.members[0]].scope == step.scope
             if (
                 not near
-                or not _fits(shape, joined, group)
+                or not self._fits(at, shape, joined, group)
                 or (home and group.joined and home.joined not in (0, group.joined))
             ):
                 continue
@@ -152,15 +157,65 @@ class _Search:
                 continue
             if home is None:
                 home = group
-            elif home.shape == group.shape and not self._apart(home, group):
-                self._merge(home, group)
+            else:
+                home = self._united(home, group)
             home.joined = home.joined or joined
         if home is None:
             home = _Group(shape, joined, [])
         home.members.append(at)
         home.before |= before
         home.before.difference_update(home.members)
+        return self._with_columns(home, at, before) if self.loose else home
+
+    def _fits(self, at: int, shape: Shape, joined: int, group: _Group) -> bool:
+        """Whether a step's space is a group's or, if it goes along nothing, that of the group's columns."""
+        if group.shape is None or (joined and group.joined not in (0, joined)):
+            return False
+        if not self.loose:
+            return shape == group.shape or (
+                not joined and bool(group.joined) and shape == column_of(group.shape, group.joined)
+            )
+        along = joined or group.joined
+        fits = shape == group.shape or (
+            not joined and (math.prod(shape) == 1 or is_column(shape, group.shape, group.joined))
+        )
+        return fits and self.views.agree(at, set(group.members), group.shape, along)
+
+    def _with_columns(self, home: _Group, at: int, before: set[int]) -> _Group:
+        """The group that a step has joined, with those that make columns and numbers for it."""
+        for group in dict.fromkeys(self.group[each] for each in sorted(before, reverse=True)):
+            near = at - group.members[-1] <= WINDOW and self.steps[group.members[0]].scope == self.steps[at].scope
+            if group is not home and group.chains and near:
+                home = self._united(home, group)
         return home
+
+    def _united(self, home: _Group, group: _Group) -> _Group:
+        """Two groups as one, if they can be; else the first."""
+        assert home.shape is not None, "groups that are united are chains"
+        assert group.shape is not None, "groups that are united are chains"
+        wide, narrow = home, group
+        if home.shape != group.shape:
+            if not self.loose:
+                return home
+            if not _is_part(group, home):
+                wide, narrow = group, home
+            if not _is_part(narrow, wide):
+                return home
+        elif home.joined and group.joined not in (0, home.joined):
+            return home
+        if self._apart(home, group):
+            return home
+        joined = wide.joined or narrow.joined
+        if self.loose and not self._agree(wide, narrow, joined):
+            return home
+        self._merge(wide, narrow)
+        return wide
+
+    def _agree(self, wide: _Group, narrow: _Group, joined: int) -> bool:
+        """Whether the members of two groups read each other as what they would be in one."""
+        assert wide.shape is not None, "a group that is a chain has a space"
+        members = {*wide.members, *narrow.members}
+        return all(self.views.agree(each, members, wide.shape, joined) for each in members)
 
     def _apart(self, one: _Group, two: _Group) -> bool:
         """Whether there is something between two groups, so that they cannot be one."""
@@ -189,46 +244,17 @@ class _Search:
         home.before |= other.before
         home.before.difference_update(home.members)
         for at in other.members:
-            self.group[at] = home
+            if at < len(self.group):  # the step that joins comes last
+                self.group[at] = home
 
 
-def _space(call: Call) -> tuple[tuple[int, ...], int] | None:
-    """The shape of what a step works on, and how many of its last dimensions it goes along; None of what no chain can have."""
-    family = OPS[call.op].family
-    if family in MAP:
-        return (call.result.shape, 0) if call.result.ndim else None
-    operand = call.operands[0]
-    assert isinstance(operand, Spec), "what goes along dimensions goes along a tensor's"
-    ndim = operand.ndim
-    if call.op in ALONG:
-        return (operand.shape, 1) if ndim > 1 and call.attributes["axis"] == ndim - 1 else None
-    if family == "reduction" and call.attributes["keepdims"]:
-        axes = tuple(call.attributes["axes"])
-        if 0 < len(axes) < ndim and axes == tuple(range(ndim - len(axes), ndim)):
-            return operand.shape, len(axes)
-    return None
-
-
-def _fits(shape: tuple[int, ...], joined: int, group: _Group) -> bool:
-    """Whether a step's space is a group's or, if it goes along nothing, that of the group's columns."""
-    if group.shape is None or (joined and group.joined not in (0, joined)):
+def _is_part(narrow: _Group, wide: _Group) -> bool:
+    """Whether all that a group makes are columns of another, or single numbers."""
+    assert narrow.shape is not None, "a group that is a chain has a space"
+    assert wide.shape is not None, "a group that is a chain has a space"
+    if narrow.joined:
         return False
-    return shape == group.shape or (not joined and bool(group.joined) and shape == _column(group.shape, group.joined))
-
-
-def _column(shape: tuple[int, ...], joined: int) -> tuple[int, ...]:
-    return shape[: len(shape) - joined] + (1,) * joined
-
-
-def _through(steps: Sequence[Fusable], made: dict[int, int], call: Call, slot: int) -> int | None:
-    """The step that makes an operand, None if it comes from outside. Element by element, an `expand` is only a way to look
-    at what is there: of one it is the step behind it. (Not for a `cast`: NumPy lays its result as an expanded operand lies.)"""
-    at = made.get(slot)
-    if at is not None and OPS[call.op].family in MAP and call.op != "cast":
-        other = steps[at].call
-        if other is not None and other.op == "expand":
-            return made.get(steps[at].reads[0])
-    return at
+    return math.prod(narrow.shape) == 1 or is_column(narrow.shape, wide.shape, wide.joined)
 
 
 def _sorted(groups: list[_Group]) -> Iterator[_Group]:
@@ -260,63 +286,67 @@ def _sorted(groups: list[_Group]) -> Iterator[_Group]:
 class _Drawer:
     """Draws up chains: who reads what, in numbers."""
 
-    def __init__(self, steps: Sequence[Fusable], made: dict[int, int], kept: set[int], members: set[int]) -> None:
+    def __init__(
+        self, steps: Sequence[Fusable], made: dict[int, int], kept: set[int], views: Views, members: set[int]
+    ) -> None:
         self.steps = steps
         self.made = made
         self.kept = kept
+        self.seen = {at: views.of(at) for at in members}
+        """What each member reads."""
         self.readers: dict[int, set[int]] = {}
         for at, step in enumerate(steps):
             for slot in step.reads:
                 if slot in made:
                     self.readers.setdefault(made[slot], set()).add(at)
-        self.seen_through = {at for at in range(len(steps)) if self._only_seen_through(at, members)}
-        """The `expand`s that nobody needs but members of chains, who see through them."""
-
-    def _only_seen_through(self, at: int, members: set[int]) -> bool:
-        call, readers = self.steps[at].call, self.readers.get(at, set())
-        return (
-            call is not None and call.op == "expand" and bool(readers) and self.steps[at].writes not in self.kept
-            and readers <= members and all(self._sees_through(each, at) for each in readers)
-        )  # fmt: skip
+        self.seen_through: set[int] = set()
+        """The views that nobody needs but members of chains, who see through them."""
+        every = [seen for found in self.seen.values() for seen in found]
+        needed = {*kept, *(seen.slot for seen in every)}
+        for at in sorted({view for seen in every for view in seen.views}, reverse=True):
+            if steps[at].writes not in needed and self.readers[at] <= members | self.seen_through:
+                self.seen_through.add(at)
 
     def _leaves(self, at: int, inside: set[int]) -> bool:
-        """Whether anybody but these members reads what a step makes, or sees it through an `expand`."""
+        """Whether anybody but these members reads what a step makes, or sees it through a view."""
         return self.steps[at].writes in self.kept or any(
-            reader not in inside and not (reader in self.seen_through and self.readers[reader] <= inside)
+            reader not in inside and not (reader in self.seen_through and not self._leaves(reader, inside))
             for reader in self.readers.get(at, ())
         )
-
-    def _sees_through(self, reader: int, at: int) -> bool:
-        call = self.steps[reader].call
-        return call is not None and _through(self.steps, self.made, call, self.steps[at].writes) != at
 
     def chain(self, group: _Group) -> Chain:
         """What an executor is told of a group."""
         assert group.shape is not None, "a group that is a chain has a space"
         inside = set(group.members)
-        sources: dict[int, Source] = {}
+        border = len(group.shape) - group.joined
+        sources: dict[tuple[int, Shape], Source] = {}
         helpers: set[int] = set()
-        drafts: list[tuple[Call, list[int], int]] = []
+        drafts: list[tuple[Call, list[Key], int]] = []
         for at in group.members:
             call = self.steps[at].call
             assert call is not None, "only what has a call is a member"
-            slots = []
-            for slot, operand in zip(self.steps[at].reads, call.operands, strict=True):
-                place = self.made.get(slot)
-                if place is not None and _through(self.steps, self.made, call, slot) != place:
-                    behind = self.steps[place].call
-                    assert behind is not None, "an expand has a call"
-                    helpers.add(place)
-                    slot, operand = self.steps[place].reads[0], behind.operands[0]
-                if self.made.get(slot, -1) not in inside:
-                    sources.setdefault(slot, Source(slot, operand))
-                slots.append(slot)
-            drafts.append((call, slots, self.steps[at].writes))
-        numbers = {slot: number for number, slot in enumerate([*sources, *(slot for _, _, slot in drafts)])}
-        column = _column(group.shape, group.joined) if group.joined else None
+            short = bool(group.joined) and call.result.shape == group.shape[:border] and OPS[call.op].family in MAP
+            keys: list[Key] = []
+            for seen, operand in zip(self.seen[at], call.operands, strict=True):
+                helpers.update(seen.views)
+                if self.made.get(seen.slot, -1) in inside:
+                    keys.append((seen.slot, ()))
+                    continue
+                key = (seen.slot, seen.shape + (1,) * group.joined if short and seen.shape else seen.shape)
+                known = operand if isinstance(operand, str) else spec(operand.dtype, key[1])
+                sources.setdefault(key, Source(seen.slot, known))
+                keys.append(key)
+            drafts.append((call, keys, self.steps[at].writes))
+        numbers = {key: number for number, key in enumerate([*sources, *((slot, ()) for _, _, slot in drafts)])}
+        column = column_of(group.shape, group.joined)
         values = tuple(
-            Value(call, tuple(numbers[each] for each in slots), call.result.shape == column != group.shape, slot)
-            for call, slots, slot in drafts
+            Value(
+                call,
+                tuple(numbers[each] for each in keys),
+                call.result.shape in (column, group.shape[:border]) and call.result.shape != group.shape,
+                slot,
+            )
+            for call, keys, slot in drafts
         )
         outputs = tuple(number for number, at in enumerate(group.members) if self._leaves(at, inside))
         made_of = tuple(sources.values())

@@ -16,12 +16,15 @@ from typing import Any, Final
 
 import numpy as np
 
+from gt.dtypes import uint64
 from gt.spec import Spec
 
 from . import cuda_ops, cuda_source
 from .call import Call
 from .cuda_source import ENTRY, THREADS, WARP, WIDE_ENTRY, Kernel
+from .forms import LOOSE, PLACED
 from .fusion import Chain
+from .indexing import look_later
 from .told import NOWHERE, PASSED
 
 log = logging.getLogger(__name__)
@@ -32,6 +35,8 @@ SOURCES: Final = 1024
 TALL: Final = 1 << 16
 """Elements of a row from which there must be `FEW` rows, or most of the device would wait for one block."""
 FEW: Final = 128
+ALONE: Final = 1 << 14
+"""Elements up to which one block joins all of a tensor."""
 MOST: Final = 96
 """Sources and outputs of one kernel: each is an argument, and some registers."""
 
@@ -52,10 +57,16 @@ def able(call: Call) -> bool:
             call.result.dtype,
         )  # of a float that is no integer an integer may be anything
         return source is not target and (source.kind in "bi" or target.kind == "b" or source.kind == target.kind)
+    if call.op in cuda_ops.JOINS and call.result.size == 1 and call.tensor(0).size > ALONE:
+        return False
+    if call.op in PLACED and call.tensor(1).dtype is uint64:
+        return False
+    if call.op == "full":
+        return call.operands[0] == call.result.dtype.kind
     return call.op not in cuda_ops.CHECKED or call.result.dtype.kind == "f"
 
 
-KNOWN: Final = frozenset((*cuda_ops.EXPRESSIONS, *cuda_ops.JOINS, "cast", "softmax", "log_softmax"))
+KNOWN: Final = frozenset((*cuda_ops.EXPRESSIONS, *cuda_ops.JOINS, "cast", "softmax", "log_softmax", *LOOSE))
 
 
 def worth(chain: Chain) -> bool:
@@ -67,9 +78,12 @@ def worth(chain: Chain) -> bool:
         edge = len(chain.shape) - chain.joined
         if math.prod(chain.shape[edge:]) >= TALL and math.prod(chain.shape[:edge]) < FEW:
             return False
-    if len(chain.values) > 1 or any(isinstance(source.spec, str) for source in chain.sources):
+    op = chain.values[0].call.op
+    if len(chain.values) > 1:
         return True
-    return chain.values[0].call.op in ("softmax", "log_softmax", "sigmoid", "rsqrt")
+    if any(isinstance(source.spec, str) for source in chain.sources):
+        return op != "full"
+    return op in ("softmax", "log_softmax", "sigmoid", "rsqrt")
 
 
 @lru_cache(maxsize=SOURCES)
@@ -114,6 +128,7 @@ class Launch:
             for number in kernel.packed
         ]
         results = [chain.values[number] for number in chain.outputs]
+        self.checked = [chain.values[number].call for number in kernel.checked]
         self.results = [(each.slot, each.call.result.shape, each.call.result.dtype.numpy) for each in results]
         self.threads = kernel.lanes if kernel.lanes > WARP else THREADS  # threads of several warps meet in their block
         if kernel.lanes:
@@ -147,11 +162,23 @@ class Launch:
         if self.wide is not None and not any(arguments[number].data.ptr & rest for number, rest in self.aligned):
             function, blocks = self.wide, self.wide_blocks
         made = [self.xp.empty(shape, dtype) for _, shape, dtype in self.results]
-        function((blocks,), (self.threads,), (*self.sizes, *arguments, *made))
+        wrong = [self.xp.zeros(len(self.checked), np.int64)] if self.checked else []
+        function((blocks,), (self.threads,), (*self.sizes, *arguments, *made, *wrong))
+        if self.checked and not self._checks(wrong[0]):
+            self.by_steps(slots)
+            return
         for (slot, _, _), array in zip(self.results, made, strict=True):
             slots[slot] = array
         for slot in self.dead:
             slots[slot] = None
+
+    def _checks(self, wrong: Any) -> bool:
+        """Whether all may go on: what the device finds wrong with an index is looked at later, if that is how it is done."""
+        if self.checked[0].later is None:
+            return not wrong.any()
+        for at, call in enumerate(self.checked):
+            look_later(call, call.tensor(0).shape[-1], wrong[at])
+        return True
 
 
 _NUMBERS: Final[dict[str, Any]] = {"f": np.float64, "i": np.int64, "b": np.bool_}

@@ -30,6 +30,8 @@ class Executor(NamedTuple):
     able: Callable[[Call], bool]
     worth: Callable[[Chain], bool]
     compile: Callable[[Chain, tuple[int, ...], Action], Action | None]
+    loose: bool = False
+    """Whether it takes chains of loose forms."""
     crew: Crew | None = None
     """Whose other lanes may take what is read late."""
 
@@ -40,7 +42,7 @@ def on_cpu(crew: Crew) -> Executor:
         lowering.able,
         lambda chain: strips.worth(chain, crew),
         lambda chain, dead, by_steps: strips.compile_chain(chain, crew, dead, by_steps),
-        crew,
+        crew=crew,
     )
 
 
@@ -50,6 +52,7 @@ def on_gpu(xp: Any) -> Executor:
         generated.able,
         generated.worth,
         lambda chain, dead, by_steps: generated.compile_chain(chain, xp, dead, by_steps),
+        loose=True,
     )
 
 
@@ -78,7 +81,7 @@ def fused(program: Program, executor: Executor) -> Program:
 
 def _fused_block(steps: list[Step], wanted: set[int], executor: Executor) -> tuple[list[Step], list[Action], list[int]]:
     """The steps of a block in the order in which they run as chains, the actions, and where in the steps each begins."""
-    order = fuse(steps, wanted, executor.able, executor.worth)
+    order = fuse(steps, wanted, executor.able, executor.worth, loose=executor.loose)
     groups = _grouped(steps, order, executor)
     if executor.crew is not None:
         groups = set_aside(groups, wanted, executor.crew)

@@ -81,28 +81,34 @@ def _window(call: Call, shape: tuple[int, ...]) -> Callable[[Any], tuple[slice, 
 def _refuse(call: Call, index: Any, size: int) -> Any:
     """The index. Raises `IndexOutOfRange` with the first place that is out of range; or, where that is found out later, has
     harmless places instead."""
-
-    def error(first: int) -> IndexOutOfRange:
-        axis = call.attributes["axis"]
-        return IndexOutOfRange(f"{call.op}: index {first} is out of range for axis {axis} of size {size}")
-
     if call.later is not None and size and index.size:
-        return _doubted(call, index, size, error)
+        return _doubted(call, index, size)
     beyond = (index >= size) | (index < -size)
     if beyond.any():
-        raise error(int(index[beyond][0]))
+        raise _error(call, size, int(index[beyond][0]))
     return index
 
 
-def _doubted(call: Call, index: Any, size: int, error: Callable[[int], Exception]) -> Any:
+def _error(call: Call, size: int, index: int) -> IndexOutOfRange:
+    return IndexOutOfRange(
+        f"{call.op}: index {index} is out of range for axis {call.attributes['axis']} of size {size}"
+    )
+
+
+def look_later(call: Call, size: int, found: Any) -> None:
+    """Leave a check of a call: `found`, an int64 of the device, is 0, or an index that is out of range for `size`."""
+    assert call.later is not None, "somebody looks at it later"
+    call.later(Check(call, found, partial(_error, call, size)))
+
+
+def _doubted(call: Call, index: Any, size: int) -> Any:
     """The index with harmless places where it is out of range. What it repeats is looked at once, and is repeated after."""
     xp, nothing = call.xp, index.dtype.type(0)
     once = index[tuple(slice(None) if stride else slice(0, 1) for stride in index.strides)]
     beyond = (once >= size) | (once < -size)
     first = beyond.reshape(-1).argmax()
     found = xp.where(beyond, once, nothing).reshape(-1)[first]  # 0 is in range
-    assert call.later is not None, "somebody looks at it later"
-    call.later(Check(call, found.astype(np.int64), error))
+    look_later(call, size, found.astype(np.int64))
     return xp.broadcast_to(xp.where(beyond, nothing, once), index.shape)
 
 

@@ -18,6 +18,7 @@ from effort import cases
 from generated_samples import (
     DTYPES,
     Drawn,
+    Loosely,
     adam,
     compiled,
     every_op,
@@ -45,6 +46,7 @@ def written() -> dict[str, tuple[str, str]]:
     """All CUDA that GT writes, by what it is for, with its entry; of chains those of every kind."""
     samples = {f"every op on {dtype.name}": every_op(dtype) for dtype in DTYPES}
     samples |= {f"drawn {seed}": Drawn(seed).sample() for seed in range(cases(60))}
+    samples |= {f"loosely drawn {seed}": Loosely(seed).sample() for seed in range(cases(120))}
     samples |= dict(known())
     found = {"random numbers": (SOURCE, "philox_words"), "run-time scalars": (capture.SOURCE, "place_numbers")}
     for name, sample in samples.items():

@@ -28,6 +28,7 @@ from gt.worker import passage as passages
 from gt.worker.backend import Backend, backend
 from gt.worker.capture import Taken
 from gt.worker.course import Course
+from gt.worker.generated import ALONE
 from gt.worker.graphs import Graphs
 from gt.worker.hot import fused, on_gpu
 from gt.worker.passage import GRAPHS, WARM, Passage
@@ -197,11 +198,11 @@ def test_numbers_are_read_from_the_device() -> None:
 
 
 def of_window(lines: Lines, window: Any) -> list[Any]:
-    """Some kernels that read a slice."""
-    sums = [lines.op("sum", lines.op("sin", window), axes=(0,), keepdims=False)]
-    sums.append(lines.op("max", window, axes=(0,), keepdims=False))
-    sums.append(lines.op("min", window, axes=(0,), keepdims=False))
-    return [lines.op("tanh", window), *sums]
+    """Some kernels that read a slice, and cannot be one."""
+    found = [lines.op("argmax", lines.op("sin", window), axis=0, keepdims=False)]
+    found.append(lines.op("argmax", window, axis=0, keepdims=False))
+    found.append(lines.op("argmin", window, axis=0, keepdims=False))
+    return [lines.op("tanh", window), *found]
 
 
 def test_a_number_that_the_host_needs_is_part_of_the_graph() -> None:
@@ -237,14 +238,14 @@ def test_a_slice_that_moves_on_stands_before_the_graph(turned: bool) -> None:
 def test_a_slice_of_what_is_computed_stands_between_two_graphs() -> None:
     """Nothing that a graph does can be done before what it reads is there."""
     lines = Lines()
-    x = lines.input(32)
+    x = lines.input(2 * ALONE)
     base = x
     for op in ("sin", "tanh", "sin"):
         base = lines.op("add", lines.op(op, base), lines.op("sum", base, axes=(0,), keepdims=True))
         base = lines.op("add", base, lines.op("max", base, axes=(0,), keepdims=True))
     window = lines.op("slice", base, lines.scalar("i"), axes=(0,), sizes=(8,), steps=(1,))
     pair = Pair(Sample(lines, of_window(lines, window), []))
-    x_there = pair.card.from_host(np.linspace(0, 1, 32, dtype=np.float32))
+    x_there = pair.card.from_host(np.linspace(0, 1, 2 * ALONE, dtype=np.float32))
     for start in range(14):
         pair.run(x_there, start)
     assert len(pair.course.passages) == 2
