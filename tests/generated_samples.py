@@ -16,8 +16,8 @@ from gt.dispatcher.tables import Home
 from gt.instruction import OUTPUT, ref
 from gt.ops import OPS
 from gt.placement import REPLICATE, uniform_mesh
-from gt.worker import cuda_ops, cuda_source, generated
-from gt.worker.backend import Backend
+from gt.worker import capture, cuda_ops, cuda_source, generated, philox
+from gt.worker.backend import Backend, backend
 from gt.worker.fusion import Chain, fuse
 from gt.worker.program import Program, compile_plan
 
@@ -348,3 +348,17 @@ def known() -> Iterator[tuple[str, Sample]]:
                 yield f"layer norm {dtype.name} {columns}", layer_norm(dtype, rows, columns)
                 if columns > 1:
                     yield f"cross-entropy {dtype.name} {columns}", entropy(dtype, rows, columns)
+
+
+def written(drawn: int) -> dict[str, tuple[str, str]]:
+    """All CUDA that GT writes, by what it is for, with its entry; of chains those of every kind, so many of them drawn."""
+    cpu = backend("cpu")
+    samples = {f"every op on {dtype.name}": every_op(dtype) for dtype in DTYPES}
+    samples |= {f"drawn {seed}": Drawn(seed).sample() for seed in range(drawn)}
+    samples |= {f"loosely drawn {seed}": Loosely(seed).sample() for seed in range(2 * drawn)}
+    samples |= dict(known())
+    found = {"random numbers": (philox.SOURCE, "philox_words"), "run-time scalars": (capture.SOURCE, "place_numbers")}
+    for name, sample in samples.items():
+        for number, source in enumerate(sources_of(compiled(sample, cpu))):
+            found[f"{name}, {number}"] = (source, cuda_source.ENTRY)
+    return found

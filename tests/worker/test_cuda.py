@@ -15,23 +15,12 @@ from typing import Any, Final
 
 import pytest
 from effort import cases
-from generated_samples import (
-    DTYPES,
-    Drawn,
-    Loosely,
-    adam,
-    compiled,
-    every_op,
-    known,
-    layer_norm,
-    softmaxes,
-    sources_of,
-)
+from generated_samples import adam, compiled, layer_norm, softmaxes, sources_of, written
 
 from gt.dtypes import float16, float32
-from gt.worker import capture, joint
+from gt.worker import joint
 from gt.worker.backend import backend
-from gt.worker.cuda_source import ENTRY, WIDE_ENTRY
+from gt.worker.cuda_source import WIDE_ENTRY
 from gt.worker.generated import OPTIONS
 from gt.worker.nccl import ID_BYTES
 from gt.worker.philox import SOURCE
@@ -40,19 +29,6 @@ PYTHON = Path(__file__).parents[2] / ".venv" / "cuda" / "bin" / "python"
 pytestmark = pytest.mark.skipif(not PYTHON.exists(), reason="no CuPy and NVRTC to try: run `make cuda`")
 
 CPU = backend("cpu")
-
-
-def written() -> dict[str, tuple[str, str]]:
-    """All CUDA that GT writes, by what it is for, with its entry; of chains those of every kind."""
-    samples = {f"every op on {dtype.name}": every_op(dtype) for dtype in DTYPES}
-    samples |= {f"drawn {seed}": Drawn(seed).sample() for seed in range(cases(60))}
-    samples |= {f"loosely drawn {seed}": Loosely(seed).sample() for seed in range(cases(120))}
-    samples |= dict(known())
-    found = {"random numbers": (SOURCE, "philox_words"), "run-time scalars": (capture.SOURCE, "place_numbers")}
-    for name, sample in samples.items():
-        for number, source in enumerate(sources_of(compiled(sample, CPU))):
-            found[f"{name}, {number}"] = (source, ENTRY)
-    return found
 
 
 COMPILE = """
@@ -113,7 +89,7 @@ def compiled_by_nvrtc(sources: list[str], architecture: str) -> list[tuple[int, 
 @pytest.mark.parametrize("architecture", ["compute_75", "compute_80", "compute_90"])
 def test_every_source_compiles(architecture: str) -> None:
     """For cards from Turing on, without a warning, and its entry has the name by which it is called."""
-    sources = written()
+    sources = written(cases(60))
     unlike = {source: name for name, (source, _) in sources.items()}
     for name, (status, log, code) in zip(unlike.values(), compiled_by_nvrtc(list(unlike), architecture), strict=True):
         assert (status, log) == (0, ""), name
