@@ -28,6 +28,13 @@ empty :=
 space := $(empty) $(empty)
 SOURCES := gt $(ROOMS) tests $(wildcard benchmarks examples docs/img)
 TREE := $(VENV)/typecheck
+# A folder from which `import gt` works without an installation.
+linked = rm -rf $(1) && mkdir -p $(1)/gt && ln -s $(foreach entry,$(wildcard gt/*) $(ROOMS),$(CURDIR)/$(entry)) $(1)/gt/
+
+# What tells that there is an NVIDIA driver, and what tests on a GPU import.
+DRIVER ?= /dev/nvidiactl
+NEEDED := cupy, hypothesis, ml_dtypes, msgpack, numpy, psutil, pydantic, pytest, safetensors, scipy, typer, yaml, zmq
+ON_GPU = $$(cat $(VENV)/.gpu 2> /dev/null || echo $(BIN)/python)
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test prove check bench gpu-test gpu-bench docs-images torch browser cuda pretend pretend-test format lint types fast clean
@@ -51,10 +58,10 @@ bench: $(VENV)/.bench $(VENV)/.peers ## measure GT beside NumPy and what can be 
 	@$(BIN)/python benchmarks/suite.py
 
 gpu-test: $(VENV)/.gpu ## the tests that need a GPU; where there is none, say so
-	@OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest tests/gpu
+	@OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(ON_GPU) -m pytest tests/gpu
 
 gpu-bench: $(VENV)/.gpu ## measure a GPU worker beside bare CuPy and PyTorch on the same card
-	@$(BIN)/python benchmarks/gpu.py
+	@$(ON_GPU) benchmarks/gpu.py
 
 docs-images: $(VENV)/.browser ## draw the pictures in the documents anew, from real runs
 	@for script in docs/img/*.py; do $(BIN)/python $$script || exit 1; done
@@ -82,8 +89,7 @@ lint: $(VENV)/.installed ## format and lint, changing nothing
 # Type checkers look for gt.client in gt/, and cannot follow the mapping in pyproject.toml. So they get a tree of links
 # in which the rooms are folders of gt, built anew each time because modules come and go. The sed gives files their names.
 types: $(VENV)/.installed ## strict types
-	@rm -rf $(TREE) && mkdir -p $(TREE)/gt
-	@ln -s $(foreach entry,$(wildcard gt/*) $(ROOMS),$(CURDIR)/$(entry)) $(TREE)/gt/
+	@$(call linked,$(TREE))
 	@cd $(TREE) && { $(CURDIR)/$(BIN)/mypy --config-file $(CURDIR)/pyproject.toml; echo $$? > .status; } \
 		| sed -E 's,^gt/($(subst $(space),|,$(ROOMS)))/,\1/,'; exit $$(cat .status)
 
@@ -120,18 +126,28 @@ $(VENV)/.cuda: $(VENV)/.python pyproject.toml
 	@if $(VENV)/cuda/bin/python -m pip --disable-pip-version-check --quiet install --editable . 'cupy-cuda12x>=13.4' nvidia-cuda-nvrtc-cu12; \
 	then touch $@; else rm -rf $(VENV)/cuda; echo "CuPy could not be installed: going on without it"; fi
 
-# CuPy and NCCL beside everything else, for the driver that is here; without a driver nothing is installed. PyTorch only where it
-# can be of the same CUDA: beside one of 13 CuPy for 12 finds the libraries of 13 first, and loads none.
-$(VENV)/.gpu: $(VENV)/.installed
-	@if [ -e /dev/nvidiactl ]; then \
-		version=$$(nvidia-smi 2>/dev/null | sed -n 's/.*CUDA Version: \([0-9]*\).*/\1/p'); version=$${version:-12}; \
-		if [ $$version -ge 13 ]; then $(MAKE) --no-print-directory $(VENV)/.bench; \
-		else echo "the driver is for CUDA $$version: going on without PyTorch"; fi; \
-		$(PIP) install --editable ".[cuda$$version]" \
-		&& { $(BIN)/python -c "from cupy_backends.cuda.libs import cublas" \
-			|| { echo "CuPy cannot load cuBLAS, as beside a PyTorch of another CUDA: make clean, and again" >&2; exit 1; }; } \
-		&& touch $@; \
-	else echo "there is no NVIDIA driver here: what needs a GPU is skipped"; fi
+# Which Python runs what needs a GPU: that of .venv, or where nothing can be installed this machine's own, with what it has.
+$(VENV)/.gpu: pyproject.toml
+	@if [ ! -e $(DRIVER) ]; then \
+		$(MAKE) --no-print-directory $(VENV)/.installed && echo "there is no NVIDIA driver here: what needs a GPU is skipped"; \
+	elif $(MAKE) --no-print-directory $(VENV)/.cards; then echo "$(BIN)/python" > $@; \
+	else \
+		echo "CuPy could not be installed: going on with what $(PYTHON) has"; \
+		$(call linked,$(VENV)/links) && $(PYTHON) -c "import $(NEEDED)" \
+			|| { echo "it lacks that: install it for $(PYTHON), or say PYTHON=/path/to/another" >&2; exit 1; }; \
+		echo "env PYTHONPATH=$(CURDIR)/$(VENV)/links $(PYTHON)" > $@; \
+	fi
+
+# CuPy and NCCL beside everything else, for the driver that is here. PyTorch only where it can be of the same CUDA: beside one
+# of 13 CuPy for 12 finds the libraries of 13 first, and loads none.
+$(VENV)/.cards: $(VENV)/.installed
+	@version=$$(nvidia-smi 2>/dev/null | sed -n 's/.*CUDA Version: \([0-9]*\).*/\1/p'); version=$${version:-12}; \
+	if [ $$version -ge 13 ]; then $(MAKE) --no-print-directory $(VENV)/.bench; \
+	else echo "the driver is for CUDA $$version: going on without PyTorch"; fi; \
+	$(PIP) install --editable ".[cuda$$version]" \
+	&& { $(BIN)/python -c "from cupy_backends.cuda.libs import cublas" \
+		|| { echo "CuPy cannot load cuBLAS, as beside a PyTorch of another CUDA: make clean, and again" >&2; exit 1; }; } \
+	&& touch $@
 
 # Each by itself, so that one that cannot be had keeps out no other.
 $(VENV)/.peers: $(VENV)/.installed
