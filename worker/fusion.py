@@ -23,6 +23,8 @@ from gt.spec import Spec, spec
 from .call import Call
 from .forms import MAP, Fusable, Shape, Views, column_of, is_column, space_of
 
+SIBLINGS: Final = 24
+"""Members up to which a chain takes in a step that reads what it reads, and nothing of it: arguments and registers are few."""
 WINDOW: Final = 64
 """Steps between two members of a chain: what is made long before it is read would only take memory."""
 
@@ -124,6 +126,8 @@ class _Search:
         self.loose = views.loose
         self.group: list[_Group] = []
         """The group of each step so far."""
+        self.readers: dict[int, int] = {}
+        """By slot the last step that is in a chain and reads all of a tensor."""
 
     def groups(self) -> list[_Group]:
         for at, step in enumerate(self.steps):
@@ -160,12 +164,33 @@ class _Search:
             else:
                 home = self._united(home, group)
             home.joined = home.joined or joined
+        if home is None and self.loose and not joined:
+            home = self._sibling(at, shape, before)
         if home is None:
             home = _Group(shape, joined, [])
+        self._remember(at, shape, home)
         home.members.append(at)
         home.before |= before
         home.before.difference_update(home.members)
         return self._with_columns(home, at, before) if self.loose else home
+
+    def _sibling(self, at: int, shape: Shape, before: set[int]) -> _Group | None:
+        """A group that reads what a step reads, whole: together they read it once."""
+        for seen in self.views.of(at):
+            other = self.readers.get(seen.slot)
+            if other is None or seen.shape != shape:
+                continue
+            group = self.group[other]
+            near = at - group.members[-1] <= WINDOW and self.steps[group.members[0]].scope == self.steps[at].scope
+            if near and group.shape == shape and len(group.members) < SIBLINGS and not self._reaches([*before], group):
+                return group
+        return None
+
+    def _remember(self, at: int, shape: Shape, home: _Group) -> None:
+        """Which step was the last to read a tensor that is as large as its chain's space."""
+        for seen in self.views.of(at):
+            if seen.shape == shape == home.shape and math.prod(shape) > 1:
+                self.readers[seen.slot] = at
 
     def _fits(self, at: int, shape: Shape, joined: int, group: _Group) -> bool:
         """Whether a step's space is a group's or, if it goes along nothing, that of the group's columns."""

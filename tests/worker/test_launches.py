@@ -66,9 +66,9 @@ def _residual(f: Any, lib: Any, x: Any, y: Any) -> Any:
 
 CASES: Final = {
     "layer norm, plain": Case((X,), lambda f, _, x: f.layer_norm(x, (COLUMNS,)), 1, 1),
-    "layer norm": Case((X, WEIGHT, BIAS), lambda f, _, *x: f.layer_norm(x[0], (COLUMNS,), *x[1:]), 1, 4),
+    "layer norm": Case((X, WEIGHT, BIAS), lambda f, _, *x: f.layer_norm(x[0], (COLUMNS,), *x[1:]), 1, 3),
     "RMS norm, plain": Case((X,), lambda f, _, x: f.rms_norm(x, (COLUMNS,)), 1, 1),
-    "RMS norm": Case((X, WEIGHT), lambda f, _, x, w: f.rms_norm(x, (COLUMNS,), w), 1, 3),
+    "RMS norm": Case((X, WEIGHT), lambda f, _, x, w: f.rms_norm(x, (COLUMNS,), w), 1, 2),
     "softmax": Case((X,), lambda f, _, x: f.softmax(x, -1), 1, 1),
     "log-softmax": Case((X,), lambda f, _, x: f.log_softmax(x, -1), 1, 1),
     "softmax of attention": Case((SCORES,), lambda f, lib, s: f.softmax(s * 0.35 + lib.from_numpy(MASK), -1), 1, 1),
