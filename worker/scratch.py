@@ -41,6 +41,8 @@ def cast(held: Spec, dtype: Any = None) -> int:
 def _strip(call: Call) -> tuple[Strips, int, int]:
     """How attention is cut; elements of the largest strip with all pieces that are computed at once, and queries of it."""
     strips = Strips(call)
+    if not strips.keys:
+        return strips, 0, 0
     pieces, rows = list(strips), list(strips.strips())
     if not pieces or not rows:
         return strips, 0, 0
@@ -91,6 +93,8 @@ def _common(strips: Strips, elements: int, tensors: list[Spec], mask: Spec | Non
 
 def _conv(call: Call) -> int:
     x, w, result = call.tensor(0), call.tensor(1), call.result
+    if not x.size or not w.size:  # no channels, in a shard of them: zeros
+        return 0
     work = wide(result.dtype).numpy.itemsize
     padded = padded_shape(x.shape, call.attributes["pads"], call.attributes["spreads"])
     step, inner, outer = windows_at_once(call)

@@ -90,6 +90,33 @@ def test_kernels_use_no_more_than_is_said(number: int, dtype: str) -> None:
         assert scratch(call) <= 2 * used + SLACK
 
 
+EMPTY: list[tuple[str, tuple[Array, ...], dict[str, Any]]] = [
+    ("conv", (numbers(4, 1, 0, 8, 8), numbers(1, 6, 0, 3, 3)), CONV),
+    ("conv", (numbers(0, 1, 3, 8, 8), numbers(1, 6, 3, 3, 3)), CONV),
+    ("attention", (numbers(2, 0, 5), numbers(2, 3, 5), numbers(2, 3, 5)), {"causal": False}),
+    ("attention", (numbers(2, 4, 0), numbers(2, 3, 0), numbers(2, 3, 5)), {"causal": True}),
+    ("attention_grad", (numbers(2, 0, 5), numbers(2, 3, 5), numbers(2, 3, 5), numbers(2, 0, 5)), {"causal": False}),
+    ("attention", (numbers(2, 4, 5), numbers(2, 0, 5), numbers(2, 0, 5)), {"causal": True}),
+    ("attention_grad", (numbers(2, 4, 5), numbers(2, 0, 5), numbers(2, 0, 5), numbers(2, 4, 5)), {"causal": False}),
+    *((name, (numbers(0, 3),), {"axis": 0}) for name in ("cumsum", "cumprod", "argcummax", "argcummin")),
+    ("argsort", (numbers(0, 3),), {"axis": 0, "descending": True}),
+    *((name, (numbers(0, 0),), {}) for name in ("cholesky", "inverse", "det", "slogdet", "matrix_exp")),
+    *((name, (numbers(0, 3, 3),), {}) for name in ("det", "eigh", "eig", "lu")),
+    ("qr", (numbers(0, 3, 3),), {"full": True}),
+    ("svd", (numbers(0, 3, 3),), {"full": True}),
+    ("solve", (numbers(3, 3), numbers(3, 0)), {}),
+]
+"""A shard may be empty, whatever of the call it is."""
+
+
+@pytest.mark.parametrize("number", range(len(EMPTY)))
+def test_what_computes_with_nothing_uses_little(number: int) -> None:
+    name, operands, attributes = EMPTY[number]
+    call = call_of(name, operands, attributes)
+    assert scratch(call) <= SLACK
+    assert KERNELS[name](call)(*operands).shape == call.result.shape
+
+
 def test_every_op_with_scratch_is_among_the_cases() -> None:
     assert {name for name, _, _ in CASES} == SCRATCH.keys()
 
