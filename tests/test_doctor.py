@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from gt import cli, doctor
+from gt import doctor
+from gt.commands.app import app
 from gt.doctor import NOTE, OK, PROBLEM, Finding
 
 REPOSITORY = Path(__file__).parent.parent
@@ -156,10 +157,10 @@ def test_a_throttled_process_is_told_how_many_threads_to_take(monkeypatch: pytes
 def test_problems_are_exit_status_1(status: str, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
     found = [Finding("thing", status, "as it is", "mend it" if status != OK else "")]
     monkeypatch.setattr(doctor, "examine", lambda address: found)
-    plain = CliRunner().invoke(cli.app, ["doctor"])
+    plain = CliRunner().invoke(app, ["doctor"])
     assert plain.exit_code == code
     assert plain.stdout.splitlines()[0] == f"{status:8} thing  as it is"
     assert ("→ mend it" in plain.stdout) == (status != OK)
-    told = CliRunner().invoke(cli.app, ["doctor", "--json"])
+    told = CliRunner().invoke(app, ["doctor", "--json"])
     assert told.exit_code == code
     assert json.loads(told.stdout) == [each._asdict() for each in found]

@@ -11,8 +11,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import gt
-from gt import cli
 from gt.client import session as sessions
+from gt.commands.app import app
 from gt.dispatcher.cost import PCIE, STAGED, TYPICAL, Link, exchange_seconds, speeds_of
 from gt.explaining import facts_of
 from gt.explanation import Explanation
@@ -78,7 +78,7 @@ def explained(**options: Any) -> tuple[Explanation, list[Any]]:
 
 
 def command(*arguments: object) -> Result:
-    return CliRunner().invoke(cli.app, ["explain", *map(str, arguments)])
+    return CliRunner().invoke(app, ["explain", *map(str, arguments)])
 
 
 @pytest.fixture

@@ -22,8 +22,8 @@ from test_instruction import network, several
 from typer.testing import CliRunner, Result
 
 import gt
-from gt import cli
 from gt import messages as m
+from gt.commands.app import app
 from gt.config import Config
 from gt.errors import GTError
 from gt.instruction import pack_segment
@@ -34,7 +34,7 @@ from gt.spec import Spec, spec
 
 
 def replay(*arguments: object) -> Result:
-    return CliRunner().invoke(cli.app, ["replay", *map(str, arguments)])
+    return CliRunner().invoke(app, ["replay", *map(str, arguments)])
 
 
 def refused(*arguments: object) -> str:

@@ -9,7 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 import gt
-from gt import cli, config
+from gt import config
+from gt.commands.app import app
 from gt.explaining import Enough, Explainer, in_place
 from gt.search import Proposal, Search, propose, signals_of
 
@@ -124,6 +125,6 @@ def test_the_command_prints_yaml(tmp_path: Path) -> None:
     path = tmp_path / "wide.py"
     path.write_text(WIDE)
     arguments = ["explain", str(path), "--workers", "2", "--no-values", "--typical", "--search"]
-    result = CliRunner().invoke(cli.app, arguments)
+    result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 0, result.stderr
     assert config.parse(result.stdout).rules

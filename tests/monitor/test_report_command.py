@@ -9,12 +9,12 @@ import event_samples as e
 import pytest
 from typer.testing import CliRunner, Result
 
-from gt import cli
+from gt.commands.app import app
 from gt.monitor.trace import Trace
 
 
 def gt(*arguments: object) -> Result:
-    return CliRunner().invoke(cli.app, ["report", *map(str, arguments)])
+    return CliRunner().invoke(app, ["report", *map(str, arguments)])
 
 
 @pytest.fixture
