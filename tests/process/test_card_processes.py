@@ -9,7 +9,10 @@ from cuda_on_host import COMPILER
 from daemons import Machine
 from gpu import test_processes
 
-pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler to run CUDA sources with")
+pytestmark = [
+    pytest.mark.process,
+    pytest.mark.skipif(COMPILER is None, reason="no C++ compiler to run CUDA sources with"),
+]
 TESTS = Path(__file__).parents[1]
 CUPY = f"""
 import sys
@@ -46,7 +49,7 @@ def _on_the_card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_training_is_that_of_a_cpu_worker(machine: Machine) -> None:
     """On two workers of one card, whose pieces go by shared memory."""
-    program = machine.program(test_processes.TRAIN, "cuda:0,cuda:0")
+    program = machine.program(test_processes.TRAIN, "cuda:0,cuda:0", "data_parallel")
     program.expect("the same", 120.0)
     assert program.wait() == 0
 
