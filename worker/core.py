@@ -419,6 +419,10 @@ class Core:
         if not once_more and at < len(steps) and steps[at].action is action:
             self._fail(running, steps[at], error)
             at += 1
+        elif self.watch is not None and self.backend.sync:  # when its steps run, a device that it killed fails in each
+            end = (*program.starts[running.block], len(steps))[failed + 1]
+            told = "; ".join(describe(program, step.instruction) for step in steps[at:end])
+            self.watch.blame(f"one kernel that does {told}")
         self._run_steps(running, at)
 
     def _goes_on_carefully(self, running: Running, at: int) -> bool:

@@ -283,7 +283,7 @@ def test_a_thread_that_works_while_the_program_ends(machine: Machine) -> None:
         def work():
             try:
                 while True:
-                    (gt.ones(400) * 2).numpy()
+                    (x * 2).numpy()  # of this session: a tensor of its own would begin another
                     begun.set()
             except gt.errors.SessionError as error:
                 say("told:", error)
@@ -291,6 +291,7 @@ def test_a_thread_that_works_while_the_program_ends(machine: Machine) -> None:
             begun = threading.Event()
             thread = threading.Thread(target=work)
             gt.init()
+            x = gt.ones(400)
             thread.start()
             begun.wait()
             gt.disconnect()

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from card import CARD, installed
+from cuda_on_host import COMPILER
 from gpu.test_workers import connect
 
 import gt
 from gt.errors import WorkerLost
-from gt.worker import elementwise
+from gt.worker import cuda_source, elementwise
 from gt.worker.failure import Device, DeviceFailed, Watch
 
 ILLEGAL = 700
@@ -66,9 +68,33 @@ def test_with_gt_sync_the_step_is_known(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setenv("GT_SYNC", "1")
     connect(["cuda:0"])
     x = gt.from_numpy(np.ones(4, np.float32))
-    said = lost(lambda: (gt.atan(x @ x) + x.sum()).numpy())
-    assert "cuda:0 failed: cudaError700: it fails; in atan of f32[] at " in said
+    said = lost(lambda: (gt.atan(x) @ x).numpy())
+    assert "cuda:0 failed: cudaError700: it fails; in atan of f32[4] at " in said
     assert "one of" not in said
+
+
+@pytest.mark.skipif(COMPILER is None, reason="no C++ compiler to run CUDA sources with")
+def test_with_gt_sync_all_steps_of_a_kernel_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fused kernel fails as a whole: all that it does is to blame, and nothing else of its plan."""
+    module = CARD.RawModule
+
+    def fatal(**told: Any) -> Any:
+        function = module(**told).get_function(cuda_source.ENTRY)
+
+        def launch(*arguments: Any) -> None:
+            function(*arguments)
+            CARD.timeline.status = ILLEGAL
+
+        return SimpleNamespace(get_function=lambda _: launch)
+
+    monkeypatch.setenv("GT_SYNC", "1")
+    monkeypatch.setattr(CARD, "RawModule", fatal, raising=False)
+    connect(["cuda:0"])
+    x = gt.from_numpy(np.ones(4, np.float32))
+    said = lost(lambda: (gt.flip(gt.sinh(gt.cosh(x)), 0) @ x).numpy())
+    assert "it fails; in one kernel that does cosh of f32[4] at " in said
+    assert "; sinh of f32[4] at " in said
+    assert "matmul" not in said
 
 
 def test_who_waits_for_a_device_that_fails_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
