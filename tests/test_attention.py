@@ -51,7 +51,7 @@ def connect(workers: int, shard: str = "", **config: Any) -> None:
 def ops() -> list[str]:
     """Of all that the first worker has run."""
     fabric = sessions.current().link.fabric  # type: ignore[attr-defined]  # an in-memory session
-    programs = next(iter(fabric.workers.values())).programs.values()
+    programs = next(iter(fabric.workers.values())).programs.compiled.values()
     return [instruction.op for program in programs for instruction in program.plan.instructions]
 
 
@@ -196,7 +196,7 @@ def test_queries_that_are_cut_are_neither_gathered_nor_computed_twice() -> None:
     connect(4, "queries")
     trained()
     fabric = sessions.current().link.fabric  # type: ignore[attr-defined]  # an in-memory session
-    plans = [program.plan for program in next(iter(fabric.workers.values())).programs.values()]
+    plans = [program.plan for program in next(iter(fabric.workers.values())).programs.compiled.values()]
     layouts = {
         (instruction.op, str(plan.layouts[instruction.outputs[0]][0]))
         for plan in plans

@@ -124,7 +124,7 @@ def trained(training: str, config: dict[str, Any], workers: int) -> tuple[Values
     moves = {
         move.collective
         for worker in fabric.workers.values()
-        for program in worker.programs.values()
+        for program in worker.programs.compiled.values()
         for move in program.moves
     }
     return values, moves

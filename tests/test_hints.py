@@ -25,7 +25,7 @@ W = RNG.standard_normal((5, 6), np.float32)
 
 def programs() -> list[Any]:
     """What the workers have compiled."""
-    return [p for worker in sessions.current().link.fabric.workers.values() for p in worker.programs.values()]
+    return [p for worker in sessions.current().link.fabric.workers.values() for p in worker.programs.compiled.values()]
 
 
 def gradient(turns: int = 1, **hints: Any) -> list[np.ndarray[Any, Any]]:

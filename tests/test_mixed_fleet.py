@@ -129,7 +129,7 @@ def test_what_is_pinned_to_cpus_runs_on_no_gpu(devices: list[str], config: str) 
     seen = {"prep": 0, "net": 0}
     kinds = [worker.backend.kind for worker in fabric.workers.values()]
     for rank, worker in enumerate(fabric.workers.values()):
-        for program in worker.programs.values():
+        for program in worker.programs.compiled.values():
             plan = program.plan
             for instruction in plan.instructions:
                 (placement,) = plan.layouts[instruction.outputs[0]]

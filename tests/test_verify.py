@@ -41,7 +41,7 @@ def connect(workers: int, **config: Any) -> None:
 def plans() -> list[Plan]:
     """What the first worker has run."""
     fabric = sessions.current().link.fabric  # type: ignore[attr-defined]  # an in-memory session
-    return [program.plan for program in next(iter(fabric.workers.values())).programs.values()]
+    return [program.plan for program in next(iter(fabric.workers.values())).programs.compiled.values()]
 
 
 def checks() -> list[str]:

@@ -13,6 +13,7 @@ the fault in place of data. So a plan always runs to its end, takes part in all 
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from functools import partial
 from operator import length_hint
@@ -22,7 +23,6 @@ import numpy as np
 
 from gt import messages as m
 from gt.errors import ProtocolError, VerificationError
-from gt.instruction import unpack_plan
 from gt.placement import Mesh
 
 from .aside import settle
@@ -34,20 +34,21 @@ from .doubts import Doubt, Doubts
 from .events import BulkIn, Forgotten, Send, ToDispatcher
 from .failure import Device, Watch
 from .graphs import Graphs
-from .hot import HOT, executor, fused
 from .keeping import Cause, Keeping
 from .links import Links
 from .moving import PIECES, Moving
 from .nccl import Communicators
 from .packing import Packer
 from .peers import Memory, Peers
-from .program import Program, Step, compile_plan, describe
-from .ranges import Marks, named
+from .program import Program, Step, describe
+from .programs import Programs, lines_of
 from .recording import COMMUNICATION, RUNTIME, Instruments, Recording
 from .reports import Reports
 from .running import MeshInfo, Running
 from .spill import Spilled
 from .stored import ABSENT, Poison, Stored, kept, missing
+
+log = logging.getLogger(__name__)
 
 PEER_TIMEOUT: Final = 300.0
 """Seconds without a piece that a plan waits for before it goes on without, saying whom it waited for."""
@@ -95,8 +96,6 @@ class Core:
         self.communicators = communicators
         self.number = -1
         self.meshes: dict[int, MeshInfo] = {}
-        self.plans: dict[int, bytes] = {}
-        self.programs: dict[int, Program] = {}
         self.queue: deque[Any] = deque()
         self.running: Running | None = None
         self.finished = 0
@@ -108,6 +107,7 @@ class Core:
         """The CUDA graphs of its programs, on a GPU."""
         if keeping is not None and self.graphs is not None:
             keeping.shares_with(self.graphs)
+        self.programs = Programs(backend, self.graphs)
         self.executed = 0
         if backend.checks is not None and backend.flags is not None:
             self.doubts = Doubts(backend.checks, backend.flags, self.out)
@@ -189,7 +189,7 @@ class Core:
         behind = self.running is not None or not self.queue or not self.stored.ready(self.queue[0])
         assert behind, "nothing waits behind nothing"
         assert all(order > self.finished for order, _ in self.moving.arrived), "pieces of finished plans are dropped"
-        assert set(self.programs) <= set(self.plans)
+        self.programs.check()
 
     @property
     def busy(self) -> bool:
@@ -252,10 +252,9 @@ class Core:
     def _learn(self, message: Any, now: float) -> None:
         """Keep in mind what the dispatcher says for later."""
         if isinstance(message, m.DefinePlan):
-            self.plans[message.plan] = bytes(message.body)
+            self.programs.define(message.plan, bytes(message.body))
         elif isinstance(message, m.DropPlan):
-            self.plans.pop(message.plan, None)
-            self.programs.pop(message.plan, None)
+            self.programs.drop(message.plan)
         elif isinstance(message, m.DefineMesh):
             self._define_mesh(message, now)
         elif isinstance(message, m.DropMesh):
@@ -284,29 +283,16 @@ class Core:
 
     # plans
 
-    def _program(self, number: int) -> Program:
-        """The program of a plan, which is compiled when it first runs and fused when it is hot."""
-        program = self.programs.get(number)
-        if program is None:
-            if self.recording is not None:
-                self.recording.compiled += 1
-            plan = unpack_plan(self.plans[number])
-            info = self.meshes[plan.mesh]
-            program = self.programs[number] = compile_plan(plan, info.mesh, info.rank, self.backend, info.cards)
-            program.runs = HOT - 1 if plan.hot or self.backend.crew is None else 0
-        if program.runs < HOT:
-            program.runs += 1
-            if program.runs == HOT:
-                program = fused(program, executor(self.backend))
-                if self.backend.marks is not None:
-                    program = named(program, Marks(*self.backend.marks))
-                elif self.graphs is not None:
-                    program = self.graphs.program(program)
-                self.programs[number] = program
-        return program
-
     def _execute(self, message: m.Execute, now: float) -> None:
-        program = self._program(message.plan)
+        try:
+            program = self.programs.program(message.plan, self.meshes, self.recording)
+        except Exception as error:
+            log.exception("a plan could not be compiled; please report this")
+            self._pass_over(message, error, now)
+        else:
+            self._begin(program, message, now)
+
+    def _begin(self, program: Program, message: m.Execute, now: float) -> None:
         if self.watch is not None:
             self.watch.recent.append(program)
         info = self.meshes[program.plan.mesh]
@@ -350,6 +336,22 @@ class Core:
         if self.recording is not None:
             running.recording = self.recording.begin(running)
         self._run(running, now)
+
+    def _pass_over(self, message: m.Execute, error: Exception, now: float) -> None:
+        """Poison what a plan without a program should have left. It takes part in no move: its peers learn that by their
+        time-out, unless it failed there too."""
+        plan = self.programs.plan(message.plan)
+        kind, text = m.fault_of(error)
+        fault = (kind, f"{text}\n  in compiling a plan of {lines_of(plan)}")
+        store = self.stored.tensors.setdefault(message.client, {})
+        self.stored.free(message.client, [*(message.inputs[position] for position in message.dying), *message.freed])
+        left = [message.base + offset for offset, _ in plan.survivors]
+        left += [message.inputs[position] for position, _ in plan.rehomed if message.inputs[position] in store]
+        store.update(dict.fromkeys(left, Poison(fault)))
+        self.out.append(ToDispatcher(m.Poisoned(message.order, message.client, *fault)))
+        self.finished = message.order
+        self.moving.forget(message.order)
+        self._done(message.order, self.meshes[plan.mesh], now)
 
     def _admitted(self, program: Program, message: m.Execute, keeping: Keeping) -> bool:
         """Whether there is room for a plan, perhaps with what graphs had."""

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, NamedTuple
 
 from gt.instruction import INPUT, MOVE, OUTPUT, SCALAR, VERIFY, Instruction, Plan, print_instruction, ref, sources
 from gt.partition import Box, box, extent, receives, relative
@@ -114,6 +115,16 @@ class _Drafted:
     call: Call | None = None
     into: Callable[..., Any] | None = None
     needs: int = 0
+    scratch: int = 0
+
+
+class _Kernel(NamedTuple):
+    """What runs a step, and what is known of that."""
+
+    run: Callable[..., Any]
+    call: Call | None = None
+    into: Callable[..., Any] | None = None
+    scratch: int = 0
 
 
 class _Compiler:
@@ -178,7 +189,7 @@ class _Compiler:
                 tag = plan.tags[draft.instruction.tag]
                 step = Step(
                     action, draft.kernel, draft.reads, draft.tensors, draft.writes, dead, draft.instruction, draft.call,
-                    tag.phase, draft.into, draft.needs, 0 if draft.call is None else scratch(draft.call),
+                    tag.phase, draft.into, draft.needs, draft.scratch,
                 )  # fmt: skip
                 blocks[-1].append(step)
         actions = [[step.action for step in block] for block in blocks]
@@ -226,13 +237,27 @@ class _Compiler:
         part = self.part(output, rank)
         if part is None:
             return []
+        result = spec(whole.dtype, extent(part))
+        reads = tuple(self.slot(r, time) for r in instruction.inputs)
+        tensors = tuple(self.slot(r, time) for r in instruction.inputs if r & 3 != SCALAR)
+        needs = 0 if instruction.op in ("expand", "permute") else result.nbytes
+        try:
+            kernel = self.kernel(instruction, whole.shape, part, result, rank)
+        except Exception as error:  # noqa: BLE001 — it fails where it would run, and the plan still takes part in its moves
+            kernel = _Kernel(partial(_failing, error))
+        known = kernel.call, kernel.into, needs, kernel.scratch
+        return [_Drafted(kernel.run, reads, tensors, self.slot(output, time), instruction, *known)]
+
+    def kernel(self, instruction: Instruction, shape: tuple[int, ...], part: Box, result: Spec, rank: int) -> _Kernel:
+        """The kernel of a step that makes `part` of a value of this `shape`."""
+        plan = self.plan
         call = Call(
             self.backend.xp,
             instruction.op,
             instruction.attributes,
             tuple(self.local(r, rank) for r in instruction.inputs),
-            spec(whole.dtype, extent(part)),
-            whole.shape,
+            result,
+            shape,
             part,
             tuple(self.held(r, rank) for r in instruction.inputs),
             plan.blocks,
@@ -241,21 +266,12 @@ class _Compiler:
             None if self.backend.checks is None else self.backend.checks.append,
             plan.tf32,
         )
-        kernel: Callable[..., Any]
-        known: Call | None = call
-        try:
-            kernel = (BLOCKED if plan.blocks else KERNELS)[instruction.op](call)
-        except Exception as error:  # noqa: BLE001 — it fails where it would run, and the plan still takes part in its moves
-            kernel, known = _failing(error), None
-        if (kernel is self.backend.xp.matmul or isinstance(kernel, (Wide, Gemm))) and instruction.outputs[
-            0
-        ] in self.turned:
-            kernel = _transposed(kernel)
-        into = IN_PLACE[instruction.op](call) if known and instruction.op in IN_PLACE else None
-        reads = tuple(self.slot(r, time) for r in instruction.inputs)
-        tensors = tuple(self.slot(r, time) for r in instruction.inputs if r & 3 != SCALAR)
-        needs = 0 if instruction.op in ("expand", "permute") else call.result.nbytes
-        return [_Drafted(kernel, reads, tensors, self.slot(output, time), instruction, known, into, needs)]
+        run = (BLOCKED if plan.blocks else KERNELS)[instruction.op](call)
+        product = run is self.backend.xp.matmul or isinstance(run, (Wide, Gemm))
+        if product and instruction.outputs[0] in self.turned:
+            run = _transposed(run)
+        into = IN_PLACE[instruction.op](call) if instruction.op in IN_PLACE else None
+        return _Kernel(run, call, into, scratch(call))
 
     def move(self, at: int, instruction: Instruction, rank: int, time: int) -> list[_Drafted | Move]:
         """What this rank does in a move; a step when it needs nobody else, nothing when it has no part in it."""
@@ -469,13 +485,9 @@ def _in_place(
     return action
 
 
-def _failing(error: Exception) -> Callable[..., Any]:
-    """A kernel that could not be made."""
-
-    def kernel(*_: Any) -> Any:
-        raise error
-
-    return kernel
+def _failing(error: Exception, *_: Any) -> Any:
+    """Instead of a kernel that could not be made. At each run the error begins a traceback anew, or that would grow."""
+    raise error.with_traceback(None)
 
 
 def describe(program: Program, instruction: Instruction) -> str:

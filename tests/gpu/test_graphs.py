@@ -145,7 +145,7 @@ def test_a_training_step_is_one_graph(network: str, monkeypatch: pytest.MonkeyPa
     (core,) = fabric.workers.values()
     assert not graphs.without
     assert graphs.launched >= 6
-    for program in core.programs.values():
+    for program in core.programs.compiled.values():
         courses = [action for actions in program.actions for action in actions]
         assert [type(course) for course in courses] == [Course]
         assert [len(course.passages) for course in courses] == [1]

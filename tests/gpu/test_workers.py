@@ -49,7 +49,7 @@ def connect(devices: list[str], config: Any = None) -> Fabric:
 
 def sharded(fabric: Fabric) -> bool:
     """Whether values went from worker to worker."""
-    return any(program.moves for core in fabric.workers.values() for program in core.programs.values())
+    return any(program.moves for core in fabric.workers.values() for program in core.programs.compiled.values())
 
 
 def trained(devices: list[str], config: Any, steps: int = 6) -> list[float]:

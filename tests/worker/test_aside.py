@@ -77,7 +77,7 @@ class Alone:
 
     @property
     def program(self) -> Any:
-        return self.core.programs[1]
+        return self.core.programs.compiled[1]
 
 
 def drawn(seed: int) -> Array:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import itertools
+import traceback
 import zlib
 from collections.abc import Iterator
 from typing import Any
@@ -25,6 +27,7 @@ from gt.spec import spec
 from gt.worker.backend import backend
 from gt.worker.core import PEER_TIMEOUT, Core
 from gt.worker.events import BulkIn, BulkOut, Forgotten
+from gt.worker.hot import HOT
 from gt.worker.packing import Packer
 from gt.worker.stored import Poison
 
@@ -157,7 +160,7 @@ def test_dropped_plans_and_meshes_are_gone() -> None:
     group.tell(0, m.DropPlan(plan))
     group.tell(0, m.DropMesh(1))
     core = group.cores[0]
-    assert (core.plans, core.programs, core.meshes) == ({}, {}, {})
+    assert (core.programs.plans, core.programs.compiled, core.meshes) == ({}, {}, {})
 
 
 def test_what_no_dispatcher_says_is_refused() -> None:
@@ -444,6 +447,80 @@ def test_a_kernel_that_cannot_be_made_fails_where_it_would_run(monkeypatch: pyte
     group.settle()
     assert group.faults(0) == group.faults(1) == ["NotImplementedError: no such kernel here"]
     assert isinstance(group.stored(101, 1), Poison)
+
+
+@pytest.mark.parametrize("facet", ["scratch.SCRATCH", "program.IN_PLACE"])
+def test_an_estimate_that_fails_poisons_its_instruction_alone(facet: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever compiling asks about an instruction: a mistake there is an error of that instruction, not the worker's end."""
+    module, table = facet.split(".")
+    monkeypatch.setitem(vars(importlib.import_module(f"gt.worker.{module}"))[table], "neg", lambda call: 1 // 0)
+    group = ranks(2)
+    group.store(1, numbers(4, 3), CUT)
+    lines = Lines()
+    x = lines.input(4, 3)
+    total = lines.op("sum", lines.op("neg", x), axes=(0,), keepdims=False)
+    plan, _ = group.define(lines.segment(total, lines.op("relu", x)), [CUT])
+    group.all(group.execute(plan, [1]))
+    group.settle()
+    assert group.faults(0) == group.faults(1) == ["ZeroDivisionError: integer division or modulo by zero"]
+    np.testing.assert_array_equal(group.stored(102, 1), numbers(4, 3)[2:])
+    assert "neg of f32[4,3] at model.py:1" in group.stored(101, 0).fault[1]
+
+
+def test_an_error_of_a_kernel_that_cannot_be_made_does_not_grow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same error is raised at each run, with a traceback as long as at the first."""
+    from gt.worker import kernels
+
+    error = NotImplementedError("no such kernel here")
+
+    def impossible(call: Any) -> Any:
+        raise error
+
+    monkeypatch.setitem(kernels.KERNELS, "neg", impossible)
+    group = ranks(1)
+    group.store(1, numbers(4, 3))
+    plan, _ = group.define(one("neg", spec(float32, (4, 3))), [WHOLE])
+    lengths = set()
+    for run in range(5):
+        group.all(group.execute(plan, [1], base=200 + run))
+        lengths.add(len(traceback.extract_tb(error.__traceback__)))
+    assert len(lengths) == 1
+
+
+def test_a_plan_that_cannot_be_compiled_poisons_what_it_leaves(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A mistake in the compiler itself ends no worker: the plan's results are poison, what dies with it is gone, and the next
+    plan runs. Nor does it stay: the next run of the plan compiles again."""
+    group = ranks(1)
+    group.store(1, numbers(4, 3))
+    group.store(2, numbers(4, 3))
+    lines = Lines()
+    total = lines.op("add", lines.input(4, 3), lines.input(4, 3))
+    plan, _ = group.define(lines.segment(total), [WHOLE, WHOLE])
+    with monkeypatch.context() as broken:
+        broken.setattr("gt.worker.program._need", lambda *_: 1 // 0)
+        said = group.tell(0, group.execute(plan, [1, 2], dying=[1]))
+    assert [type(each) for each in said] == [m.Poisoned, m.Done]
+    assert "in compiling a plan of model.py:1" in group.stored(100).fault[1]
+    assert set(group.cores[0].stored.tensors[CLIENT]) == {1, 100}
+    assert "could not be compiled" in caplog.text
+    group.tell(0, group.execute(plan, [1, 1], base=300))
+    np.testing.assert_array_equal(group.stored(300), numbers(4, 3) * 2)
+
+
+def test_a_plan_that_cannot_be_fused_runs_as_it_is(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A mistake in what only makes plans faster costs that and nothing else; the log says so once."""
+    monkeypatch.setattr("gt.worker.programs.fused", lambda *_: 1 // 0)
+    group = ranks(1)
+    group.store(1, numbers(4, 3))
+    plan, _ = group.define(one("neg", spec(float32, (4, 3))), [WHOLE])
+    for run in range(2 * HOT):
+        group.tell(0, group.execute(plan, [1], base=200 + run))
+        np.testing.assert_array_equal(group.stored(200 + run), -numbers(4, 3))
+    assert caplog.text.count("runs unfused") == 1
 
 
 def test_a_tensor_that_is_not_there_is_a_fault() -> None:

@@ -65,7 +65,7 @@ def started(size: int, segment: Segment) -> tuple[Ranks, m.Execute, list[Array]]
 
 
 def program(group: Ranks, rank: int = 0) -> Program:
-    (found,) = group.cores[rank].programs.values()
+    (found,) = group.cores[rank].programs.compiled.values()
     return found
 
 
