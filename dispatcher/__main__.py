@@ -209,7 +209,14 @@ class Shell:
     def _broken(self, peer: bytes) -> None:
         """A message to a peer was lost: its stream cannot go on."""
         if self._known(peer):
-            self._handle(Lost(peer, "its connection broke"))
+            self._lost(Lost(peer, "its connection broke"))
+
+    def _lost(self, event: Lost) -> None:
+        """A peer is gone; unless everything ends, as when the program does that started it all: then nobody is told."""
+        if orphaned(self.watch):
+            self.stopping = True
+        else:
+            self._handle(event)
 
     def _hear_subscriptions(self) -> None:
         """Let workers hear what they were given tickets for."""
@@ -262,7 +269,7 @@ class Shell:
         return self.core.knows(peer)
 
     def _gone(self, descriptor: int) -> None:
-        self._handle(Lost(self._unwatch(descriptor), "its process ended", ended=True))
+        self._lost(Lost(self._unwatch(descriptor), "its process ended", ended=True))
 
     def _unwatch(self, descriptor: int) -> bytes:
         """Watch a process no longer; the peer that it is."""
