@@ -175,7 +175,8 @@ def scatter_add(call: Call, *, own: bool = False) -> Kernel:
                 index = _refuse(call, index, size)
             out = written(x)
             places = grid(index)
-            out[places] = out[places] + value
+            total = out[places].astype(work, copy=False) + value.astype(work, copy=False)
+            out[places] = total.astype(dtype.numpy, copy=False)
             return out
 
         return _checked_by_numpy(call, size, once) if xp is np else once

@@ -217,6 +217,16 @@ def test_scatter_add(case: tuple[Array, Array, int], data: st.DataObject) -> Non
         check(compute(xp, "scatter_add", (x, index, value), {"axis": axis}), expected)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_scatter_add_of_halves_where_no_place_comes_twice(dtype: str) -> None:
+    """A GPU has no arithmetic of bfloat16: both are added in float32 and rounded once, on either backend."""
+    x, value = np.array([[1.0, 2.0]], np.float32), np.array([[2.0**-8]], np.float32)
+    kind = dtypes.as_dtype(dtype).numpy
+    for xp in (np, OTHER):
+        found = compute(xp, "scatter_add", (x.astype(kind), np.array([[1]]), value.astype(kind)), {"axis": 1})
+        same(found, np.array([[1.0, 2.0 + 2.0**-8]], np.float32).astype(kind))
+
+
 @pytest.mark.parametrize("axis", [0, 1])
 def test_an_index_that_was_expanded_takes_whole_rows(axis: int) -> None:
     x = np.arange(20.0).reshape(4, 5)

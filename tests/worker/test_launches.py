@@ -16,7 +16,7 @@ from gpu.test_workers import connect
 
 import gt
 from gt.errors import IndexOutOfRange
-from gt.worker import core
+from gt.worker import programs as compiling
 from gt.worker.course import LOOKS
 from gt.worker.hot import fused
 from gt.worker.program import Program
@@ -96,7 +96,7 @@ def programs(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Program]]:
         found.append(fused(*given))
         return found[-1]
 
-    monkeypatch.setattr(core, "fused", watched)
+    monkeypatch.setattr(compiling, "fused", watched)
     monkeypatch.setenv("GT_GRAPHS", "0")
     with installed():
         connect(["cuda:0"])
