@@ -22,7 +22,8 @@ from gt.ops import OPS
 from . import autocast, autograd, session
 from . import tensor as core
 from .gradients import GRADIENTS
-from .segment import Signature, Value
+from .signature import Signature
+from .value import Value
 
 if TYPE_CHECKING:
     from gt.dtypes import DType

@@ -20,7 +20,8 @@ from gt.errors import GradientError
 from . import apply as emission
 from . import functional, session
 from . import tensor as core
-from .segment import Signature, Value
+from .signature import Signature
+from .value import Value
 
 if TYPE_CHECKING:
     from .tensor import Tensor

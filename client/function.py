@@ -20,8 +20,8 @@ from . import tensor as core
 from .autograd import Edge, Parts, Port, Vertex
 
 if TYPE_CHECKING:
-    from .segment import Value
     from .tensor import Tensor
+    from .value import Value
 
 
 class FunctionCtx:

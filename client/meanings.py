@@ -13,7 +13,7 @@ from . import tensor as core
 from .autograd import Leaf
 from .rebuilding import Templates
 from .recording import Found, Recording
-from .segment import Value
+from .value import Value
 
 KEEP: Final = object()
 """In place of an edge: as it was."""

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from gt.dtypes import DType
 
-    from .segment import Value
     from .tensor import Tensor
+    from .value import Value
 
 _NUMBERS = (bool, int, float, complex, np.generic, np.ndarray)
 

@@ -18,7 +18,8 @@ from . import tensor as core
 from .apply import Context
 from .autograd import Leaf, Node, Vertex
 from .scene import is_atom
-from .segment import Signature, Value
+from .signature import Signature
+from .value import Value
 from .views import View
 
 

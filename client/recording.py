@@ -21,7 +21,8 @@ from . import autograd, random
 from . import tensor as core
 from .autograd import Leaf
 from .scene import Scene, is_atom
-from .segment import Builder, Value
+from .segment import Builder
+from .value import Value
 
 _BY_REPR: Final = (float, complex, slice, np.generic)
 """Kinds of plain values that are no key themselves: NaN is not equal to itself, and 0.0 is equal to −0.0."""

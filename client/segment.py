@@ -7,164 +7,30 @@ that is created and dies between two flushes is never mentioned elsewhere.
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from itertools import compress
 from sys import getrefcount
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Protocol
 
 from gt.dtypes import Scalar
 from gt.errors import SessionError
-from gt.infer import Attributes
-from gt.instruction import ID_BITS, INPUT, OUTPUT, SCALAR, Instruction, Segment, Tag, pack_segment, ref
+from gt.instruction import ID_BITS, pack_segment
 from gt.messages import Define, Drop, Free, Run
 from gt.spec import Spec
 
+from .definitions import Definitions
 from .periods import Periods
+from .signature import Signature, Stretch, segment_of
+from .value import ALONE, Kept, Value
 
 FLUSH_LENGTH: Final = 512
 """Instructions after which a segment is flushed by itself."""
-MAX_DEFINITIONS: Final = 1024
-"""Definitions that a client keeps alive at the dispatcher; the least recently used goes first."""
-MAX_DEFINED: Final = 1 << 16
-"""Instructions of all those definitions together."""
-MAX_SEEN: Final = 1 << 14
-"""Hashes kept to say why a segment was not known."""
 MAX_FREED: Final = 1 << 14
 """Deaths that one message tells of."""
 _new: Final = object.__new__
 PUTS: Final = 1 << ID_BITS - 1
 """Of a builder's ids this many, the first, are for puts: what is not in the segment under way has an id before its base."""
-
-
-class Value:
-    """One immutable tensor value: its id and spec. Made in the segment under way, whose builder counts at the flush who is
-    still referred to: hearing of every death would cost more than all else about it."""
-
-    __slots__ = ("id", "owner", "spec")
-
-    def __init__(self, owner: Builder, number: int, spec: Spec) -> None:
-        self.owner = owner
-        self.id = number
-        self.spec = spec
-
-
-class Kept(Value):
-    """A value that the dispatcher knows of. When nobody refers to it any more, its builder hears of it."""
-
-    __slots__ = ()
-
-    def __del__(self) -> None:
-        self.owner.dead.append(self.id)
-
-
-_ALONE: Final = next(map(getrefcount, [object()]))
-"""The count of references to what is in one list alone, as `map` sees it."""
-
-
-class Signature:
-    """All of an instruction but which tensors it reads: interned, so that an equal one is this very object."""
-
-    __slots__ = ("attributes", "backward", "differentiable", "op", "operands", "result", "results", "saves", "tag")
-
-    def __init__(
-        self,
-        op: str,
-        attributes: Attributes,
-        operands: tuple[Spec | str, ...],
-        results: tuple[Spec, ...],
-        tag: Tag,
-    ) -> None:
-        self.op = op
-        self.attributes = attributes
-        self.operands = operands
-        self.results = results
-        self.result = results[0]
-        self.tag = tag
-        self.differentiable: Any = None
-        """The gradient rule, when the op has one; set by whoever made the signature."""
-        self.backward: Any = None
-        """The contexts in which the gradient is emitted (without and with a graph of its own), made at first need."""
-        self.saves: dict[tuple[bool, ...], Any] = {}
-        """What the tape keeps for the gradient, by which operands want one; made at first need."""
-
-
-class Definition:
-    """A segment that the dispatcher knows by a number."""
-
-    __slots__ = ("follower", "key", "length", "number", "record")
-
-    def __init__(self, number: int, key: Any, length: int) -> None:
-        self.number = number
-        self.key = key
-        self.length = length
-        self.follower = 0
-        """The number of what came after it the last time."""
-        self.record: list[tuple[Any, ...]] = []
-        """What was gathered, for whoever asks later how a tensor came to be."""
-
-
-class Definitions:
-    """The sender's side of the dispatcher's cache: bounded in segments and instructions, least recently used out first.
-
-    Loops repeat themselves: what came after a segment the last time is tried first. To compare two records is three times
-    as fast as to hash one.
-    """
-
-    def __init__(self, segments: int = MAX_DEFINITIONS, instructions: int = MAX_DEFINED) -> None:
-        self.segments = segments
-        self.instructions = instructions
-        self.known: dict[Any, Definition] = {}
-        """By key."""
-        self.recent: OrderedDict[int, Definition] = OrderedDict()
-        """By number, the one used longest ago first."""
-        self.last: Definition | None = None
-        self.defined = 0
-        self.made = 0
-        self.hits = 0
-        self.misses: Counter[str] = Counter()
-        """Why segments had to be defined: their instructions were `new`; the same had been there, and other `lifetimes` of
-        their values; it had been there, and had to make room (`dropped`)."""
-        self.seen: dict[int, None] = {}
-        """Hashes of what was defined, and of its instructions alone."""
-
-    def find(self, key: Any) -> int | None:
-        """The number under which the dispatcher knows this segment."""
-        last = self.last
-        found = None if last is None else self.recent.get(last.follower)
-        if found is None or found.key != key:
-            found = self.known.get(key)
-            if found is None:
-                return None
-            if last is not None:
-                last.follower = found.number
-        self.hits += 1
-        self.last = found
-        self.recent.move_to_end(found.number)
-        return found.number
-
-    def add(self, key: Any, length: int) -> tuple[int, list[int]]:
-        """(a new number for a segment of `length` instructions, the numbers to drop for it)."""
-        dropped = []
-        while self.recent and (len(self.recent) >= self.segments or self.defined + length > self.instructions):
-            number, other = self.recent.popitem(last=False)
-            del self.known[other.key]
-            self.defined -= other.length
-            dropped.append(number)
-        whole, instructions = hash(key), hash(key[0])
-        self.misses["dropped" if whole in self.seen else "lifetimes" if instructions in self.seen else "new"] += 1
-        if len(self.seen) >= MAX_SEEN:
-            self.seen.clear()
-        self.seen[whole] = self.seen[instructions] = None
-        self.made += 1
-        self.defined += length
-        made = Definition(self.made, key, length)
-        self.known[key] = self.recent[self.made] = made
-        if self.last is not None:
-            self.last.follower = made.number
-        self.last = made
-        return self.made, dropped
 
 
 class Owner(Protocol):
@@ -210,16 +76,6 @@ class Held(Protocol):
 
     def numbers(self, optimizer: Any, state: dict[str, Any], group: dict[str, Any], numbers: tuple[Any, ...]) -> Any:
         """An optimizer is about to make a step with these numbers; the same ones, as objects of their own."""
-
-
-class Stretch(NamedTuple):
-    """A segment that will run again and again: what was gathered, and which of its results were alive in the end."""
-
-    record: list[tuple[Any, ...]]
-    alive: bytes
-    inputs: int
-    results: list[tuple[int, Spec]]
-    """The survivors: which output, and its spec."""
 
 
 class Builder:
@@ -478,7 +334,7 @@ class Builder:
     def _alive(self) -> bytes:
         """Which results are referred to; from now on the builder hears of their deaths."""
         values = self.values
-        alive = bytes(map(_ALONE.__lt__, map(getrefcount, values)))
+        alive = bytes(map(ALONE.__lt__, map(getrefcount, values)))
         for value in compress(values, alive):
             value.__class__ = Kept
         return alive
@@ -556,32 +412,3 @@ def _freeing(freed: list[int], limit: int) -> list[Any]:
         messages.append(Free(freed[:MAX_FREED]))
         del freed[:MAX_FREED]
     return messages
-
-
-def segment_of(record: list[tuple[Any, ...]], alive: bytes | bytearray, inputs: int) -> Segment:
-    """The segment that a builder's record stands for."""
-    tags: dict[Tag, int] = {}
-    instructions: list[Instruction] = []
-    values: list[Spec] = []
-    specs: list[Spec | None] = [None] * inputs
-    kinds: list[str] = []
-    for signature, *tensors in record:
-        cursor = iter(tensors)
-        references = []
-        for operand in signature.operands:
-            if isinstance(operand, str):
-                references.append(ref(SCALAR, len(kinds)))
-                kinds.append(operand)
-                continue
-            at = next(cursor)
-            if at < 0:
-                specs[~at] = operand
-            references.append(ref(INPUT, ~at) if at < 0 else ref(OUTPUT, at))
-        outputs = range(len(values), len(values) + len(signature.results))
-        values.extend(signature.results)
-        tag = tags.setdefault(signature.tag, len(tags))
-        instructions.append(Instruction(signature.op, outputs, tuple(references), signature.attributes, tag))
-    known = tuple(spec for spec in specs if spec is not None)
-    assert len(known) == inputs, "every input is read by an instruction"
-    survivors = tuple(n for n, lives in enumerate(alive) if lives)
-    return Segment(known, "".join(kinds), tuple(tags), tuple(instructions), tuple(values), survivors)

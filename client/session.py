@@ -30,11 +30,13 @@ from gt.pool import SMALL
 from gt.spec import pack_spec, spec
 
 from .connection import Link
+from .definitions import Definitions
 from .exclusive import Exclusive
 from .future import Future
 from .keeper import keep
 from .progress import AFTER, Transfer
-from .segment import FLUSH_LENGTH, Builder, Definitions, Value
+from .segment import FLUSH_LENGTH, Builder
+from .value import Value
 
 log: Final = logging.getLogger("gt")
 HISTORY: Final = 512

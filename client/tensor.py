@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from .future import Future
-    from .segment import Value
+    from .value import Value
     from .views import View
 
 

@@ -24,7 +24,8 @@ from .meanings import ARGUMENT, KEEP, REACHED, Explained
 from .rebuilding import Forms, Rebuilt, same_result
 from .recording import Call, Found, Recording
 from .scene import Scene
-from .segment import Signature, Stretch, Value
+from .signature import Signature, Stretch
+from .value import Value
 
 RECORDED: Final = object()
 """In place of an edge: any vertex of a tape."""

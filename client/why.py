@@ -19,9 +19,10 @@ from gt.spec import Spec
 from . import session as sessions
 
 if TYPE_CHECKING:
-    from .segment import Builder, Value
+    from .segment import Builder
     from .session import Session
     from .tensor import Tensor
+    from .value import Value
 
 __all__ = ["Why", "why"]
 

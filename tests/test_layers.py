@@ -15,8 +15,9 @@ ROOMS = ("client", "dispatcher", "monitor", "worker")
 FOLDERS = {"gt": "gt", **{room: f"gt.{room}" for room in ROOMS}}
 
 CORES = (
-    "client/segment.py", "dispatcher/admission.py", "dispatcher/core.py", "dispatcher/fetching.py",
-    "dispatcher/joining.py", "dispatcher/leaving.py", "dispatcher/meshes.py", "dispatcher/preparing.py",
+    "client/definitions.py", "client/segment.py", "client/signature.py", "client/value.py",
+    "dispatcher/admission.py", "dispatcher/core.py", "dispatcher/fetching.py", "dispatcher/joining.py",
+    "dispatcher/leaving.py", "dispatcher/meshes.py", "dispatcher/preparing.py",
     "dispatcher/running.py", "dispatcher/service.py", "dispatcher/streams.py", "dispatcher/turns.py",
     "dispatcher/waiting.py", "worker/core.py",
 )  # fmt: skip

@@ -19,7 +19,7 @@ from sklearn.datasets import load_digits
 
 import gt
 from gt.client import session as sessions
-from gt.client.segment import Value
+from gt.client.value import Value
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 BATCH = 16

@@ -9,7 +9,7 @@ import pytest
 import gt
 from gt import nn
 from gt.client import session as sessions
-from gt.client.segment import segment_of
+from gt.client.signature import segment_of
 from gt.instruction import unpack_segment
 from gt.placement import format_layout
 

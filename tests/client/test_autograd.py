@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import gt
-from gt.client.segment import Value
+from gt.client.value import Value
 
 try:
     import torch

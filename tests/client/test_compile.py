@@ -24,7 +24,7 @@ import gt.nn.functional as F
 from gt import nn, optim
 from gt.client import session as sessions
 from gt.client.compiling import Compiled
-from gt.client.segment import Value
+from gt.client.value import Value
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 Inspect = Callable[[], Any]

@@ -16,7 +16,8 @@ import gt.nn.functional as F
 from gt import nn, optim
 from gt.client import apply as emission
 from gt.client import session as sessions
-from gt.client.segment import Value, segment_of
+from gt.client.signature import segment_of
+from gt.client.value import Value
 from gt.instruction import Segment, unpack_segment
 from gt.messages import Define
 
