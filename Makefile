@@ -70,7 +70,7 @@ torch: $(VENV)/.bench ## install the peer and outside judge, PyTorch, and what i
 
 browser: $(VENV)/.browser ## install what drives a browser, and Perfetto's page: with them tests look at reports and traces
 
-cuda: $(VENV)/.cuda ## install CuPy and NVRTC beside, to check without a GPU what can be checked of GPU workers
+cuda: $(VENV)/.cuda ## install CuPy beside, to check without a GPU that it has what GPU workers ask of it
 
 pretend: $(VENV)/.installed ## build a CUDA device of host memory under the real CuPy; needs Linux on x86-64 and g++
 	@$(BIN)/python tests/pretend/build.py $(VENV)/pretend
@@ -123,7 +123,7 @@ $(VENV)/.bench: $(VENV)/.installed
 # Of its own, since whoever finds CuPy imports it: tests beside it would only be slower.
 $(VENV)/.cuda: $(VENV)/.python pyproject.toml
 	@$(PYTHON) -m venv $(VENV)/cuda
-	@if $(VENV)/cuda/bin/python -m pip --disable-pip-version-check --quiet install --editable . 'cupy-cuda12x>=13.4' nvidia-cuda-nvrtc-cu12; \
+	@if $(VENV)/cuda/bin/python -m pip --disable-pip-version-check --quiet install --editable . 'cupy-cuda12x>=14.0'; \
 	then touch $@; else rm -rf $(VENV)/cuda; echo "CuPy could not be installed: going on without it"; fi
 
 # Which Python runs what needs a GPU: that of .venv, or where nothing can be installed this machine's own, with what it has.

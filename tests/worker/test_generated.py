@@ -1,6 +1,6 @@
 """Kernels written for chains, compiled by the host's own compiler: they compute what the steps compute over NumPy.
 
-That NVIDIA's compiler takes them is in `test_cuda.py`.
+That NVIDIA's compiler takes them is in `test_nvrtc.py`.
 """
 
 from __future__ import annotations

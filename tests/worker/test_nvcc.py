@@ -1,4 +1,4 @@
-"""CUDA sources compiled by NVIDIA's own compiler, which needs no GPU, where it is found. NVRTC compiles more in test_cuda.py."""
+"""CUDA sources compiled by NVIDIA's own compiler, which needs no GPU, where it is found. NVRTC compiles more in test_nvrtc.py."""
 
 from __future__ import annotations
 
