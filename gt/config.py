@@ -4,80 +4,28 @@
 mistake: file, line, key, what was given and what is allowed. A `Config` is frozen, crosses the wire (`to_wire`,
 `from_wire`, where it is checked again) and turns a number of workers into named mesh axes (`mesh_for`, `gt/meshes.py`).
 
-Nothing here plans: what a rule means for an op is the dispatcher's. This is the one module that loads pydantic,
-so nothing that `import gt` needs may import it while it is itself being imported.
+Which strategies there are, and what each key allows, is in `gt/strategies.py`; what keys say about each other in
+`gt/contradictions.py`. What a rule means for an op is the dispatcher's business. Only this module loads pydantic, so nothing
+that `import gt` needs may import it at that time.
 """
 
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Iterator, Mapping
-from difflib import get_close_matches
-from typing import Annotated, Any, Final, Literal, NamedTuple
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, StringConstraints, ValidationError
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import ErrorDetails, core_schema
 
 from . import meshes, options
+from .contradictions import contradictions
 from .document import Key, Mistake, Places, place_of, read_document, read_text, refusal, show
 from .errors import ConfigError
 from .patterns import is_pattern, matches
-
-MAX_NUMBER: Final = 2**31 - 1
-MAX_BLOCKS: Final = 4096
-BLOCKS: Final = 8
-"""Into how many blocks a deterministic session computes, when the config does not say."""
-
-
-class Strategy(NamedTuple):
-    """A strategy's default mesh axis and the options that it accepts."""
-
-    axis: str | None
-    options: tuple[str, ...] = ()
-
-
-STRATEGIES: Final[dict[str, Strategy]] = {
-    "data_parallel": Strategy("data", ("batch_split",)),
-    "tensor_parallel": Strategy("model", ("dimension", "replicas")),
-    "fully_sharded": Strategy("data"),
-    "sequence_parallel": Strategy("model", ("dimension",)),
-    "pipeline_parallel": Strategy("stages", ("stages", "microbatches", "schedule")),
-    "expert_parallel": Strategy("expert"),
-    "replicate": Strategy(None),
-    "auto": Strategy(None),
-}
-HINTS: Final = ("mesh_axis", "backward", "compile", "device")
-"""The keys that every rule takes."""
-
-#: What a value may be, by key; `*` is any name, `[]` an item of a list.
-ALLOWED: Final[dict[str, str]] = {
-    "": "a mapping with the keys mesh, sharding_config, deterministic, blocks",
-    "mesh": "a mapping of axis names to sizes, such as {data: 2, model: 2}",
-    "mesh.*": "an integer >= 1",
-    "deterministic": "true or false",
-    "blocks": f"a power of two up to {MAX_BLOCKS}",
-    "sharding_config": "a mapping of signals to rules",
-    "sharding_config.*": "a mapping with strategy or shard, or a list of such mappings",
-    "sharding_config.*.strategy": ", ".join(STRATEGIES),
-    "sharding_config.*.batch_split": "an integer >= 1",
-    "sharding_config.*.dimension": "an integer >= 0",
-    "sharding_config.*.replicas": "an integer >= 1",
-    "sharding_config.*.stages": "a list of lists of workers, all equally long, no worker twice",
-    "sharding_config.*.stages[]": "a list of workers, all stages equally long",
-    "sharding_config.*.stages[][]": "an integer >= 0",
-    "sharding_config.*.microbatches": "an integer >= 1",
-    "sharding_config.*.schedule": "gpipe, 1f1b",
-    "sharding_config.*.shard": "a mapping with axis and workers",
-    "sharding_config.*.shard.axis": "an integer >= 0",
-    "sharding_config.*.shard.workers": "a list of distinct integers >= 0",
-    "sharding_config.*.shard.workers[]": "an integer >= 0",
-    "sharding_config.*.mesh_axis": "the name of a mesh axis",
-    "sharding_config.*.backward": "the name of another rule",
-    "sharding_config.*.compile": "true or false",
-    "sharding_config.*.device": "cpu, cuda",
-}
+from .spelling import are_two, meant, nearest
+from .strategies import BLOCKS, MAX_BLOCKS, MAX_NUMBER, STRATEGIES, allowed_at, rule_key
 
 _AXIS_NAME: Final = "a name of letters, digits and _, not starting with a digit"
 _SIGNAL_NAME: Final = "a name of 1 to 200 printable characters"
@@ -217,7 +165,7 @@ class Config(_Strict):
         """Every rule and its key, in the order of the file."""
         for signal, rules in self.rules.items():
             for index, rule in enumerate(rules):
-                yield _rule_key(signal, rules, index), rule
+                yield rule_key(signal, len(rules), index), rule
 
     @classmethod
     def from_plain(cls, plain: object, source: str = "<config>", places: Places | None = None) -> Config:
@@ -236,8 +184,8 @@ class Config(_Strict):
         for key, rule in config.each():
             rule._where = place_of(key, places)
         config._mesh_where = place_of(("mesh",), places)
-        if contradictions := list(_contradictions(config)):
-            raise refusal(contradictions, places)
+        if mistakes := list(contradictions(config)):
+            raise refusal(mistakes, places)
         return config
 
     def to_plain(self) -> dict[str, Any]:
@@ -309,7 +257,7 @@ class Config(_Strict):
         """The rule whose name is nearly `signal`, when none is for it: a likely slip of the pen."""
         if any(matches(name, signal) for name in self.rules):
             return None
-        return _nearest(signal, (name for name in self.rules if not is_pattern(name) and not _are_two(name, signal)))
+        return nearest(signal, (name for name in self.rules if not is_pattern(name) and not are_two(name, signal)))
 
     def workers_needed(self) -> int:
         """The fewest workers that the config speaks of: its mesh, the parts of a batch, the largest worker index."""
@@ -367,16 +315,16 @@ def _explain(error: ErrorDetails, key: Key) -> Mistake:
     if key and key[-1] == "[key]":
         allowed = _AXIS_NAME if key[0] == "mesh" else _SIGNAL_NAME
         return Mistake(key[:-1], f"{show(given)} is not a name", allowed)
-    allowed = _allowed(key)
+    allowed = allowed_at(key)
     match kind:
         case "extra_forbidden":
             model = ExplicitShard if "shard" in key[2:-1] else Rule if len(key) > 1 else Config
             known = [field.alias or name for name, field in model.model_fields.items()]
-            return Mistake(key, f"unknown key{_meant(str(key[-1]), known)}", ", ".join(known))
+            return Mistake(key, f"unknown key{meant(str(key[-1]), known)}", ", ".join(known))
         case "missing":
             return Mistake(key, "is missing", allowed)
         case "literal_error":
-            return Mistake(key, f"{show(given)} is not a {key[-1]}{_meant(str(given), allowed.split(', '))}", allowed)
+            return Mistake(key, f"{show(given)} is not a {key[-1]}{meant(str(given), allowed.split(', '))}", allowed)
         case "string_pattern_mismatch":
             return Mistake(key, f"{show(given)} is not a name", allowed)
         case "greater_than_equal":
@@ -401,128 +349,6 @@ _KINDS: Final[dict[str, str]] = {
 }
 
 
-def _contradictions(config: Config) -> Iterator[Mistake]:
-    """What is wrong between keys that are right by themselves."""
-    if config.blocks is not None and config.blocks & (config.blocks - 1):
-        yield Mistake(("blocks",), f"{config.blocks} is not a power of two", ALLOWED["blocks"])
-    if config.blocks is not None and not config.deterministic:
-        yield Mistake(("blocks",), "given without deterministic: true", "deterministic: true beside it")
-    for key, rule in config.each():
-        if config.deterministic and (rule.microbatches or 1) > 1:
-            text = f"{rule.microbatches} are added up apart, which beside deterministic: true no value may depend on"
-            yield Mistake((*key, "microbatches"), text, "1, or no deterministic: true")
-        given = [name for name in Rule.model_fields if name in rule.model_fields_set]
-        if not given:
-            yield Mistake(key, "the rule is empty", _allowed(key))
-        for name in given:
-            if getattr(rule, name) is None:
-                yield Mistake((*key, name), "nothing is given", _allowed((*key, name)))
-        workers = rule.shard.workers if rule.shard else None
-        if workers is not None and (not workers or len({*workers}) < len(workers)):
-            at = (*key, "shard", "workers")
-            yield Mistake(at, "names a worker twice" if workers else "is empty", _allowed(at))
-        if rule.backward is not None and rule.backward not in config.rules:
-            hint = _meant(rule.backward, config.rules)
-            yield Mistake((*key, "backward"), f"there is no rule {show(rule.backward)}{hint}", ", ".join(config.rules))
-        yield from _misplaced_options(key, rule, given)
-        yield from _wrong_stages(key, rule)
-        if config.mesh is not None:
-            yield from meshes.contradictions(key, rule, config.mesh)
-    for signal, rules in config.rules.items():
-        if not rules:
-            yield Mistake(("sharding_config", signal), "is empty", _allowed(("sharding_config", signal)))
-        yield from _one_axis_each(signal, rules)
-    yield from _one_pipeline(config)
-
-
-def _misplaced_options(key: Key, rule: Rule, given: list[str]) -> Iterator[Mistake]:
-    if rule.strategy and rule.shard:
-        yield Mistake((*key, "shard"), f"given beside the strategy {rule.strategy}", "either strategy or shard")
-        return
-    form = (
-        f"the strategy {rule.strategy}" if rule.strategy else "the explicit form" if rule.shard else "a rule of hints"
-    )
-    takes = STRATEGIES[rule.strategy].options if rule.strategy else ()
-    for name in given:
-        if name in ("strategy", "shard", *HINTS, *takes):
-            continue
-        owners = [strategy for strategy, (_, options) in STRATEGIES.items() if name in options]
-        take = (
-            f"{'strategies' if len(owners) > 1 else 'strategy'} {' and '.join(owners)} take{'s' * (len(owners) == 1)}"
-        )
-        allowed = ", ".join((*takes, *HINTS)) + f" (the {take} {name})"
-        yield Mistake((*key, name), f"{form} does not take it", allowed)
-    if rule.device and (rule.shard or rule.stages):
-        names = "stages" if rule.stages else "shard.workers"
-        yield Mistake((*key, "device"), f"given beside {names}, which names the workers", f"either device or {names}")
-
-
-def _wrong_stages(key: Key, rule: Rule) -> Iterator[Mistake]:
-    if rule.strategy == "pipeline_parallel" and "stages" not in rule.model_fields_set:
-        yield Mistake((*key, "stages"), "is missing", _allowed((*key, "stages")))
-    stages = rule.stages
-    if stages is None:
-        return
-    if not stages or not all(stages):
-        at = (*key, "stages", *(index for index, stage in enumerate(stages) if not stage))[: len(key) + 2]
-        yield Mistake(at, "is empty", _allowed(at))
-    seen: dict[int, int] = {}
-    for index, stage in enumerate(stages):
-        at = (*key, "stages", index)
-        if len(stage) != len(stages[0]):
-            text = f"has {len(stage)} workers, the first stage {len(stages[0])}"
-            yield Mistake(at, text, _allowed(at))
-        again = [worker for worker in stage if worker in seen or stage.count(worker) > 1]
-        if again:
-            where = f", as does stage {seen[again[0]]}: stages do not overlap" if again[0] in seen else " twice"
-            yield Mistake(at, f"names worker {again[0]}{where}", _allowed((*key, "stages")))
-        seen.update(dict.fromkeys(stage, index))
-
-
-def _one_axis_each(signal: str, rules: tuple[Rule, ...]) -> Iterator[Mistake]:
-    """Of several rules for one signal each speaks of a mesh axis of its own."""
-    if len(rules) < 2:
-        return
-    axes: dict[str, int] = {}
-    hints: dict[str, int] = {}
-    for index, rule in enumerate(rules):
-        key = _rule_key(signal, rules, index)
-        if rule.axis is None or rule.strategy is None:
-            form = rule.strategy or ("the explicit form" if rule.shard else "a rule of hints")
-            allowed = "strategies that speak of one mesh axis each, their own or mesh_axis"
-            yield Mistake(key, f"{form} speaks of no one mesh axis, beside other rules", allowed)
-        elif rule.axis in axes:
-            text = f"speaks of the mesh axis {rule.axis}, as does {signal}[{axes[rule.axis]}]"
-            yield Mistake(key, text, "one rule for each mesh axis")
-        else:
-            axes[rule.axis] = index
-        for hint in ("backward", "compile", "device"):
-            if getattr(rule, hint) is not None and hints.setdefault(hint, index) != index:
-                yield Mistake((*key, hint), f"also given at {signal}[{hints[hint]}]", "once in a list of rules")
-
-
-def _one_pipeline(config: Config) -> Iterator[Mistake]:
-    """A session has one order of its stages' work: pipelines agree in their axis, microbatches and schedule."""
-    first: tuple[Key, Rule] | None = None
-    for key, rule in config.each():
-        if rule.strategy != "pipeline_parallel":
-            continue
-        first = first or (key, rule)
-        other = first[1]
-        for name, mine, theirs in (
-            ("mesh_axis", rule.axis, other.axis),
-            ("microbatches", rule.microbatches or 1, other.microbatches or 1),
-            ("schedule", rule.schedule or "1f1b", other.schedule or "1f1b"),
-        ):
-            if mine != theirs:
-                text = f"{mine} contradicts {theirs} of {'.'.join(map(str, first[0]))} ({other.where})"
-                yield Mistake((*key, name), text, f"{theirs}: all pipelines of a session run in one order")
-
-
-def _rule_key(signal: str, rules: tuple[Rule, ...], index: int) -> Key:
-    return ("sharding_config", signal) if len(rules) == 1 else ("sharding_config", signal, index)
-
-
 def _places(lines: Iterable[tuple[str, list[str]]], mesh_where: str) -> dict[Key, str]:
     """The place of each rule, from the lines of each signal's rules."""
     places: dict[Key, str] = {("mesh",): mesh_where}
@@ -539,33 +365,6 @@ def _count(rules: object) -> int:
 
 def _is_place(line: object) -> bool:
     return isinstance(line, str) and len(line) <= 4096 and line.isprintable()
-
-
-def _allowed(key: Key) -> str:
-    if len(key) > 2 and isinstance(key[2], int):
-        key = (*key[:2], *key[3:])  # one of several rules for a signal
-    name = ""
-    for index, part in enumerate(key):
-        name += "[]" if isinstance(part, int) else ".*" if index == 1 else f".{part}"
-    return ALLOWED.get(name.removeprefix("."), "")
-
-
-def _nearest(word: str, words: Iterable[str]) -> str | None:
-    return next(iter(get_close_matches(word, list(words), n=1, cutoff=0.7)), None)
-
-
-def _are_two(a: str, b: str) -> bool:
-    """Whether two names are alike on purpose: `layer1` and `layer2`, or `block.norm` and `block.attn`."""
-    pairs = list(zip(a.split("."), b.split("."), strict=False))
-    if a.count(".") != b.count("."):
-        return len(pairs) > 1 or a.startswith(b + ".") or b.startswith(a + ".")
-    plain = [(re.sub(r"\d+", "#", x), re.sub(r"\d+", "#", y)) for x, y in pairs]
-    return all(x == y for x, y in plain) or any(_nearest(x, [y]) is None for x, y in plain)
-
-
-def _meant(word: str, words: Iterable[str]) -> str:
-    near = _nearest(word, words)
-    return f", did you mean {near}?" if near else ""
 
 
 def set(values: Mapping[str, Any]) -> None:  # read as gt.config.set(...)

@@ -21,6 +21,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from .spelling import nearest
+
 OK: Final = "ok"
 NOTE: Final = "note"
 PROBLEM: Final = "problem"
@@ -292,13 +294,11 @@ def clocks() -> Iterator[Finding]:
 
 def environment() -> Iterator[Finding]:
     """What the environment says to GT."""
-    import difflib
-
     said = {name: value for name, value in os.environ.items() if name.startswith("GT_")}
     for name in sorted(set(said) - set(VARIABLES)):
-        near = difflib.get_close_matches(name, VARIABLES, 1)
+        near = nearest(name, VARIABLES)
         if near:
-            yield Finding("environment", NOTE, f"{name} is nothing that GT reads", f"did you mean {near[0]}?")
+            yield Finding("environment", NOTE, f"{name} is nothing that GT reads", f"did you mean {near}?")
     if said.get("GT_CONFIG"):
         from .config import load
         from .errors import GTError

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from gt.config import ALLOWED, HINTS, STRATEGIES, Config, ExplicitShard, Rule, load, parse
+from gt.config import Config, ExplicitShard, Rule, load, parse
 from gt.errors import ConfigError, GTError
+from gt.strategies import ALLOWED, HINTS, STRATEGIES
 
 RULE_KEYS = (
     "strategy, batch_split, dimension, replicas, stages, microbatches, schedule, shard,"
