@@ -9,13 +9,16 @@ from builders import one
 from gt import messages as m
 from gt.config import Config
 from gt.dispatcher.core import Core
-from gt.dispatcher.events import Received, Work
+from gt.dispatcher.events import Lost, Received, Work
 from gt.dtypes import float32
 from gt.instruction import Segment, pack_segment
 from gt.spec import pack_spec, spec
 
 VECTOR = spec(float32, (4,))
 NEG = one("neg", VECTOR)
+RULES: dict[str, Any] = {"mesh": {"data": 2}, "sharding_config": {"net": {"strategy": "data_parallel"}}}
+made: list[Service] = []
+"""What the test under way has made, for `leave_nothing`."""
 
 
 class Service:
@@ -40,6 +43,7 @@ class Service:
         self.told: dict[str, list[Any]] = {}
         for n in range(workers):
             self.join(f"w{n}")
+        made.append(self)
 
     def event(self, event: Any) -> None:
         for send in self.core.handle(event, self.now):
@@ -96,3 +100,48 @@ class Service:
 
     def table(self, client: str = "c") -> dict[int, Any]:
         return self.core.service.clients[client.encode()].table
+
+
+def started(workers: int = 1, **kwargs: Any) -> Service:
+    """A service with a client "c" that has put tensor 1 and defined segment 1, the negative of a vector."""
+    each = Service(workers, **kwargs)
+    each.client()
+    each.put(1)
+    each.define(1)
+    each.done()
+    each.told.clear()
+    return each
+
+
+def configure(each: Service, config: dict[str, Any], client: str = "c") -> Any:
+    """The answer to a client that asks for a config."""
+    each.hears(client)
+    each.say(client, m.Configure(7, Config.from_plain(config).to_wire()))
+    return each.hears(client)[0]
+
+
+def fault_of(each: Service, tensor: int, client: str = "c") -> tuple[str, str]:
+    """The error with which a fetch of a tensor fails at once."""
+    each.hears(client)
+    each.say(client, m.Fetch(99, tensor))
+    (failed,) = each.hears(client, m.Failed)
+    assert failed.request == 99
+    return failed.kind, failed.text
+
+
+def leave_nothing(each: Service) -> None:
+    """All peers leave: the invariants hold, and nothing of the peers is left."""
+    core = each.core
+    core.check()
+    for peer in (*core.service.clients, *core.service.workers):
+        each.event(Lost(peer, "the test is over"))
+    leftovers = (
+        core.service.clients,
+        core.service.by_number,
+        core.service.workers,
+        core.service.meshes,
+        core.fetches.collections,
+        core.service.issued,
+        core.joining.pulses,
+    )
+    assert leftovers == ({},) * 7

@@ -1,0 +1,90 @@
+"""Workers that join: who waits for them and for how long, and what is known of the links between their hosts."""
+
+from __future__ import annotations
+
+from one_dispatcher import Service, fault_of
+
+from gt import messages as m
+from gt.config import Config
+from gt.dispatcher.cost import rounded
+from gt.dispatcher.events import Lost, Tick
+from gt.host import START_TIMEOUT
+
+# waiting for workers
+
+
+def test_nothing_is_placed_before_the_workers_have_joined() -> None:
+    """A client may come first: what it sends waits until the expected workers are there, then is acted on in order."""
+    each = Service(0, expected=2)
+    each.client()
+    each.put(1)
+    each.say("c", m.Fetch(1, 1))
+    each.join("w0")
+    assert not each.hears("w0", m.Store)
+    each.join("w1")
+    assert [type(told) for told in each.hears("w0") if not isinstance(told, m.Welcome)] == [
+        m.DefineMesh,
+        m.Store,
+        m.Collect,
+    ]
+
+
+def test_workers_that_never_come_are_not_waited_for_for_ever() -> None:
+    """After a while the service goes on with the workers that there are, and says so in its log."""
+    each = Service(1, expected=2)
+    each.client()
+    each.put(1)
+    each.now = START_TIMEOUT + 1
+    each.say("w0", m.Ping())
+    each.event(Tick())
+    assert each.hears("w0", m.Store)
+    assert any(line.startswith("error: 1 of 2 workers joined") for line in each.log)
+
+
+def test_workers_that_need_longer_to_start_get_it() -> None:
+    """A dispatcher that was told to be patient waits for as long as it was told, and no longer."""
+    each = Service(1, expected=2)
+    each.core.patience = START_TIMEOUT + 10
+    each.client()
+    each.put(1)
+    stored = []
+    for at in (1.0, START_TIMEOUT + 1, START_TIMEOUT + 11):
+        each.now = at
+        each.say("w0", m.Ping())
+        each.event(Tick())
+        stored.append(bool(each.hears("w0", m.Store)))
+    assert stored == [False, False, True]
+    assert any("1 of 2 workers joined in 40 s; GT_START_TIMEOUT says how long" in line for line in each.log)
+
+
+def test_without_any_worker_the_client_is_told() -> None:
+    """When no worker comes at all, what the client made fails with an error that says how to start one."""
+    each = Service(0, expected=1)
+    each.client()
+    each.put(1)
+    each.now = START_TIMEOUT + 1
+    each.event(Tick())
+    kind, text = fault_of(each, 1)
+    assert kind == "WorkerLost"
+    assert "gt worker" in text
+
+
+# links between hosts
+
+
+def test_workers_of_different_hosts_are_introduced_and_what_they_measure_counts() -> None:
+    """One of each other host; meshes that are made later have links as measured, also after nonsense and losses."""
+    each = Service(0, expected=3)
+    for name, host in [("a1", "a"), ("a2", "a"), ("b1", "b")]:
+        each.hello(name, "worker", address=f"tcp://{name}", bulk=b"bulk-" + name.encode(), device="cpu", host=host)
+    assert each.hears("a1", m.Meet) == []
+    assert each.hears("b1", m.Meet) == [m.Meet([1], ["tcp://a2"])]
+    assert each.hears("a2", m.Meet) == [m.Meet([2], ["tcp://b1"])]
+    each.say("b1", m.Linked(1, 1_000_000, 5_000_000), m.Linked(77, 1, 1))
+    number = each.client()
+    each.say("c", m.Configure(1, Config.from_plain({"mesh": {"data": 3}}).to_wire()))
+    (record,) = [record for record in each.core.service.meshes.values() if record.client == number]
+    (link,) = record.speeds.links
+    assert link == (rounded(1e6), rounded(5e-3))
+    each.event(Lost(b"b1", "killed"))
+    assert all(worker.links == {} for worker in each.core.service.workers.values())

@@ -1,0 +1,203 @@
+"""Clients and workers that leave or are lost: what is freed, what fails, and who does not notice."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from one_dispatcher import RULES, Service, configure, fault_of, started
+
+from gt import messages as m
+from gt.dispatcher.core import WORKER_TIMEOUT
+from gt.dispatcher.events import Lost, Tick
+from gt.dispatcher.service import MESH_CREDITS
+
+
+def test_a_lost_client_is_freed_everywhere() -> None:
+    """What a client had goes with it: tensors, plans and mesh on the workers, and all that is known of it here."""
+    each = started(1)
+    each.run(1, 10, [1])
+    each.say("c", m.Fetch(1, 10))
+    plan = each.hears("w0", m.DefinePlan)[0].plan
+    each.event(Lost(b"c", "killed"))
+    assert each.hears("w0") == [m.Forget(1), m.DropPlan(plan), m.DropMesh(1)]
+    each.done()
+    assert (each.core.service.clients, each.core.service.meshes, each.core.fetches.collections) == ({}, {}, {})
+    each.say("w0", m.Part(1, [], False, b""), m.Landed(1, 1))
+    each.event(Lost(b"c", "killed again"))
+
+
+def test_a_goodbye_ends_a_session() -> None:
+    """A client that says goodbye is forgotten at once, in its turn."""
+    each = started(1)
+    each.run(1, 10, [1])
+    each.say("c", m.Goodbye("", ""))
+    assert [type(told) for told in each.hears("w0")] == [m.DefinePlan, m.Execute, m.Forget, m.DropPlan, m.DropMesh]
+    assert each.hears("c") == []
+
+
+def pair(**config: Any) -> Service:
+    """Two workers; client "c" has tensors on both, client "d" on none."""
+    each = Service(2)
+    each.client()
+    each.client("d")
+    configure(each, {"mesh": {"data": 2}, **RULES} if config.get("mesh") else RULES)
+    each.put(1)
+    each.define(1)
+    each.define(1, client="d")
+    return each
+
+
+def test_a_lost_worker_takes_its_tensors_along() -> None:
+    """Whoever has data on a lost worker learns it at the next fetch, and from then on its session only errs."""
+    each = pair(mesh=True)
+    each.say("c", m.Fetch(5, 1))
+    each.hears("c")
+    each.event(Lost(b"w1", "killed"))
+    told = each.hears("c")
+    assert [message for message in told if isinstance(message, m.Failed)] == [
+        m.Failed(5, "WorkerLost", "worker 1 was lost (killed); what it held is gone")
+    ]
+    assert m.PeerLost(1, "worker 1 was lost (killed); what it held is gone") in told
+    assert fault_of(each, 1)[0] == "WorkerLost"
+    each.put(2)
+    kind, text = fault_of(each, 2)
+    assert kind == "WorkerLost"
+    assert "no longer fits" in text
+
+
+def test_a_lost_worker_leaves_others_alone() -> None:
+    """A session that has nothing on the lost worker notices nothing."""
+    each = Service(2)
+    each.client()
+    each.client("d")
+    each.put(1)
+    each.put(1, "d")
+    each.told.clear()
+    (record,) = (record for record in each.core.service.meshes.values() if record.mesh.members == (1,))
+    lost = next(client for client in each.core.service.clients.values() if client.mesh is record.mesh)
+    other = "d" if lost.identity == b"c" else "c"
+    each.event(Lost(b"w1", "killed"))
+    assert each.hears(other) == []
+    each.say(other, m.Fetch(1, 1))
+    assert each.hears("w0", m.Collect)
+
+
+def test_a_session_without_a_mesh_of_its_own_goes_on_with_the_workers_left() -> None:
+    """What was on the lost worker is gone; new tensors find their place on the others, with plans of their own."""
+    each = Service(2)
+    each.client()
+    each.put(1)
+    each.define(1)
+    each.run(1, 10, [1])
+    (record,) = each.core.service.meshes.values()
+    (member,) = record.mesh.members
+    each.event(Lost(b"w%d" % member, "killed"))
+    assert fault_of(each, 10)[0] == "WorkerLost"
+    each.put(2)
+    each.run(1, 20, [2])
+    left = f"w{1 - member}"
+    assert [type(told) for told in each.hears(left, m.DefinePlan, m.Execute)] == [m.DefinePlan, m.Execute]
+    each.say("c", m.Fetch(8, 20))
+    assert each.hears(left, m.Collect)
+
+
+def test_survivors_of_a_broken_mesh_free_what_they_held() -> None:
+    """Tensors that are gone because one worker is gone are gone on the others too, and so is the mesh."""
+    each = pair(mesh=True)
+    each.told.clear()
+    each.event(Lost(b"w1", "killed"))
+    assert each.hears("w0") == [
+        m.PeerLost(1, "worker 1 was lost (killed); what it held is gone"),
+        m.Forget(1),
+        m.DropMesh(1),
+    ]
+
+
+def test_a_fetch_that_the_lost_worker_had_answered_fails_too() -> None:
+    """The other workers forget their parts with the mesh, so a fetch that waits for them fails at once."""
+    each = pair(mesh=True)
+    each.say("c", m.Fetch(5, 1))
+    (collect,) = each.hears("w1", m.Collect)
+    each.say("w1", m.Part(collect.request, [], False, b""))
+    each.event(Lost(b"w1", "killed"))
+    assert [message.request for message in each.hears("c", m.Failed)] == [5]
+    each.say("w0", m.Part(collect.request, [], True, b""))
+    assert each.hears("c") == []
+
+
+def test_every_worker_hears_of_a_lost_one() -> None:
+    """A worker may still stand in a plan of a session that has ended, waiting for a peer; when that dies, it is told."""
+    each = pair(mesh=True)
+    each.run(1, 10, [1])
+    each.event(Lost(b"c", "killed"))
+    each.told.clear()
+    each.event(Lost(b"w1", "killed"))
+    assert each.hears("w0") == [m.PeerLost(1, "worker 1 was lost (killed); what it held is gone")]
+
+
+def test_runs_that_waited_for_the_lost_worker_are_not_issued() -> None:
+    """A run that waited for a credit of a worker that then dies inherits its loss; its client is credited for it."""
+    each = pair(mesh=True)
+    for n in range(MESH_CREDITS + 5):
+        each.run(1, 10 + n, [1])
+    each.say("w0", m.Done(each.core.service.order))
+    each.told.clear()
+    each.event(Lost(b"w1", "killed"))
+    assert not each.hears("w0", m.Execute)
+    client = each.core.service.clients[b"c"]
+    assert each.core.service.issued == {}
+    assert client.credited == client.arrived == MESH_CREDITS + 6
+    assert fault_of(each, 10 + MESH_CREDITS + 4)[0] == "WorkerLost"
+
+
+def test_a_put_on_its_way_to_a_lost_worker_is_waited_for_no_longer() -> None:
+    """What waits for a bulk put to land fails at once when a worker that should receive it is gone."""
+    each = pair(mesh=True)
+    each.put(2, bulk=True)
+    each.say("c", m.Fetch(9, 2))
+    each.hears("c")
+    each.event(Lost(b"w0", "killed"))
+    assert each.hears("c", m.Failed)[0].request == 9
+
+
+def test_the_last_worker_may_be_lost() -> None:
+    """Without any worker left, sessions get errors that say so, until another joins."""
+    each = started(1)
+    each.event(Lost(b"w0", "killed"))
+    each.put(2)
+    assert fault_of(each, 2)[0] == "WorkerLost"
+    each.join("w9")
+    each.put(3)
+    each.say("c", m.Fetch(1, 3))
+    assert each.hears("w9", m.Collect)
+
+
+def test_a_worker_number_is_never_given_twice() -> None:
+    """A worker that joins after another was lost has a number of its own: peers remember the lost one by its number."""
+    each = started(2)
+    each.event(Lost(b"w0", "killed"))
+    each.join("w5")
+    assert sorted(worker.number for worker in each.core.service.workers.values()) == [1, 2]
+
+
+def test_a_silent_worker_is_lost_and_a_pulse_keeps_it() -> None:
+    """A worker without a sign of life is lost after a while; its pulse, or any word of it, counts as life."""
+    each = Service(2)
+    each.hello("p0", "pulse", address="ipc:///w0")
+    each.now = WORKER_TIMEOUT
+    each.say("p0", m.Ping(), number=0)
+    each.now = WORKER_TIMEOUT + 1
+    each.event(Tick())
+    assert list(each.core.service.workers) == [b"w0"]
+    each.now += WORKER_TIMEOUT - 1
+    each.say("w0", m.Ping())
+    each.now += 2
+    each.event(Tick())
+    assert list(each.core.service.workers) == [b"w0"]
+
+
+def test_a_worker_that_says_goodbye_is_lost() -> None:
+    """A worker that is stopped says so, and those who hold data on it get its reason."""
+    each = started(1)
+    each.say("w0", m.Goodbye("", "it was stopped"))
+    assert fault_of(each, 1) == ("WorkerLost", "worker 0 was lost (it was stopped); what it held is gone")
