@@ -6,16 +6,16 @@ import itertools
 from typing import Any
 
 import numpy as np
-from builders import Array
+from builders import Array, Lines
 
 from gt import messages as m
 from gt.arena import Arena
 from gt.dispatcher.plan import Planner
 from gt.dispatcher.policy import Policy
 from gt.dispatcher.tables import Home
-from gt.dtypes import as_dtype
+from gt.dtypes import as_dtype, int64
 from gt.errors import WorkerError
-from gt.instruction import Plan, Segment, pack_plan
+from gt.instruction import MOVE, Plan, Segment, pack_plan
 from gt.placement import REPLICATE, Layout, Shard, format_layout, uniform_mesh
 from gt.spec import pack_spec, spec
 from gt.worker.backend import backend
@@ -28,6 +28,8 @@ CLIENT = 5
 SLOT = 256
 CUT: Layout = (Shard(0),)
 WHOLE: Layout = (REPLICATE,)
+made: list[Ranks] = []
+"""What the test under way has made, for `tests/worker/conftest.py`."""
 
 
 class Heap:
@@ -97,6 +99,7 @@ class Ranks:
             self.tell(rank, m.Welcome(rank, {}))
             self.tell(rank, m.DefineMesh(1, body, [self.address(n) for n in range(size)]))
         self.everything = range(size)
+        made.append(self)
 
     def address(self, rank: int) -> str:
         """Where a worker is, and its memory of the card, if it lends that."""
@@ -160,3 +163,30 @@ class Ranks:
     def faults(self, rank: int = 0) -> list[str]:
         """The errors that a worker has reported, by their first lines."""
         return [said.text.splitlines()[0] for said in self.said[rank] if isinstance(said, m.Poisoned)]
+
+
+def numbers(*shape: int) -> Array:
+    return np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+
+
+def gathered(size: int) -> tuple[Ranks, int, Array]:
+    """A plan that gathers a tensor cut over `size` workers, and adds to it."""
+    group = Ranks(size)
+    array = numbers(size * 2, 3)
+    group.store(1, array, CUT)
+    lines = Lines()
+    x = lines.input(size * 2, 3)
+    total = lines.op("sum", x, axes=(0,), keepdims=False)
+    plan, planned = group.define(lines.segment(lines.op("relu", total)), [CUT])
+    assert [i.op for i in planned.instructions] == ["sum", MOVE, "relu"]
+    return group, plan, array
+
+
+def picking() -> Segment:
+    """A gather at an index that only some may hold out of range, a sum of it, and an unrelated result."""
+    lines = Lines()
+    x, index = lines.input(4, 3), lines.input(4, 1, dtype=int64)
+    picked = lines.op("gather", x, index, axis=1)
+    total = lines.op("sum", picked, axes=(0, 1), keepdims=False)
+    after = lines.op("mul", total, total)
+    return lines.segment(picked, total, after, lines.op("neg", x))

@@ -13,3 +13,4 @@ def _nothing_is_left() -> Iterator[None]:
     yield
     for each in one_dispatcher.made:
         one_dispatcher.leave_nothing(each)
+    one_dispatcher.made.clear()

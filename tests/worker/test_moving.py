@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -21,22 +20,7 @@ from gt.worker.program import Program
 from gt.worker.spill import Spill, Spilled
 from gt.worker.stored import Poison
 
-made: list[Ranks] = []
 WIDE = 4
-
-
-@pytest.fixture(autouse=True)
-def _checked() -> Iterator[None]:
-    """After every test the invariants of all its workers hold."""
-    made.clear()
-    yield
-    for core in [core for ranks in made for core in ranks.cores]:
-        core.check()
-
-
-def ranks(size: int) -> Ranks:
-    made.append(Ranks(size))
-    return made[-1]
 
 
 def sums(count: int, chained: frozenset[int] = frozenset()) -> Segment:
@@ -54,7 +38,7 @@ def sums(count: int, chained: frozenset[int] = frozenset()) -> Segment:
 
 def started(size: int, segment: Segment) -> tuple[Ranks, m.Execute, list[Array]]:
     """The segment's inputs are on these workers, cut; none has run it."""
-    group = ranks(size)
+    group = Ranks(size)
     arrays = [
         np.random.default_rng(at).integers(0, 3, (8, WIDE)).astype(np.float32) for at, _ in enumerate(segment.inputs)
     ]
