@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, overload
 
 import numpy as np
 
-from gt.dtypes import DType, as_dtype, bool_, get_conventions, get_default_dtype, result_type, scalar_of
+from gt.dtypes import DType, as_dtype, bool_, get_conventions, get_default_dtype, int64, result_type, scalar_of
 from gt.errors import DTypeError
 
 from . import apply as emission
@@ -382,8 +382,9 @@ def abs(input: Any) -> Tensor:
 
 
 def sign(input: Any) -> Tensor:
-    """−1, 0 or 1."""
-    return emission.apply_one("sign", tensor_of("sign", input))
+    """−1, 0 or 1; of booleans themselves."""
+    x = tensor_of("sign", input)
+    return clone(x) if x._value.spec.dtype is bool_ else emission.apply_one("sign", x)
 
 
 def relu(input: Any, inplace: bool = False) -> Tensor:
@@ -394,8 +395,9 @@ def relu(input: Any, inplace: bool = False) -> Tensor:
 
 
 def square(input: Any) -> Tensor:
-    """`input²`."""
-    return emission.apply_one("square", tensor_of("square", input))
+    """`input²`; of booleans int64."""
+    x = tensor_of("square", input)
+    return emission.apply_one("square", x if x._value.spec.dtype is not bool_ else cast(x, int64))
 
 
 def exp(input: Any) -> Tensor:

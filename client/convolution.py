@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from gt.dtypes import float64
 from gt.errors import DTypeError, ShapeError
 from gt.infer import conv_extent
 
@@ -39,6 +40,9 @@ def each_of(name: str, what: str, value: Any, count: int, least: int = 1) -> tup
 def _correlated(
     x: Tensor, w: Tensor, strides: Sequence[int], pads: Sequence[int], spreads: Sequence[int], dilations: Sequence[int]
 ) -> Tensor:
+    if x.dtype.kind == "i":  # whole numbers are exact in float64 up to 2^53
+        wide = [arithmetic.cast(each, float64) for each in (x, w)]
+        return arithmetic.cast(_correlated(wide[0], wide[1], strides, pads, spreads, dilations), x.dtype)
     if x.dtype.kind == "c":
         parts = [[complexes.real(each), complexes.imag(each)] for each in (x, w)]
         (a, b), (c, d) = parts

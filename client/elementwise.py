@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gt.dtypes import complex128, float64, get_default_dtype, int32
+from gt.dtypes import HALVES, complex128, float32, float64, get_default_dtype, int32
 from gt.errors import DTypeError
 from gt.limits import finfo
 from gt.ops import OPS
@@ -209,9 +209,10 @@ class Frexp(NamedTuple):
 
 def frexp(input: Any) -> Frexp:
     """A mantissa, from ½ up to 1 in size, and the power of two, int32, with which it makes `input`."""
-    x = tensor_of("frexp", input)
+    given = x = tensor_of("frexp", input)
     if x.dtype.kind != "f":
         raise DTypeError(f"frexp takes floating-point numbers, not {x.dtype}")
+    x = cast(x, float32) if x.dtype in HALVES else x
     size = arithmetic.abs(x.detach())
     plain = logical_and(arithmetic.isfinite(size), arithmetic.ne(size, 0))
     power = arithmetic.floor(arithmetic.log2(where(plain, size, 0.5)))  # perhaps one off, next to a power of two
@@ -220,7 +221,7 @@ def frexp(input: Any) -> Frexp:
     power = add(power, where(arithmetic.ge(scaled, 2.0), 2.0, where(arithmetic.lt(scaled, 1.0), 0.0, 1.0)))
     power = where(plain, power, 0.0)
     half = arithmetic.floor(mul(power, 0.5))
-    return Frexp(div(div(x, exp2(half)), exp2(sub(power, half))), cast(power, int32))
+    return Frexp(cast(div(div(x, exp2(half)), exp2(sub(power, half))), given.dtype), cast(power, int32))
 
 
 # two operands
@@ -289,6 +290,10 @@ def fmin(input: Any, other: Any) -> Tensor:
 
 def _log_sum(op: str, input: Any, other: Any, power: Any, log: Any) -> Tensor:
     a, b = _floating_pair(op, tensor_of(op, input), tensor_of(op, other))
+    if a.dtype.kind == "c":  # the one with the larger real part comes out of the sum
+        first = arithmetic.ge(emission.apply("real", (a.detach(),)), emission.apply("real", (b.detach(),)))
+        top, low = where(first, a, b), where(first, b, a)
+        return add(top, log(power(sub(low, top))))
     same = logical_and(eq(a, b), arithmetic.isinf(a))  # of equal infinities the difference is no number
     apart = sub(where(same, 0.0, a), where(same, 0.0, b))
     return add(arithmetic.maximum(a, b), log(power(arithmetic.neg(arithmetic.abs(apart)))))
@@ -370,9 +375,10 @@ def lerp(input: Any, end: Any, weight: Any) -> Tensor:
     a, b = arithmetic._meet("lerp", tensor_of("lerp", input), tensor_of("lerp", end))
     way = sub(b, a)
     if not isinstance(weight, core.Tensor):
-        near = weight < 0.5
+        near = abs(weight) < 0.5
         return add(a, mul(way, weight)) if near else sub(b, mul(way, 1 - weight))
-    return where(arithmetic.lt(weight, 0.5), add(a, mul(way, weight)), sub(b, mul(way, sub(1, weight))))
+    near = arithmetic.lt(arithmetic.abs(weight.detach()), 0.5)
+    return where(near, add(a, mul(way, weight)), sub(b, mul(way, sub(1, weight))))
 
 
 def addcmul(input: Any, tensor1: Any, tensor2: Any, *, value: float = 1) -> Tensor:

@@ -116,9 +116,16 @@ def scatter(
     return _reshaped(out, input.shape)
 
 
+def _counted(truths: Tensor) -> Tensor:
+    """Truths as numbers to be added up: of them a sum is true where it is not 0."""
+    return arithmetic.cast(truths, int64)
+
+
 def scatter_add(input: Any, dim: int, index: Any, src: Any) -> Tensor:
     """`input` with the elements of `src` added at `index` along `dim`."""
     x, at, places, values = _along("scatter_add", input, dim, index, arithmetic.tensor_of("scatter_add", src))
+    if x.dtype is bool_:
+        return arithmetic.cast(scatter_add(_counted(input), dim, index, _counted(src)), bool_)
     if places.numel() == 0:
         return arithmetic.clone(arithmetic.tensor_of("scatter_add", input))
     return _reshaped(emission.apply("scatter_add", (x, places, values), at), input.shape)
@@ -175,8 +182,12 @@ def index_add(input: Any, dim: int, index: Any, source: Any, *, alpha: float = 1
     """`input` with `alpha` times the slices of `source` added along `dim` at the indices in a vector."""
     x, at, places = _listed("index_add", input, dim, index)
     values = _slices("index_add", x, at, places, source)
+    if x.dtype is bool_:
+        return arithmetic.cast(index_add(_counted(input), dim, index, _counted(values), alpha=alpha), bool_)
     total = emission.apply("segment_sum", (values, places), at, x.shape[at])
-    return _reshaped(arithmetic.add(x, total, alpha=alpha), input.shape)
+    below = x.dtype.kind == "i" and alpha < 0  # unsigned integers have no negative factor
+    out = arithmetic.sub(x, total, alpha=-alpha) if below else arithmetic.add(x, total, alpha=alpha)
+    return _reshaped(out, input.shape)
 
 
 def written(x: Tensor, at: int, places: Tensor, values: Tensor) -> Tensor:
@@ -224,6 +235,8 @@ def put(input: Any, index: Any, source: Any, accumulate: bool = False) -> Tensor
     x, places = arithmetic.tensor_of("put", input), integers("put", index)
     values = _reshaped(one_dtype("put", x, source), (places.numel(),))
     flat, places = _reshaped(x, (x.numel(),)), _reshaped(places, (places.numel(),))
+    if accumulate and x.dtype is bool_:
+        return arithmetic.cast(put(_counted(x), index, _counted(values), accumulate=True), bool_)
     if accumulate:
         out = arithmetic.add(flat, emission.apply("segment_sum", (values, places), 0, x.numel()))
     else:
@@ -249,6 +262,9 @@ def index_put(input: Any, indices: Sequence[Any], values: Any, accumulate: bool 
     dimensions.
     """
     x = arithmetic.tensor_of("index_put", input)
+    if accumulate and x.dtype is bool_:
+        source = _counted(one_dtype("index_put", x, values))
+        return arithmetic.cast(index_put(_counted(x), indices, source, accumulate=True), bool_)
     places: list[Tensor] = []
     for index in indices:
         each = arithmetic.tensor_of("index_put", index)
@@ -269,7 +285,7 @@ def index_put(input: Any, indices: Sequence[Any], values: Any, accumulate: bool 
 
 def unravel_index(indices: Any, shape: Any) -> tuple[Tensor, ...]:
     """Convert indices into the flattened tensor of a shape to one index per dimension."""
-    left = integers("unravel_index", indices)
+    left = arithmetic.cast(integers("unravel_index", indices), int64)
     found = []
     for size in reversed((shape,) if isinstance(shape, int) else tuple(shape)):
         found.append(arithmetic.remainder(left, size))

@@ -12,6 +12,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from gt.dtypes import int64
 from gt.errors import DTypeError, ShapeError
 
 from . import apply as emission
@@ -296,6 +297,7 @@ def diagonal(A: Any, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tens
 def vander(x: Any, *, N: int | None = None) -> Tensor:
     """The powers 0 to N − 1 of every element, along a new last dimension."""
     base = tensor_of("vander", x)
+    base = arithmetic.cast(base, int64) if base.dtype.kind in "bi" else base
     base = base if base.ndim else shaping.unsqueeze(base, 0)
     count = base.shape[-1] if N is None else N
     powers = creation.arange(count, dtype=base.dtype)

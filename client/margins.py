@@ -34,6 +34,8 @@ def _positive(x: Tensor) -> Tensor:
 
 def norm_of(x: Tensor, p: float, axis: Any, keepdim: bool = False) -> Tensor:
     """(Σ |x|ᵖ)^(1/p) along axes; where it is 0 its gradient is 0."""
+    if x.dtype.kind == "c":
+        x = abs(x)
     if p == math.inf:
         return reductions.amax(abs(x), axis, keepdim)
     if p == 1:

@@ -53,6 +53,11 @@ def _smooth(x: Tensor, power: float) -> Tensor:
     return arithmetic.where(zero, 0.0, arithmetic.pow(arithmetic.where(zero, 1.0, x), power))
 
 
+def _largest(sizes: Tensor, axis: int, keepdim: bool = False) -> Tensor:
+    """The largest of what is at least 0: 0 where there is nothing."""
+    return (reductions.amax if sizes.shape[axis] else reductions.sum)(sizes, axis, keepdim)
+
+
 def matrix_norm(
     A: Any, ord: Any = "fro", dim: Sequence[int] = (-2, -1), keepdim: bool = False, *, dtype: DType | None = None
 ) -> Tensor:
@@ -70,7 +75,7 @@ def matrix_norm(
         return vector_norm(x, 2, (row, column), keepdim)
     if ord in ("nuc", 2, -2):
         s = svdvals(shaping.movedim(x, (row, column), (-2, -1)))
-        out = reductions.sum(s, -1) if ord == "nuc" else reductions.amax(s, -1) if ord == 2 else reductions.amin(s, -1)
+        out = reductions.sum(s, -1) if ord == "nuc" else _largest(s, -1) if ord == 2 else reductions.amin(s, -1)
         if keepdim:
             for axis in sorted((row, column)):
                 out = shaping.unsqueeze(out, axis)
@@ -79,7 +84,7 @@ def matrix_norm(
         raise ValueError(f"matrix_norm: ord is 'fro', 'nuc', ±inf, ±1 or ±2, not {ord!r}")
     added, other = (row, column) if abs(ord) == 1 else (column, row)
     sums = reductions.sum(arithmetic.abs(x), added, True)
-    out = reductions.amax(sums, other, True) if ord > 0 else reductions.amin(sums, other, True)
+    out = _largest(sums, other, True) if ord > 0 else reductions.amin(sums, other, True)
     return out if keepdim else shaping.squeeze(shaping.squeeze(out, max(row, column)), min(row, column))
 
 

@@ -13,6 +13,7 @@ from gt.infer import conv_extent
 
 from . import apply as emission
 from . import arithmetic, arranging, creation, reductions, shaping
+from . import tensor as core
 from .convolution import Sizes, each_of, padded, windows
 
 if TYPE_CHECKING:
@@ -141,7 +142,11 @@ def _avg_pool(
         for share in shares[1:]:
             grid = grid[..., None] * share
         counted = creation.tensor(grid, dtype=x.dtype)
-    out = arithmetic.div(total, counted)
+    if x.dtype.kind == "i":
+        whole = arithmetic.cast(counted, x.dtype) if isinstance(counted, core.Tensor) else int(counted)
+        out = arithmetic.div(total, whole, rounding_mode="trunc")
+    else:
+        out = arithmetic.div(total, counted)
     return out if batched else shaping.squeeze(out, 0)
 
 

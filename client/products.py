@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from gt.dtypes import bool_
 from gt.errors import ShapeError
 
 from . import apply as emission
@@ -130,6 +131,9 @@ def kron(input: Any, other: Any) -> Tensor:
 
 def _added(input: Any, product: Tensor, beta: Any, alpha: Any) -> Tensor:
     """beta · input + alpha · product; with beta 0 the input, NaN or not, is not looked at."""
+    if product.dtype is bool_:
+        scaled = product if alpha else arithmetic.logical_and(product, False)
+        return arithmetic.logical_or(scaled, tensor_of("add", input)) if beta else scaled
     if product.dtype.kind == "i":  # whose factors PyTorch takes for integers, too
         beta, alpha = int(beta), int(alpha)
     scaled = product if alpha == 1 else arithmetic.mul(product, alpha)
@@ -150,7 +154,7 @@ def addmv(input: Any, mat: Any, vec: Any, *, beta: Any = 1, alpha: Any = 1) -> T
 
 
 def addr(input: Any, vec1: Any, vec2: Any, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
-    """beta · input + alpha · outer(vec1, vec2)."""
+    """beta · input + alpha · outer(vec1, vec2); of booleans with or and and."""
     return _added(input, outer(vec1, vec2), beta, alpha)
 
 

@@ -98,7 +98,7 @@ def lstsq(A: Any, B: Any, rcond: Any = None, *, driver: Any = None) -> Lstsq:
     b = shaping.unsqueeze(b, -1) if vector else b
     solution = functional.matmul(pinv(a, rcond=rcond), b)
     tall = a.shape[-2] > a.shape[-1]
-    rest = arithmetic.sub(functional.matmul(a, solution), b) if tall else creation.zeros(0, dtype=a.dtype)
+    rest = arithmetic.sub(functional.matmul(a, solution), b) if tall else creation.zeros(0, dtype=a.dtype.to_real())
     residuals = reductions.sum(arithmetic.square(arithmetic.abs(rest)), -2) if tall else rest
     solution = shaping.squeeze(solution, -1) if vector else solution
     return Lstsq(solution, residuals, matrix_rank(a, rtol=rcond), svdvals(a))

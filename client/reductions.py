@@ -281,11 +281,12 @@ def log_softmax(input: Any, dim: int | None = None, dtype: Any = None, *, axis: 
 def logsumexp(input: Any, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: Any = UNSET) -> Tensor:
     """`log Σ eˣ` over axes, shifted by the maximum to avoid overflow."""
     x = arithmetic.tensor_of("logsumexp", input)
-    x = x if x.dtype.kind == "f" else arithmetic.div(x, 1)
+    x = x if x.dtype.kind in "fc" else arithmetic.div(x, 1)
     axis = spelled("logsumexp", dim, axis, None)
     keep = spelled("logsumexp", keepdim, keepdims, False)
     with emission.with_changes(grad=False):
-        top = amax(x, axis, True) if x.numel() else sum(x, axis, True)
+        size = emission.apply("real", (x,)) if x.dtype.kind == "c" else x
+        top = amax(size, axis, True) if x.numel() else sum(size, axis, True)
         top = arithmetic.where(arithmetic.isfinite(top), top, 0.0)
     total = arithmetic.log(sum(arithmetic.exp(arithmetic.sub(x, top)), axis, keep))
     return arithmetic.add(total, top if keep else emission.apply("reshape", (top,), total.shape))

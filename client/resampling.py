@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from gt.dtypes import float32, float64, int64
+from gt.dtypes import float32, float64, int64, uint8
 from gt.errors import ShapeError
 
 from . import apply as emission
@@ -96,6 +96,11 @@ def interpolate(
         raise ShapeError(f"interpolate: mode {mode!r} is for {_SMOOTH[mode]} dimensions, not for shape {x.shape}")
     if align_corners is not None and mode not in _SMOOTH:
         raise ValueError("interpolate: align_corners is for the modes that look between elements")
+    if x.dtype is uint8 and mode in _SMOOTH:
+        smooth = interpolate(
+            cast(x, float32), size, scale_factor, mode, align_corners, recompute_scale_factor, antialias
+        )
+        return cast(arithmetic.clamp(arithmetic.round(smooth), 0.0, 255.0), uint8)
     sizes, scales = _sizes(x, field, size, scale_factor, bool(recompute_scale_factor))
     if mode == "area":
         return (pooling.adaptive_avg_pool1d, pooling.adaptive_avg_pool2d, pooling.adaptive_avg_pool3d)[field - 1](

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gt.dtypes import bool_
-from gt.errors import DTypeError
+from gt.dtypes import bool_, int64
 
 from . import apply as emission
 from . import arithmetic, creation, gathering, shaping
@@ -54,8 +53,9 @@ def _joined(
         raise ValueError(f"{name}: reduce is one of {', '.join(kinds)}, not {reduce!r}")
     if places.numel() == 0:
         return arithmetic.clone(x)
-    if x.dtype is bool_:
-        raise DTypeError(f"{name} takes numbers, not {x.dtype}: cast first")
+    if x.dtype is bool_:  # as the numbers 0 and 1
+        known = [arithmetic.cast(each, int64) for each in (x, values)]
+        return arithmetic.cast(_joined(name, kinds, known[0], at, places, known[1], reduce, include), bool_)
     size = x.shape[at]
     places = arithmetic.where(arithmetic.lt(places, 0), arithmetic.add(places, size), places)
     if not include:

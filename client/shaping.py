@@ -11,6 +11,7 @@ import operator
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from gt.dtypes import int64
 from gt.errors import AxisError, ShapeError
 
 from . import apply as emission
@@ -347,12 +348,14 @@ def unfold(input: Any, dimension: int, size: int, step: int) -> Tensor:
 
 
 def sum_to_size(input: Any, *size: Any) -> Tensor:
-    """Summed to a shape that broadcasts to the tensor's own."""
+    """Summed to a shape that broadcasts to the tensor's own. Booleans and integers give int64."""
     x, shape = arithmetic.tensor_of("sum_to_size", input), ints(size)
     lead = x.ndim - len(shape)
     if lead < 0 or any(b not in (1, a) for a, b in zip(x.shape[lead:], shape, strict=True)):
         raise ShapeError(f"sum_to_size: shape {shape} does not broadcast to {x.shape}")
     axes = tuple(at for at in range(x.ndim) if at < lead or (shape[at - lead] == 1 != x.shape[at]))
+    if x.dtype.kind in "bi" and (axes or not x.ndim):
+        x = arithmetic.cast(x, int64)
     return _reshape(emission.apply("sum", (x,), axes, False), shape) if axes else x
 
 

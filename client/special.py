@@ -71,8 +71,7 @@ def entr(input: Any) -> Tensor:
     x = arithmetic._floating("entr", input)
     inside = arithmetic.gt(x, 0)
     safe = arithmetic.where(inside, x, 1.0)
-    out = arithmetic.where(arithmetic.eq(x, 0), 0.0, -math.inf)
-    out = arithmetic.where(arithmetic.isnan(x), x, out)
+    out = arithmetic.where(arithmetic.logical_or(arithmetic.eq(x, 0), arithmetic.isnan(x)), x.detach(), -math.inf)
     return arithmetic.where(inside, arithmetic.neg(arithmetic.mul(safe, arithmetic.log(safe))), out)
 
 

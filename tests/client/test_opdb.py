@@ -261,6 +261,30 @@ def test_it_agrees_with_pytorch(name: str, workers: int) -> None:
                 check(name, op, sample, differentiable)
 
 
+OTHER: dict[str, tuple[Any, ...]] = {
+    **dict.fromkeys(("addr", "sign", "sgn", "square", "index_add", "index_put", "put", "scatter_add"), (torch.bool,)),
+    **dict.fromkeys(("sum_to_size", "unravel_index"), (torch.uint8,)),
+    **dict.fromkeys((f"scatter_reduce.{kind}" for kind in ("sum", "prod", "amin", "amax")), (torch.bool,)),
+    **dict.fromkeys(("logaddexp", "lerp", "nn.functional.pairwise_distance"), (torch.complex64,)),
+    **dict.fromkeys(("nn.functional.triplet_margin_loss", "logsumexp"), (torch.complex64,)),
+    **dict.fromkeys((f"nn.functional.avg_pool{count}d" for count in (1, 2, 3)), (torch.int64,)),
+    **dict.fromkeys((f"nn.functional.conv{count}d" for count in (1, 2, 3)), (torch.int64,)),
+    **dict.fromkeys((f"nn.functional.conv_transpose{count}d" for count in (1, 2, 3)), (torch.int64,)),
+    "frexp": (torch.float16,),
+    "special.entr": (torch.float16,),
+    "linalg.vander": (torch.uint8, torch.int32),
+}
+"""Dtypes that few operators take, or treat in a way of their own."""
+
+
+@pytest.mark.parametrize("workers", [1, 3], indirect=True)
+@pytest.mark.parametrize("name", OTHER)
+def test_it_agrees_with_pytorch_in_other_dtypes(name: str, workers: int) -> None:
+    for dtype in OTHER[name]:
+        for sample in drawn(NAMED[name], dtype, False)[workers // 3 :: 2]:
+            check(name, NAMED[name], sample, False)
+
+
 LISTED = {
     "zeros ones full empty arange linspace logspace eye diag tril triu meshgrid zeros_like ones_like full_like",
     "empty_like randn randint bernoulli normal multinomial rand_like randn_like randint_like",
