@@ -301,6 +301,34 @@ _HOMES: Final[dict[str, tuple[str, ...]]] = {
 # fmt: on
 """Where each name lives."""
 
+# fmt: off
+_FILLING: Final = frozenset({
+    "abs", "absolute", "acos", "acosh", "add", "addbmm", "addcdiv", "addcmul", "addmm", "addmv", "addr", "all", "amax",
+    "amin", "aminmax", "angle", "any", "arange", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctan2", "arctanh",
+    "argmax", "argmin", "asin", "asinh", "atan", "atan2", "atanh", "baddbmm", "bernoulli", "bitwise_and",
+    "bitwise_left_shift", "bitwise_not", "bitwise_or", "bitwise_right_shift", "bitwise_xor", "bmm", "bucketize", "cat",
+    "ceil", "chain_matmul", "cholesky", "cholesky_inverse", "cholesky_solve", "clamp", "clamp_max", "clamp_min", "clip",
+    "column_stack", "complex", "concat", "concatenate", "conj_physical", "copysign", "cos", "cosh", "cross", "cummax",
+    "cummin", "cumprod", "cumsum", "deg2rad", "diag", "diff", "digamma", "div", "divide", "dot", "dsplit", "dstack",
+    "empty", "eq", "erf", "erfc", "erfinv", "exp", "exp2", "expm1", "eye", "fix", "float_power", "floor", "floor_divide",
+    "fmax", "fmin", "fmod", "frac", "frexp", "frobenius_norm", "full", "gather", "gcd", "ge", "ger", "greater",
+    "greater_equal", "gt", "heaviside", "histc", "histogram", "hstack", "hypot", "i0", "igamma", "igammac", "index_add",
+    "index_copy", "index_reduce", "index_select", "inner", "inverse", "isin", "isneginf", "isposinf", "kron", "kthvalue",
+    "lcm", "ldexp", "le", "lerp", "less", "less_equal", "lgamma", "linspace", "log", "log10", "log1p", "log2",
+    "log_softmax", "logaddexp", "logaddexp2", "logcumsumexp", "logical_and", "logical_not", "logical_or", "logical_xor",
+    "logit", "logspace", "logsumexp", "lt", "lu_solve", "lu_unpack", "masked_select", "matmul", "matrix_power", "max",
+    "maximum", "mean", "median", "min", "minimum", "mm", "mode", "msort", "mul", "multinomial", "multiply", "mv",
+    "mvlgamma", "nan_to_num", "nanmean", "nanmedian", "nanquantile", "nansum", "ne", "neg", "negative", "nextafter",
+    "nonzero", "norm", "normal", "not_equal", "nuclear_norm", "ones", "orgqr", "outer", "polar", "polygamma", "pow", "prod",
+    "qr", "quantile", "rad2deg", "rand", "randint", "randn", "randperm", "reciprocal", "remainder", "renorm", "round",
+    "row_stack", "rsqrt", "scatter", "scatter_add", "scatter_reduce", "searchsorted", "sgn", "sigmoid", "sign", "signbit",
+    "sin", "sinc", "sinh", "slice_scatter", "softmax", "sort", "sqrt", "square", "stack", "std", "sub", "subtract", "sum",
+    "svd", "take", "take_along_dim", "tan", "tanh", "tensordot", "topk", "triangular_solve", "tril", "triu", "true_divide",
+    "trunc", "var", "vdot", "vstack", "where", "xlog1py", "xlogy", "zeros",
+})
+# fmt: on
+"""What takes `out=` too, as PyTorch's do."""
+
 _RENAMED: Final = {
     "bool": (".dtypes", "bool_"),
     "half": (".dtypes", "float16"),
@@ -355,6 +383,10 @@ def __getattr__(name: str) -> Any:
     if name in _WHERE:
         module, inner = _WHERE[name]
         value = getattr(importlib.import_module(module, __name__), inner)
+        if name in _FILLING:
+            from .client.outputs import filling
+
+            value = filling(value, __name__)
     elif name in _CONSTANTS:
         value = _CONSTANTS[name]
     elif name in _SUBMODULES:

@@ -3,4 +3,7 @@
 from __future__ import annotations
 
 from gt.client.fft import *  # noqa: F403  # all of its public names
-from gt.client.fft import __all__  # noqa: F401
+from gt.client.fft import __all__
+from gt.client.outputs import all_filling
+
+globals().update(all_filling(__name__, {name: globals()[name] for name in __all__}))  # out=, which PyTorch's take, too

@@ -2,5 +2,8 @@
 
 from __future__ import annotations
 
+from gt.client.outputs import all_filling
 from gt.client.special import *  # noqa: F403  # all of its public names
-from gt.client.special import __all__  # noqa: F401
+from gt.client.special import __all__
+
+globals().update(all_filling(__name__, {name: globals()[name] for name in __all__}))  # out=, which PyTorch's take, too

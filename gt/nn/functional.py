@@ -4,3 +4,9 @@ from __future__ import annotations
 
 from gt.client.functional import *  # noqa: F403  # all of its public names
 from gt.client.functional import __all__ as __all__  # noqa: PLC0414  # and their list
+from gt.client.outputs import all_filling
+
+_FILLING = (
+    "avg_pool2d", "avg_pool3d", "gelu", "hardshrink", "linear", "logsigmoid", "normalize", "softplus", "softshrink",
+)  # fmt: skip
+globals().update(all_filling(__name__, {name: globals()[name] for name in _FILLING}))  # out=, which PyTorch's take, too
