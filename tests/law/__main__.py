@@ -17,9 +17,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
+from .drawing import draw_program
 from .networks import Network, draw_network
 from .places import Place, draw_place, exact_place, wild
-from .programs import Program, draw_program
+from .programs import Program
 from .reducing import reduced
 from .running import Discarded, assert_law, assert_same_training
 
