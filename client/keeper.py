@@ -77,6 +77,7 @@ def keep(session: Session, stop: Event) -> None:
             if now - alive >= LIFE:
                 alive = now
                 session.say_alive()
+                session.link.alive()  # a worker that was killed is started again, also while nobody waits
             session.pump()  # while workers are busy it is looked for their word that they are not, too
         if not lately:
             heard = now

@@ -82,7 +82,7 @@ class Core:
         """Act on one event; the messages to send, in order."""
         self.service.now = now
         if self.started is None:
-            self.started = now
+            self.started = self.service.expected_since = now
             self.watching.started = int(now * 1e9)
         if isinstance(event, Received):
             self._received(event, now)
@@ -91,7 +91,8 @@ class Core:
         elif isinstance(event, Lost):
             if event.ended:
                 self.leaving.process_ended(event.peer)
-            self._lost(event.peer, event.reason)
+            worker = self.service.workers.get(event.peer)
+            self._lost(event.peer, event.reason, returns=worker is not None and worker.facts.get("supervised") is True)
         elif isinstance(event, Reload):
             self.streams.reload(event)
         elif isinstance(event, Publish):
@@ -220,8 +221,8 @@ class Core:
             except ProtocolError as error:
                 self._refuse(peer, str(error))
 
-    def _lost(self, peer: bytes, reason: str) -> None:
-        if self.leaving.lost(peer, reason):
+    def _lost(self, peer: bytes, reason: str, *, returns: bool = False) -> None:
+        if self.leaving.lost(peer, reason, returns=returns):
             self.streams.pump_all()  # only now: whoever waited for the worker must find the mesh gone
 
     def _cancel(self, cancel: m.Cancel) -> m.Message:
@@ -243,11 +244,8 @@ class Core:
         for client in list(self.service.clients.values()):
             if now - client.heard > CLIENT_TIMEOUT and not client.facts.get("watched"):
                 self._lost(client.identity, f"no sign of life for {CLIENT_TIMEOUT:.0f} s")
-        if (
-            self.started is not None
-            and len(self.service.workers) < self.service.workers_expected
-            and now - self.started > self.patience
-        ):
+        missing = len(self.service.workers) < self.service.workers_expected
+        if missing and now - self.service.expected_since > self.patience:
             self.service.log(
                 "error",
                 f"{len(self.service.workers)} of {self.service.workers_expected} workers joined in {self.patience:g} s; "
@@ -304,7 +302,8 @@ class Core:
             except ProtocolError as error:
                 self._refuse(worker.identity, str(error))
         elif isinstance(message, m.Goodbye):
-            self._lost(worker.identity, message.text or "it said goodbye")
+            returns = message.kind == "WorkerLost"  # its device failed, and it starts again
+            self._lost(worker.identity, message.text or "it said goodbye", returns=returns)
         elif not isinstance(message, m.FROM_WORKER):
             self._refuse(worker.identity, f"{type(message).__name__} from a worker")
 

@@ -43,8 +43,9 @@ class Leaving:
         while len(self.ended) > MAX_ENDED:
             del self.ended[next(iter(self.ended))]
 
-    def lost(self, peer: bytes, reason: str) -> bool:
-        """A peer is gone; whether it was a worker, so that clients may have to find another mesh."""
+    def lost(self, peer: bytes, reason: str, *, returns: bool = False) -> bool:
+        """A peer is gone; whether it was a worker, so that clients may have to find another mesh. A worker that `returns` is
+        started again: sessions that lost it wait for that."""
         service = self.service
         self.watching.leave(peer)
         client = service.clients.pop(peer, None)
@@ -62,7 +63,9 @@ class Leaving:
         self.surveys.lost(worker)
         if service.recording is not None:
             service.recording.worker_lost(worker, reason)
-        self._worker_lost(worker, reason)
+        if returns:
+            service.expect(len(service.workers) + 1)
+        self._worker_lost(worker, reason, returns=returns)
         return True
 
     def _forget(self, client: Client) -> None:
@@ -83,7 +86,7 @@ class Leaving:
                 self.service.multicast(record.mesh, m.DropPlan(plan))
             self.service.drop_mesh(record)
 
-    def _worker_lost(self, worker: Worker, reason: str) -> None:
+    def _worker_lost(self, worker: Worker, reason: str, *, returns: bool) -> None:
         service = self.service
         fault: Fault = ("WorkerLost", f"worker {worker.number} was lost ({reason}); what it held is gone")
         if service.workers:  # all of them: one may wait in a plan of a mesh that is dropped already
@@ -100,6 +103,6 @@ class Leaving:
                 client.table[tensor] = replace(entry, fault=entry.fault or fault, landing=frozenset())
             service.send(client.identity, m.PeerLost(worker.number, fault[1]))
             self._leave(client)
-            if client.config is not None and client.config.mesh is not None:
+            if client.config is not None and client.config.mesh is not None and not returns:
                 client.fault = (fault[0], f"{fault[1]}; the session's mesh ({client.config.mesh_where}) no longer fits")
             service.credit(client)

@@ -161,7 +161,7 @@ class Meshes:
         """
         if client.moving is not None:
             return self._move_on(client, client.moving)
-        if not self.service.ready():
+        if not self.service.ready(client):
             return False
         old = client.mesh
         live = [(tensor, entry) for tensor, entry in client.table.items() if entry.fault is None]

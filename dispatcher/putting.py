@@ -32,7 +32,7 @@ class Puts:
     def put(self, client: Client, message: m.Put) -> bool:
         """Place what a client puts; False when that must wait for workers or for a credit. Raises `GTError`."""
         service = self.service
-        if not service.ready():
+        if not service.ready(client):
             return False
         spec = unpack_spec(message.spec)
         _check(client, message, spec)

@@ -335,7 +335,7 @@ class Recording:
                 )
 
     def _reason(self, client: Client, head: Any) -> tuple[str, list[int]]:
-        if not self.service.ready():
+        if not self.service.ready(client):
             return "workers", []
         read = head.inputs if isinstance(head, m.Run) else [head.tensor] if isinstance(head, m.Fetch) else []
         landing = {worker for tensor in read if tensor in client.table for worker in client.table[tensor].landing}

@@ -68,7 +68,7 @@ class Runs:
 
     def _run_anew(self, client: Client, message: m.Run, entries: tuple[Entry, ...]) -> bool:
         """A run whose inputs have not been met as they are now: everything is checked, and planned when it must be."""
-        if not self.service.ready():
+        if not self.service.ready(client):
             return False
         segment = client.segments.get(message.segment)
         if segment is None:

@@ -52,7 +52,9 @@ class Service:
     def __init__(self, config: Config | None, workers_expected: int, log: Callable[..., None]) -> None:
         self.config = config
         self.workers_expected = workers_expected
-        """How many must have joined before the first tensor is placed."""
+        """How many must be there before a session gets its workers."""
+        self.expected_since = 0.0
+        """Since when that many are waited for, on the shell's clock."""
         self._log = log
         self.recording: Recording | None = None
         """What watchers are told, while there are any."""
@@ -77,9 +79,14 @@ class Service:
         self.counters = Counters()
         self.out: list[Send] = []
 
-    def ready(self) -> bool:
-        """Whether all workers that are waited for have joined."""
-        return len(self.workers) >= self.workers_expected
+    def ready(self, client: Client) -> bool:
+        """Whether a session need not wait for workers: it has some, or all that are waited for have joined."""
+        return client.planner is not None or len(self.workers) >= self.workers_expected
+
+    def expect(self, workers: int) -> None:
+        """Give workers of no session before there are so many, for the while that the shell is patient."""
+        self.workers_expected = max(self.workers_expected, workers)
+        self.expected_since = self.now
 
     def log(self, level: str, text: str, what: str = "log", client: int = -1, **about: Any) -> None:
         """Write down what was decided or has happened (`telemetry.Decision`); `about` as in `gt/logs.py`."""

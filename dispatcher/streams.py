@@ -121,7 +121,7 @@ class Streams:
         elif isinstance(message, m.Ask) and message.topic == "memory":
             return self.surveys.ask(client, message.request)
         elif isinstance(message, m.Ask) and message.topic == "devices":
-            if not self.service.ready():
+            if not self.service.ready(client):
                 return False
             self.service.send(client.identity, m.Answer(message.request, devices(self.service)))
         elif isinstance(message, m.Ask):

@@ -38,7 +38,7 @@ class Surveys:
 
     def ask(self, client: Client, request: int) -> bool:
         """Ask all workers what they hold, after all that they were told before; False while they are still to join."""
-        if not self.service.ready():
+        if not self.service.ready(client):
             return False
         workers = self.service.workers
         number = next(self.numbers)

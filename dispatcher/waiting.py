@@ -66,7 +66,7 @@ def where(service: Service, entry: Entry) -> dict[str, Any]:
 def obstacle(service: Service, prepared: Preparing, client: Client) -> str:
     """What the first message in a client's queue waits for."""
     message = client.queue[0]
-    if not service.ready():
+    if not service.ready(client):
         return f"{len(service.workers)} of {service.workers_expected} workers have joined"
     jobs = [job.what for job in prepared.turns.of(client.number)]
     if client.moving is not None:

@@ -1,20 +1,24 @@
 """Daemons as child processes of this one: how they are started, how they notice its end, how they are ended.
 
 Children run in a session of their own, so Ctrl-C reaches only the parent; they watch a pipe whose write end only the
-parent holds, so they end with it however it ends. Their sockets lie in a private folder that whoever ends removes.
+parent holds, so they end with it however it ends. Their sockets lie in a private folder that whoever ends removes. A worker
+that is killed, as by a machine that is short of memory, is started again.
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
+import logging
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from weakref import WeakSet
@@ -22,9 +26,12 @@ from weakref import WeakSet
 from . import options
 from .errors import SessionError
 from .logs import WANTED, chosen_level
+from .restarting import Restarts
 
 if TYPE_CHECKING:
     from .config import Config
+
+log = logging.getLogger(__name__)
 
 STOP_TIMEOUT = 5.0
 """Seconds that a daemon has to end by itself before it is killed."""
@@ -58,6 +65,23 @@ def worker_environment(workers: int) -> dict[str, str]:
     return {**os.environ, **ONE_THREAD, "GT_THREADS": threads, **options.worker_environment()}
 
 
+@dataclass(slots=True)
+class _Daemon:
+    """One child process, and what becomes of it when it ends."""
+
+    name: str
+    arguments: list[str]
+    environment: dict[str, str]
+    process: subprocess.Popen[bytes]
+    since: float
+    """When it was started, in seconds of `time.monotonic`."""
+    due: float | None = None
+    """When it is started again."""
+    over: bool = False
+    """Whether it has ended for good."""
+    restarts: Restarts = field(default_factory=Restarts)
+
+
 class Local:
     """A dispatcher and workers on this machine. `devices[i]` is worker i's, None: its own choice; `options` are further ones
     of the dispatcher."""
@@ -69,37 +93,45 @@ class Local:
         self.pid = os.getpid()
         self.folder = Path(tempfile.mkdtemp(prefix="gt-"))
         self.address = address or f"ipc://{self.folder}/dispatcher"
-        self.children: list[tuple[str, subprocess.Popen[bytes]]] = []
+        self.daemons: list[_Daemon] = []
+        self.looking = threading.Lock()
         from .worker.backend import count_devices
 
         gpus = count_devices()
         given = devices or [f"cuda:{n % gpus}" if gpus else "cpu" for n in range(workers)]
-        read, self.write = _pipe()
+        self.read, self.write = _pipe()
         _running.add(self)
-        common = ["--watch", str(read), "--folder", str(self.folder)]
+        common = ["--watch", str(self.read), "--folder", str(self.folder)]
         level = ["--log-level", os.environ.get("GT_LOG_LEVEL") or chosen_level() or ("error" if quiet else "info")]
         try:
             self._start(
                 "the dispatcher",
                 ["gt.dispatcher", "--address", self.address, "--workers", str(workers),
                  *(["--config", config] if config else []), *options, *common, *level],
-                dict(os.environ), read,
+                dict(os.environ),
             )  # fmt: skip
             environment = worker_environment(workers)
             for number, device in enumerate(given):
                 self._start(
                     f"worker {number}",
                     ["gt.worker", "--address", self.address, "--device", device, *common, *level],
-                    environment, read,
+                    environment,
                 )  # fmt: skip
         except BaseException:
             self.close()
             raise
-        finally:
-            os.close(read)
 
-    def _start(self, name: str, arguments: list[str], environment: dict[str, str], watched: int) -> None:
-        process = subprocess.Popen(  # noqa: S603 — this very interpreter, with arguments made above
+    @property
+    def children(self) -> list[tuple[str, subprocess.Popen[bytes]]]:
+        """The daemons' names and processes, the dispatcher's first."""
+        return [(daemon.name, daemon.process) for daemon in self.daemons]
+
+    def _start(self, name: str, arguments: list[str], environment: dict[str, str]) -> None:
+        process = self._process(arguments, environment)
+        self.daemons.append(_Daemon(name, arguments, environment, process, time.monotonic()))
+
+    def _process(self, arguments: list[str], environment: dict[str, str]) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(  # noqa: S603 — this very interpreter, with arguments made above
             [sys.executable, "-P", "-m", *arguments],  # -P: nothing is imported from the folder the user stands in
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -107,10 +139,37 @@ class Local:
             if _is_open(2)
             else subprocess.DEVNULL,  # or the child's first socket would be its standard error
             env=environment,
-            pass_fds=(watched,),
+            pass_fds=(self.read,),
             start_new_session=True,
         )
-        self.children.append((name, process))
+
+    def look(self) -> None:
+        """Start workers again that were killed. Whoever waits for the daemons, or keeps a session, calls this now and then."""
+        if os.getpid() != self.pid or self.write < 0 or not self.looking.acquire(blocking=False):
+            return
+        try:
+            for daemon in self.daemons[1:]:
+                self._look_at(daemon, time.monotonic())
+        finally:
+            self.looking.release()
+
+    def _look_at(self, worker: _Daemon, now: float) -> None:
+        status = worker.process.poll()
+        if status is None or worker.over:
+            return
+        if worker.due is None:
+            pause = worker.restarts.after(status, now - worker.since)
+            worker.over = pause is None
+            if pause is None:
+                log.error("%s ended with status %d, and is not started again", worker.name, status)
+            else:
+                worker.due = now + pause
+                for socket in self.folder.glob(f"worker-{worker.process.pid}*"):  # who is killed leaves it
+                    socket.unlink(missing_ok=True)
+                log.warning("%s ended with status %d; it is started again in %g s", worker.name, status, pause)
+        elif now >= worker.due:
+            worker.process = self._process(worker.arguments, worker.environment)
+            worker.since, worker.due = now, None
 
     def log_from(self, level: str) -> None:
         """Ask the daemons to log from this level on; they do so within two seconds."""
@@ -123,19 +182,27 @@ class Local:
         """Why the daemons cannot serve any more, or None. A lost worker is the dispatcher's to report, unless it is the last."""
         if os.getpid() != self.pid:
             return None
-        ended = [(name, process.poll()) for name, process in self.children]
-        name, status = ended[0]
-        if status is None and all(status is not None for _, status in ended[1:]):
-            name, status = ended[-1]
-        return None if status is None else f"{name} ended with status {status}"
+        self.look()
+        dispatcher, *workers = self.daemons
+        status = dispatcher.process.poll()
+        if status is not None:
+            return f"{dispatcher.name} ended with status {status}"
+        return self.ended() if all(worker.over for worker in workers) else None
+
+    def ended(self) -> str | None:
+        """Which daemon has ended, if one has; the last one of several."""
+        for daemon in reversed(self.daemons):
+            status = daemon.process.poll()
+            if status is not None:
+                return f"{daemon.name} ended with status {status}"
+        return None
 
     def wait(self) -> None:
-        """Wait until one of the daemons ends, which is an error of it."""
-        while True:
-            for name, process in self.children:
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    status = process.wait(timeout=0.2)
-                    raise SessionError(f"{name} ended with status {status}")
+        """Wait until the daemons cannot serve any more, which is an error. Workers that are killed start again meanwhile."""
+        while (failure := self.failure()) is None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.daemons[0].process.wait(timeout=0.2)
+        raise SessionError(failure)
 
     def close(self) -> None:
         """End the daemons: their pipe closes; who does not follow in time is killed."""
@@ -143,7 +210,9 @@ class Local:
             return
         _close_pipe(self)
         deadline = time.monotonic() + STOP_TIMEOUT
-        for _, process in self.children:
+        with self.looking:  # so nobody starts one again meanwhile
+            processes = [daemon.process for daemon in self.daemons]
+        for process in processes:
             try:
                 process.wait(timeout=max(0.01, deadline - time.monotonic()))
             except subprocess.TimeoutExpired:
@@ -175,9 +244,11 @@ _running: WeakSet[Local] = WeakSet()
 def _close_pipe(local: Local) -> None:
     """Let the daemons know that nobody needs them any more; a second call does nothing."""
     if local.write >= 0:
-        write, local.write = local.write, -1
-        with contextlib.suppress(OSError):
-            os.close(write)
+        ends = local.write, local.read
+        local.write = local.read = -1
+        for end in ends:
+            with contextlib.suppress(OSError):
+                os.close(end)
 
 
 def _after_fork() -> None:

@@ -64,9 +64,9 @@ class Service:
         self.numbers[peer] = 0
         self.say(peer, m.Hello(m.VERSION, role, facts))
 
-    def join(self, name: str) -> None:
+    def join(self, name: str, **facts: Any) -> None:
         """A worker joins."""
-        self.hello(name, "worker", address=f"ipc:///{name}", bulk=b"bulk-" + name.encode(), device="cpu")
+        self.hello(name, "worker", address=f"ipc:///{name}", bulk=b"bulk-" + name.encode(), device="cpu", **facts)
 
     def client(self, name: str = "c", **facts: Any) -> int:
         """A client joins; its number."""

@@ -133,7 +133,8 @@ class Shell:
         facts = {
             **host_facts(), "address": self.peer_address, "bulk": self.bulk_identity,
             "device": self.core.backend.name, "kind": self.core.backend.kind, "cores": len(os.sched_getaffinity(0)),
-            "nvlink_group_size": self.group_size, **self.core.facts, **measured(self.core.backend, time.time()),
+            "nvlink_group_size": self.group_size, "supervised": self.watch is not None,
+            **self.core.facts, **measured(self.core.backend, time.time()),
         }  # fmt: skip
         self._say(m.Hello(m.VERSION, "worker", facts))
         poller = transport.poller()

@@ -16,14 +16,9 @@ import sys
 from pathlib import Path
 from typing import Final, NoReturn
 
+from gt.restarting import CALM, pause
+
 log = logging.getLogger(__name__)
-MOST: Final = 5
-"""Times that a worker starts again one after the other: a device that goes on failing is broken."""
-CALM: Final = 600.0
-"""Seconds after which an earlier failure does not count any more."""
-FIRST: Final = 0.5
-LONGEST: Final = 30.0
-"""Seconds of the first pause, twice as long each time, and of the longest."""
 VARIABLE: Final = "GT_RESTARTS"
 """How often it was, as one program tells the next."""
 
@@ -32,11 +27,6 @@ def begun(served: float) -> int:
     """How often this worker has started again, when it has now served for so many seconds."""
     said = os.environ.get(VARIABLE, "")
     return int(said) if served < CALM and said.isascii() and said.isdecimal() else 0
-
-
-def pause(times: int) -> float | None:
-    """Seconds to wait before starting again for the next time; None: not any more."""
-    return min(LONGEST, FIRST * 2.0**times) if times < MOST else None
 
 
 def start_again(times: int, watch: int | None) -> bool:

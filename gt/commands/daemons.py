@@ -54,10 +54,11 @@ def up(
     metrics_port: MetricsPort = None,
     metrics_host: MetricsHost = LOOPBACK,
 ) -> None:
-    """Run a dispatcher and workers on this machine until Ctrl-C or SIGTERM. When one of them ends, all end."""
+    """Run a dispatcher and workers on this machine until Ctrl-C or SIGTERM. A worker that is killed is started again."""
     with told():
         import os
 
+        from gt.errors import SessionError
         from gt.launch import Local, default_workers
         from gt.transport import check_bind
 
@@ -80,6 +81,8 @@ def up(
             exporter.start(local.address)
             if _joined(local, count):
                 typer.echo(f"{count} {'worker' if count == 1 else 'workers'} at {address}; Ctrl-C stops them")
+            elif (ended := local.ended()) is not None:
+                raise SessionError(ended)
             local.wait()
         finally:
             for number in (signal.SIGINT, signal.SIGTERM):
@@ -220,7 +223,7 @@ def _joined(local: Local, count: int) -> bool:
     try:
         session.open({**host_facts(), "bulk": b""}, patience)
         while session.ask("statistics")["workers"] < count:
-            if time.monotonic() > deadline or any(process.poll() is not None for _, process in local.children):
+            if time.monotonic() > deadline or local.ended() is not None:
                 return False
             time.sleep(0.05)
     except (GTError, TimeoutError):

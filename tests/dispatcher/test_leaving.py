@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from one_dispatcher import RULES, Service, configure, fault_of, started
 
 from gt import messages as m
 from gt.dispatcher.core import WORKER_TIMEOUT
 from gt.dispatcher.events import Lost, Tick
 from gt.dispatcher.service import MESH_CREDITS
+from gt.host import START_TIMEOUT
 
 
 def test_a_lost_client_is_freed_everywhere() -> None:
@@ -201,3 +203,95 @@ def test_a_worker_that_says_goodbye_is_lost() -> None:
     each = started(1)
     each.say("w0", m.Goodbye("", "it was stopped"))
     assert fault_of(each, 1) == ("WorkerLost", "worker 0 was lost (it was stopped); what it held is gone")
+
+
+# workers that come back
+
+
+def supervised(workers: int, **more: Any) -> Service:
+    """A service whose workers are started again when they are killed."""
+    each = Service(0, expected=workers, **more)
+    for number in range(workers):
+        each.join(f"w{number}", supervised=True)
+    return each
+
+
+def test_a_session_waits_for_its_killed_worker_to_come_back() -> None:
+    """What it held is gone at once; what comes next runs when the worker is there again, on as many as before."""
+    config = {"mesh": {"data": 2}, "sharding_config": {"net": {"strategy": "data_parallel"}}}
+    each = supervised(2, config=config)
+    each.client()
+    each.put(1)
+    each.event(Lost(b"w1", "its process ended", ended=True))
+    each.say("c", m.Fetch(1, 1))
+    assert each.hears("c", m.Failed)[0].kind == "WorkerLost"
+    each.told.clear()
+    each.put(2)
+    assert not each.hears("w0", m.Store)
+    each.join("w2", supervised=True)
+    assert each.hears("w0", m.Store)
+    assert each.hears("w2", m.Store)
+
+
+def test_a_session_on_other_workers_does_not_wait() -> None:
+    """Who lost nothing goes on meanwhile."""
+    each = supervised(2)
+    each.client()
+    each.put(1)
+    (record,) = each.core.service.meshes.values()
+    (member,) = record.mesh.members
+    each.event(Lost(b"w%d" % (1 - member), "its process ended", ended=True))
+    each.told.clear()
+    each.put(2)
+    assert each.hears(f"w{member}", m.Store)
+
+
+def test_a_worker_that_does_not_come_back_is_not_waited_for_for_ever() -> None:
+    """After a while the session goes on with the workers that are left."""
+    each = supervised(2)
+    each.now = 100.0
+    each.client()
+    each.put(1)
+    (record,) = each.core.service.meshes.values()
+    (member,) = record.mesh.members
+    left = f"w{1 - member}"
+    each.event(Lost(b"w%d" % member, "its process ended", ended=True))
+    each.put(2)
+    stored = []
+    for at in (100.0 + START_TIMEOUT - 1, 100.0 + START_TIMEOUT + 1):
+        each.now = at
+        each.say(left, m.Ping())
+        each.event(Tick())
+        stored.append(bool(each.hears(left, m.Store)))
+    assert stored == [False, True]
+
+
+@pytest.mark.parametrize("how", ["it was stopped", "silent"])
+def test_a_worker_that_is_not_started_again_is_not_waited_for(how: str) -> None:
+    """One that was stopped in order, or that lives and says nothing, does not come back."""
+    each = supervised(2)
+    each.client()
+    each.put(1)
+    (record,) = each.core.service.meshes.values()
+    (member,) = record.mesh.members
+    left = f"w{1 - member}"
+    if how == "silent":
+        each.now = WORKER_TIMEOUT + 1
+        each.say(left, m.Ping())
+        each.event(Tick())
+    else:
+        each.say(f"w{member}", m.Goodbye("", how))
+    each.told.clear()
+    each.put(2)
+    assert each.hears(left, m.Store)
+
+
+def test_a_worker_whose_device_failed_is_waited_for() -> None:
+    """It says so, and starts again by itself, whoever started it."""
+    each = Service(1)
+    each.client()
+    each.put(1)
+    each.say("w0", m.Goodbye("WorkerLost", "the device failed"))
+    each.put(2)
+    each.join("w1")
+    assert each.hears("w1", m.Store)

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 
+import psutil
 import pytest
 from daemons import TIMEOUT, Machine, ends, seconds
 
@@ -110,6 +111,64 @@ def test_a_killed_dispatcher_is_noticed(machine: Machine) -> None:
     assert seconds(program.expect("took")) < 10
     assert program.expect("sum") == "sum 3.0"
     assert program.wait() == 0
+    assert machine.left() == []
+
+
+def test_a_killed_worker_starts_again(machine: Machine) -> None:
+    """What it held is gone, which the next fetch says; the session goes on with another in its place, on as many as before."""
+    program = machine.program("""
+        gt.init(workers=2, config={"mesh": {"data": 2}, "sharding_config": {"net": {"strategy": "data_parallel"}}})
+        with gt.signal.context("net"):
+            x = gt.ones(4)
+        x.numpy()
+        old = daemons()
+        os.kill(old[2], signal.SIGKILL)
+        try:
+            (x * 2).numpy()
+        except gt.WorkerLost as error:
+            say("error", error)
+        with gt.signal.context("net"):
+            say("sum", float((gt.ones(4) * 2).sum()))
+        say("same", [a == b for a, b in zip(old, daemons())])
+    """)
+    assert "its process ended" in program.expect("error")
+    assert program.expect("sum") == "sum 8.0"
+    assert program.expect("same") == "same [True, True, False]"
+    assert program.wait() == 0
+    assert any("worker 1 ended with status -9; it is started again in 0.5 s" in line for line in program.lines)
+    assert machine.left() == []
+
+
+def test_a_service_outlives_its_workers(machine: Machine) -> None:
+    """Both workers of `gt up` are killed: a program that was there loses its tensors, and computes on those in their place."""
+    service = machine.command(
+        "up", "--workers", "2", "--address", f"ipc://{machine.temp}/service", "--log-level", "info"
+    )
+    service.expect("2 workers at")
+    program = machine.program(
+        """
+        gt.connect(sys.argv[1])
+        x = gt.ones(4)
+        say("began", float(x.sum()))
+        hear()
+        try:
+            x.numpy()
+        except gt.WorkerLost:
+            say("lost", [device.worker for device in gt.devices()], float(gt.ones(4).sum()))
+        """,
+        f"ipc://{machine.temp}/service",
+    )
+    program.expect("began 4.0")
+    for child in psutil.Process(service.pid).children():
+        if "gt.worker" in child.cmdline():
+            child.kill()
+    for _ in range(2):
+        service.expect("it is started again in 0.5 s")
+    program.say()
+    assert program.expect("lost") == "lost [2, 3] 4.0"
+    assert program.wait() == 0
+    assert service.running()
+    service.close()
     assert machine.left() == []
 
 

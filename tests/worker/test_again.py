@@ -7,13 +7,9 @@ from typing import Any
 
 import pytest
 
+from gt.restarting import CALM, MOST
 from gt.worker import again
-from gt.worker.again import CALM, LONGEST, MOST, VARIABLE, begun, pause, start_again
-
-
-def test_pauses_double_and_end() -> None:
-    assert [pause(times) for times in range(MOST + 1)] == [0.5, 1.0, 2.0, 4.0, 8.0, None]
-    assert pause(MOST - 1) <= LONGEST  # type: ignore[operator]
+from gt.worker.again import VARIABLE, begun, start_again
 
 
 def test_a_calm_while_makes_the_count_begin_anew(monkeypatch: pytest.MonkeyPatch) -> None:
