@@ -18,12 +18,13 @@ from gt.dtypes import DType
 from gt.errors import GradientError
 
 from . import apply as emission
-from . import functional, session
+from . import functional, late, session
 from . import tensor as core
 from .signature import Signature
 from .value import Value
 
 if TYPE_CHECKING:
+    from .late import Late
     from .tensor import Tensor
 
 Hook = Callable[["Tensor"], "Tensor | None"]
@@ -33,11 +34,11 @@ class Rule(NamedTuple):
     """A gradient: `saves[i]` lists the operands ('0', '1', …) and the result ('o') that operand i's gradient reads.
 
     Operands beyond its end read nothing. `function(node, g)` returns one gradient for each operand: a tensor of the
-    operand's shape, or None where `node.wants` none. Python scalars can always be read.
+    operand's shape, one that waits for others (`late.py`), or None where `node.wants` none. Python scalars can always be read.
     """
 
     saves: tuple[str, ...]
-    function: Callable[[Node, Tensor], tuple[Tensor | None, ...]]
+    function: Callable[[Node, Tensor], tuple[Tensor | Late | None, ...]]
 
 
 TOUCHED: Final[ContextVar[dict[Leaf, Any] | None]] = ContextVar("gt_touched", default=None)
@@ -348,12 +349,13 @@ class Walk:
         """Take a gradient to where it goes on."""
         known = self.pending.get(edge)
         if known is not None:
-            self.pending[edge] = known.join(gradient) if type(known) is Parts else functional.add(known, gradient)
+            self.pending[edge] = known.join(gradient) if type(known) is Parts else late.joined(known, gradient)
             return
-        self.pending[edge] = gradient
-        if isinstance(edge, Leaf):
+        if isinstance(edge, Leaf):  # the first is made where it is: what is done at the end has nothing to run beside
+            self.pending[edge] = gradient.whole() if type(gradient) is late.Products else gradient
             self.leaves.append(edge)
         else:
+            self.pending[edge] = gradient
             heapq.heappush(self.heap, (-edge.order, edge))
 
     def run(self) -> None:
@@ -361,7 +363,7 @@ class Walk:
         heap, pending, push = self.heap, self.pending, self.push
         while heap:
             self.oldest, vertex = heapq.heappop(heap)
-            gradient = pending.pop(vertex)
+            gradient = late.made(pending.pop(vertex))
             if vertex.hooks:
                 vertex.enter(self.create_graph)
                 gradient = hooked(vertex.hooks, gradient)
@@ -436,7 +438,7 @@ def _walk(
             held.walked(-way.oldest)
         emission.enter(own)
         for leaf in way.leaves:
-            gradient = way.pending.pop(leaf)
+            gradient = late.made(way.pending.pop(leaf))
             if wanted is not None and leaf not in wanted:
                 continue  # one of the ends is a leaf itself
             if leaf.hooks:

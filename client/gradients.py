@@ -15,13 +15,14 @@ from gt.dtypes import int64
 from gt.errors import GTError
 
 from . import apply as emission
-from . import arithmetic, attention, complexes, convolution, creation, elementwise, factorisations
+from . import arithmetic, attention, complexes, convolution, creation, elementwise, factorisations, late
 from .autograd import Node, Rule
 
 if TYPE_CHECKING:
+    from .late import Late
     from .tensor import Tensor
 
-Parts = tuple["Tensor | None", ...]
+Parts = tuple["Tensor | Late | None", ...]
 _BELL: Final = 2 / math.sqrt(math.pi)
 """The slope of erf at 0."""
 
@@ -254,8 +255,7 @@ def _window(n: Node) -> tuple[Any, ...]:
 
 def _slice(n: Node, g: Tensor) -> Parts:
     starts = n.scalars(1)
-    whole = emission.apply("update_slice", (_zeros(g, n.shape(0)), g, *starts), *_window(n))
-    return (whole, *(None for _ in starts))
+    return (late.slice_gradient(n.shape(0), g, starts, _window(n)), *(None for _ in starts))
 
 
 def _update_slice(n: Node, g: Tensor) -> Parts:
@@ -335,15 +335,16 @@ def _matmul(n: Node, g: Tensor) -> Parts:
     Where one matrix b met a batch, the batch becomes rows, so that no product is summed.
     """
 
-    def right() -> Tensor:
+    left = right = None
+    if n.wants[0]:
+        left = unbroadcast(emission.apply("matmul", (g, _turned(_conj(n.operand(1))))), n.shape(0))
+    if n.wants[1]:
         a = _conj(n.operand(0))
-        if a.ndim > 2 and len(n.shape(1)) == 2:
-            rows = math.prod(a.shape[:-1])
-            flat = _reshape(a, (rows, a.shape[-1])), _reshape(g, (rows, g.shape[-1]))
-            return emission.apply("matmul", (_turned(flat[0]), flat[1]))
-        return emission.apply("matmul", (_turned(a), g))
-
-    return _each(n, lambda: emission.apply("matmul", (g, _turned(_conj(n.operand(1))))), right)
+        if len(n.shape(1)) == 2:
+            right = late.matrix_gradient(a, g)
+        else:
+            right = unbroadcast(emission.apply("matmul", (_turned(a), g)), n.shape(1))
+    return left, right
 
 
 def _solve(n: Node, g: Tensor) -> Parts:

@@ -21,18 +21,19 @@ from .packing import PackedSequence
 from .parameter import Parameter
 
 State = tuple[Tensor, ...]
-Step = Callable[[Tensor, Tensor, State], State]
-"""From what the input brings (…, gates · hidden), what the hidden state brings, and the state, to the next state."""
+Step = Callable[[Tensor, Tensor, Tensor | None, State], State]
+"""From what the input brings (…, gates · hidden), what the hidden state brings, what is added to that and could not be added to
+the former, and the state, to the next state."""
 
 
 def _elman(activation: Callable[[Any], Tensor]) -> Step:
-    def step(brought: Tensor, recalled: Tensor, state: State) -> State:
+    def step(brought: Tensor, recalled: Tensor, inner: Tensor | None, state: State) -> State:
         return (activation(arithmetic.add(brought, recalled)),)
 
     return step
 
 
-def _lstm(brought: Tensor, recalled: Tensor, state: State) -> State:
+def _lstm(brought: Tensor, recalled: Tensor, inner: Tensor | None, state: State) -> State:
     """Gates in the order input, forget, cell, output."""
     i, f, g, o = functional.chunk(arithmetic.add(brought, recalled), 4, -1)
     kept = arithmetic.mul(arithmetic.sigmoid(f), state[1])
@@ -40,10 +41,12 @@ def _lstm(brought: Tensor, recalled: Tensor, state: State) -> State:
     return arithmetic.mul(arithmetic.sigmoid(o), arithmetic.tanh(cell)), cell
 
 
-def _gru(brought: Tensor, recalled: Tensor, state: State) -> State:
-    """Gates in the order reset, update, new."""
+def _gru(brought: Tensor, recalled: Tensor, inner: Tensor | None, state: State) -> State:
+    """Gates in the order reset, update, new. The reset is also of the bias of what is recalled for the new state."""
     r, z, n = functional.chunk(brought, 3, -1)
     hr, hz, hn = functional.chunk(recalled, 3, -1)
+    if inner is not None:
+        hn = arithmetic.add(hn, arithmetic.cast(inner, hn.dtype))
     reset = arithmetic.sigmoid(arithmetic.add(r, hr))
     update = arithmetic.sigmoid(arithmetic.add(z, hz))
     new = arithmetic.tanh(arithmetic.add(n, arithmetic.mul(reset, hn)))
@@ -57,6 +60,16 @@ _STEPS: Final[dict[str, Step]] = {
     "GRU": _gru,
 }
 _GATES: Final = {"RNN_TANH": 1, "RNN_RELU": 1, "LSTM": 4, "GRU": 3}
+
+
+def _biases(mode: str, first: Tensor | None, second: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
+    """What is added to all that inputs bring, at once for the whole sequence, and what must wait for the step."""
+    if first is None or second is None:
+        return None, None
+    if mode != "GRU":
+        return arithmetic.add(first, second), None
+    outer, inner = functional.split(second, [2 * second.shape[0] // 3, second.shape[0] // 3])
+    return arithmetic.add(first, arranging.cat([outer, creation.zeros_like(inner)])), inner
 
 
 def _draw(module: Module, hidden_size: int) -> None:
@@ -123,9 +136,10 @@ class RNNCellBase(Module):
         for part in state:
             if part.shape != shape:
                 raise ShapeError(f"{name}: a state of shape {part.shape}, where the input {input.shape} needs {shape}")
-        brought = functional.linear(input, self.weight_ih, self.bias_ih)
+        bias, inner = _biases(self._mode, self.bias_ih, self.bias_hh)
+        brought = functional.linear(input, self.weight_ih, bias)
         state = _as_brought(state, (brought,))
-        return _STEPS[self._mode](brought, functional.linear(state[0], self.weight_hh, self.bias_hh), state)
+        return _STEPS[self._mode](brought, functional.linear(state[0], self.weight_hh), inner, state)
 
     def extra_repr(self) -> str:
         return f"{self.input_size}, {self.hidden_size}{'' if self.bias else ', bias=False'}"
@@ -315,7 +329,9 @@ class RNNBase(Module):
     ) -> tuple[Tensor, State]:
         """One direction of one layer over sequences of one length (steps, N, in), or packed ones."""
         weight, recall = getattr(self, f"weight_ih{suffix}"), getattr(self, f"weight_hh{suffix}")
-        bias, second = getattr(self, f"bias_ih{suffix}", None), getattr(self, f"bias_hh{suffix}", None)
+        bias, inner = _biases(
+            self.mode, getattr(self, f"bias_ih{suffix}", None), getattr(self, f"bias_hh{suffix}", None)
+        )
         project = getattr(self, f"weight_hr{suffix}", None)
         step, turned = _STEPS[self.mode], shaping.t(recall)
         whole = functional.linear(x, weight, bias)
@@ -331,12 +347,7 @@ class RNNBase(Module):
                 state = _rows(state, 0, count)
             elif count > now:  # and others, from behind, only begin
                 state = _stacked([state, _rows(first, now, count)])
-            recalled = functional.matmul(state[0], turned)
-            state = step(
-                part,
-                recalled if second is None else arithmetic.add(recalled, arithmetic.cast(second, recalled.dtype)),
-                state,
-            )
+            state = step(part, functional.matmul(state[0], turned), inner, state)
             if project is not None:
                 state = (functional.linear(state[0], project), *state[1:])
             outs.append(state[0])
