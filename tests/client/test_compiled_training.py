@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from compiled_results import told
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -157,12 +158,6 @@ class State:
         tensors = [self.w, self.v, self.buffer, self.view, self.w.grad, self.v.grad]
         states = [list(state.values()) for state in self.optimizer.state.values()]
         return told([tensors, states])
-
-
-def told(value: Any) -> Any:
-    if isinstance(value, gt.Tensor):
-        return value.numpy().tolist(), value.requires_grad, value.is_leaf, None if value._view else value._version
-    return [told(each) for each in value] if isinstance(value, (list, tuple)) else value
 
 
 def _differentiate(s: State, a: gt.Tensor, b: gt.Tensor) -> list[gt.Tensor]:
