@@ -162,6 +162,7 @@ class Core:
             if self.service.recording is not None:
                 self.service.recording.failed(t.DISPATCHER, -1, -1, "ProtocolError", reason)
         self.service.send(peer, m.Goodbye("ProtocolError", f"{reason}; start afresh with Hello"))
+        self.joining.pulses.pop(peer, None)
         if self.knows(peer):
             self._lost(peer, f"it broke the protocol: {reason}")
 
@@ -174,7 +175,7 @@ class Core:
         watcher = None if client or worker else self.watching.watchers.get(peer)
         known = client or worker or watcher
         if known is None and peer in self.joining.pulses:
-            self.joining.pulses[peer].heard = now
+            self._from_pulse(peer, self.joining.pulses[peer], message)
             return
         if known is None:
             if not isinstance(message, m.Goodbye) and peer not in self.leaving.ended:
@@ -192,6 +193,21 @@ class Core:
         elif watcher is not None:
             watcher.heard = now
             self._from_watcher(watcher, message)
+
+    def _from_pulse(self, peer: bytes, worker: Worker, message: Any) -> None:
+        if not isinstance(message, m.FROM_PULSE):
+            self._refuse(peer, f"{type(message).__name__} from a pulse")
+            return
+        worker.heard = self.service.now
+        if isinstance(message, m.Health):
+            for level, text in worker.health.hear(message, self.service.now):
+                device = worker.facts.get("device", "unknown device")
+                text = (
+                    f"the GPU of worker {worker.number} ({device} on {worker.facts.get('host', 'unknown host')}) {text}"
+                )
+                self.service.log(level, text, worker=worker.number)
+            if self.service.recording is not None:
+                self.service.recording.sampled(worker)
 
     def _from_watcher(self, watcher: Watcher, message: Any) -> None:
         if isinstance(message, m.Watch):

@@ -14,6 +14,7 @@ from gt.spec import Spec
 
 from .caching import Entry, Plans
 from .cost import Link, Speeds
+from .health import Health
 from .plan import Planner
 
 
@@ -94,6 +95,8 @@ class Worker:
     bulk: bytes
     expected: int = 1
     heard: float = 0.0
+    health: Health = field(default_factory=Health)
+    """Of its GPU."""
     links: dict[int, Link] = field(default_factory=dict)
     """Those that it has measured, by the number of the worker at the other end."""
     fresh: deque[tuple[int, int]] = field(default_factory=deque)

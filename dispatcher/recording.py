@@ -91,6 +91,8 @@ class Recording:
         self.look_at: dict[int, int] = {}
         """By client: when all its tensors are looked at again."""
         self.held: dict[int, int] = {}
+        self.gpus: dict[int, t.Device] = {}
+        """By worker: how its GPU is, where that was told since the last batch."""
 
     def now(self) -> int:
         """Nanoseconds on the core's clock."""
@@ -115,7 +117,13 @@ class Recording:
 
     def worker_lost(self, worker: Worker, reason: str) -> None:
         """It is gone."""
+        self.gpus.pop(worker.number, None)
         self.recorder.add(t.WorkerLost(self.now(), t.DISPATCHER, worker.number, reason))
+
+    def sampled(self, worker: Worker) -> None:
+        """Its GPU told how it is."""
+        for event in sampled(worker):
+            self.gpus[worker.number] = event
 
     # plans and runs
 
@@ -237,6 +245,8 @@ class Recording:
         for client in self.service.clients.values():
             self._look(client, now)
         events, dropped = self.recorder.take()
+        events += self.gpus.values()
+        self.gpus.clear()
         events.append(self._service(now, wall, watchers, started))
         events += self._stuck(now)
         events += self._busy(now, heard)
@@ -390,6 +400,12 @@ def joined_worker(now: int, worker: Worker) -> t.WorkerJoined:
         now, t.DISPATCHER, worker.number, _text(facts, "host"), _number(facts, "pid"), _text(facts, "device"),
         _text(facts, "kind"), _number(facts, "cores"),
     )  # fmt: skip
+
+
+def sampled(worker: Worker) -> list[t.Device]:
+    """What is said of a worker's GPU, where anything is known of it."""
+    health = worker.health
+    return [] if health.said is None else [t.Device(int(health.at * SECOND), worker.number, *health.said)]
 
 
 def described(

@@ -87,7 +87,7 @@ def _shorten(answers: Collection[dict[str, Any]], client: int) -> None:
 
 
 def devices(service: Service) -> dict[str, Any]:
-    """What the workers said of themselves when they joined."""
+    """What the workers said of themselves when they joined, and how their GPUs are."""
     told = ("kind", "device", "model", "host", "cores", "memory", "host_memory", "speed")
     groups = groups_of({worker.number: worker.facts for worker in service.workers.values()})
     found = sorted(service.workers.values(), key=lambda worker: worker.number)
@@ -96,7 +96,7 @@ def devices(service: Service) -> dict[str, Any]:
             [
                 worker.number,
                 {name: worker.facts[name] for name in told if name in worker.facts}
-                | {"group": groups.get(worker.number, "")},
+                | {"group": groups.get(worker.number, ""), **worker.health.facts(service.now)},
             ]
             for worker in found
         ]

@@ -20,7 +20,7 @@ from gt.errors import ProtocolError
 from .directory import Worker
 from .events import Send
 from .fanout import ABOVE
-from .recording import RATES, TOTALS, Recording, described, joined_client, joined_worker
+from .recording import RATES, TOTALS, Recording, described, joined_client, joined_worker, sampled
 from .service import Service
 
 PERIODS: Final = {t.OFF: 0.0, t.SUMMARY: 0.5, t.TRACE: 0.2}
@@ -135,6 +135,7 @@ class Watching:
         """How everything is, for one who has just begun to watch."""
         for worker in self.service.workers.values():
             yield joined_worker(now, worker)
+            yield from sampled(worker)
         for client in self.service.clients.values():
             yield joined_client(now, client)
             if client.mesh is not None:

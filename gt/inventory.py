@@ -9,7 +9,29 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Device", "Devices", "Holder", "Memory", "WorkerMemory", "devices", "memory"]
+__all__ = ["Device", "Devices", "Health", "Holder", "Memory", "WorkerMemory", "devices", "memory"]
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """How a GPU was lately, as its driver says (NVML). None: the GPU does not tell."""
+
+    age: float
+    """Seconds since it said so. More than a few: its driver answers slowly, or no longer."""
+    temperature: int | None
+    """Degrees Celsius."""
+    power: float | None
+    """Watts."""
+    power_limit: float | None
+    """Watts that it may draw."""
+    busy: float | None
+    """The share, from 0 to 1, of the last moment in which a kernel ran."""
+    memory_used: int | None
+    """Bytes that all processes use."""
+    memory_errors: int | None
+    """Errors of its memory that could not be corrected, since the driver was loaded."""
+    slowed: tuple[str, ...]
+    """Why it runs slower than it could: 'power cap', 'temperature', 'hardware slowdown', …"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +59,8 @@ class Device:
     """Bytes a second that element-wise work reads and writes, measured likewise."""
     group: str = ""
     """Workers of one group are joined by NVLink, as their operator says (`nvlink_group_size`); empty: nobody said so."""
+    health: Health | None = None
+    """How the GPU was when the worker last said so, every two seconds; None for a CPU, or without NVML."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +76,10 @@ class Devices(Sequence[Device]):
         return len(self.devices)
 
     def __str__(self) -> str:
-        head = ("worker", "device", "model", "host", "cores", "memory", "float32 products", "element-wise", "group")
+        head = (
+            "worker", "device", "model", "host", "cores", "memory", "float32 products", "element-wise", "group", "temperature",
+            "power", "busy", "in use", "memory errors", "slowed by", "as of",
+        )  # fmt: skip
         return _table(head, (_device_row(device) for device in self.devices))
 
 
@@ -164,7 +191,11 @@ class Memory:
 
 
 def devices() -> Devices:
-    """The workers of the current session's service: kind, host, memory in bytes, measured speeds.
+    """The workers of the current session's service: kind, host, memory in bytes, measured speeds, and how their GPUs are.
+
+    `health` of each is what its GPU said last, normally within two to four seconds: temperature in degrees Celsius, power in
+    watts, how busy it is from 0 to 1, memory in use in bytes, memory errors, why it is slowed down, and how many seconds ago
+    that was; None for a CPU, or without NVML.
 
     Starts the default session if there is none. Raises `gt.SessionError` if the service is gone.
     """
@@ -198,8 +229,18 @@ def _device(number: int, facts: dict[str, Any]) -> Device:
     return Device(
         number, str(facts.get("kind", "cpu")), str(facts.get("device", "")), str(facts.get("model", "")),
         str(facts.get("host", "")), int(facts.get("cores", 0)), int(facts.get("memory", facts.get("host_memory", 0))),
-        flops, bandwidth, str(facts.get("group", "")),
+        flops, bandwidth, str(facts.get("group", "")), _health(facts["health"]) if "health" in facts else None,
     )  # fmt: skip
+
+
+def _health(said: dict[str, Any]) -> Health:
+    """As the worker said it: milliwatts and per cent, and -1 for what is not known."""
+    temperature, used, errors = (
+        None if said[name] < 0 else int(said[name]) for name in ("temperature", "used", "errors")
+    )
+    power, limit = (None if said[name] < 0 else said[name] / 1000 for name in ("power", "power_limit"))
+    busy = None if said["busy"] < 0 else said["busy"] / 100
+    return Health(said["age"], temperature, power, limit, busy, used, errors, tuple(said["slowed"]))
 
 
 def _device_row(device: Device) -> tuple[str, ...]:
@@ -210,8 +251,25 @@ def _device_row(device: Device) -> tuple[str, ...]:
         size(device.memory) if device.memory else "",
         "" if device.flops is None else f"{device.flops / 1e9:,.0f} Gflop/s",
         "" if device.bandwidth is None else f"{device.bandwidth / 1e9:,.1f} GB/s",
-        device.group,
+        device.group, *_health_row(device.health),
     )  # fmt: skip
+
+
+def _health_row(health: Health | None) -> tuple[str, ...]:
+    from .rendering import size
+
+    if health is None:
+        return ("",) * 7
+    limit = "" if health.power_limit is None else f" of {health.power_limit:.0f}"
+    return (
+        "" if health.temperature is None else f"{health.temperature} °C",
+        "" if health.power is None else f"{health.power:.0f}{limit} W",
+        "" if health.busy is None else f"{health.busy:.0%}",
+        "" if health.memory_used is None else size(health.memory_used),
+        "" if health.memory_errors is None else str(health.memory_errors),
+        ", ".join(health.slowed),
+        f"{health.age:.0f} s ago",
+    )
 
 
 def _grouped(holders: Iterable[Holder], field: str) -> Iterator[tuple[Any, list[Holder]]]:

@@ -15,7 +15,7 @@ import msgpack
 
 from .errors import KINDS, GTError, ProtocolError, WorkerError
 
-VERSION: Final = 4
+VERSION: Final = 5
 """The protocol's version, said in the first message of each side; a different one is refused with both numbers."""
 
 MAX_CONTROL: Final = 16 << 20
@@ -29,13 +29,21 @@ TOPIC_BYTES: Final = 8
 Fault = tuple[str, str]
 """An error on the wire: its class' name and its whole text."""
 
+Measure = int
+"""What an instrument says: from 0, or -1 where it says nothing."""
+Words = list[str]
+"""A few short texts."""
+MAX_WORDS: Final = 16
+MAX_WORD: Final = 64
+"""Characters."""
+
 
 # either side
 
 
 class Hello(NamedTuple):
     """The first message on every connection: `role` is 'client', 'worker', 'pulse' (the sign of life of a worker that is deep
-    in a kernel) or 'watcher' (who sees the service at work); `facts` says who (host, pid, device, …)."""
+    in a kernel, and how its GPU is) or 'watcher' (who sees the service at work); `facts` says who (host, pid, device, …)."""
 
     version: int
     role: str
@@ -359,6 +367,21 @@ class Part(NamedTuple):
     data: bytes
 
 
+class Health(NamedTuple):
+    """How a worker's GPU is, as NVML says; said by the worker's pulse, in place of a `Ping`. `temperature` is in degrees Celsius,
+    `power` and its limit in milliwatts, `busy` the percentage of the last moment in which a kernel ran; bytes `used` (by any
+    process) of `total`; uncorrected memory `errors` since the driver was loaded; why it is `slowed` ('temperature', …)."""
+
+    temperature: Measure
+    power: Measure
+    power_limit: Measure
+    busy: Measure
+    used: Measure
+    total: Measure
+    errors: Measure
+    slowed: Words
+
+
 class Linked(NamedTuple):
     """The link to `worker` was measured: bytes a second, and nanoseconds that an exchange takes however small."""
 
@@ -446,20 +469,21 @@ Message = (
     Hello | Welcome | Ping | Goodbye | Configure | Define | Drop | Run | Put | Free | Fetch | Ask | Credit | Cut | Value
     | Failed | Answer | DefineMesh | DropMesh | DefinePlan | DropPlan | Execute | Store | Release | Forget | Collect
     | PeerLost | Done | Poisoned | Landed | Part | Piece | Read | Options | Notice | Meet | Linked | Probe | Echo
-    | Subscribe | Unsubscribe | Switch | Watch | Record | Events | Cancel | Survey | Holdings | UniqueId
+    | Subscribe | Unsubscribe | Switch | Watch | Record | Events | Cancel | Survey | Holdings | UniqueId | Health
 )  # fmt: skip
 
 CODES: Final[tuple[type[Any], ...]] = (
     Hello, Welcome, Ping, Goodbye, Configure, Define, Drop, Run, Put, Free, Fetch, Ask, Credit, Cut, Value,
     Failed, Answer, DefineMesh, DropMesh, DefinePlan, DropPlan, Execute, Store, Release, Forget, Collect,
     PeerLost, Done, Poisoned, Landed, Part, Piece, Read, Options, Notice, Meet, Linked, Probe, Echo,
-    Subscribe, Unsubscribe, Switch, Watch, Record, Events, Cancel, Survey, Holdings, UniqueId,
+    Subscribe, Unsubscribe, Switch, Watch, Record, Events, Cancel, Survey, Holdings, UniqueId, Health,
 )  # fmt: skip
 """A message's code is its place here: append only."""
 
 #: Who may say what; anything else is refused as a confused peer.
 FROM_CLIENT: Final = (Hello, Ping, Goodbye, Configure, Define, Drop, Run, Put, Free, Fetch, Ask, Options)
 FROM_WORKER: Final = (Hello, Ping, Goodbye, Done, Poisoned, Landed, Part, Linked, Events, Holdings, UniqueId)
+FROM_PULSE: Final = (Hello, Ping, Health)
 FROM_WATCHER: Final = (Hello, Ping, Goodbye, Watch, Cancel)
 
 _CODE_OF: Final = {kind: code for code, kind in enumerate(CODES)}
@@ -470,6 +494,19 @@ _NUMBERS: Final = {int, float, bool, complex}
 
 def _is_int(value: object) -> bool:
     return type(value) is int and -_BITS <= value < 2 * _BITS
+
+
+def _is_measure(value: object) -> bool:
+    return type(value) is int and -1 <= value < _BITS
+
+
+def _is_words(value: object) -> bool:
+    return (
+        _is_strings(value)
+        and isinstance(value, list)
+        and len(value) <= MAX_WORDS
+        and max(map(len, value), default=0) <= MAX_WORD
+    )
 
 
 def _is_ids(value: object) -> bool:
@@ -496,6 +533,8 @@ _FORMS: Final[dict[str, tuple[str, Callable[[object], bool]]]] = {
     "dict[str, Any]": ("a mapping", lambda value: type(value) is dict and all(type(key) is str for key in value)),
     "list[int]": ("a list of numbers from 0", _is_ids),
     "list[str]": ("a list of strings", _is_strings),
+    "Measure": ("-1, or a number from 0 to 2^63 - 1", _is_measure),
+    "Words": (f"a list of at most {MAX_WORDS} strings of at most {MAX_WORD} characters", _is_words),
     "list[Any]": ("a list", lambda value: type(value) is list),
 }
 
@@ -513,10 +552,11 @@ def _checks(kind: type[Any]) -> tuple[tuple[str, str, Callable[[object], bool]],
 _CHECKS: Final = tuple(_checks(kind) for kind in CODES)
 _HAS_DATA: Final = tuple("data" in kind._fields for kind in CODES)
 _PLAIN: Final = {"an integer": int, "a string": str, "true or false": bool, "bytes": bytes}
+_TYPE_OF: Final = {**_PLAIN, "a mapping": dict, _FORMS["Measure"][0]: int}
+"""All others are lists."""
 _TYPES: Final = tuple(
     {
-        tuple(_PLAIN.get(form, dict if form == "a mapping" else list) for _, form, _ in checks[: -1 if data else None])
-        + ((buffer,) if data else ())
+        tuple(_TYPE_OF.get(form, list) for _, form, _ in checks[: -1 if data else None]) + ((buffer,) if data else ())
         for buffer in (bytes, memoryview)
     }
     for checks, data in zip(_CHECKS, _HAS_DATA, strict=True)
@@ -580,7 +620,7 @@ def decode(frames: Sequence[Any]) -> tuple[int, Any]:
         for value, (name, form, holds) in zip(fields, checks, strict=True):
             if not holds(value):
                 raise ProtocolError(f"{kind.__name__}.{name} is {form}")
-    else:  # the usual case: only what is inside of lists and mappings is left to check
+    else:  # the usual case: only what is inside of lists and mappings, and measures, are left to check
         for at, holds in _INSIDE[code]:
             if not holds(fields[at]):
                 raise ProtocolError(f"{kind.__name__}.{checks[at][0]} is {checks[at][1]}")

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 import gt
+from gt import messages as m
 from gt import options
-from gt.inventory import Device, Devices, Holder, Memory, WorkerMemory
+from gt.inventory import Device, Devices, Health, Holder, Memory, WorkerMemory
 
 ROWS = {"sharding_config": {"rows": {"shard": {"axis": 0, "workers": [0, 1]}}}}
 FLOAT = np.dtype(np.float32).itemsize
@@ -107,6 +108,17 @@ def test_a_small_service_is_printed_as_tables() -> None:
         "worker  device  model   host  cores  memory  float32 products  element-wise",
         "1       cuda:0  a card  here  8      80 GiB  50,000 Gflop/s    2,000.0 GB/s",
     ]
+    told = Device(
+        2, "cuda", "cuda:1", "", "", 0, 0, None, None, "", Health(2.4, 92, 312.4, 700.0, 0.93, 5 << 30, 0, ("a", "b"))
+    )
+    mute = Device(
+        3, "cuda", "cuda:2", "", "", 0, 0, None, None, "", Health(2.4, None, None, None, None, None, None, ())
+    )
+    assert str(Devices((told, mute))).splitlines() == [
+        "worker  device  temperature  power         busy  in use  memory errors  slowed by  as of",
+        "2       cuda:1  92 °C        312 of 700 W  93%   5 GiB   0              a, b       2 s ago",
+        "3       cuda:2                                                                     2 s ago",
+    ]
 
 
 def test_devices_are_what_workers_said_of_themselves() -> None:
@@ -117,3 +129,21 @@ def test_devices_are_what_workers_said_of_themselves() -> None:
     assert all((device.kind, device.name, device.flops) == ("cpu", "cpu", None) for device in found)
     assert found[0] == found.devices[0]
     assert len(found) == 3
+
+
+def test_devices_say_how_a_gpu_was_last_in_plain_units() -> None:
+    """Watts, shares and bytes, and None for what the GPU does not tell; a worker that said nothing has no health."""
+    gt.connect("inproc", workers=2)
+    assert [device.health for device in gt.devices()] == [None, None]
+    fabric = gt.client.session.current().link.fabric
+    fabric.say(b"pulse", m.Hello(m.VERSION, "pulse", {"address": "worker-1"}))
+    for sample, expected in (
+        (m.Health(71, 312_500, 700_000, 93, 5 << 30, 80 << 30, 0, ["power cap"]),
+         (71, 312.5, 700.0, 0.93, 5 << 30, 0, ("power cap",))),
+        (m.Health(-1, -1, -1, -1, -1, -1, -1, []), (None, None, None, None, None, None, ())),
+    ):  # fmt: skip
+        fabric.say(b"pulse", sample)
+        silent, told = gt.devices()
+        assert silent.health is None
+        assert 0 <= told.health.age < 30
+        assert told.health == Health(told.health.age, *expected)

@@ -63,6 +63,7 @@ SAMPLES: tuple[Any, ...] = (
     m.Survey(1, 100),
     m.Holdings(1, {"device": "cpu", "holders": [[1, "net", 1, 8, 0, 0]]}),
     m.UniqueId(1, [0, 1], 1, bytes(128)),
+    m.Health(71, 312_500, 700_000, -1, 5 << 30, 80 << 30, 0, ["power cap"]),
 )
 BY_KIND = {type(sample): sample for sample in SAMPLES}
 
@@ -76,6 +77,8 @@ WRONG: dict[str, tuple[Any, ...]] = {
     "list[str]": ([1], [b"text"], "text", None),
     "list[Any]": ("text", 1, None, {"0": 1}),
     "scalars": (["1"], [None], [b"1"], [[1]], 1, None),
+    "Measure": ("1", 1.5, True, None, [1], -2, 1 << 63),
+    "Words": ([1], [b"text"], "text", None, ["word"] * (m.MAX_WORDS + 1), ["x" * (m.MAX_WORD + 1)]),
 }
 """For the form of each field, values that it must not have."""
 
