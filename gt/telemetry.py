@@ -411,10 +411,11 @@ class Spill(NamedTuple):
 
 
 class Device(NamedTuple):
-    """A sample of a worker's GPU from NVML, every two seconds: `temperature` in degrees Celsius; `power` and its
-    limit (`power_limit`) in milliwatts; `busy`, the percentage of the last moment in which a kernel ran; bytes `used`
-    (by any process) of `total`; uncorrected memory `errors` since the driver was loaded; and why it is `slowed`
-    ('temperature', 'power cap', …). -1: not reported.
+    """A sample of a worker's GPU from NVML, which arrives with its heartbeat (at `time`) every two seconds; whoever
+    begins to watch gets the last one. `temperature` in degrees Celsius; `power` and its limit (`power_limit`) in
+    milliwatts; `busy`, the percentage of the last moment in which a kernel ran; bytes `used` (by any process) of
+    `total`; uncorrected memory `errors` since the driver was loaded; and why it is `slowed` ('temperature', 'power
+    cap', …). -1: not reported.
     """
 
     time: int
@@ -458,7 +459,7 @@ KINDS: Final[tuple[type[Any], ...]] = (
 """An event's code is its place here: append only."""
 
 FROM_WORKER: Final = frozenset(
-    {PlanSlice, OpSlice, Collective, Transfer, Utilisation, Gauges, Traffic, Waiting, Spill, Device, Graphs}
+    {PlanSlice, OpSlice, Collective, Transfer, Utilisation, Gauges, Traffic, Waiting, Spill, Graphs}
 )
 """What workers may tell."""
 SUMMED: Final = frozenset(

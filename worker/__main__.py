@@ -38,7 +38,7 @@ from .heap import keep_freed_memory
 from .keeping import Keeping, keeping
 from .links import Links
 from .nccl import Communicators, in_thread
-from .nvml import Gpu
+from .nvml import Gpu, Samples
 from .packing import packer
 from .recording import Instruments
 from .reports import PLANS, Reports
@@ -53,6 +53,8 @@ CROWDED: Final = 8
 PAUSE_MS: Final = 2
 EAGER: Final = 0.002
 """Seconds after something came from a GPU in which it is asked without a pause for more, and later only every millisecond."""
+PULSE: Final = 2.0
+"""Seconds between two signs of life."""
 SILENCE: Final = 20.0
 """Seconds without a word from the dispatcher after which a worker ends, unless GT_SILENCE says so: it serves nobody any more."""
 
@@ -95,7 +97,6 @@ class Shell:
                 time.monotonic_ns,
                 self._memory,
                 lambda: self.memory.lent * CHUNK,
-                None if computed.bus is None else Gpu(computed.bus).sample,
             ),
         )
         self.own_folder = None if folder or listen else tempfile.mkdtemp(prefix="gt-worker-")
@@ -320,7 +321,9 @@ class Shell:
         transport.loop_back(self.bulk, self.bulk_identity)
         if self.logs is not None:
             self.logs.facts["worker"] = welcome.number
-        threading.Thread(target=_pulse, args=(self.address, self.peer_address, self.logs), daemon=True).start()
+        bus = self.core.backend.bus
+        samples = None if bus is None else Samples(Gpu(bus)).start()
+        threading.Thread(target=_pulse, args=(self.address, self.peer_address, self.logs, samples), daemon=True).start()
         log.info("worker %d on %s at your service", welcome.number, self.core.backend.name)
         return self.bulk
 
@@ -454,15 +457,17 @@ def _limited(computed: Backend) -> Keeping | None:
     return keeping(said, computed, int(memory_limit() * share))
 
 
-def _pulse(address: str, peer_address: str, logs: Logs | None) -> None:
-    """Tell the dispatcher that this process lives, also while a long kernel runs; log what is wanted. Ends with the process."""
+def _pulse(address: str, peer_address: str, logs: Logs | None, samples: Samples | None) -> None:
+    """Tell the dispatcher that this process lives, also while a long kernel runs, and how its GPU is; log what is wanted. Ends
+    with the process."""
     socket = transport.dealer(address, transport.new_identity())
     transport.send(socket, m.encode(m.Hello(m.VERSION, "pulse", {"address": peer_address}), 1))
     while True:
-        time.sleep(2.0)
+        time.sleep(PULSE)
         if logs is not None:
             logs.look()
-        if not transport.send(socket, m.encode(m.Ping(), 0)):
+        sample = samples.newest() if samples is not None else None
+        if not transport.send(socket, m.encode(sample or m.Ping(), 0)):
             return
         while transport.receive(socket) is not None:
             pass

@@ -52,9 +52,7 @@ GOLDEN: Final = (math.sqrt(5) - 1) / 2
 LONG: Final = 20_000_000
 """Nanoseconds after which it is said what is waited for."""
 COUNTING: Final = 200
-"""Times as long as counting held bytes, or asking the GPU, takes passes until it is done again."""
-DEVICE_PERIOD: Final = 2 * t.SECOND
-"""Nanoseconds between two questions to the GPU how it is, at least."""
+"""Times as long as counting held bytes takes passes until it is done again."""
 MAX_REASONS: Final = 16
 """Reasons why there was no graph that are told."""
 MAX_KNOWN: Final = 256
@@ -62,13 +60,11 @@ MAX_KNOWN: Final = 256
 
 
 class Instruments(NamedTuple):
-    """What a worker is measured by: nanoseconds, (bytes of this process, of the machine or device in all), bytes lent, and
-    (at a time, by a worker of that number) how its GPU is."""
+    """What a worker is measured by: nanoseconds, (bytes of this process, of the machine or device in all), bytes lent."""
 
     clock: Callable[[], int]
     memory: Callable[[], tuple[int, int]]
     lent: Callable[[], int]
-    gpu: Callable[[int, int], t.Device | None] | None = None
 
 
 class Named(NamedTuple):
@@ -168,7 +164,7 @@ class Recording:
         self.named: dict[int, tuple[Program, list[list[Named]]]] = {}
         self.moves: dict[int, tuple[Move, list[int]]] = {}
         self.counted = (0, 0)
-        self.count_at = self.device_at = now
+        self.count_at = now
 
     # time
 
@@ -441,11 +437,6 @@ class Recording:
             )
         )  # fmt: skip
         events.append(self._gauges(core, now))
-        if self.instruments.gpu is not None and now >= self.device_at:
-            sample = self.instruments.gpu(now, self.worker)
-            if sample is not None:
-                events.append(sample)
-            self.device_at = now + max(DEVICE_PERIOD, COUNTING * (self.clock() - now))
         if core.graphs is not None:
             events.append(self._graphs(core.graphs, now))
         if self.sent:

@@ -10,7 +10,7 @@ from one_dispatcher import Service
 
 from gt import messages as m
 from gt import telemetry as t
-from gt.dispatcher.events import Lost, Publish, Tick
+from gt.dispatcher.events import Lost, Malformed, Publish, Tick
 from gt.dispatcher.health import CALM, SLOWING, Health
 from gt.worker.nvml import REASONS
 
@@ -145,6 +145,10 @@ def test_a_pulse_that_says_anything_else_is_believed_no_more() -> None:
     each.hello("p1", "pulse", address="ipc:///w0")
     beat(each, HOT, "p1")
     assert asked(each) == [{**HOT._asdict(), "age": 0.0}]
+    each.event(Malformed(b"p1", "Health.errors is -1, or a number from 0 to 2^63 - 1"))
+    beat(each, WELL, "p1")
+    assert asked(each) == [{**HOT._asdict(), "age": 0.0}]
+    assert list(each.core.service.workers) == [b"w0"]
 
 
 # the log

@@ -229,6 +229,9 @@ def test_a_hostile_watcher_harms_itself_alone(wrong: Any) -> None:
         m.Events(-1, 0, []),
         m.Events(0, 0, [t.encode_event(t.Gauges(1 << 62, 0, 1, 1, 1, 1, 1, 1, 1))]),
         m.Events(0, 0, [t.encode_event(t.ClientLeft(1, -1, 1, "a lie"))]),
+        m.Events(
+            0, 0, [t.encode_event(t.Device(1, 0, 99, 1, 1, 1, 1, 1, 0, []))]
+        ),  # which the dispatcher makes of heartbeats
     ],
 )
 def test_a_hostile_worker_tells_watchers_nothing(wrong: Any) -> None:

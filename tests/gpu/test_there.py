@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from gt.messages import decode, encode
 from gt.worker.backend import backend, diagnose
+from gt.worker.nvml import Gpu
 
 
 def test_a_gpu_computes() -> None:
@@ -13,3 +15,18 @@ def test_a_gpu_computes() -> None:
         pytest.skip(f"no GPU: {reason}")
     computed = backend("cuda:0")
     assert computed.to_host(computed.xp.arange(5).sum()) == 10
+
+
+def test_nvml_says_how_it_is() -> None:
+    """And the heartbeat can carry what it says."""
+    reason = diagnose()["reason"]
+    if reason:
+        pytest.skip(f"no GPU: {reason}")
+    computed = backend("cuda:0")
+    assert computed.bus is not None
+    gpu = Gpu(computed.bus)
+    sample = gpu.sample()
+    if sample is None:
+        pytest.skip(f"no NVML: {gpu.reason}")
+    assert decode(encode(sample)) == (0, sample)
+    assert 0 < sample.used <= sample.total

@@ -23,6 +23,16 @@ sys.modules["cupy"] = CARD
 sys.modules["cupyx.scipy.special"] = SPECIAL
 """
 """What is imported in place of CuPy."""
+PYNVML = f"""
+import sys
+sys.path.append({str(TESTS / "worker")!r})
+from test_nvml import Nvml
+class Hot(Nvml):
+    def nvmlDeviceGetHandleByPciBusId(self, bus):
+        return 1
+sys.modules["pynvml"] = Hot()
+"""
+"""And of pynvml: a GPU that is too hot."""
 LARGE = """
     gt.config.set({"memory_pool_size": "64MB"})
     from gt.launch import Local
@@ -57,4 +67,16 @@ def test_training_is_that_of_a_cpu_worker(machine: Machine) -> None:
 def test_fetches_of_more_than_the_pinned_memory_that_they_pass_through(machine: Machine) -> None:
     program = machine.program(LARGE)
     program.expect("the same", 120.0)
+    assert program.wait() == 0
+
+
+def test_a_worker_says_how_its_gpu_is_though_nobody_watches(machine: Machine, tmp_path: Path) -> None:
+    """Its heartbeat has it, so the dispatcher's log does and a program that asks does."""
+    (tmp_path / "pynvml.py").write_text(PYNVML, "utf-8")
+    dispatcher = machine.command("dispatcher", "--address", "tcp://127.0.0.1:*", "--log-level", "info")
+    address = dispatcher.expect("listening at").split()[-1]
+    machine.command("worker", "--address", address, "--device", "cuda:0")
+    assert "slowed down: hardware temperature (41 °C, 312 W)" in dispatcher.expect("the GPU of worker 0")
+    program = machine.program("gt.connect(sys.argv[1]); say(gt.devices()[0].health)", address)
+    assert "slowed=('power cap', 'hardware temperature')" in program.expect("Health(age=")
     assert program.wait() == 0

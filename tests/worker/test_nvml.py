@@ -1,15 +1,20 @@
-"""How a GPU is found and asked: by its place on the bus, whatever it does not tell, and without a word where there is none."""
+"""How a GPU is found and asked: by its place on the bus, whatever it does not tell, and without a word where there is none; and
+that nobody waits for its answers."""
 
 from __future__ import annotations
 
 import logging
+import threading
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from gt.telemetry import Device
-from gt.worker.nvml import CELSIUS, REASONS, UNCORRECTED, VOLATILE, Gpu
+from gt.messages import Health, decode, encode
+from gt.worker.nvml import CELSIUS, PERIOD, REASONS, SHARE, UNCORRECTED, VOLATILE, Gpu, Samples
+
+TOLD = Health(41, 312_500, 700_000, 93, 5 << 30, 80 << 30, 2, ["power cap", "hardware temperature"])
+"""By the second GPU of `Nvml`."""
 
 
 class NVMLError(Exception):
@@ -67,9 +72,8 @@ class Nvml:
 def test_a_gpu_is_found_by_its_place_on_the_bus_and_asked_for_all_it_knows() -> None:
     nvml = Nvml()
     gpu = Gpu(lambda: "0000:65:00.0", lambda: nvml)
-    assert nvml.begun == 0, "nobody watches yet"
-    expected = Device(9, 3, 41, 312_500, 700_000, 93, 5 << 30, 80 << 30, 2, ["power cap", "hardware temperature"])
-    assert gpu.sample(9, 3) == gpu.sample(9, 3) == expected
+    assert nvml.begun == 0, "nobody has asked yet"
+    assert gpu.sample() == gpu.sample() == TOLD
     assert (nvml.begun, nvml.asked) == (1, ["0000:65:00.0"])
 
 
@@ -82,7 +86,16 @@ def test_the_driver_says_its_version() -> None:
 
 
 def test_what_a_gpu_does_not_tell_is_not_known() -> None:
-    assert Gpu(lambda: "0000:17:00.0", Nvml).sample(9, 3) == Device(9, 3, 40, -1, -1, -1, 5 << 30, 80 << 30, -1, [])
+    assert Gpu(lambda: "0000:17:00.0", Nvml).sample() == Health(40, -1, -1, -1, 5 << 30, 80 << 30, -1, [])
+
+
+def test_whatever_a_driver_says_is_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Numbers that mean "not available", or nothing, end neither the worker nor its heartbeat."""
+    for name, said in (("Temperature", -300), ("PowerUsage", 1 << 64), ("CurrentClocksThrottleReasons", (1 << 64) - 1)):
+        monkeypatch.setattr(Nvml, f"nvmlDeviceGet{name}", lambda *_, said=said: said)
+    sample = Gpu(lambda: "0000:65:00.0", Nvml).sample()
+    assert sample == TOLD._replace(temperature=-1, power=(1 << 63) - 1, slowed=list(REASONS.values()))
+    assert decode(encode(sample)) == (0, sample)
 
 
 def _missing() -> Any:
@@ -112,10 +125,91 @@ def test_without_the_package_the_driver_or_the_gpu_one_line_at_debug_says_so_and
 ) -> None:
     gpu = Gpu(lambda: bus, load)
     with caplog.at_level(logging.DEBUG):
-        assert gpu.sample(9, 3) is None
-        assert gpu.sample(9, 3) is None
+        assert gpu.sample() is None
+        assert gpu.sample() is None
     assert [record.getMessage() for record in caplog.records] == [f"no temperature or power of the GPU: {reason}"]
     assert gpu.reason == reason
+
+
+class Turns:
+    """A clock and what sleeps by it: a thread that sleeps stands still until it is woken."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.slept: list[float] = []
+        self.asleep, self.woken = threading.Semaphore(0), threading.Semaphore(0)
+
+    def clock(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.asleep.release()
+        self.woken.acquire()
+
+    def pass_by(self) -> None:
+        """The next sample is there."""
+        self.woken.release()
+        assert self.asleep.acquire(timeout=30)
+
+
+class Sick(Nvml):
+    """A driver of which a call does not return, or not soon."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.called, self.answers = threading.Event(), threading.Event()
+
+    def nvmlDeviceGetMemoryInfo(self, handle: int) -> Any:
+        self.called.set()
+        assert self.answers.wait(30)
+        return super().nvmlDeviceGetMemoryInfo(handle)
+
+
+def _ended() -> None:
+    """The thread that asks is no more."""
+    for thread in threading.enumerate():
+        if thread.name == "gt-nvml":
+            thread.join(30)
+            assert not thread.is_alive()
+
+
+def test_nobody_waits_for_a_driver_that_hangs() -> None:
+    """The heartbeat gets nothing as long as a call does not return, at once and as often as it asks; then it gets the sample."""
+    nvml, turns = Sick(), Turns()
+    gpu = Gpu(lambda: "0000:65:00.0", lambda: nvml)
+    samples = Samples(gpu, turns.clock, turns.sleep).start()
+    assert nvml.called.wait(30)
+    assert [samples.newest() for _ in range(100)] == [None] * 100
+    nvml.answers.set()
+    assert turns.asleep.acquire(timeout=30)
+    assert samples.newest() == TOLD
+    gpu.reason = "the test is over"
+    turns.woken.release()
+    _ended()
+
+
+def test_a_sample_is_taken_along_once_and_only_the_newest() -> None:
+    """What nobody took in time is forgotten; between two samples pass two seconds, or two hundred times as long as one took."""
+    nvml, turns = Nvml(), Turns()
+    gpu = Gpu(lambda: "0000:65:00.0", lambda: nvml)
+    samples = Samples(gpu, turns.clock, turns.sleep).start()
+    assert turns.asleep.acquire(timeout=30)
+    assert [samples.newest(), samples.newest()] == [TOLD, None]
+    turns.pass_by()
+    nvml.nvmlDeviceGetTemperature = lambda *_: setattr(turns, "now", turns.now + 0.5) or 99  # type: ignore[method-assign]
+    turns.pass_by()
+    assert [samples.newest(), samples.newest()] == [TOLD._replace(temperature=99), None]
+    assert turns.slept == [PERIOD, PERIOD, SHARE * 0.5]
+    gpu.reason = "the test is over"
+    turns.woken.release()
+    _ended()
+
+
+def test_without_nvml_the_thread_that_asks_ends() -> None:
+    samples = Samples(Gpu(lambda: "0000:65:00.0", _missing)).start()
+    _ended()
+    assert samples.newest() is None
 
 
 def test_the_real_package_has_the_names_and_numbers_that_are_used() -> None:

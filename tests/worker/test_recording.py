@@ -206,35 +206,6 @@ def test_puts_and_fetches_are_told(ranks: Ranks) -> None:
     assert (gauges.tensors, gauges.held, gauges.process, gauges.limit) == (1, 40, 7, 70)
 
 
-def test_a_gpu_is_asked_how_it_is_now_and_then_and_seldom_when_it_is_slow_to_answer(ranks: Ranks) -> None:
-    """Two seconds apart at least, and two hundred times as long as the answer took; a GPU that tells nothing is no event."""
-    asked = 0
-    takes = t.SECOND // 50
-
-    def gpu(now: int, worker: int) -> t.Device | None:
-        nonlocal asked
-        asked += 1
-        CLOCK.now += takes
-        return t.Device(now, worker, 71, 312_000, 700_000, 93, 5, 80, 0, ["power cap"]) if asked > 1 else None
-
-    core = ranks.cores[0]
-    core.instruments = Instruments(CLOCK, lambda: (7, 70), lambda: 0, gpu)
-    ranks.all(m.Record(t.SUMMARY, 1000))
-    assert kinds(taken(ranks, 0), t.Device) == []
-    assert kinds(taken(ranks, 0), t.Device) == []
-    assert asked == 1
-    CLOCK.now += 200 * takes
-    (told,) = kinds(taken(ranks, 0), t.Device)
-    assert told[2:] == (71, 312_000, 700_000, 93, 5, 80, 0, ["power cap"])
-    CLOCK.now += 3 * t.SECOND
-    assert kinds(taken(ranks, 0), t.Device) == []
-    takes = 0
-    CLOCK.now += t.SECOND
-    assert len(kinds(taken(ranks, 0), t.Device)) == 1
-    CLOCK.now += 2 * t.SECOND
-    assert len(kinds(taken(ranks, 0), t.Device)) == 1
-
-
 class Counting(Recorder):
     """Counts the events that were made for it."""
 
