@@ -26,7 +26,8 @@ import numpy as np
 from gt import messages as m
 from gt import transport
 from gt.dtypes import float32
-from gt.instruction import INPUT, MOVE, OUTPUT, Instruction, Plan, Tag, pack_plan, ref
+from gt.instruction import INPUT, MOVE, OUTPUT, Instruction, Plan, Tag, ref
+from gt.instruction_bytes import pack_plan
 from gt.placement import Layout, format_layout, parse_layout
 from gt.spec import Spec, pack_spec, spec
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from gt.errors import CompileError
-from gt.instruction import MAX_INSTRUCTIONS
+from gt.instruction_bytes import MAX_INSTRUCTIONS
 
 from . import apply as emission
 from . import autograd, random

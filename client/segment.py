@@ -15,7 +15,8 @@ from typing import Any, Final, Protocol
 
 from gt.dtypes import Scalar
 from gt.errors import SessionError
-from gt.instruction import ID_BITS, pack_segment
+from gt.instruction import ID_BITS
+from gt.instruction_bytes import pack_segment
 from gt.messages import Define, Drop, Free, Run
 from gt.spec import Spec
 

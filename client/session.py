@@ -25,7 +25,7 @@ import numpy as np
 
 from gt import messages as m
 from gt.errors import GTError, OutOfMemory, SessionError
-from gt.instruction import MAX_INSTRUCTIONS
+from gt.instruction_bytes import MAX_INSTRUCTIONS
 from gt.pool import SMALL
 from gt.spec import pack_spec, spec
 

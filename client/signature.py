@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from gt.infer import Attributes
+from gt.attributes import Attributes
 from gt.instruction import INPUT, OUTPUT, SCALAR, Instruction, Segment, Tag, ref
 from gt.spec import Spec
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from gt.attributes import Attributes
 from gt.blocks import ROUNDED, aligned, grid_dimension
 from gt.dtypes import HALVES
-from gt.infer import Attributes
 from gt.placement import Layout, Partial, Placement, Shard
 from gt.spec import Spec
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from gt import messages as m
 from gt.errors import ConfigError, ProtocolError
-from gt.instruction import pack_plan
+from gt.instruction_bytes import pack_plan
 from gt.placement import Mesh, format_layout
 from gt.spec import pack_spec
 

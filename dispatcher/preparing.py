@@ -13,7 +13,8 @@ from typing import Any, Final
 
 from gt import messages as m
 from gt.errors import ProtocolError
-from gt.instruction import Plan, Segment, pack_plan
+from gt.instruction import Plan, Segment
+from gt.instruction_bytes import pack_plan
 from gt.placement import Layout
 from gt.spec import Spec
 

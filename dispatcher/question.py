@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from gt.infer import Attributes
+from gt.attributes import Attributes
 from gt.ops import OPS
 from gt.placement import REPLICATE, At, Layout, Mesh, Partial, Placement, Shard
 from gt.spec import Spec

@@ -13,7 +13,7 @@ from functools import lru_cache
 from itertools import chain
 from typing import Final, NamedTuple, Protocol
 
-from gt.infer import Attributes
+from gt.attributes import Attributes
 from gt.ops import OPS
 from gt.partition import Box, bounds, box
 from gt.placement import PARTIAL_OPS, REPLICATE, Layout, Mesh, Partial, Placement, Shard

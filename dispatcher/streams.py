@@ -12,7 +12,7 @@ from typing import Any, Final
 from gt import messages as m
 from gt import telemetry as t
 from gt.errors import DTypeError, GTError, ProtocolError, ShapeError
-from gt.instruction import segment_in_turns, unpack_segment
+from gt.instruction_bytes import segment_in_turns, unpack_segment
 from gt.messages import Fault, fault_of
 from gt.options import check_options
 

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
-from gt.instruction import INPUT, MAX_INSTRUCTIONS, MOVE, OUTPUT, SCALAR, VERIFY, Instruction, Plan, ref
+from gt.instruction import INPUT, MOVE, OUTPUT, SCALAR, VERIFY, Instruction, Plan, ref
+from gt.instruction_bytes import MAX_INSTRUCTIONS
 from gt.ops import OPS
 from gt.placement import REPLICATE, At, Layout, Mesh, Partial, Placement, Shard
 from gt.spec import Spec, spec

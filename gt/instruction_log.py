@@ -31,7 +31,8 @@ from typing import Any, Final, NamedTuple
 from . import messages as m
 from .errors import GTError
 from .hints import pack_hints
-from .instruction import ID_BITS, Segment, print_instruction, unpack_segment
+from .instruction import ID_BITS, Segment, print_instruction
+from .instruction_bytes import unpack_segment
 from .spec import Spec
 
 VERSION: Final = 1

@@ -11,11 +11,13 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
 from . import messages as m
+from .attributes import check_attributes
 from .dtypes import BY_SHORT
 from .errors import GTError
 from .hints import unpack_hints
-from .infer import check_attributes, infer
-from .instruction import INPUT, OUTPUT, PHASES, SCALAR, Instruction, Segment, Tag, pack_segment, ref, unpack_segment
+from .infer import infer
+from .instruction import INPUT, OUTPUT, PHASES, SCALAR, Instruction, Segment, Tag, ref
+from .instruction_bytes import pack_segment, unpack_segment
 from .instruction_log import HEAD, VERSION, Began, Continued, Ended, Fault, Fetched, Have, Putting, tensor_of
 from .ops import OPS
 from .spec import Spec, spec, unpack_spec

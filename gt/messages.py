@@ -2,7 +2,7 @@
 
 A message is a named tuple of plain values. `decode` checks each field's form before anybody uses it and raises
 `ProtocolError`; nothing that arrives is ever executed. Segments and plans inside messages are bytes that
-`gt/instruction.py` reads. A field called `data` is always last and travels as a frame of its own, uncopied.
+`gt/instruction_bytes.py` reads. A field called `data` is always last and travels as a frame of its own, uncopied.
 """
 
 from __future__ import annotations

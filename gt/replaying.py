@@ -18,7 +18,7 @@ import numpy as np
 
 from . import messages as m
 from .errors import GTError
-from .instruction import unpack_segment
+from .instruction_bytes import unpack_segment
 from .instruction_log import Began, Continued, Ended, Fault, Fetched, Have, Putting, name, print_definition, print_run
 from .log_reading import Line, Reader, Truncated
 from .spec import Spec, pack_spec

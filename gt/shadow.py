@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from . import messages as m
-from .instruction import INPUT, MOVE, OUTPUT, SCALAR, Plan, ref, unpack_plan
+from .instruction import INPUT, MOVE, OUTPUT, SCALAR, Plan, ref
+from .instruction_bytes import unpack_plan
 from .placement import Layout, Mesh
 from .spec import Spec
 

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 import gt
 from gt import messages as m
 from gt.config import Config
-from gt.instruction import MOVE, Plan, unpack_plan
+from gt.instruction import MOVE, Plan
+from gt.instruction_bytes import unpack_plan
 from gt.partition import moved_bytes
 from gt.placement import Mesh, collective_name, format_layout
 

@@ -11,7 +11,8 @@ from gt.config import Config
 from gt.dispatcher.core import Core
 from gt.dispatcher.events import Lost, Received, Work
 from gt.dtypes import float32
-from gt.instruction import Segment, pack_segment
+from gt.instruction import Segment
+from gt.instruction_bytes import pack_segment
 from gt.spec import pack_spec, spec
 
 VECTOR = spec(float32, (4,))

@@ -15,7 +15,8 @@ from gt.dispatcher.policy import Policy
 from gt.dispatcher.tables import Home
 from gt.dtypes import as_dtype, int64
 from gt.errors import WorkerError
-from gt.instruction import MOVE, Plan, Segment, pack_plan
+from gt.instruction import MOVE, Plan, Segment
+from gt.instruction_bytes import pack_plan
 from gt.placement import REPLICATE, Layout, Shard, format_layout, uniform_mesh
 from gt.spec import pack_spec, spec
 from gt.worker.backend import backend

@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from gt.attributes import Attributes
 from gt.dtypes import as_dtype, float64, scalar_kind
-from gt.infer import Attributes, infer
+from gt.infer import infer
 from gt.ops import OPS
 from gt.spec import Spec, spec
 

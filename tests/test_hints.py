@@ -13,7 +13,7 @@ from gt.client import session as sessions
 from gt.collectives import ALGORITHMS
 from gt.errors import ProtocolError
 from gt.hints import NO_HINTS, Hints, pack_hints, unpack_hints
-from gt.instruction import unpack_segment
+from gt.instruction_bytes import unpack_segment
 from gt.messages import Define
 from gt.worker.hot import HOT
 

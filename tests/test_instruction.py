@@ -18,17 +18,8 @@ from gt.dispatcher.policy import resolve
 from gt.dispatcher.tables import Home
 from gt.dtypes import float32, int64
 from gt.errors import DTypeError, ProtocolError, ShapeError
-from gt.instruction import (
-    MAX_INSTRUCTIONS,
-    Segment,
-    Tag,
-    pack_plan,
-    pack_segment,
-    print_instruction,
-    ref,
-    unpack_plan,
-    unpack_segment,
-)
+from gt.instruction import Segment, Tag, print_instruction, ref
+from gt.instruction_bytes import MAX_INSTRUCTIONS, pack_plan, pack_segment, unpack_plan, unpack_segment
 from gt.ops import OPS
 from gt.placement import uniform_mesh
 from gt.spec import Spec, spec

@@ -26,7 +26,7 @@ from gt import messages as m
 from gt.commands.app import app
 from gt.config import Config
 from gt.errors import GTError
-from gt.instruction import pack_segment
+from gt.instruction_bytes import pack_segment
 from gt.instruction_log import Began, Ended, Fault, Fetched, Have, Putting, Writer, name, print_definition, tensor_of
 from gt.log_reading import Reader
 from gt.replaying import chain, distance

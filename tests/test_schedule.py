@@ -11,7 +11,8 @@ from gt.config import Config
 from gt.dispatcher.plan import Planned, Planner
 from gt.dispatcher.policy import resolve
 from gt.dispatcher.tables import Home
-from gt.instruction import Segment, pack_plan, unpack_plan
+from gt.instruction import Segment
+from gt.instruction_bytes import pack_plan, unpack_plan
 from gt.placement import REPLICATE, At, uniform_mesh
 from gt.schedule import order
 

@@ -25,7 +25,8 @@ from gt.dispatcher.core import Core as Dispatcher
 from gt.dispatcher.events import Lost, Received, Tick, Work
 from gt.dispatcher.fanout import ABOVE, Accept, Broken, Fanout, Withdraw
 from gt.dtypes import as_dtype, float32, int64
-from gt.instruction import Segment, pack_segment
+from gt.instruction import Segment
+from gt.instruction_bytes import pack_segment
 from gt.spec import pack_spec, spec, unpack_spec
 from gt.worker.backend import backend
 from gt.worker.core import Core as Worker

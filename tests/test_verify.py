@@ -20,7 +20,8 @@ from gt.dispatcher import rules, verify
 from gt.dispatcher.rules import Row
 from gt.dispatcher.verify import PARTS, sampled, verified
 from gt.errors import VerificationError
-from gt.instruction import MOVE, VERIFY, Plan, pack_plan, unpack_plan
+from gt.instruction import MOVE, VERIFY, Plan
+from gt.instruction_bytes import pack_plan, unpack_plan
 from gt.placement import REPLICATE, Partial
 from gt.worker import exchange
 

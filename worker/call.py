@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-from gt.infer import Attributes, Operand
+from gt.attributes import Attributes
+from gt.infer import Operand
 from gt.partition import Box
 from gt.spec import Spec
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
-from gt.instruction import Plan, unpack_plan
+from gt.instruction import Plan
+from gt.instruction_bytes import unpack_plan
 
 from .backend import Backend
 from .graphs import Graphs

@@ -10,7 +10,7 @@ import gt
 from gt import nn
 from gt.client import session as sessions
 from gt.client.signature import segment_of
-from gt.instruction import unpack_segment
+from gt.instruction_bytes import unpack_segment
 from gt.placement import format_layout
 
 

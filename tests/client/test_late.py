@@ -11,7 +11,7 @@ import pytest
 
 import gt
 from gt.client import late
-from gt.instruction import unpack_segment
+from gt.instruction_bytes import unpack_segment
 from gt.messages import Define
 
 try:

@@ -18,7 +18,8 @@ from gt.client import apply as emission
 from gt.client import session as sessions
 from gt.client.signature import segment_of
 from gt.client.value import Value
-from gt.instruction import Segment, unpack_segment
+from gt.instruction import Segment
+from gt.instruction_bytes import unpack_segment
 from gt.messages import Define
 
 HERE = __file__

@@ -11,7 +11,7 @@ from gt import messages as m
 from gt import telemetry as t
 from gt.dispatcher.events import Publish
 from gt.dispatcher.service import MESH_CREDITS
-from gt.instruction import pack_segment
+from gt.instruction_bytes import pack_segment
 from gt.spec import pack_spec
 
 

@@ -16,7 +16,7 @@ from gt.dispatcher import streams
 from gt.dispatcher.events import Lost, Malformed, Received
 from gt.dispatcher.leaving import MAX_ENDED
 from gt.dtypes import float32
-from gt.instruction import pack_segment
+from gt.instruction_bytes import pack_segment
 
 
 def nonsense() -> dict[str, list[Any]]:

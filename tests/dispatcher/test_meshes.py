@@ -8,7 +8,7 @@ from one_dispatcher import RULES, Service, configure, fault_of, started
 from gt import messages as m
 from gt.config import Config
 from gt.dispatcher.events import Lost
-from gt.instruction import unpack_plan
+from gt.instruction_bytes import unpack_plan
 
 
 def test_a_live_reload_waits_for_what_is_under_way_and_moves_what_lives() -> None:

@@ -12,7 +12,7 @@ from gt.dispatcher import joining, streams
 from gt.dispatcher.events import Work
 from gt.dispatcher.joining import CLIENT_CREDITS
 from gt.dispatcher.service import CREDIT_LUMP, MESH_CREDITS
-from gt.instruction import unpack_plan
+from gt.instruction_bytes import unpack_plan
 
 # order
 

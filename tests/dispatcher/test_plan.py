@@ -18,7 +18,8 @@ from gt.dispatcher.rules import Cut, Row, reshape_aligned, rows
 from gt.dispatcher.tables import Home
 from gt.dispatcher.ways import path
 from gt.dtypes import float32, float64, int64
-from gt.instruction import MOVE, OUTPUT, SCALAR, Plan, Segment, pack_plan, ref
+from gt.instruction import MOVE, OUTPUT, SCALAR, Plan, Segment, ref
+from gt.instruction_bytes import pack_plan
 from gt.partition import moved_bytes
 from gt.placement import (
     REPLICATE,

@@ -13,7 +13,7 @@ from gt.dispatcher import caching
 from gt.dispatcher.events import Lost
 from gt.dispatcher.preparing import SWITCH_AT
 from gt.dispatcher.service import MESH_CREDITS
-from gt.instruction import unpack_plan
+from gt.instruction_bytes import unpack_plan
 
 # plans
 

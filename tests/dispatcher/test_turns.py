@@ -19,7 +19,8 @@ from gt.dispatcher.events import Lost, Work
 from gt.dispatcher.joining import Rate
 from gt.dispatcher.service import COMPILING, LEAST_CREDITS, MESH_CREDITS, WORKER_CREDITS
 from gt.dispatcher.turns import Job, Ring, Turns, program_of
-from gt.instruction import Segment, pack_segment
+from gt.instruction import Segment
+from gt.instruction_bytes import pack_segment
 from gt.spec import pack_spec
 
 RUNS = MESH_CREDITS + 4

@@ -13,7 +13,7 @@ from gt.dispatcher.core import Core
 from gt.dispatcher.events import Received, Work
 from gt.dispatcher.service import MESH_CREDITS
 from gt.dtypes import float32
-from gt.instruction import pack_segment
+from gt.instruction_bytes import pack_segment
 from gt.spec import pack_spec, spec
 
 VECTOR = spec(float32, (4,))

@@ -15,7 +15,7 @@ from gt.dispatcher.plan import Planner
 from gt.dispatcher.policy import Policy
 from gt.dispatcher.tables import Home
 from gt.dtypes import float32
-from gt.instruction import pack_plan
+from gt.instruction_bytes import pack_plan
 from gt.placement import REPLICATE, format_layout, uniform_mesh
 from gt.spec import pack_spec, spec
 from gt.worker import aside

@@ -15,7 +15,7 @@ from gt.dispatcher.plan import Planner
 from gt.dispatcher.policy import resolve
 from gt.dispatcher.tables import Home
 from gt.dtypes import as_dtype, float32
-from gt.instruction import pack_plan
+from gt.instruction_bytes import pack_plan
 from gt.spec import spec
 from gt.worker.core import PEER_TIMEOUT
 
