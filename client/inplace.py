@@ -10,11 +10,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from gt.dtypes import float64
-from gt.errors import ShapeError
+from gt.errors import GradientError, ShapeError
 
 from . import apply as emission
 from . import (
     arithmetic,
+    arranging,
     complexes,
     creation,
     distances,
@@ -24,9 +25,13 @@ from . import (
     products,
     random,
     scattering,
+    shaping,
     sorting,
     special,
+    strided,
+    views,
 )
+from . import tensor as core
 
 if TYPE_CHECKING:
     from gt.dtypes import DType
@@ -59,6 +64,13 @@ def _logical(function: Callable[..., Tensor]) -> Method:
     method.__name__ = method.__qualname__ = name
     method.__doc__ = f"In place: {function.__doc__}"
     return method
+
+
+def _mapped(x: Tensor, function: Callable[..., Any], *others: Tensor) -> Tensor:
+    """What a Python function makes of the elements of tensors, one by one."""
+    known = [creation.as_tensor(other).expand(x.shape).numpy().reshape(-1).tolist() for other in others]
+    made = [function(*each) for each in zip(x.detach().numpy().reshape(-1).tolist(), *known, strict=True)]
+    return shaping.reshape(creation.tensor(made, dtype=x.dtype), x.shape)
 
 
 class InPlace:
@@ -242,6 +254,64 @@ class InPlace:
     def polygamma_(self, n: Any) -> Tensor:
         """In place: the n-th derivative of `digamma`."""
         return self._write("polygamma_", elementwise.polygamma(n, self))
+
+    # shapes
+
+    def unsqueeze_(self, dim: int) -> Tensor:
+        """In place: one more dimension, of size 1."""
+        return views.become(self._itself(), lambda x: shaping.unsqueeze(x, dim))
+
+    def squeeze_(self, dim: Any = None) -> Tensor:
+        """In place: without its dimensions, or these of them, of size 1."""
+        return views.become(self._itself(), lambda x: shaping.squeeze(x, dim))
+
+    def transpose_(self, dim0: int, dim1: int) -> Tensor:
+        """In place: two dimensions swapped."""
+        return views.become(self._itself(), lambda x: shaping.transpose(x, dim0, dim1))
+
+    swapaxes_ = swapdims_ = transpose_
+
+    def t_(self) -> Tensor:
+        """In place: a matrix transposed."""
+        return views.become(self._itself(), shaping.t)
+
+    def as_strided_(self, size: Any, stride: Any, storage_offset: int | None = None) -> Tensor:
+        """In place: what `as_strided` shows."""
+        return views.become(self._itself(), lambda x: strided.as_strided(x, size, stride, storage_offset))
+
+    def resize_(self, *size: Any, memory_format: Any = None) -> Tensor:
+        """In place: the elements in another shape, in order; those beyond the last are 0. Views keep what they are of."""
+        x, shape = self._itself(), creation.shape_of("resize_", size)
+        if x.requires_grad:
+            raise GradientError("resize_: no gradient flows through it: use .reshape(), or .detach() first")
+        count, flat = math.prod(shape), shaping.reshape(x, (-1,)) if x.numel() else creation.zeros(0, dtype=x.dtype)
+        if count > flat.shape[0]:
+            flat = arranging.cat([flat, creation.zeros(count - flat.shape[0], dtype=x.dtype)])
+        views.share(x, core.Tensor(shaping.reshape(shaping.narrow(flat, 0, 0, count), shape)._current()))
+        return x
+
+    def resize_as_(self, the_template: Tensor, memory_format: Any = None) -> Tensor:
+        """In place: the elements in the shape of another tensor, as `resize_`."""
+        return self.resize_(the_template.shape)
+
+    def set_(self, source: Any = None) -> Tensor:
+        """In place: the values, dtype and shape of another tensor, shared with it; of none, no elements."""
+        x = self._itself()
+        views.share(x, creation.zeros(0, dtype=x.dtype) if source is None else source)
+        return x
+
+    def _itself(self) -> Tensor:
+        return self  # type: ignore[return-value]  # only Tensor derives from this class
+
+    # element by element, in this program
+
+    def apply_(self, callable: Callable[[Any], Any]) -> Tensor:
+        """In place: what a Python function makes of each element, which are fetched."""
+        return self._write("apply_", _mapped(self._itself(), callable))
+
+    def map_(self, tensor: Tensor, callable: Callable[[Any, Any], Any]) -> Tensor:
+        """In place: what a Python function makes of each element and that of another tensor; both are fetched."""
+        return self._write("map_", _mapped(self._itself(), callable, tensor))
 
     # random numbers
 

@@ -5,6 +5,7 @@ Those of `functional.py` itself, which is the last module to be complete, are ca
 
 from __future__ import annotations
 
+import builtins
 from typing import TYPE_CHECKING, Any
 
 from gt import dtypes
@@ -14,6 +15,7 @@ from . import (
     arranging,
     calculus,
     complexes,
+    copies,
     counting,
     creation,
     distances,
@@ -23,12 +25,15 @@ from . import (
     linalg,
     matrices,
     products,
+    random,
     reductions,
     scattering,
     shaping,
     sorting,
     special,
     statistics,
+    strided,
+    views,
 )  # fmt: skip
 from . import tensor as core
 from .inplace import InPlace
@@ -243,6 +248,44 @@ class Methods(InPlace, Operators):
     view = shaping.view
     vsplit = shaping.vsplit
 
+    as_strided = strided.as_strided
+    as_strided_scatter = strided.as_strided_scatter
+    narrow_copy = copies.narrow_copy
+
+    def nonzero_static(self, *, size: Any, fill_value: Any = -1) -> Tensor:
+        """The indices of the first `size` non-zero elements, filled up. Fetches nothing."""
+        from .natives import nonzero_static  # which is above this module
+
+        return nonzero_static(self, size=size, fill_value=fill_value)
+
+    def prelu(self, weight: Any) -> Tensor:
+        """Itself above 0, times the weight of its channel below."""
+        from .activations import prelu
+
+        return prelu(self, weight)
+
+    def hardshrink(self, lambd: Any = 0.5) -> Tensor:
+        """0 from −`lambd` to `lambd`."""
+        from .activations import hardshrink
+
+        return hardshrink(self, lambd)
+
+    def orgqr(self, input2: Any) -> Tensor:
+        """The product of Householder reflections, with orthonormal columns."""
+        from .older import orgqr
+
+        return orgqr(self, input2)
+
+    def ormqr(self, input2: Any, input3: Any, left: Any = True, transpose: Any = False) -> Tensor:
+        """A matrix times the product of these Householder reflections."""
+        from .older import ormqr
+
+        return ormqr(self, input2, input3, left, transpose)
+
+    def ndimension(self) -> Any:
+        """The number of dimensions."""
+        return len(self.shape)
+
     # order, counts and diagonals
 
     argsort = sorting.argsort
@@ -302,6 +345,16 @@ class Methods(InPlace, Operators):
     rot90 = arranging.rot90
     select_scatter = arranging.select_scatter
     slice_scatter = arranging.slice_scatter
+
+    # random numbers
+
+    def bernoulli(self, p: Any = None, *, generator: Any = None) -> Tensor:
+        """1 with the probability that each element, or `p`, says, else 0."""
+        return random.bernoulli(self, p, generator=generator)  # type: ignore[arg-type]  # only Tensor derives from this
+
+    def multinomial(self, num_samples: Any, replacement: Any = False, *, generator: Any = None) -> Tensor:
+        """Columns drawn in proportion to the weights in each row."""
+        return random.multinomial(self, num_samples, replacement, generator=generator)  # type: ignore[arg-type]
 
     # products and comparisons
 
@@ -532,7 +585,11 @@ class Methods(InPlace, Operators):
     # where PyTorch keeps a tensor: here that is the service's concern
 
     is_cpu = True
-    is_cuda = is_meta = is_mps = is_xpu = is_quantized = is_sparse = is_nested = False
+    is_cuda = is_meta = is_mps = is_xpu = is_quantized = is_sparse = is_sparse_csr = is_nested = False
+    is_ipu = is_maia = is_mkldnn = is_mtia = is_vulkan = is_xla = is_distributed = volatile = False
+    layout = "strided"
+    name = None
+    output_nr = 0
 
     def pin_memory(self, device: Any = None) -> Tensor:
         return self  # type: ignore[return-value]
@@ -554,7 +611,46 @@ class Methods(InPlace, Operators):
         """The tensor itself: none is sparse."""
         return self  # type: ignore[return-value]
 
+    def storage_offset(self) -> Any:
+        """At which element of the tensor that this is a view of its first one lies."""
+        return views.offset_of(self)  # type: ignore[arg-type]
+
+    def dim_order(self) -> Any:
+        """The dimensions, from the one with the largest stride."""
+        strides = self.stride()  # type: ignore[attr-defined]
+        return tuple(sorted(range(len(strides)), key=lambda at: (-strides[at], at)))
+
+    def data_ptr(self) -> Any:
+        """A number that tensors have in common which share their elements."""
+        return id(strided.root_of(self))  # type: ignore[arg-type]
+
+    def is_set_to(self, tensor: Tensor) -> Any:
+        """Whether another tensor shows the same elements in the same way."""
+        mine, theirs = ((id(strided.root_of(x)), x.shape, x.stride(), x.storage_offset()) for x in (self, tensor))  # type: ignore[arg-type, attr-defined]
+        return mine == theirs
+
+    def is_inference(self) -> Any:
+        """Never: tensors made in `inference_mode` are as all others."""
+        return False
+
+    def is_neg(self) -> Any:
+        """Never: signs are not put off."""
+        return False
+
+    def record_stream(self, stream: Any) -> None:
+        """Does nothing: the service knows who reads what."""
+
     # new tensors of this dtype
+
+    def new(self, *args: Any) -> Tensor:
+        """A tensor of this dtype: of a shape, or with the elements of a list or another tensor."""
+        if len(args) == 1 and not isinstance(args[0], (builtins.int, tuple)):
+            return creation.tensor(args[0], dtype=self.dtype)
+        return creation.empty(*(args or (0,)), dtype=self.dtype)
+
+    def new_empty_strided(self, size: Any, stride: Any, **options: Any) -> Tensor:
+        """Zeros of this dtype; the strides mean nothing."""
+        return self.new_empty(tuple(size), **options)
 
     def new_empty(self, *size: Any, dtype: Any = None, device: Any = None, requires_grad: Any = False) -> Tensor:
         return creation.empty(*size, dtype=dtype or self.dtype, requires_grad=requires_grad)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from gt.dtypes import get_default_dtype
 from gt.errors import ShapeError
 
-from . import arithmetic, creation, elimination, functional, linalg, matrices
+from . import arithmetic, arranging, creation, elimination, functional, linalg, matrices
 from .arithmetic import tensor_of
 from .elimination import lu_unpack
 from .factorisations import mh, mt
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from .tensor import Tensor
 
 __all__ = [
-    "cholesky", "cholesky_inverse", "cholesky_solve", "frobenius_norm", "lu_solve", "lu_unpack", "nuclear_norm", "orgqr",
+    "cholesky", "cholesky_inverse", "cholesky_solve", "frobenius_norm", "lu_solve", "lu_unpack", "nuclear_norm", "orgqr", "ormqr",
     "pca_lowrank", "qr", "svd", "svd_lowrank", "triangular_solve",
 ]  # fmt: skip
 
@@ -87,6 +88,35 @@ def triangular_solve(
     turned, side = (mt(a), not upper) if transpose else (a, upper)
     x = solve_triangular(turned, b, upper=side, unitriangular=unitriangular)
     return TriangularSolve(x, arithmetic.clone(a))
+
+
+def ormqr(input: Any, tau: Any, other: Any, left: bool = True, transpose: bool = False) -> Tensor:
+    """Q · other (with `left=False`: other · Q) of the square Q that Householder reflections make, or of Qᴴ."""
+    x, scales, factor = (tensor_of("ormqr", each) for each in (input, tau, other))
+    rows, columns = x.shape[-2:]
+    whole = arranging.pad(x, (0, rows - columns)) if rows > columns else x
+    scales = arranging.pad(scales, (0, rows - scales.shape[-1]))
+    q = elimination.householder_product(whole, scales)
+    q = mh(q) if transpose else q
+    return functional.matmul(q, factor) if left else functional.matmul(factor, q)
+
+
+def vander(x: Any, N: int | None = None, increasing: bool = False) -> Tensor:
+    """The powers of a vector's elements, N of them (its length), each row from the highest down, as NumPy's."""
+    base = tensor_of("vander", x)
+    if base.ndim != 1:
+        raise ShapeError(f"vander takes a vector, not shape {base.shape}")
+    powers = linalg.vander(base, N=N)
+    return powers if increasing else arranging.flip(powers, (-1,))
+
+
+def range_to(start: Any = 0, end: Any = None, step: Any = 1, **options: Any) -> Tensor:
+    """The numbers from `start` up to and with `end`, `step` apart; of numbers alone in the default dtype."""
+    start, end = (0, start) if end is None else (start, end)
+    count = int((end - start) / step) + 1
+    dtype = options.pop("dtype", None)
+    line = creation.arange(count, dtype=get_default_dtype() if dtype is None else dtype, **options)
+    return arithmetic.add(arithmetic.mul(line, step), start)
 
 
 def nuclear_norm(input: Any, dim: Any = (-2, -1), keepdim: bool = False) -> Tensor:

@@ -80,6 +80,8 @@ class Operators:
     def __rtruediv__(self, other: Any) -> Tensor:
         return NotImplemented if _foreign(other) else arithmetic.div(other, self)
 
+    __rdiv__ = __rtruediv__
+
     def __itruediv__(self, other: Any) -> Tensor:
         return NotImplemented if _foreign(other) else self._write("div_", arithmetic.div(self, other))
 

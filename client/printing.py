@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import html
+import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
@@ -15,10 +16,46 @@ from . import arranging, autograd, modes, shaping
 if TYPE_CHECKING:
     from .tensor import Tensor
 
-_EDGE: Final = 3
-"""Elements shown at either end of a dimension of a tensor too large to be shown whole."""
-_WHOLE: Final = 1000
-"""Elements up to which a tensor is shown whole."""
+__all__ = ["set_printoptions"]
+
+
+class Options(NamedTuple):
+    """How numbers are written, and how many."""
+
+    precision: int = 4
+    threshold: int = 1000
+    """Elements up to which a tensor is shown whole."""
+    edgeitems: int = 3
+    """Elements shown at either end of a dimension of a tensor too large to be shown whole."""
+    linewidth: int = 80
+    sci_mode: bool | None = None
+    """Whether there are exponents; None: where sizes differ much."""
+
+
+_PROFILES: Final = {
+    "default": Options(),
+    "short": Options(precision=2, threshold=1000, edgeitems=2),
+    "full": Options(threshold=sys.maxsize),
+}
+_chosen: Final = [_PROFILES["default"]]
+
+
+def set_printoptions(
+    precision: int | None = None,
+    threshold: float | None = None,
+    edgeitems: int | None = None,
+    linewidth: int | None = None,
+    profile: str | None = None,
+    sci_mode: bool | None = None,
+) -> None:
+    """How tensors print from now on; `profile` 'default', 'short' or 'full' goes before the others."""
+    if profile is not None and profile not in _PROFILES:
+        raise ValueError(f"set_printoptions: the profile is one of {', '.join(_PROFILES)}, not {profile!r}")
+    now = _chosen[0] if profile is None else _PROFILES[profile]
+    most = None if threshold is None else int(min(threshold, sys.maxsize))
+    given = {"precision": precision, "threshold": most, "edgeitems": edgeitems, "linewidth": linewidth}
+    kept = {name: value for name, value in given.items() if value is not None}
+    _chosen[0] = now._replace(**kept, sci_mode=sci_mode)
 
 
 def format_tensor(tensor: Tensor) -> str:
@@ -44,15 +81,16 @@ def format_html(tensor: Tensor) -> str:
 
 def _fetched(tensor: Tensor) -> np.ndarray[Any, Any]:
     """The values; of a large tensor those at the edges alone, in an array of which nothing else takes memory."""
-    if tensor.numel() <= _WHOLE:
+    edge = _chosen[0].edgeitems
+    if tensor.numel() <= _chosen[0].threshold:
         return tensor.numpy()
     with modes.no_grad():
         edges, places = tensor.detach(), []
         for axis, size in enumerate(tensor.shape):
-            if size > 2 * _EDGE:
-                ends = [shaping.narrow(edges, axis, start, _EDGE) for start in (0, size - _EDGE)]
+            if size > 2 * edge:
+                ends = [shaping.narrow(edges, axis, start, edge) for start in (0, size - edge)]
                 edges = arranging.cat(ends, axis)
-                places.append([*range(_EDGE), *range(size - _EDGE, size)])
+                places.append([*range(edge), *range(size - edge, size)])
             else:
                 places.append([*range(size)])
     values = edges.numpy()
@@ -73,17 +111,20 @@ def _body(array: np.ndarray[Any, Any]) -> str:
         formatter = {"float_kind": _numbers(_shown(array))}
     elif array.dtype.kind == "c":
         formatter = {"complex_kind": _complex(_shown(array))}
+    how = _chosen[0]
     return np.array2string(
-        array, 80, separator=", ", prefix="tensor(", formatter=formatter, threshold=_WHOLE, edgeitems=_EDGE
-    )
+        array, how.linewidth, separator=", ", prefix="tensor(", formatter=formatter, threshold=how.threshold,
+        edgeitems=how.edgeitems,
+    )  # fmt: skip
 
 
 def _shown(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """The elements that are printed: all, or those at the edges."""
-    if array.size > _WHOLE:
+    edge = _chosen[0].edgeitems
+    if array.size > _chosen[0].threshold:
         for axis, size in enumerate(array.shape):
-            if size > 2 * _EDGE:
-                array = array.take([*range(_EDGE), *range(size - _EDGE, size)], axis)
+            if size > 2 * edge:
+                array = array.take([*range(edge), *range(size - edge, size)], axis)
     return array
 
 
@@ -98,13 +139,15 @@ def _complex(array: np.ndarray[Any, Any]) -> Callable[[complex], str]:
 
 
 def _numbers(array: np.ndarray[Any, Any]) -> Callable[[float], str]:
-    """How to write floating-point numbers that stand together: whole, with four decimals, or with exponents."""
+    """How to write floating-point numbers that stand together: whole, with so many decimals, or with exponents."""
+    how = _chosen[0]
     sizes = np.abs(array[np.isfinite(array) & (array != 0)].astype(np.float64))
     wide = bool(sizes.size) and bool(sizes.max() / sizes.min() > 1000 or sizes.max() > 1e8)
+    exponents, decimals = f"{{:.{how.precision}e}}".format, f"{{:.{how.precision}f}}".format
     if (sizes == np.ceil(sizes)).all():
-        text = "{:.4e}".format if wide else "{:.0f}.".format
+        text = exponents if (wide if how.sci_mode is None else how.sci_mode) else "{:.0f}.".format
     else:
-        text = "{:.4e}".format if wide or sizes.min() < 1e-4 else "{:.4f}".format
+        text = exponents if (wide or sizes.min() < 1e-4 if how.sci_mode is None else how.sci_mode) else decimals
 
     def write(value: float) -> str:
         return text(value) if np.isfinite(value) else str(float(value))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from gt.errors import GradientError, OverlapError
 
 from . import apply as emission
-from . import autograd
+from . import autograd, strided
 from . import tensor as core
 
 if TYPE_CHECKING:
@@ -76,6 +76,8 @@ class View:
         """The part of the base as it now is."""
         if self.op == "detach":
             return core.Tensor(self.base._current())
+        if self.op == "as_strided":
+            return strided.cut(self.base, *self.attributes)
         return emission.apply(self.op, (self.base, *self.starts), *self.attributes)
 
     def refresh(self, view: Tensor) -> None:
@@ -112,6 +114,9 @@ class View:
         """Where the view's elements lie in its root, as strides in elements; None when strides cannot say."""
         base = self.base
         before = strides_of(base)
+        if self.op == "as_strided":
+            known: Strides = self.attributes[1]
+            return known
         if before is None:
             return None
         if self.op == "permute":
@@ -157,10 +162,50 @@ _RESTORE: Final[dict[str, Callable[[View, Tensor], Tensor]]] = {
     "take": _restore_take,
     "slice": lambda view, part: emission.apply("update_slice", (view.base, part, *view.starts), *view.attributes),
     "expand": _refuse,
+    "as_strided": lambda view, part: strided.restored(view.base, part, *view.attributes),
     "conj": lambda view, part: emission.apply("conj", (part,)),
     "real": lambda view, part: emission.apply("complex", (part, emission.apply("imag", (view.base,)))),
     "imag": lambda view, part: emission.apply("complex", (emission.apply("real", (view.base,)), part)),
 }
+
+
+def offset_of(tensor: Tensor) -> int:
+    """At which element of the root of a chain of views its first one lies, as far as the program says it in numbers."""
+    view, offset = tensor._view, 0
+    while view is not None:
+        before = strides_of(view.base)
+        if view.op == "as_strided":
+            return offset + int(view.attributes[2])
+        if view.op in ("slice", "take") and before is not None:
+            axes = view.attributes[0] if view.op == "slice" else (view.attributes[0],)
+            for axis, start in zip(axes, view.starts, strict=True):
+                if isinstance(start, core.Tensor):
+                    raise OverlapError("where this view lies is in a tensor's elements: use .clone() first")
+                offset += start * before[axis]
+        view = view.base._view
+    return offset
+
+
+def become(tensor: Tensor, cut: Callable[[Tensor], Tensor]) -> Tensor:
+    """Have a tensor be what `cut` makes a view of it, as `x.t_()` does. Views that were cut before stay as they are."""
+    refuse_leaf(tensor, emission.current().grad)
+    value = tensor._current()
+    if tensor._view is None and getattr(tensor, "_seat", None) is None:
+        new = cut(core.Tensor(value, tensor._edge))
+        view = None
+    else:
+        seat = seat_of(tensor)
+        leave(tensor)
+        assert seat.left is not None, "what views of the tensor share was just made"
+        new = cut(seat.left)
+        view = new._view
+    tensor._view, tensor._value = view, new._value
+    if isinstance(tensor._edge, autograd.Leaf):
+        tensor._edge.value = new._value
+    else:
+        tensor._edge = new._edge
+    tensor._version += 1
+    return tensor
 
 
 def view_of(base: Tensor, op: str, *attributes: Any, starts: tuple[Any, ...] = ()) -> Tensor:

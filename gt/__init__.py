@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from .client.autocast import *  # noqa: F403
     from .client.checkpoint import checkpointed as checkpointed
     from .client.compiling import compile as compile
+    from .client.copies import *  # noqa: F403
     from .client.creation import *  # noqa: F403
     from .client.devices import device as device
     from .client.files import load as load
@@ -40,11 +41,15 @@ if TYPE_CHECKING:
     from .client.interchange import from_dlpack as from_dlpack
     from .client.interchange import from_torch as from_torch
     from .client.modes import *  # noqa: F403
+    from .client.natives import *  # noqa: F403
+    from .client.printing import set_printoptions as set_printoptions
     from .client.random import *  # noqa: F403
     from .client.scaling import *  # noqa: F403
     from .client.spectra import *  # noqa: F403
+    from .client.strided import *  # noqa: F403
     from .client.tensor import Tensor as Tensor
     from .client.why import why as why
+    from .client.writing import *  # noqa: F403
     from .config import Config as Config
     from .config import SignalConfig as SignalConfig
     from .dtypes import DType as DType
@@ -250,8 +255,8 @@ _HOMES: Final[dict[str, tuple[str, ...]]] = {
         "lu_unpack",
     ),
     ".client.older": (
-        "cholesky", "cholesky_inverse", "cholesky_solve", "frobenius_norm", "lu_solve", "nuclear_norm", "orgqr", "pca_lowrank",
-        "qr", "svd", "svd_lowrank", "triangular_solve",
+        "cholesky", "cholesky_inverse", "cholesky_solve", "frobenius_norm", "lu_solve", "nuclear_norm", "orgqr", "ormqr",
+        "pca_lowrank", "qr", "svd", "svd_lowrank", "triangular_solve",
     ),
     ".client.norms": (
         "cond",
@@ -277,10 +282,15 @@ _HOMES: Final[dict[str, tuple[str, ...]]] = {
     ".client.devices": (
         "device",
     ),
+    ".client.printing": (
+        "set_printoptions",
+    ),
     ".client.inquiries": (
-        "are_deterministic_algorithms_enabled", "asarray", "detach", "get_device", "is_nonzero", "is_same_size",
-        "is_signed", "is_tensor", "numel", "resolve_conj", "resolve_neg",
-        "use_deterministic_algorithms",
+        "are_deterministic_algorithms_enabled", "asarray", "detach", "get_default_device", "get_device",
+        "get_deterministic_debug_mode", "get_num_interop_threads", "get_num_threads", "is_conj", "is_inference", "is_neg",
+        "is_nonzero", "is_same_size", "is_signed", "is_storage", "is_tensor", "numel", "resolve_conj", "resolve_neg",
+        "set_default_device", "set_deterministic_debug_mode", "set_flush_denormal", "set_num_interop_threads",
+        "set_num_threads", "typename", "use_deterministic_algorithms",
     ),
     ".client.convolution": (
         "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",
@@ -294,6 +304,26 @@ _HOMES: Final[dict[str, tuple[str, ...]]] = {
     ".client.transformer": (
         "layer_norm", "rms_norm",
     ),
+    ".client.copies": (
+        "alias_copy", "detach_copy", "diagonal_copy", "expand_copy", "narrow_copy", "permute_copy", "select_copy",
+        "slice_copy", "split_copy", "split_with_sizes_copy", "squeeze_copy", "t_copy", "transpose_copy", "unbind_copy",
+        "unfold_copy", "unsqueeze_copy", "view_as_complex_copy", "view_as_real_copy", "view_copy",
+    ),
+    ".client.natives": (
+        "constant_pad_nd", "grid_sampler", "grid_sampler_2d", "grid_sampler_3d", "native_batch_norm", "native_dropout",
+        "native_dropout_backward", "native_group_norm", "native_layer_norm", "nonzero_static", "segment_reduce",
+    ),
+    ".client.strided": (
+        "as_strided", "as_strided_copy", "as_strided_scatter", "empty_permuted", "empty_strided",
+    ),
+    ".client.writing": (
+        "abs_", "acos_", "acosh_", "addmv_", "arccos_", "arccosh_", "arcsin_", "arcsinh_", "arctan_", "arctanh_", "asin_",
+        "asinh_", "atan_", "atanh_", "as_strided_", "ceil_", "clamp_", "clamp_max_", "clamp_min_", "clip_",
+        "conj_physical_", "cos_", "cosh_", "deg2rad_", "detach_", "erf_", "erfc_", "exp2_", "exp_", "expm1_", "fill_",
+        "fix_", "floor_", "frac_", "gcd_", "i0_", "index_put_", "lcm_", "ldexp_", "log10_", "log1p_", "log2_", "log_",
+        "logit_", "nan_to_num_", "neg_", "negative_", "rad2deg_", "reciprocal_", "relu_", "resize_as_", "round_", "rsqrt_",
+        "sigmoid_", "sin_", "sinc_", "sinh_", "sqrt_", "square_", "tan_", "tanh_", "trunc_", "xlogy_", "zero_",
+    ),
     ".client.functional": (
         "allclose", "alpha_dropout", "bilinear", "bmm", "dot", "dropout", "equal", "feature_alpha_dropout", "matmul", "mm",
     ),
@@ -303,28 +333,31 @@ _HOMES: Final[dict[str, tuple[str, ...]]] = {
 
 # fmt: off
 _FILLING: Final = frozenset({
-    "abs", "absolute", "acos", "acosh", "add", "addbmm", "addcdiv", "addcmul", "addmm", "addmv", "addr", "all", "amax",
-    "amin", "aminmax", "angle", "any", "arange", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctan2", "arctanh",
-    "argmax", "argmin", "asin", "asinh", "atan", "atan2", "atanh", "baddbmm", "bernoulli", "bitwise_and",
-    "bitwise_left_shift", "bitwise_not", "bitwise_or", "bitwise_right_shift", "bitwise_xor", "bmm", "bucketize", "cat",
-    "ceil", "chain_matmul", "cholesky", "cholesky_inverse", "cholesky_solve", "clamp", "clamp_max", "clamp_min", "clip",
-    "column_stack", "complex", "concat", "concatenate", "conj_physical", "copysign", "cos", "cosh", "cross", "cummax",
-    "cummin", "cumprod", "cumsum", "deg2rad", "diag", "diff", "digamma", "div", "divide", "dot", "dsplit", "dstack",
-    "empty", "eq", "erf", "erfc", "erfinv", "exp", "exp2", "expm1", "eye", "fix", "float_power", "floor", "floor_divide",
-    "fmax", "fmin", "fmod", "frac", "frexp", "frobenius_norm", "full", "gather", "gcd", "ge", "ger", "greater",
-    "greater_equal", "gt", "heaviside", "histc", "histogram", "hstack", "hypot", "i0", "igamma", "igammac", "index_add",
-    "index_copy", "index_reduce", "index_select", "inner", "inverse", "isin", "isneginf", "isposinf", "kron", "kthvalue",
-    "lcm", "ldexp", "le", "lerp", "less", "less_equal", "lgamma", "linspace", "log", "log10", "log1p", "log2",
-    "log_softmax", "logaddexp", "logaddexp2", "logcumsumexp", "logical_and", "logical_not", "logical_or", "logical_xor",
-    "logit", "logspace", "logsumexp", "lt", "lu_solve", "lu_unpack", "masked_select", "matmul", "matrix_power", "max",
-    "maximum", "mean", "median", "min", "minimum", "mm", "mode", "msort", "mul", "multinomial", "multiply", "mv",
-    "mvlgamma", "nan_to_num", "nanmean", "nanmedian", "nanquantile", "nansum", "ne", "neg", "negative", "nextafter",
-    "nonzero", "norm", "normal", "not_equal", "nuclear_norm", "ones", "orgqr", "outer", "polar", "polygamma", "pow", "prod",
-    "qr", "quantile", "rad2deg", "rand", "randint", "randn", "randperm", "reciprocal", "remainder", "renorm", "round",
-    "row_stack", "rsqrt", "scatter", "scatter_add", "scatter_reduce", "searchsorted", "sgn", "sigmoid", "sign", "signbit",
-    "sin", "sinc", "sinh", "slice_scatter", "softmax", "sort", "sqrt", "square", "stack", "std", "sub", "subtract", "sum",
-    "svd", "take", "take_along_dim", "tan", "tanh", "tensordot", "topk", "triangular_solve", "tril", "triu", "true_divide",
-    "trunc", "var", "vdot", "vstack", "where", "xlog1py", "xlogy", "zeros",
+    "abs", "absolute", "acos", "acosh", "add", "addbmm", "addcdiv", "addcmul", "addmm", "addmv", "addr", "alias_copy",
+    "all", "amax", "amin", "aminmax", "angle", "any", "arange", "arccos", "arccosh", "arcsin", "arcsinh", "arctan",
+    "arctan2", "arctanh", "argmax", "argmin", "as_strided_copy", "asin", "asinh", "atan", "atan2", "atanh", "baddbmm",
+    "bernoulli", "bitwise_and", "bitwise_left_shift", "bitwise_not", "bitwise_or", "bitwise_right_shift", "bitwise_xor",
+    "bmm", "bucketize", "cat", "ceil", "chain_matmul", "cholesky", "cholesky_inverse", "cholesky_solve", "clamp",
+    "clamp_max", "clamp_min", "clip", "column_stack", "complex", "concat", "concatenate", "conj_physical", "copysign",
+    "cos", "cosh", "cross", "cummax", "cummin", "cumprod", "cumsum", "deg2rad", "detach_copy", "diag", "diagonal_copy",
+    "diff", "digamma", "div", "divide", "dot", "dsplit", "dstack", "empty", "eq", "erf", "erfc", "erfinv", "exp", "exp2",
+    "expand_copy", "expm1", "eye", "fix", "float_power", "floor", "floor_divide", "fmax", "fmin", "fmod", "frac", "frexp",
+    "frobenius_norm", "full", "gather", "gcd", "ge", "ger", "greater", "greater_equal", "gt", "heaviside", "histc",
+    "histogram", "hstack", "hypot", "i0", "igamma", "igammac", "index_add", "index_copy", "index_reduce", "index_select",
+    "inner", "inverse", "isin", "isneginf", "isposinf", "kron", "kthvalue", "lcm", "ldexp", "le", "lerp", "less",
+    "less_equal", "lgamma", "linspace", "log", "log10", "log1p", "log2", "log_softmax", "logaddexp", "logaddexp2",
+    "logcumsumexp", "logical_and", "logical_not", "logical_or", "logical_xor", "logit", "logspace", "logsumexp", "lt",
+    "lu_solve", "lu_unpack", "masked_select", "matmul", "matrix_power", "max", "maximum", "mean", "median", "min",
+    "minimum", "mm", "mode", "msort", "mul", "multinomial", "multiply", "mv", "mvlgamma", "nan_to_num", "nanmean",
+    "nanmedian", "nanquantile", "nansum", "narrow_copy", "native_batch_norm", "ne", "neg", "negative", "nextafter",
+    "nonzero", "norm", "normal", "not_equal", "nuclear_norm", "ones", "orgqr", "ormqr", "outer", "permute_copy", "polar",
+    "polygamma", "pow", "prod", "qr", "quantile", "rad2deg", "rand", "randint", "randn", "randperm", "reciprocal",
+    "remainder", "renorm", "round", "row_stack", "rsqrt", "scatter", "scatter_add", "scatter_reduce", "searchsorted",
+    "select_copy", "sgn", "sigmoid", "sign", "signbit", "sin", "sinc", "sinh", "slice_copy", "slice_scatter", "softmax",
+    "sort", "split_copy", "split_with_sizes_copy", "sqrt", "square", "squeeze_copy", "stack", "std", "sub", "subtract",
+    "sum", "svd", "t_copy", "take", "take_along_dim", "tan", "tanh", "tensordot", "topk", "transpose_copy",
+    "triangular_solve", "tril", "triu", "true_divide", "trunc", "unbind_copy", "unfold_copy", "unsqueeze_copy", "var",
+    "vdot", "view_as_complex_copy", "view_as_real_copy", "view_copy", "vstack", "where", "xlog1py", "xlogy", "zeros",
 })
 # fmt: on
 """What takes `out=` too, as PyTorch's do."""
@@ -340,6 +373,11 @@ _RENAMED: Final = {
     "int": (".dtypes", "int32"),
     "long": (".dtypes", "int64"),
     "dtype": (".dtypes", "DType"),
+    "batch_norm": (".client.natives", "batch_norm"),
+    "embedding": (".client.natives", "embedding"),
+    "instance_norm": (".client.natives", "instance_norm"),
+    "vander": (".client.older", "vander"),
+    "range": (".client.older", "range_to"),
     "igamma": (".client.special", "gammainc"),
     "igammac": (".client.special", "gammaincc"),
     "inverse": (".client.linalg", "inv"),

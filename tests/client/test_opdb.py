@@ -35,7 +35,7 @@ IN_TRAINING = {
     "nn.functional.rrelu": False,
 }  # fmt: skip
 """What draws in training, and whether that is the default."""
-UNSET = {"empty", "empty_like", "new_empty"}
+UNSET = {"empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided"}
 """GT's are 0."""
 EQUALS = {"kthvalue", "median", "mode", "nanmedian", "topk"}
 """Of equal elements PyTorch finds any, GT the first: only the values are compared."""
@@ -53,6 +53,11 @@ ELSEWHERE = {
     "normal.in_place": "the database means the method, which draws in place",
     "logspace": "PyTorch cuts the exponents off to integers, when asked for integers, before it takes powers",
     "logspace.tensor_overload": "PyTorch cuts the exponents off to integers, when asked for integers, before it takes powers",
+    "as_strided.partial_views": "the database cuts its views from tensors of PyTorch's own: test_strided.py compares them",
+    "as_strided_scatter": "of what is replaced PyTorch has a gradient: test_strided.py compares it",
+    **dict.fromkeys(
+        ("resize_", "resize_as_"), "the database's grow to what nobody wrote: test_strided.py compares them"
+    ),
     "zero_": "the database writes to leaves that require grad, which is refused",
     "nn.functional.feature_alpha_dropout.with_train": "it draws",
     **dict.fromkeys(
