@@ -1,7 +1,8 @@
 """CUDA C++ on a CPU: kernels compiled by the host's own compiler, thread after thread, to see that they compute the right values.
 
 A block's threads are coroutines that take turns at every barrier and shuffle, so what threads tell each other is tested too;
-how fast a kernel is, and races between barriers, are not. For sources that include nothing.
+blocks come one after another, in every other launch the last one first. How fast a kernel is, and races between barriers, are
+not. For sources that include nothing.
 """
 
 from __future__ import annotations
@@ -42,6 +43,13 @@ static inline unsigned long long atomicMax(unsigned long long *at, unsigned long
     if (x > was) *at = x;
     return was;
 }
+static inline unsigned atomicAdd(unsigned *at, unsigned x)
+{
+    unsigned was = *at;
+    *at += x;
+    return was;
+}
+static inline void __threadfence() {}
 static inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b)
 {
     return (unsigned long long)(((unsigned __int128)a * b) >> 64);
@@ -85,8 +93,10 @@ template <typename F> static void gt_launch(unsigned grid, unsigned block, F wor
     gt_work = [](void *told) { (*(F *)told)(); };
     gt_told = &work;
     if (!gt_stacks) gt_stacks = (char *)malloc(1024 * size);
+    static bool gt_backwards;
+    gt_backwards = !gt_backwards;
     for (unsigned b = 0; b < grid; ++b) {
-        blockIdx = {b, 0, 0};
+        blockIdx = {gt_backwards ? grid - 1 - b : b, 0, 0};
         if (!turns) {
             for (unsigned t = 0; t < block; ++t) { threadIdx = {t, 0, 0}; work(); }
             continue;

@@ -171,7 +171,8 @@ class Drawn:
             ]
             return lines.op(draw.choice(pairs), x, draw.choice(others))
         if way == 6 and spec.ndim > 1:
-            axes = tuple(range(spec.ndim - draw.randint(1, spec.ndim - 1), spec.ndim))
+            many = draw.randint(1, spec.ndim - 1)
+            axes = tuple(range(many)) if draw.random() < 0.4 else tuple(range(spec.ndim - many, spec.ndim))
             return lines.op(
                 draw.choice(("any", "all") if kind == "b" else ("sum", "max", "min")), x, axes=axes, keepdims=True
             )
@@ -240,7 +241,7 @@ class Loosely:
             return lines.op(draw.choice(("add", "sub", "maximum")), x, draw.choice(others)) if others else None
         if way == 5 and shape:
             last = draw.randint(1, len(shape))
-            axes = tuple(range(len(shape) - last, len(shape)))
+            axes = tuple(range(last)) if draw.random() < 0.4 else tuple(range(len(shape) - last, len(shape)))
             return lines.op(draw.choice(("sum", "max")), x, axes=axes, keepdims=draw.random() < 0.5)
         if way == 6:
             other = shape[:-1] if shape and shape[-1] == 1 else (*shape, 1)
@@ -300,6 +301,25 @@ def layer_norm(dtype: dtypes.DType, rows: int, columns: int) -> Sample:
     return Sample(lines, [out, mean, scale], [*arrays, float(columns), 1e-5])
 
 
+def totals(dtype: dtypes.DType, *shape: int) -> Sample:
+    """The gradients of a layer's bias and weight, as one kernel: of what only their sums read, and of what others read, too."""
+    lines = Lines()
+    g, x = lines.input(*shape, dtype=dtype), lines.input(*shape, dtype=dtype)
+    scale, offset = lines.input(*shape[:-1], 1, dtype=dtype), lines.input(shape[-1], dtype=dtype)
+    lead = tuple(range(len(shape) - 1))
+    slope = lines.op("mul", lines.op("add", g, offset), lines.scalar("f"))
+    bias = lines.op("sum", slope, axes=lead, keepdims=False)
+    weight = lines.op("sum", lines.op("mul", slope, lines.op("mul", x, scale)), axes=lead, keepdims=True)
+    largest = lines.op("max", x, axes=lead, keepdims=False)
+    weight = lines.op("add", lines.op("mul", weight, lines.scalar("f")), offset)
+    generator = np.random.default_rng(shape[0])
+    arrays = [
+        generator.standard_normal(each, np.float32).astype(dtype.numpy)
+        for each in (shape, shape, (*shape[:-1], 1), shape[-1:])
+    ]
+    return Sample(lines, [slope, bias, weight, largest], [*arrays, 0.5, 0.25])
+
+
 def entropy(dtype: dtypes.DType, rows: int, columns: int) -> Sample:
     """Minus the log-probabilities of classes, nothing where a class is ignored, and the gradient of their sum."""
     lines = Lines()
@@ -342,6 +362,9 @@ def known() -> Iterator[tuple[str, Sample]]:
     """What networks have, over rows of every length that makes a difference."""
     for dtype in (dtypes.float32, dtypes.float16, dtypes.bfloat16, dtypes.float64):
         yield f"adam {dtype.name}", adam(dtype, 12, 40)
+        for shape in ((37, 33), (700, 48), (5, 130, 8), (2, 3, 300), (9000, 2)):
+            if dtype is dtypes.float32 or shape[0] == 700:
+                yield f"totals {dtype.name} {shape}", totals(dtype, *shape)
         for rows, columns in ((5, 1), (37, 33), (9, 64), (3, 1500), (3, 2048), (2, 5001), (2, 20000)):
             if dtype is dtypes.float32 or columns in (33, 64):
                 yield f"softmax {dtype.name} {columns}", softmaxes(dtype, rows, columns)

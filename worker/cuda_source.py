@@ -20,7 +20,10 @@ from gt.dtypes import DType
 from gt.spec import Spec
 
 from . import cuda_ops as ops
+from . import cuda_tall
 from .cuda_nodes import PICKED, PLACE, PUT, Node, nodes_of
+from .cuda_places import divided, places, product
+from .cuda_tall import Tall
 from .forms import PLACED
 from .fusion import Chain
 from .space import Merged, merged
@@ -57,15 +60,17 @@ class Kernel:
     """Sources of which it moves so many."""
     checked: tuple[int, ...] = ()
     """Values of the chain that have an index, in the order in which what is wrong with theirs is told."""
+    tall: Tall | None = None
+    """Of a tall chain how its blocks share the space."""
 
 
 def kernel_of(chain: Chain) -> Kernel:
     """The kernel of a chain whose calls are all `able`."""
-    return _Writer(chain).kernel()
+    return Writer(chain).kernel()
 
 
 @dataclass(slots=True)
-class _Writer:
+class Writer:
     """Writes the kernel of one chain."""
 
     chain: Chain
@@ -94,13 +99,17 @@ class _Writer:
             number = stack.pop()
             if number not in self.wanted:
                 self.wanted.add(number)
-                stack += self._arguments(number)
+                stack += self.arguments(number)
 
     # facts
 
     @property
+    def tall(self) -> bool:
+        return self.chain.joined < 0
+
+    @property
     def rowwise(self) -> bool:
-        return any(node.op in ops.JOINS or node.op == PLACE for node in self.nodes)
+        return not self.tall and any(node.op in ops.JOINS or node.op == PLACE for node in self.nodes)
 
     @property
     def edge(self) -> int:
@@ -146,21 +155,23 @@ class _Writer:
     # the whole
 
     def kernel(self) -> Kernel:
-        shape, edge = self.space.shape, self.edge
+        shape, edge = self.space.shape, self.space.edge if self.tall else self.edge
         rows, columns = math.prod(shape[:edge]), math.prod(shape[edge:])
         arrays = [self.dtype(number) for number in range(len(self.chain.sources)) if self.steps(number)]
-        arrays += [self.dtype(number) for number in self.outputs if self.varies(number)]
+        long = [output for output in range(len(self.outputs)) if not self.short(output)]
+        arrays += [self.dtype(self.outputs[output]) for output in long if self.varies(self.outputs[output])]
         widest = max((dtype.itemsize for dtype in arrays if dtype is not None), default=PACK)
         pack = PACK // widest if len(shape) > edge and shape[-1] % (PACK // widest) == 0 else 1
         lanes = 0
         if self.rowwise:
             lanes = next((lanes for length, lanes in LANES if columns <= length), LONGEST)
+        tall = cuda_tall.tall_of(self, rows, columns, pack) if self.tall else None
         large = math.prod(shape) >= 1 << 31
         entries = [(ENTRY, 1), *([(WIDE_ENTRY, pack)] if pack > 1 else [])]
         return Kernel(
             self._source(lanes, large, entries), shape, large, lanes, rows if lanes else math.prod(shape), pack,
             tuple(number for number in range(len(self.chain.sources)) if self.steps(number)),
-            tuple(number for number, value in enumerate(self.chain.values) if value.call.op in PLACED),
+            tuple(number for number, value in enumerate(self.chain.values) if value.call.op in PLACED), tall,
         )  # fmt: skip
 
     def _source(self, lanes: int, large: bool, entries: Sequence[tuple[str, int]]) -> str:
@@ -171,11 +182,11 @@ class _Writer:
             *ops.HALVES.strip().splitlines(),
             *ops.FUNCTIONS.strip().splitlines(),
             "template <typename T, int V> struct alignas(sizeof(T) * V) Pack { T v[V]; };",
-            *(_across(lanes) if lanes else ()),
+            *(_across(lanes) if lanes else cuda_tall.PRELUDE.strip().splitlines() if self.tall else ()),
             f"template <int V> __device__ __forceinline__ void body({parameters})",
             "{",
             *(f"    {line}" for line in self._scalars()),
-            *(f"    {line}" for line in (self._rows(lanes) if lanes else self._flat())),
+            *(f"    {line}" for line in self._lines(lanes)),
             "}",
         ]
         for name, pack in entries:
@@ -200,6 +211,12 @@ class _Writer:
             yield f"{ops.STORED[self._stored(output).name]}* __restrict__ o{output}"
         if self.places:
             yield "long long* wrong"
+        if self.tall:
+            yield from cuda_tall.parameters(self)
+
+    def _lines(self, lanes: int) -> Iterator[str]:
+        """The body, in one of three forms."""
+        return cuda_tall.lines_of(self) if self.tall else self._rows(lanes) if lanes else self._flat()
 
     def _scalars(self) -> Iterator[str]:
         """Run-time scalars: passed, or where the device has them."""
@@ -240,7 +257,7 @@ class _Writer:
             return text
         return ops.rounded(node.dtype, text)
 
-    def _needed(self, wanted: Sequence[int], *, columns: bool) -> list[int]:
+    def needed(self, wanted: Sequence[int], *, columns: bool) -> list[int]:
         """What has to be computed for some nodes: of columns or of full values, each after its arguments."""
         seen: set[int] = set()
         stack = list(wanted)
@@ -254,7 +271,7 @@ class _Writer:
                 stack += node.args
         return [n for n in sorted(seen) if self.varies(n) != columns]
 
-    def _computed(self, numbers: Sequence[int]) -> Iterator[str]:
+    def computed(self, numbers: Sequence[int]) -> Iterator[str]:
         for number in numbers:
             node = self.node(number)
             if node is not None and node.op == PICKED:
@@ -268,7 +285,7 @@ class _Writer:
     def _picked(self, number: int, node: Node) -> Iterator[str]:
         """One element of the row, which all of its threads compute."""
         source, place = node.args
-        inside = self._needed([source], columns=False)
+        inside = self.needed([source], columns=False)
         if not inside:
             yield f"const {ops.computed(node.dtype)} x{number} = x{source};"
             return
@@ -278,8 +295,8 @@ class _Writer:
         for line in (
             f"const place_t at = (place_t)x{place}{', j = 0' if put else ''};",
             *self._dimensions(inside),
-            *self._reads(inside, packs=False),
-            *self._elements(inside, packs=False),
+            *self.reads(inside, packs=False),
+            *self.elements(inside, packs=False),
             f"x{number} = x{source};",
         ):
             yield f"    {line}"
@@ -293,25 +310,25 @@ class _Writer:
         assert pattern is not None, "a single element is at its beginning"
         edge, ndim = self.edge, len(pattern)
         if edge == 0:
-            return "at" if all(pattern) else _places([axis for axis in range(ndim) if pattern[axis]], "d") or "0"
+            return "at" if all(pattern) else places([axis for axis in range(ndim) if pattern[axis]], "d") or "0"
         trailing = [axis for axis in range(edge, ndim) if pattern[axis]]
         parts = []
         if any(pattern[:edge]):
             times = "".join(f" * n{axis}" for axis in trailing)
             lead = [axis for axis in range(edge) if pattern[axis]]
-            parts.append(f"({'row' if len(lead) == edge else _places(lead, 'd')}){times}")
+            parts.append(f"({'row' if len(lead) == edge else places(lead, 'd')}){times}")
         if trailing:
-            parts.append("at" if len(trailing) == ndim - edge else f"({_places(trailing, 'd')})")
+            parts.append("at" if len(trailing) == ndim - edge else f"({places(trailing, 'd')})")
         return " + ".join(parts) or "0"
 
-    def _whole(self) -> Iterator[str]:
+    def whole(self) -> Iterator[str]:
         """Elements that are the same for all threads."""
         for number, source in enumerate(self.chain.sources):
             if number in self.wanted and self.single(number) and isinstance(source.spec, Spec):
                 dtype = source.spec.dtype
                 yield f"const {ops.computed(dtype)} x{number} = {ops.loaded(dtype, f'p{number}[0]')};"
 
-    def _reads(self, numbers: Sequence[int], *, packs: bool = True) -> Iterator[str]:
+    def reads(self, numbers: Sequence[int], *, packs: bool = True) -> Iterator[str]:
         for number in numbers:
             if self.node(number) is not None:
                 continue
@@ -324,23 +341,23 @@ class _Writer:
             else:
                 yield f"const {kind} q{number} = p{number}[{self._offset(number)}];"
 
-    def _elements(self, numbers: Sequence[int], *, packs: bool = True) -> Iterator[str]:
+    def elements(self, numbers: Sequence[int], *, packs: bool = True) -> Iterator[str]:
         """One element of each, in the loop over those of a pack."""
         for number in numbers:
             dtype = self.dtype(number)
             if self.node(number) is None and dtype is not None:
                 text = f"q{number}.v[j]" if packs and self.steps(number) else f"q{number}"
                 yield f"const {ops.computed(dtype)} x{number} = {ops.loaded(dtype, text)};"
-        yield from self._computed(numbers)
+        yield from self.computed(numbers)
 
-    def _pass(self, wanted: Sequence[int], inside: Sequence[str], after: Sequence[str] = ()) -> Iterator[str]:
+    def passing(self, wanted: Sequence[int], inside: Sequence[str], after: Sequence[str] = ()) -> Iterator[str]:
         """Some neighbours at once: read, computed, and what is done with each."""
-        numbers = self._needed(wanted, columns=False)
+        numbers = self.needed(wanted, columns=False)
         yield from self._dimensions(numbers)
-        yield from self._reads(numbers)
+        yield from self.reads(numbers)
         yield "#pragma unroll"
         yield "for (int j = 0; j < V; ++j) {"
-        for line in (*self._elements(numbers), *inside):
+        for line in (*self.elements(numbers), *inside):
             yield f"    {line}"
         yield "}"
         yield from after
@@ -348,11 +365,16 @@ class _Writer:
     def _dimensions(self, numbers: Sequence[int]) -> Iterator[str]:
         """The places along each dimension of a row, or of all; where a source asks for them."""
         read = [number for number in numbers if self.node(number) is None]
-        yield from _divided(
-            "at", range(self.edge, len(self.space.shape)), self._asked(read, self.edge, len(self.space.shape))
-        )
+        ndim = len(self.space.shape)
+        asked = self.asked(read, self.edge, ndim)
+        if self.tall:
+            lead = range(self.space.edge)
+            yield from divided("row", lead, asked.intersection(lead))
+            yield from divided("column", range(self.space.edge, ndim), asked.difference(lead))
+        else:
+            yield from divided("at", range(self.edge, ndim), asked)
 
-    def _asked(self, numbers: Iterable[int], first: int, last: int) -> set[int]:
+    def asked(self, numbers: Iterable[int], first: int, last: int) -> set[int]:
         """The dimensions, of some that follow on each other, in which a place is asked for by sources that lack others."""
         found: set[int] = set()
         for number in numbers:
@@ -361,7 +383,7 @@ class _Writer:
                 found.update(axis for axis in range(first, last) if pattern[axis])
         return found
 
-    def _written(self, wanted: Sequence[int]) -> tuple[list[str], list[str], list[str]]:
+    def written(self, wanted: Sequence[int]) -> tuple[list[str], list[str], list[str]]:
         """Before, in and after the loop over the elements of a pack, what writes outputs that are as long as a row."""
         before, inside, after = [], [], []
         start = "row * columns + at" if self.rowwise else "at"
@@ -377,36 +399,36 @@ class _Writer:
 
     def _flat(self) -> Iterator[str]:
         """Each thread has some neighbours of the whole space."""
-        yield f"const place_t count = {_product(range(len(self.space.shape)))};"
+        yield f"const place_t count = {product(range(len(self.space.shape)))};"
         yield "const place_t at = ((place_t)blockIdx.x * blockDim.x + threadIdx.x) * V;"
         yield "if (at >= count) return;"
-        yield from self._whole()
-        yield from self._computed(self._needed(self.outputs, columns=True))
+        yield from self.whole()
+        yield from self.computed(self.needed(self.outputs, columns=True))
         for output in range(len(self.outputs)):
-            if self._alone(output):
-                yield f"if (at == 0) {self._write_one(output, '0')}"
-        wanted = [output for output in range(len(self.outputs)) if not self._alone(output)]
-        before, inside, after = self._written(wanted)
+            if self.alone(output):
+                yield f"if (at == 0) {self.write_one(output, '0')}"
+        wanted = [output for output in range(len(self.outputs)) if not self.alone(output)]
+        before, inside, after = self.written(wanted)
         yield from before
-        yield from self._pass([self.outputs[output] for output in wanted], inside, after)
+        yield from self.passing([self.outputs[output] for output in wanted], inside, after)
 
     def _rows(self, lanes: int) -> Iterator[str]:
         """Some threads have a row: they go along it for each level of columns, and once for what is as long as it."""
         edge, ndim = self.edge, len(self.space.shape)
-        yield f"const place_t rows = {_product(range(edge))}, columns = {_product(range(edge, ndim))};"
+        yield f"const place_t rows = {product(range(edge))}, columns = {product(range(edge, ndim))};"
         yield f"const place_t lane = threadIdx.x % {lanes};"
         yield f"const place_t row = (place_t)blockIdx.x * (blockDim.x / {lanes}) + threadIdx.x / {lanes};"
         yield "if (row >= rows) return;"
         read = [number for number in self.wanted if self.node(number) is None]
-        yield from _divided("row", range(edge), self._asked(read, 0, edge))
-        yield from self._whole()
+        yield from divided("row", range(edge), self.asked(read, 0, edge))
+        yield from self.whole()
         loop = f"for (place_t at = lane * V; at < columns; at += {lanes} * V) {{"
-        joined = [arg for number in self._joins() for arg in self._arguments(number)]
-        columns = self._needed([*self.outputs, *self._joins(), *joined], columns=True)
+        joined = [arg for number in self.joins() for arg in self.arguments(number)]
+        columns = self.needed([*self.outputs, *self.joins(), *joined], columns=True)
         done: set[int] = set()
         yield from self._columns(columns, 0, done)
         for level in range(1, max(self.levels, default=0) + 1):
-            joins = [number for number in self._joins() if self.levels[number] == level]
+            joins = [number for number in self.joins() if self.levels[number] == level]
             inside = []
             for number in joins:
                 node = self.node(number)
@@ -415,7 +437,7 @@ class _Writer:
                 yield f"{kind} a{number} = {ops.identity(node.op, node.dtype)};"
                 inside.append(f"a{number} = {ops.JOINS[node.op]}()(a{number}, x{node.args[0]});")
             yield loop
-            for line in self._pass([arg for number in joins for arg in self._arguments(number)], inside):
+            for line in self.passing([arg for number in joins for arg in self.arguments(number)], inside):
                 yield f"    {line}"
             yield "}"
             for number in joins:
@@ -425,38 +447,38 @@ class _Writer:
                 yield f"const {ops.computed(node.dtype)} x{number} = {text};"
                 done.add(number)
             yield from self._columns(columns, level, done)
-        full = [output for output in range(len(self.outputs)) if not self._short(output) and not self._alone(output)]
+        full = [output for output in range(len(self.outputs)) if not self.short(output) and not self.alone(output)]
         if full:
-            before, inside, after = self._written(full)
+            before, inside, after = self.written(full)
             yield loop
-            for line in (*before, *self._pass([self.outputs[output] for output in full], inside, after)):
+            for line in (*before, *self.passing([self.outputs[output] for output in full], inside, after)):
                 yield f"    {line}"
             yield "}"
         for output in range(len(self.outputs)):
-            if self._alone(output):
-                yield f"if (row == 0 && lane == 0) {self._write_one(output, '0')}"
+            if self.alone(output):
+                yield f"if (row == 0 && lane == 0) {self.write_one(output, '0')}"
             elif output not in full:
-                yield f"if (lane == 0) {self._write_one(output, 'row')}"
+                yield f"if (lane == 0) {self.write_one(output, 'row')}"
 
-    def _write_one(self, output: int, at: str) -> str:
+    def write_one(self, output: int, at: str) -> str:
         return f"o{output}[{at}] = {ops.stored(self._stored(output), f'x{self.outputs[output]}')};"
 
-    def _short(self, output: int) -> bool:
+    def short(self, output: int) -> bool:
         """Whether an output has one element a row."""
         node = self.node(self.outputs[output])
         assert node is not None, "an output is a node"
         return node.column
 
-    def _alone(self, output: int) -> bool:
+    def alone(self, output: int) -> bool:
         """Whether an output has one element, and the space more."""
         made = self.chain.values[self.chain.outputs[output]].call.result
         return made.size == 1 < math.prod(self.space.shape)
 
-    def _arguments(self, number: int) -> tuple[int, ...]:
+    def arguments(self, number: int) -> tuple[int, ...]:
         node = self.node(number)
         return () if node is None else node.args
 
-    def _joins(self) -> list[int]:
+    def joins(self) -> list[int]:
         """The columns that are joined."""
         first = len(self.chain.sources)
         return sorted(n for n in self.wanted if n >= first and self.nodes[n - first].op in ops.JOINS)
@@ -471,30 +493,7 @@ class _Writer:
             if self.node(number) is None and not self.single(number):
                 assert dtype is not None, "what is no single element is a tensor"
                 yield f"const {ops.computed(dtype)} x{number} = {ops.loaded(dtype, f'p{number}[{self._offset(number)}]')};"
-            yield from self._computed([number])
-
-
-def _product(axes: Sequence[int]) -> str:
-    return " * ".join(f"n{axis}" for axis in axes) or "1"
-
-
-def _places(axes: Sequence[int], name: str) -> str:
-    """The offset of a place among dimensions that lie row by row, by Horner's rule."""
-    text = ""
-    for axis in axes:
-        text = f"({text}) * n{axis} + {name}{axis}" if text else f"{name}{axis}"
-    return text
-
-
-def _divided(whole: str, axes: Sequence[int], wanted: set[int]) -> Iterator[str]:
-    """The places along those dimensions that are wanted, from the place among all."""
-    rest = whole
-    for axis in reversed(axes):
-        if axis in wanted:
-            yield f"const place_t d{axis} = {rest}{f' % n{axis}' if axis != axes[0] else ''};"
-        if any(other < axis for other in wanted):
-            yield f"const place_t e{axis} = {rest} / n{axis};"
-            rest = f"e{axis}"
+            yield from self.computed([number])
 
 
 def _across(lanes: int) -> list[str]:

@@ -3,6 +3,9 @@
 The *space* of a chain is the shape of its full values. Beside them it has *columns*, of one number for each row. A strict chain
 has them with the joined dimensions kept, as (rows, 1). A *loose* one has them without, too, as (rows,), and numbers of one
 element; its members see through the `reshape`s between these forms.
+
+A loose chain may be *tall* instead: it joins the first dimensions, not the last, to *totals*, (1, columns) or (columns,), that
+no full value reads. Of such a chain the number of joined dimensions is negative.
 """
 
 from __future__ import annotations
@@ -66,6 +69,8 @@ def space_of(call: Call, *, loose: bool) -> tuple[Shape, int] | None:
         axes = tuple(call.attributes["axes"])
         if 0 < len(axes) < ndim + loose and axes == tuple(range(ndim - len(axes), ndim)):
             return operand.shape, len(axes)
+        if loose and axes == tuple(range(len(axes))) and operand.size > call.result.size > 1:
+            return operand.shape, -len(axes)
     return None
 
 
@@ -77,13 +82,26 @@ def _placed(call: Call) -> tuple[Shape, int] | None:
     return (whole, 1) if index == column_of(whole, 1) else None
 
 
+def border_of(ndim: int, joined: int) -> int:
+    """The dimension at which what is joined begins; in a tall chain, ends."""
+    return -joined if joined < 0 else ndim - joined
+
+
 def column_of(shape: Shape, joined: int) -> Shape:
-    return shape[: len(shape) - joined] + (1,) * joined
+    """With the joined dimensions kept."""
+    border = border_of(len(shape), joined)
+    return (1,) * border + shape[border:] if joined < 0 else shape[:border] + (1,) * joined
+
+
+def bare_of(shape: Shape, joined: int) -> Shape:
+    """Without the joined dimensions."""
+    border = border_of(len(shape), joined)
+    return shape[border:] if joined < 0 else shape[:border]
 
 
 def is_column(shape: Shape, space: Shape, joined: int) -> bool:
-    """Whether values of a shape are columns of a loose chain."""
-    return bool(joined) and shape in (column_of(space, joined), space[: len(space) - joined])
+    """Whether values of a shape are columns, or totals, of a loose chain."""
+    return bool(joined) and shape in (column_of(space, joined), bare_of(space, joined))
 
 
 def same_as(shape: Shape, longer: Shape) -> bool:
@@ -150,11 +168,12 @@ class Views:
         return found
 
     def agree(self, at: int, members: set[int], space: Shape, joined: int) -> bool:
-        """Whether a step reads these members of a loose chain as what they are: a column is not a row that is repeated."""
+        """Whether a step reads these members of a loose chain as what they are: a column is not a row that is repeated, and
+        totals are not known while a tall chain works on its full values."""
         call = self.steps[at].call
         assert call is not None, "members have calls"
-        bare = space[: len(space) - joined]
-        short = bool(joined) and OPS[call.op].family in MAP and call.result.shape == bare
+        bare = bare_of(space, joined)
+        short = joined > 0 and OPS[call.op].family in MAP and call.result.shape == bare
         for seen in self.of(at):
             source = self.made.get(seen.slot)
             if source is None or source not in members:
@@ -163,6 +182,11 @@ class Views:
             assert other is not None, "members have calls"
             shape = other.result.shape
             if math.prod(shape) == 1:
+                continue
+            if joined < 0:
+                full = OPS[call.op].family not in MAP or call.result.shape == space
+                if not all(each == space if full else is_column(each, space, joined) for each in (shape, seen.shape)):
+                    return False
                 continue
             if joined and shape == bare:
                 shape = column_of(space, joined)

@@ -3,8 +3,9 @@
 A *chain* works on one *space*, the shape of its full values. Its members operate within rows of that space: element-wise,
 or reducing the last `joined` dimensions to a *column* of one number per row, which other members may read (softmax and
 layer norm are chains). So any subset of rows can be computed independently, and values that nobody outside reads are never
-stored whole. A chain runs as one step once everything that it reads is available. A step may therefore join only if no
-step outside the chain lies between it and the other members.
+stored whole. (A tall chain, which GPUs have, reduces the first dimensions instead, `-joined` of them: see `forms.py`.)
+A chain runs as one step once everything that it reads is available. A step may therefore join only if no step outside the
+chain lies between it and the other members.
 
 `strips.py` computes chains on a CPU, `generated.py` on a GPU.
 """
@@ -21,7 +22,8 @@ from gt.ops import OPS
 from gt.spec import Spec, spec
 
 from .call import Call
-from .forms import MAP, Fusable, Shape, Views, column_of, is_column, space_of
+from .forms import MAP, Fusable, Shape, Views, bare_of, column_of, is_column, space_of
+from .leanings import leanings
 
 SIBLINGS: Final = 24
 """Members up to which a chain takes in a step that reads what it reads, and nothing of it: arguments and registers are few."""
@@ -66,12 +68,14 @@ class Chain:
 
 @dataclass(slots=True, eq=False)
 class _Group:
-    """A chain that grows, or (without a shape) a step that stays alone. `before` are the steps outside that it reads."""
+    """A chain that grows, or (without a shape) a step that stays alone. `before` are the steps outside that it reads, `rows` says
+    whether it is for columns."""
 
     shape: Shape | None
     joined: int
     members: list[int]
     before: set[int] = field(default_factory=set)
+    rows: bool = False
 
     @property
     def chains(self) -> bool:
@@ -96,9 +100,10 @@ def fuse(
         return list(
             range(len(steps))
         )  # slots are written again, as sums over microbatches: order is part of the meaning
-    views = Views(steps, made, loose=loose)
-    groups = _Search(steps, made, able, views).groups()
-    drawer = _Drawer(steps, made, set(wanted), views, {at for group in groups if group.chains for at in group.members})
+    views, kept = Views(steps, made, loose=loose), set(wanted)
+    lean = leanings(steps, made, kept, able, views) if loose else [0] * len(steps)
+    groups = _Search(steps, made, able, views, lean).groups()
+    drawer = _Drawer(steps, made, kept, views, {at for group in groups if group.chains for at in group.members})
     ordered: list[Chain | int] = []
     for group in _sorted(groups):
         if not group.chains:
@@ -117,17 +122,23 @@ class _Search:
     """One pass over the steps, in which each joins the groups of what it reads, or begins one, or stays alone."""
 
     def __init__(
-        self, steps: Sequence[Fusable], made: dict[int, int], able: Callable[[Call], bool], views: Views
+        self,
+        steps: Sequence[Fusable],
+        made: dict[int, int],
+        able: Callable[[Call], bool],
+        views: Views,
+        lean: Sequence[int],
     ) -> None:
         self.steps = steps
         self.made = made
         self.able = able
         self.views = views
         self.loose = views.loose
+        self.lean = lean
         self.group: list[_Group] = []
         """The group of each step so far."""
-        self.readers: dict[int, int] = {}
-        """By slot the last step that is in a chain and reads all of a tensor."""
+        self.readers: dict[tuple[int, bool], int] = {}
+        """By slot the last step that is in a chain and reads all of a tensor; in a tall one or another."""
 
     def groups(self) -> list[_Group]:
         for at, step in enumerate(self.steps):
@@ -164,10 +175,12 @@ class _Search:
             else:
                 home = self._united(home, group)
             home.joined = home.joined or joined
-        if home is None and self.loose and not joined:
+        if home is None and self.loose and joined <= 0:
             home = self._sibling(at, shape, before)
         if home is None:
             home = _Group(shape, joined, [])
+        home.joined = home.joined or min(self.lean[at], 0)
+        home.rows = home.rows or self.lean[at] > 0
         self._remember(at, shape, home)
         home.members.append(at)
         home.before |= before
@@ -177,24 +190,33 @@ class _Search:
     def _sibling(self, at: int, shape: Shape, before: set[int]) -> _Group | None:
         """A group that reads what a step reads, whole: together they read it once."""
         for seen in self.views.of(at):
-            other = self.readers.get(seen.slot)
-            if other is None or seen.shape != shape:
+            if seen.shape != shape:
                 continue
-            group = self.group[other]
-            near = at - group.members[-1] <= WINDOW and self.steps[group.members[0]].scope == self.steps[at].scope
-            if near and group.shape == shape and len(group.members) < SIBLINGS and not self._reaches([*before], group):
-                return group
+            for tall in (self.lean[at] < 0, self.lean[at] >= 0):
+                other = self.readers.get((seen.slot, tall))
+                if other is None:
+                    continue
+                group = self.group[other]
+                near = at - group.members[-1] <= WINDOW and self.steps[group.members[0]].scope == self.steps[at].scope
+                fits = group.shape == shape and len(group.members) < SIBLINGS and self._leans(at, group)
+                if near and fits and not self._reaches([*before], group):
+                    return group
         return None
+
+    def _leans(self, at: int, group: _Group) -> bool:
+        """Whether a step may be in a group, by what each is for."""
+        lean = self.lean[at]
+        return not group.rows and group.joined in (0, lean) if lean < 0 else not (lean and group.joined < 0)
 
     def _remember(self, at: int, shape: Shape, home: _Group) -> None:
         """Which step was the last to read a tensor that is as large as its chain's space."""
         for seen in self.views.of(at):
             if seen.shape == shape == home.shape and math.prod(shape) > 1:
-                self.readers[seen.slot] = at
+                self.readers[seen.slot, home.joined < 0] = at
 
     def _fits(self, at: int, shape: Shape, joined: int, group: _Group) -> bool:
         """Whether a step's space is a group's or, if it goes along nothing, that of the group's columns."""
-        if group.shape is None or (joined and group.joined not in (0, joined)):
+        if group.shape is None or (joined and group.joined not in (0, joined)) or not self._leans(at, group):
             return False
         if not self.loose:
             return shape == group.shape or (
@@ -228,7 +250,7 @@ class _Search:
                 return home
         elif home.joined and group.joined not in (0, home.joined):
             return home
-        if self._apart(home, group):
+        if self._apart(home, group) or (wide.rows and narrow.joined < 0) or (narrow.rows and wide.joined < 0):
             return home
         joined = wide.joined or narrow.joined
         if self.loose and not self._agree(wide, narrow, joined):
@@ -266,6 +288,7 @@ class _Search:
     def _merge(self, home: _Group, other: _Group) -> None:
         home.members = sorted(home.members + other.members)
         home.joined = home.joined or other.joined
+        home.rows = home.rows or other.rows
         home.before |= other.before
         home.before.difference_update(home.members)
         for at in other.members:
@@ -343,32 +366,35 @@ class _Drawer:
         """What an executor is told of a group."""
         assert group.shape is not None, "a group that is a chain has a space"
         inside = set(group.members)
-        border = len(group.shape) - group.joined
+        joined = group.joined
+        if joined < 0 and not any(OPS[self.steps[at].call.op].family == "reduction" for at in inside):  # type: ignore[union-attr]  # members have calls
+            joined = 0  # it was for totals that are made elsewhere
+        bare = bare_of(group.shape, joined)
         sources: dict[tuple[int, Shape], Source] = {}
         helpers: set[int] = set()
         drafts: list[tuple[Call, list[Key], int]] = []
         for at in group.members:
             call = self.steps[at].call
             assert call is not None, "only what has a call is a member"
-            short = bool(group.joined) and call.result.shape == group.shape[:border] and OPS[call.op].family in MAP
+            short = joined > 0 and call.result.shape == bare and OPS[call.op].family in MAP
             keys: list[Key] = []
             for seen, operand in zip(self.seen[at], call.operands, strict=True):
                 helpers.update(seen.views)
                 if self.made.get(seen.slot, -1) in inside:
                     keys.append((seen.slot, ()))
                     continue
-                key = (seen.slot, seen.shape + (1,) * group.joined if short and seen.shape else seen.shape)
+                key = (seen.slot, seen.shape + (1,) * joined if short and seen.shape else seen.shape)
                 known = operand if isinstance(operand, str) else spec(operand.dtype, key[1])
                 sources.setdefault(key, Source(seen.slot, known))
                 keys.append(key)
             drafts.append((call, keys, self.steps[at].writes))
         numbers = {key: number for number, key in enumerate([*sources, *((slot, ()) for _, _, slot in drafts)])}
-        column = column_of(group.shape, group.joined)
+        column = column_of(group.shape, joined)
         values = tuple(
             Value(
                 call,
                 tuple(numbers[each] for each in keys),
-                call.result.shape in (column, group.shape[:border]) and call.result.shape != group.shape,
+                call.result.shape in (column, bare) and call.result.shape != group.shape,
                 slot,
             )
             for call, keys, slot in drafts
@@ -376,7 +402,7 @@ class _Drawer:
         outputs = tuple(number for number, at in enumerate(group.members) if self._leaves(at, inside))
         made_of = tuple(sources.values())
         return Chain(
-            tuple(sorted(inside | helpers)), group.shape, group.joined, made_of, values, outputs,
+            tuple(sorted(inside | helpers)), group.shape, joined, made_of, values, outputs,
             _rowwise(made_of, values, outputs),
         )  # fmt: skip
 

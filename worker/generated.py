@@ -71,10 +71,11 @@ KNOWN: Final = frozenset((*cuda_ops.EXPRESSIONS, *cuda_ops.JOINS, "cast", "softm
 
 def worth(chain: Chain) -> bool:
     """Whether a chain pays: it saves launches and memory as soon as it has two members. One alone is CuPy's, if CuPy has it, but
-    where it reads a run-time scalar: CuPy is passed that by the host, and a graph is not to hold it."""
+    where it reads a run-time scalar: CuPy is passed that by the host, and a graph is not to hold it. And a sum over first
+    dimensions alone pays: CuPy has one block for 32 columns, however many rows there are."""
     if not chain.outputs or len(chain.sources) + len(chain.outputs) > MOST:
         return False
-    if chain.joined:
+    if chain.joined > 0:
         edge = len(chain.shape) - chain.joined
         if math.prod(chain.shape[edge:]) >= TALL and math.prod(chain.shape[:edge]) < FEW:
             return False
@@ -83,7 +84,7 @@ def worth(chain: Chain) -> bool:
         return True
     if any(isinstance(source.spec, str) for source in chain.sources):
         return op != "full"
-    return op in ("softmax", "log_softmax", "sigmoid", "rsqrt")
+    return chain.joined < 0 or op in ("softmax", "log_softmax", "sigmoid", "rsqrt")
 
 
 @lru_cache(maxsize=SOURCES)
@@ -99,21 +100,31 @@ def compile_chain(chain: Chain, xp: Any, dead: tuple[int, ...], by_steps: Action
     try:
         get = _compiled(xp, kernel.source)
         plain, wide = get(ENTRY), get(WIDE_ENTRY) if kernel.pack > 1 else None
+        turns = None if kernel.tall is None or kernel.tall.parts == 1 else xp.zeros(kernel.tall.strips(1), np.uint32)
     except Exception as error:  # noqa: BLE001 — whatever the compiler raises: the steps are there
         log.warning("a chain of %d steps is computed step by step: %s", len(chain.steps), str(error).splitlines()[0])
         return None
-    return Launch(chain, kernel, xp, plain, wide, dead, by_steps)
+    return Launch(chain, kernel, xp, (plain, wide), turns, dead, by_steps)
 
 
 class Launch:
     """A chain, compiled. `by_steps` does the same one by one, for numbers that are not of the tensors' dtype."""
 
     def __init__(
-        self, chain: Chain, kernel: Kernel, xp: Any, plain: Any, wide: Any, dead: tuple[int, ...], by_steps: Action
+        self,
+        chain: Chain,
+        kernel: Kernel,
+        xp: Any,
+        entries: tuple[Any, Any],
+        turns: Any,
+        dead: tuple[int, ...],
+        by_steps: Action,
     ) -> None:
         self.xp = xp
-        self.plain = plain
-        self.wide = wide
+        self.plain, self.wide = entries
+        self.turns = turns
+        """Of a tall chain that is cut up how many parts of each strip are done."""
+        self.tall = kernel.tall
         self.dead = dead
         self.by_steps = by_steps
         place = np.uint64 if kernel.large else np.uint32
@@ -131,7 +142,9 @@ class Launch:
         self.checked = [chain.values[number].call for number in kernel.checked]
         self.results = [(each.slot, each.call.result.shape, each.call.result.dtype.numpy) for each in results]
         self.threads = kernel.lanes if kernel.lanes > WARP else THREADS  # threads of several warps meet in their block
-        if kernel.lanes:
+        if self.tall is not None:
+            self.blocks, self.wide_blocks = (self.tall.strips(pack) * self.tall.parts for pack in (1, kernel.pack))
+        elif kernel.lanes:
             self.blocks = self.wide_blocks = -(-kernel.rows // (self.threads // kernel.lanes))
         else:
             self.blocks = -(-kernel.rows // self.threads)
@@ -163,7 +176,7 @@ class Launch:
             function, blocks = self.wide, self.wide_blocks
         made = [self.xp.empty(shape, dtype) for _, shape, dtype in self.results]
         wrong = [self.xp.zeros(len(self.checked), np.int64)] if self.checked else []
-        function((blocks,), (self.threads,), (*self.sizes, *arguments, *made, *wrong))
+        function((blocks,), (self.threads,), (*self.sizes, *arguments, *made, *wrong, *self._between()))
         if self.checked and not self._checks(wrong[0]):
             self.by_steps(slots)
             return
@@ -171,6 +184,16 @@ class Launch:
             slots[slot] = array
         for slot in self.dead:
             slots[slot] = None
+
+    def _between(self) -> list[Any]:
+        """What blocks of a tall chain are told, and have between them."""
+        if self.tall is None:
+            return []
+        told: list[Any] = [np.uint32(self.tall.width), np.uint32(self.tall.parts)]
+        if self.turns is None:
+            return told + [NOWHERE] * (len(self.tall.kinds) + 1)
+        size = self.tall.parts * self.tall.columns
+        return [*told, *(self.xp.empty(size, kind.numpy) for kind in self.tall.kinds), self.turns]
 
     def _checks(self, wrong: Any) -> bool:
         """Whether all may go on: what the device finds wrong with an index is looked at later, if that is how it is done."""

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+from .forms import border_of
 from .fusion import Chain
 
 
 class Merged(NamedTuple):
     """A chain's space with neighbouring dimensions merged where all sources allow it. Of the dimensions from `edge` on columns
-    have one element. `patterns` say for each source (None: a number) of which dimensions it has all elements."""
+    have one element; totals of those before. `patterns` say for each source (None: a number) of which dimensions it has all
+    elements."""
 
     shape: tuple[int, ...]
     edge: int
@@ -24,7 +26,7 @@ class Merged(NamedTuple):
 def merged(chain: Chain) -> Merged:
     """The space of a chain in as few dimensions as will do."""
     ndim, shape = len(chain.shape), chain.shape
-    border = ndim - chain.joined
+    border = border_of(ndim, chain.joined)
     fulls: list[list[bool] | None] = []
     for source in chain.sources:
         if isinstance(source.spec, str) or source.spec.size == 1:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from builders import ran
+from builders import Lines, ran
 from card import installed
 from cuda_on_host import COMPILER
 from effort import cases
@@ -26,6 +26,7 @@ from generated_samples import (
     known,
     layer_norm,
     sources_of,
+    totals,
 )
 from one_kernel import check
 
@@ -121,10 +122,39 @@ def test_a_source_depends_on_no_size() -> None:
     assert one == sources_of(compiled(layer_norm(dtypes.float32, 4, 64), CPU))
 
 
+@pytest.mark.parametrize("shape", [(700, 48), (3000, 10), (2, 9), (9000, 1, 2)])
+def test_totals_have_the_same_bits_whatever_block_comes_first_and_however_memory_lies(shape: tuple[int, ...]) -> None:
+    """On the card every other launch begins with its last block; what is off by one element is read element by element."""
+    sample = totals(dtypes.float32, *shape)
+    card = backend("cuda:0")
+    hot = fused(compiled(sample, card), on_gpu(card.xp))
+    off = [
+        np.concatenate([x.reshape(-1)[:1], x.reshape(-1)])[1:].reshape(x.shape) if isinstance(x, np.ndarray) else x
+        for x in sample.inputs
+    ]
+    found = []
+    for inputs in (sample.inputs, sample.inputs, off, off):
+        there = ran(hot, [card.from_host(x) if isinstance(x, np.ndarray) else x for x in inputs])
+        found.append([card.to_host(there[slot]).tobytes() for _, slot in hot.survivors])
+    assert all(each == found[0] for each in found)
+
+
+def test_a_tall_chain_is_cut_into_as_many_parts_as_keep_a_device_busy() -> None:
+    """Rows are cut by a power of two, as far as each thread still has some; and every column has a thread."""
+    for shape, parts in (((24, 40), 1), ((8192, 768), 64), ((65536, 10), 512), ((64, 1 << 20), 1), ((1 << 20, 2), 512)):
+        lines = Lines()
+        out = lines.op("sum", lines.op("neg", lines.input(*shape)), axes=(0,), keepdims=False)
+        (chain,) = chains_of(compiled(Sample(lines, [out], []), CPU))
+        kernel = cuda_source.kernel_of(chain)
+        assert kernel.tall is not None
+        assert kernel.tall.parts == parts, shape
+        for pack in (1, kernel.pack):
+            assert (kernel.tall.strips(pack) - 1) * kernel.tall.width * pack < shape[-1]
+            assert kernel.tall.strips(pack) * kernel.tall.width * pack >= shape[-1]
+
+
 def test_a_number_that_no_element_could_be_goes_by_steps() -> None:
     """As everywhere: an integer that the dtype does not hold is an error of the step that meets it."""
-    from builders import Lines
-
     lines = Lines()
     x = lines.input(4, dtype=dtypes.int8)
     out = lines.op("neg", lines.op("add", x, lines.scalar("i")))

@@ -64,9 +64,13 @@ def _residual(f: Any, lib: Any, x: Any, y: Any) -> Any:
     return y + lib.where(lib.from_numpy(RESIDUAL) >= 0.25, x * (1 / 0.75), 0.0)
 
 
+def _before_residual(f: Any, _: Any, x: Any, weight: Any, bias: Any) -> Any:
+    return x + f.layer_norm(x, (COLUMNS,), weight, bias)
+
+
 CASES: Final = {
     "layer norm, plain": Case((X,), lambda f, _, x: f.layer_norm(x, (COLUMNS,)), 1, 1),
-    "layer norm": Case((X, WEIGHT, BIAS), lambda f, _, *x: f.layer_norm(x[0], (COLUMNS,), *x[1:]), 1, 3),
+    "layer norm": Case((X, WEIGHT, BIAS), lambda f, _, *x: f.layer_norm(x[0], (COLUMNS,), *x[1:]), 1, 2),
     "RMS norm, plain": Case((X,), lambda f, _, x: f.rms_norm(x, (COLUMNS,)), 1, 1),
     "RMS norm": Case((X, WEIGHT), lambda f, _, x, w: f.rms_norm(x, (COLUMNS,), w), 1, 2),
     "softmax": Case((X,), lambda f, _, x: f.softmax(x, -1), 1, 1),
@@ -81,7 +85,9 @@ CASES: Final = {
     "negative log-likelihood": Case((X,), lambda f, lib, x: f.nll_loss(x, lib.from_numpy(CLASSES)), 2, 1),
     "squared error": Case((X, Y), lambda f, _, x, y: f.mse_loss(x, y), 1, 1),
     "dropout and residual": Case((X, Y), _residual, 1, 1),
-    "bias and gelu": Case((X, BIAS), lambda f, _, x, b: f.gelu(x + b), 1, 2),
+    "norm before a residual": Case((X, WEIGHT, BIAS), _before_residual, 1, 2),
+    "bias of a stack": Case((SCORES, SCORES[0, 0, 0]), lambda f, _, x, b: x + b, 1, 1),
+    "bias and gelu": Case((X, BIAS), lambda f, _, x, b: f.gelu(x + b), 1, 1),
 }  # fmt: skip
 OPTIMIZERS: Final = {"Adam": 1, "AdamW": 1}
 """Kernels for each parameter, from the second step on: the first makes the moments."""
