@@ -22,7 +22,7 @@ from gt.spec import Spec
 
 from .definitions import Definitions
 from .periods import Periods
-from .signature import Signature, Stretch, segment_of
+from .signature import Signature, TracedSegment, segment_of
 from .value import ALONE, Kept, Value
 
 FLUSH_LENGTH: Final = 512
@@ -367,12 +367,12 @@ class Builder:
     def run(
         self,
         key: Any,
-        stretch: Stretch,
+        traced: TracedSegment,
         inputs: list[Value],
         scalars: list[Scalar],
         bind: Callable[[list[Value]], None],
     ) -> None:
-        """Send a run of `stretch`, which is known by `key`, behind what was gathered.
+        """Send a run of `traced`, which is known by `key`, behind what was gathered.
 
         `bind` is given the survivors' values before the run leaves. Empties `inputs`: those to which then nobody refers
         die with the run.
@@ -384,14 +384,14 @@ class Builder:
             self._send()
         with self.lock, self.session.exclusive():
             base = self.base
-            self.base = base + len(stretch.record)
+            self.base = base + len(traced.record)
             numbers = [value.id for value in inputs]
-            bind([Kept(self, base + at, spec) for at, spec in stretch.results])
+            bind([Kept(self, base + at, spec) for at, spec in traced.results])
             foreign, self.foreign = self.foreign, []
             inputs.clear()
             dying, freed = self._deaths({number: ~slot for slot, number in enumerate(numbers)})
             messages = _freeing(freed, MAX_FREED)
-            known = self._known(key, stretch.record, stretch.alive, stretch.inputs, messages)
+            known = self._known(key, traced.record, traced.alive, traced.inputs, messages)
             messages.append(Run(known, base, numbers, scalars, dying, freed))
             self.session.sink(messages)
             del foreign

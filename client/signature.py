@@ -40,7 +40,7 @@ class Signature:
         """What the tape keeps for the gradient, by which operands need one; made when first needed."""
 
 
-class Stretch(NamedTuple):
+class TracedSegment(NamedTuple):
     """A segment that will run many times: its record, which results were alive at its end, and how many inputs it has."""
 
     record: list[tuple[Any, ...]]

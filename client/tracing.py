@@ -24,7 +24,7 @@ from .meanings import ARGUMENT, KEEP, REACHED, Explained
 from .rebuilding import Forms, Rebuilt, same_result
 from .recording import Call, Found, Recording
 from .scene import Scene
-from .signature import Signature, Stretch
+from .signature import Signature, TracedSegment
 from .value import Value
 
 RECORDED: Final = object()
@@ -145,7 +145,7 @@ class Trace:
         self.edge_places = explained.edge_places
         self.shared = explained.finish()
         results = [(at, record[at][0].result) for at in explained.survivors]
-        self.stretch = Stretch(record, alive, len(inputs), results)
+        self.traced = TracedSegment(record, alive, len(inputs), results)
         self.scalars = scalars
         self.draws = [generator for generator, _ in recording.draws]
         self.drawn = _drawn(record, scalars, recording.draws)
@@ -231,7 +231,7 @@ class Trace:
             returned.append(self._left(handles, found, made))
             found.clear()
 
-        mine.run(self.key, self.stretch, values, scalars, bind)
+        mine.run(self.key, self.traced, values, scalars, bind)
         return None, returned[0]
 
     def _stepped(self, scalars: list[Any]) -> list[tuple[dict[str, Any], dict[str, Any]]] | None:
@@ -279,7 +279,7 @@ class Trace:
 
     def differs(self, other: Trace) -> str | None:
         """None when both did the same, but for numbers that are asked for anew; or what differs, with its line."""
-        mine, theirs = self.stretch.record, other.stretch.record
+        mine, theirs = self.traced.record, other.traced.record
         for a, b in zip(mine, theirs, strict=False):
             if a[1:] != b[1:] or not _alike(a[0], b[0]):
                 return f"{b[0].tag.site}: another instruction ({b[0].op}) than in the call before ({a[0].op})"
@@ -306,7 +306,7 @@ class Trace:
         return None if same else "it leaves its results elsewhere than in the call before"
 
     def _left_where(self) -> list[Any]:
-        places = [self.stretch.alive, self.inputs, self.found, self.alike]
+        places = [self.traced.alive, self.inputs, self.found, self.alike]
         return [*places, self.effects, self.given, self.gradients, self.with_gradient]
 
 

@@ -3,7 +3,7 @@
 It is a memfd that others open by /proc/<pid>/fd/<n>: it has no name in any folder, so nothing is left of it however its
 owner ends, and what another has mapped stays usable when the owner is gone. It is sealed against shrinking, so no
 access can fail. Its name cannot be guessed: who was not told it cannot point others to it. Who may use what, and when, is
-in `arena.py` and `ranges.py` and in who uses them.
+in `slab.py` and `ranges.py` and in who uses them.
 """
 
 from __future__ import annotations

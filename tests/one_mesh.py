@@ -9,7 +9,6 @@ import numpy as np
 from builders import Array, Lines
 
 from gt import messages as m
-from gt.arena import Arena
 from gt.dispatcher.plan import Planner
 from gt.dispatcher.policy import Policy
 from gt.dispatcher.tables import Home
@@ -18,6 +17,7 @@ from gt.errors import WorkerError
 from gt.instruction import MOVE, Plan, Segment
 from gt.instruction_bytes import pack_plan
 from gt.placement import REPLICATE, Layout, Shard, format_layout, uniform_mesh
+from gt.slab import Slab
 from gt.spec import pack_spec, spec
 from gt.worker.backend import backend
 from gt.worker.core import Core
@@ -40,7 +40,7 @@ class Heap:
 
     def __init__(self, worker: int, everything: dict[int, Array], slots: int) -> None:
         self.everything = everything
-        self.arena = Arena(slots)
+        self.slab = Slab(slots)
         self.gone: set[int] = set()
         self.own = everything[worker] = np.zeros(slots * SLOT, np.uint8)
 
@@ -49,18 +49,18 @@ class Heap:
 
     def forget(self, worker: int) -> None:
         self.gone.add(worker)
-        self.arena.lost(worker)
+        self.slab.lost(worker)
 
     def reaches(self, worker: int) -> bool:
         return worker not in self.gone
 
     def lend(self, nbytes: int, readers: list[int]) -> tuple[int, int, Array] | None:
-        lent = self.arena.lend(readers) if nbytes <= SLOT else None
+        lent = self.slab.lend(readers) if nbytes <= SLOT else None
         return lent and (lent[0], lent[1] * SLOT, self.own[lent[1] * SLOT :][:nbytes])
 
     def back(self, reader: int, loans: list[int]) -> None:
-        self.arena.back(reader, loans)
-        for slot in self.arena.free:
+        self.slab.back(reader, loans)
+        for slot in self.slab.free:
             self.own[slot * SLOT :][:SLOT] = 77
 
     def view(self, worker: int, offset: int, nbytes: int) -> Array:

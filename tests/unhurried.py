@@ -1,6 +1,6 @@
 """A device that is none: NumPy's arrays, whose copies to and from pinned memory are done when somebody waits for them.
 
-Until then a block holds nonsense, so whoever reads it without `settle` is found; copies are in order, as on a stream.
+Until then a pinned holds nonsense, so whoever reads it without `settle` is found; copies are in order, as on a stream.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ class Unhurried(HostBuffers):
         self.pinned += 1
         return np.full(nbytes, NONSENSE, np.uint8)
 
-    def copy_out(self, value: Any, block: np.ndarray[Any, Any]) -> None:
+    def copy_out(self, value: Any, pinned: np.ndarray[Any, Any]) -> None:
         self.outs += 1
         with self.lock:
-            self.under_way.append((block, bytes(self.dump(value))))
-            block[:] = NONSENSE
+            self.under_way.append((pinned, bytes(self.dump(value))))
+            pinned[:] = NONSENSE
 
-    def copy_in(self, block: np.ndarray[Any, Any], nbytes: int) -> Any:
+    def copy_in(self, pinned: np.ndarray[Any, Any], nbytes: int) -> Any:
         self.ins += 1
         root = np.empty(nbytes, np.uint8)
         with self.lock:
-            late = [data for other, data in self.under_way if other is block]
-            root[:] = np.frombuffer(late[-1], np.uint8)[:nbytes] if late else block[:nbytes]
+            late = [data for other, data in self.under_way if other is pinned]
+            root[:] = np.frombuffer(late[-1], np.uint8)[:nbytes] if late else pinned[:nbytes]
         return root
 
     def settle(self) -> None:
         self.settled += 1
         with self.lock:
-            for block, data in self.under_way:
-                block[: len(data)] = np.frombuffer(data, np.uint8)
+            for pinned, data in self.under_way:
+                pinned[: len(data)] = np.frombuffer(data, np.uint8)
             self.under_way.clear()

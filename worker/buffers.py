@@ -58,11 +58,14 @@ class Pinning(Protocol):
     def pin(self, nbytes: int) -> np.ndarray[Any, Any]:
         """So many bytes of pinned memory. Raises `MemoryError`."""
 
-    def copy_out(self, value: Any, block: np.ndarray[Any, Any]) -> None:
-        """Copy the bytes of a value's whole buffer to the beginning of a block."""
+    def copy_out(self, value: Any, pinned: np.ndarray[Any, Any]) -> None:
+        """Copy the bytes of a value's whole buffer to the beginning of a pinned buffer."""
 
-    def copy_in(self, block: np.ndarray[Any, Any], nbytes: int) -> Any:
-        """New memory of the device with the first bytes of a block, as `Buffers.restore` gives it. Raises `MemoryError`."""
+    def copy_in(self, pinned: np.ndarray[Any, Any], nbytes: int) -> Any:
+        """New memory of the device with the first `nbytes` bytes of a pinned buffer, as `Buffers.restore` gives it.
+
+        Raises `MemoryError`.
+        """
 
     def settle(self) -> None:
         """Wait until all copies are done. Any thread may."""

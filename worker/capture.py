@@ -49,9 +49,9 @@ class Taken(NamedTuple):
 
 
 class Part(NamedTuple):
-    """A stretch of a block of the device's memory."""
+    """A part of an allocation: `nbytes` bytes from `offset` on."""
 
-    block: Any
+    allocation: Any
     offset: int
     nbytes: int
 
@@ -95,14 +95,14 @@ class Capture:
         """How an array looks at its memory."""
         return View(value.dtype, value.shape, value.strides, value.data.ptr - value.data.mem.ptr)
 
-    def block(self, nbytes: int) -> Any:
-        """Memory of the device. Raises `MemoryError`."""
+    def allocate(self, nbytes: int) -> Any:
+        """`nbytes` bytes of memory of the device. Raises `MemoryError`."""
         return self.xp.empty(nbytes, np.uint8)
 
     def look(self, root: Any, view: View) -> Any:
         """An array over the memory of a root, which it holds."""
-        block = root.block
-        memory = self.xp.cuda.UnownedMemory(block.data.ptr, block.nbytes, root, self.device)
+        allocation = root.allocation
+        memory = self.xp.cuda.UnownedMemory(allocation.data.ptr, allocation.nbytes, root, self.device)
         pointer = self.xp.cuda.MemoryPointer(memory, view.offset)
         return self.xp.ndarray(view.shape, view.dtype, pointer, view.strides)
 
@@ -116,22 +116,25 @@ class Capture:
         """The same values in memory of their own."""
         return value.copy(order="K")
 
-    def copy(self, block: Any, value: Any) -> None:
-        """Have the values of an array without gaps in a block too, in the same order."""
-        block.data.copy_from_device_async(value.data, value.nbytes, self.xp.cuda.get_current_stream())
+    def copy(self, allocation: Any, value: Any) -> None:
+        """Copy the values of an array without gaps to the beginning of an allocation, in their order."""
+        allocation.data.copy_from_device_async(value.data, value.nbytes, self.xp.cuda.get_current_stream())
 
-    def tell(self, block: Any, words: Sequence[int]) -> None:
-        """Write numbers of 64 bits to the beginning of a block. A kernel is passed them: no memory of the host is read later."""
+    def tell(self, allocation: Any, words: Sequence[int]) -> None:
+        """Write numbers of 64 bits to the beginning of an allocation.
+
+        They are passed to a kernel as arguments, so no memory of the host is read later.
+        """
         place = _kernel(self.xp)
-        numbers = block.view(np.uint64)
+        numbers = allocation.view(np.uint64)
         for at in range(0, len(words), WORDS):
             some = words[at : at + WORDS]
             padded = [np.uint64(word) for word in (*some, *(0,) * (WORDS - len(some)))]
             place((1,), (1,), (numbers[at:], np.uint32(len(some)), *padded))
 
-    def place(self, block: Any, at: int) -> Any:
-        """Where the number at a place in such a block is, as kernels take it."""
-        return block[8 * at :]
+    def place(self, allocation: Any, at: int) -> Any:
+        """The address, as kernels take it, of number `at` among those that `tell` wrote to an allocation."""
+        return allocation[8 * at :]
 
     # runs
 
@@ -169,7 +172,7 @@ class Capture:
             part = next(coming, None)
             if part is None or part.nbytes != nbytes:
                 raise Unlike(f"{nbytes} bytes and not {part.nbytes if part else 'nothing'}")
-            memory = cuda.UnownedMemory(part.block.data.ptr + part.offset, nbytes, part.block, device)
+            memory = cuda.UnownedMemory(part.allocation.data.ptr + part.offset, nbytes, part.allocation, device)
             return cuda.MemoryPointer(memory, 0)
 
         if self.stream is None:

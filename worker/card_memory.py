@@ -15,10 +15,10 @@ import logging
 from collections import deque
 from typing import Any, Final
 
-from gt.arena import Arena
 from gt.collectives import CHUNK
 from gt.errors import WorkerError
 from gt.memfd import machine
+from gt.slab import Slab
 
 from .streams import Streams
 
@@ -53,7 +53,7 @@ class CardMemory:
         self.cupy = streams.cupy
         self.own = self.cupy.cuda.Memory(slots * CHUNK)
         self.handle = bytes(self.cupy.cuda.runtime.ipcGetMemHandle(self.own.ptr))
-        self.arena = Arena(slots, OPENED)
+        self.slab = Slab(slots, OPENED)
         self.readers: set[int] = set()
         """Workers that have mapped what this one lends."""
         self.peers: dict[int, Any] = {}
@@ -85,7 +85,7 @@ class CardMemory:
     def forget(self, worker: int) -> None:
         """A peer is gone: what it borrowed is free, what it lent is mapped no more."""
         self.readers.discard(worker)
-        self.arena.lost(worker)
+        self.slab.lost(worker)
         pointer = self.peers.pop(worker, None)
         if pointer is not None:
             self.streams.compute.synchronize()  # it may be read as yet
@@ -97,7 +97,7 @@ class CardMemory:
     def lend(self, number: int, array: Any, readers: list[int]) -> Lending | None:
         """Have an array of worker `number`, this one, copied to where `readers` can read it; None when it is too large, or all
         slots are in use."""
-        lent = self.arena.lend(readers) if array.nbytes <= CHUNK else None
+        lent = self.slab.lend(readers) if array.nbytes <= CHUNK else None
         if lent is None:
             return None
         loan, slot = lent
@@ -106,7 +106,7 @@ class CardMemory:
 
     def back(self, reader: int, loans: list[int]) -> None:
         """`reader` has read these loans."""
-        self.arena.back(reader, loans)
+        self.slab.back(reader, loans)
 
     def view(self, worker: int, offset: int, shape: tuple[int, ...], dtype: Any) -> Any:
         """An array that a peer has lent. Raises `WorkerError` when there is none."""

@@ -55,7 +55,7 @@ class Copies:
 
     def drop_pinned(self, enough: Callable[[], bool]) -> None:
         """Give up copies in pinned memory, the oldest first, until it is enough."""
-        for key in [key for key, copy in self.kept.items() if copy.outside.block is not None]:
+        for key in [key for key, copy in self.kept.items() if copy.outside.pinned is not None]:
             if enough():
                 return
             del self.kept[key]

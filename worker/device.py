@@ -92,25 +92,25 @@ class DeviceBuffers:
             raise MemoryError(f"the host has no {nbytes:,} bytes to pin: {error}") from None
         return np.frombuffer(pointer, np.uint8, nbytes)
 
-    def copy_out(self, value: Any, block: np.ndarray[Any, Any]) -> None:
+    def copy_out(self, value: Any, pinned: np.ndarray[Any, Any]) -> None:
         streams, memory = self.streams, value.data.mem
         if self.puts is not None and self.puts.waiting:
             self.puts.finish(memory.ptr)  # what goes out before it was all there: none but the host has the rest
         streams.follow(streams.copies_out, streams.compute)
         streams.follow(
             streams.copies_out, streams.copies_in
-        )  # the value may be a put, and others read the block before
+        )  # the value may be a put, and others read the buffer before
         source = self.cupy.cuda.MemoryPointer(memory, 0)
-        source.copy_to_host_async(block.ctypes.data, memory.size, streams.copies_out)
+        source.copy_to_host_async(pinned.ctypes.data, memory.size, streams.copies_out)
         self.outward = streams.mark(streams.copies_out)
         streams.hold(streams.copies_out, memory, self.outward)
 
-    def copy_in(self, block: np.ndarray[Any, Any], nbytes: int) -> Lent:
+    def copy_in(self, pinned: np.ndarray[Any, Any], nbytes: int) -> Lent:
         streams = self.streams
         root = streams.room(streams.copies_in, nbytes)
         if self.outward is not None:
-            streams.copies_in.wait_event(self.outward)  # which may have written to the block
-        root.pointer.copy_from_host_async(block.ctypes.data, nbytes, streams.copies_in)
+            streams.copies_in.wait_event(self.outward)  # which may have written to the buffer
+        root.pointer.copy_from_host_async(pinned.ctypes.data, nbytes, streams.copies_in)
         self.inward = streams.mark(streams.copies_in)
         streams.compute.wait_event(self.inward)
         return root

@@ -119,7 +119,7 @@ def holdings(stores: Stores, origins: Origins, buffers: Buffers) -> list[Holding
 def pinned_bytes(stores: Stores) -> int:
     """Of what is out, the bytes that are in pinned memory."""
     out = {value.outside for store in stores.values() for value in store.values() if type(value) is Spilled}
-    return sum(outside.nbytes for outside in out if outside.block is not None)
+    return sum(outside.nbytes for outside in out if outside.pinned is not None)
 
 
 def under_way(program: Program, slots: Sequence[Any], stores: Stores, buffers: Buffers) -> list[Holding]:

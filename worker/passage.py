@@ -270,20 +270,20 @@ class Passage:
         for at, (nbytes, offset) in enumerate(zip(dealt.sizes, dealt.offsets, strict=True)):
             if offset is not None:
                 assert arena is not None, "what has an offset lies in an arena"
-                parts.append(Part(arena.block, offset, nbytes))
+                parts.append(Part(arena.allocation, offset, nbytes))
             else:
                 places[at] = self._place(at, nbytes)
-                parts.append(Part(places[at].block, 0, nbytes))
+                parts.append(Part(places[at].allocation, 0, nbytes))
         blocks = tuple(self.blocks[at] if at in copied else None for at in range(len(seen)))
         own: Slots = [*slots]
         lent: list[Any] = []
         for at, slot in enumerate(self.inputs):
             if at in copied:
-                own[slot] = device.look(Root(self.blocks[at].block), device.view(own[slot])._replace(offset=0))
+                own[slot] = device.look(Root(self.blocks[at].allocation), device.view(own[slot])._replace(offset=0))
             lent.append(own[slot])
         there = {}
         if self.board is not None:
-            there = {slot: device.place(self.board.block, at) for at, slot in enumerate(self.numbers)}
+            there = {slot: device.place(self.board.allocation, at) for at, slot in enumerate(self.numbers)}
 
         def run() -> None:
             for at, action in enumerate(self.actions):
@@ -337,13 +337,15 @@ class Passage:
         device = self.graphs.device
         for at, held in enumerate(graph.blocks):
             if held is not None:
-                device.copy(held.block, slots[self.inputs[at]])
+                device.copy(held.allocation, slots[self.inputs[at]])
         if self.board is not None:
             told = struct.pack(self.format, *[slots[slot] for slot in self.numbers])
             if told != self.told:
-                device.tell(self.board.block, struct.unpack(f"<{len(self.numbers)}Q", told))
+                device.tell(self.board.allocation, struct.unpack(f"<{len(self.numbers)}Q", told))
                 self.told = told
-        roots = {at: Root(place.block) if at in self.lasting else place.lend() for at, place in graph.places.items()}
+        roots = {
+            at: Root(place.allocation) if at in self.lasting else place.lend() for at, place in graph.places.items()
+        }
         wanted = [*graph.results, *[made for _, made in graph.checks]]
         results = []
         for made in wanted:

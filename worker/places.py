@@ -1,5 +1,7 @@
-"""Memory of CUDA graphs: what only their kernels read lies in one arena, what comes out in places that are lent to one value at a
-time. Logic alone: the device is asked by whoever has it.
+"""The memory of CUDA graphs.
+
+What only a graph's own kernels read lies in an arena, which all graphs share. Each result has a place, which is lent to one
+value at a time. This module decides what lies where; `worker/capture.py` deals with the device.
 """
 
 from __future__ import annotations
@@ -14,11 +16,11 @@ if TYPE_CHECKING:
     from .graphs import Graphs
 
 ALIGNED: Final = 512
-"""What memory of the device begins at a multiple of."""
+"""The alignment of the device's allocations, in bytes."""
 
 
 class Dealt(NamedTuple):
-    """Where each allocation of a passage goes: to its arena from this byte on, or (None) to a place of its own."""
+    """Where each allocation of a passage lies: at an offset in the arena (of `arena` bytes), or (None) in a place of its own."""
 
     sizes: tuple[int, ...]
     offsets: tuple[int | None, ...]
@@ -26,8 +28,8 @@ class Dealt(NamedTuple):
 
 
 def deal(log: Sequence[Taken]) -> Dealt:
-    """Lay out memory whose lives are known: what is free again before the end lies in one arena, each in the first gap that is
-    large enough; what is not has a place."""
+    """Lay out allocations of known lifetimes: those freed before the end of the log lie in the arena, each in the first gap
+    that is large enough; each of the others gets a place."""
     sizes = [taken.nbytes for taken in log if taken.nbytes >= 0]
     ended = {taken.number for taken in log if taken.nbytes < 0}
     offsets: list[int | None] = [None] * len(sizes)
@@ -49,19 +51,19 @@ def deal(log: Sequence[Taken]) -> Dealt:
 
 
 class Root:
-    """What arrays over a place hold, as long as there are any."""
+    """Held by all arrays over an allocation, so that it stays as long as one of them does."""
 
-    __slots__ = ("__weakref__", "block")
+    __slots__ = ("__weakref__", "allocation")
 
-    def __init__(self, block: Any) -> None:
-        self.block = block
+    def __init__(self, allocation: Any) -> None:
+        self.allocation = allocation
 
 
 class Held:
-    """Memory of the device that graphs have."""
+    """An allocation that belongs to graphs; counted in `Graphs.total`."""
 
     def __init__(self, graphs: Graphs, nbytes: int) -> None:
-        self.block, self.nbytes = graphs.device.block(nbytes), nbytes
+        self.allocation, self.nbytes = graphs.device.allocate(nbytes), nbytes
         self._graphs = graphs
         graphs.total += nbytes
 
@@ -76,7 +78,7 @@ class Place(Held):
     def __init__(self, graphs: Graphs, nbytes: int) -> None:
         super().__init__(graphs, nbytes)
         self._lent: weakref.ref[Root] | None = None
-        self.memory = graphs.device.seen(self.block).memory
+        self.memory = graphs.device.seen(self.allocation).memory
         graphs.ours.add(self.memory)
 
     def __del__(self) -> None:
@@ -89,8 +91,8 @@ class Place(Held):
         return self._lent is None or self._lent() is None
 
     def lend(self) -> Root:
-        """For a value; it is back when nobody has the root."""
+        """Lend the memory to a value, until nothing holds the root any more."""
         assert self.free, "one value at a time"
-        root = Root(self.block)
+        root = Root(self.allocation)
         self._lent = weakref.ref(root)
         return root

@@ -1,7 +1,7 @@
 """Shared memory between the workers of one machine: this worker's own, which others read, and theirs, which it reads.
 
 A worker announces its memory (`gt/memfd.py`) in its address, with the facts by which a peer knows that it can open it;
-peers elsewhere get their pieces through the socket. Which slot is lent to whom is in `gt/arena.py`.
+peers elsewhere get their pieces through the socket. Which slot is lent to whom is in `gt/slab.py`.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from gt.arena import Arena
 from gt.collectives import CHUNK
 from gt.errors import WorkerError
 from gt.memfd import SHARED_MEMORY, Memory, machine, mapped, near
+from gt.slab import Slab
 
 
 class Shared:
@@ -23,7 +23,7 @@ class Shared:
     def __init__(self, limit: float = SHARED_MEMORY) -> None:
         slots = int(limit) // CHUNK
         self.own = Memory(slots * CHUNK) if slots and machine() else None
-        self.arena = Arena(slots if self.own else 0)
+        self.slab = Slab(slots if self.own else 0)
         self.near: set[int] = set()
         """Workers that can read what this one lends."""
         self.peers: dict[int, mmap.mmap] = {}
@@ -48,7 +48,7 @@ class Shared:
         """A peer is gone: what it borrowed is free, what it lent is unmapped with the last array that reads it."""
         self.near.discard(worker)
         self.peers.pop(worker, None)
-        self.arena.lost(worker)
+        self.slab.lost(worker)
 
     def reaches(self, worker: int) -> bool:
         """Whether a peer can read what this worker lends."""
@@ -57,11 +57,11 @@ class Shared:
     @property
     def lent(self) -> int:
         """Slots in use."""
-        return len(self.arena.loans)
+        return len(self.slab.loans)
 
     def lend(self, nbytes: int, readers: list[int]) -> tuple[int, int, np.ndarray[Any, Any]] | None:
         """(the loan's number, its offset, the bytes to fill), or None when it is too large or all slots are in use."""
-        lent = self.arena.lend(readers) if nbytes <= CHUNK else None
+        lent = self.slab.lend(readers) if nbytes <= CHUNK else None
         if lent is None or self.own is None:
             return None
         loan, slot = lent
@@ -69,7 +69,7 @@ class Shared:
 
     def back(self, reader: int, loans: list[int]) -> None:
         """`reader` has read these loans."""
-        self.arena.back(reader, loans)
+        self.slab.back(reader, loans)
 
     def view(self, worker: int, offset: int, nbytes: int) -> np.ndarray[Any, Any]:
         """Bytes that a peer has lent, not writable. Raises `WorkerError` when there are none."""

@@ -22,7 +22,7 @@ import numpy as np
 from gt.ranges import Ranges
 
 from .buffers import Buffers, View
-from .pinned import Block, Pinned
+from .pinned import Pinned, PinnedBuffer
 from .residency import FILE, PINNED
 
 SPAN: Final = 1 << 46
@@ -32,22 +32,22 @@ AT_ONCE: Final = 64 << 20
 
 
 class Outside:
-    """A buffer of `nbytes` in a block of pinned memory, or at a place in the file. `inside` is its memory again, as long as
+    """A buffer of `nbytes` in a pinned buffer, or at a place in the file. `inside` is its memory again, as long as
     somebody who loaded it has it; `free` gives up where it is."""
 
-    __slots__ = ("__weakref__", "at", "block", "free", "inside", "nbytes")
+    __slots__ = ("__weakref__", "at", "free", "inside", "nbytes", "pinned")
 
     def __init__(self, nbytes: int) -> None:
         self.nbytes = nbytes
         self.at = -1
-        self.block: Block | None = None
+        self.pinned: PinnedBuffer | None = None
         self.inside: weakref.ref[Any] | None = None
         self.free: Callable[[], object] = lambda: None
 
     @property
     def tier(self) -> int:
         """Where it is (`residency.py`)."""
-        return FILE if self.block is None else PINNED
+        return FILE if self.pinned is None else PINNED
 
 
 class Spilled(NamedTuple):
@@ -75,7 +75,7 @@ class Spill:
         self._file = -1
         self._thread: ThreadPoolExecutor | None = None
         self._begun: weakref.WeakKeyDictionary[Outside, Future[Any]] = weakref.WeakKeyDictionary()
-        self._filling: dict[Outside, tuple[Future[None], Block]] = {}
+        self._filling: dict[Outside, tuple[Future[None], PinnedBuffer]] = {}
         """What is read to pinned memory."""
 
     @property
@@ -91,15 +91,15 @@ class Spill:
     def put(self, value: Any, nbytes: int, buffers: Buffers) -> Outside:
         """A value's whole buffer: a copy in pinned memory that nobody waits for, if there is room, or else in the file. Raises
         `OSError`, as when the disk is full."""
-        block = None
+        buffer = None
         if self.pinned is not None:
             with contextlib.suppress(MemoryError):  # the host may have less to pin than it was thought to
-                block = self.pinned.take(nbytes)
-        if block is None or self.pinned is None:
+                buffer = self.pinned.take(nbytes)
+        if buffer is None or self.pinned is None:
             return self.write(buffers.dump(value))
-        self.pinned.device.copy_out(value, block)
+        self.pinned.device.copy_out(value, buffer)
         outside = Outside(nbytes)
-        self._hold(outside, block)
+        self._hold(outside, buffer)
         self.written += nbytes
         return outside
 
@@ -112,12 +112,12 @@ class Spill:
 
     def demote(self, outside: Outside) -> None:
         """From pinned memory to the file. Raises `OSError`."""
-        assert outside.block is not None, "it is in pinned memory"
-        assert self.pinned is not None, "there are blocks"
+        assert outside.pinned is not None, "it is in pinned memory"
+        assert self.pinned is not None, "there are pinned buffers"
         self.pinned.device.settle()
         free = outside.free
-        self._write(outside, outside.block.data[: outside.nbytes])
-        outside.block = None
+        self._write(outside, outside.pinned.data[: outside.nbytes])
+        outside.pinned = None
         free()
         self.demoted += outside.nbytes
 
@@ -136,10 +136,10 @@ class Spill:
         outside.at = at
         self._freed_by(outside, self._back, at)
 
-    def _hold(self, outside: Outside, block: Block) -> None:
-        assert self.pinned is not None, "there are blocks"
-        outside.block = block
-        self._freed_by(outside, self.pinned.back, block)
+    def _hold(self, outside: Outside, buffer: PinnedBuffer) -> None:
+        assert self.pinned is not None, "there are pinned buffers"
+        outside.pinned = buffer
+        self._freed_by(outside, self.pinned.back, buffer)
 
     def _freed_by(self, outside: Outside, back: Callable[..., None], place: Any) -> None:
         """Give up a place when nobody refers to what is there, or when that is elsewhere."""
@@ -160,29 +160,29 @@ class Spill:
     def begin(self, outside: Outside, buffers: Buffers) -> None:
         """Begin to read a buffer that will be wanted from the file, in a thread of its own: to memory, or of a GPU to pinned
         memory, from where it comes in without waiting. Nothing when that was begun already, or there is no room."""
-        if self.reads(outside) or outside.block is not None:
+        if self.reads(outside) or outside.pinned is not None:
             return
         if outside.inside is not None and outside.inside() is not None:
             return
-        block = None
+        buffer = None
         if self.pinned is not None:
             self._look()
             with contextlib.suppress(MemoryError):
-                block = self.pinned.take(outside.nbytes)
-            if block is None:
+                buffer = self.pinned.take(outside.nbytes)
+            if buffer is None:
                 return
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, "gt-spill")
-        if block is None:
+        if buffer is None:
             self._begun[outside] = self._thread.submit(self._restore, outside, buffers)
         else:
-            self._filling[outside] = self._thread.submit(self._fill, outside, block), block
+            self._filling[outside] = self._thread.submit(self._fill, outside, buffer), buffer
         self.ahead += outside.nbytes
 
-    def _fill(self, outside: Outside, block: Block) -> None:
-        assert self.pinned is not None, "there are blocks"
-        self.pinned.device.settle()  # a copy may still be under way of what was in the block before
-        self.load(outside, block.data[: outside.nbytes])
+    def _fill(self, outside: Outside, buffer: PinnedBuffer) -> None:
+        assert self.pinned is not None, "there are pinned buffers"
+        self.pinned.device.settle()  # a copy may still be under way of what was in the buffer before
+        self.load(outside, buffer.data[: outside.nbytes])
 
     def _look(self) -> None:
         """Take over what was read to pinned memory meanwhile."""
@@ -192,15 +192,15 @@ class Spill:
 
     def _filled(self, outside: Outside) -> None:
         """What was begun to be read to pinned memory is there, and no longer in the file. Raises `OSError`."""
-        assert self.pinned is not None, "there are blocks"
-        future, block = self._filling.pop(outside)
+        assert self.pinned is not None, "there are pinned buffers"
+        future, buffer = self._filling.pop(outside)
         try:
             future.result()
         except OSError:
-            self.pinned.back(block)
+            self.pinned.back(buffer)
             raise
         free = outside.free
-        self._hold(outside, block)
+        self._hold(outside, buffer)
         free()
 
     def begun(self, but: Collection[object] = ()) -> int:
@@ -222,9 +222,9 @@ class Spill:
             return self._restore(outside, buffers) if begun is None else begun.result()
         if outside in self._filling:
             self._filled(outside)
-        if outside.block is None:
+        if outside.pinned is None:
             return self._restore(outside, buffers)
-        root = self.pinned.device.copy_in(outside.block, outside.nbytes)
+        root = self.pinned.device.copy_in(outside.pinned, outside.nbytes)
         self.read += outside.nbytes
         return root
 

@@ -34,7 +34,7 @@ class Ring:
     def __init__(self, pin: Callable[[int], Bytes], nbytes: int = RING) -> None:
         self._pin = pin
         self.nbytes = nbytes
-        self._block: Bytes | None = None
+        self._buffer: Bytes | None = None
         self._given: deque[int] = deque()
         """Where each part begins that has not come back."""
         self._at = 0
@@ -55,11 +55,11 @@ class Ring:
             at = self._at
             if at + size > first:
                 return None
-        if self._block is None:
-            self._block = self._pinned()
+        if self._buffer is None:
+            self._buffer = self._pinned()
         self._given.append(at)
         self._at = at + size
-        return self._block[at : at + nbytes]
+        return self._buffer[at : at + nbytes]
 
     def back(self) -> None:
         """Nobody needs the part that was given first any more."""

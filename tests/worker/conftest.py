@@ -15,5 +15,5 @@ def _checked() -> Iterator[None]:
         for core in ranks.cores:
             core.check()
         for heap in ranks.heaps:
-            heap.arena.check()
+            heap.slab.check()
     one_mesh.made.clear()

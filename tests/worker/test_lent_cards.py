@@ -85,8 +85,8 @@ def test_pieces_stay_on_the_card(size: int, columns: int) -> None:
     for rank in range(size):
         np.testing.assert_allclose(CARD.asnumpy(group.stored(101, rank)), expected, rtol=1e-4, atol=1e-5)
     for card in cards(group):
-        card.arena.check()
-    assert not any(card.arena.loans for card in cards(group))
+        card.slab.check()
+    assert not any(card.slab.loans for card in cards(group))
 
 
 def test_contributions_in_bfloat16_are_added() -> None:
@@ -107,7 +107,7 @@ def test_a_piece_leaves_when_it_is_in_its_slot() -> None:
     ran(group, run)
     assert CARD.timeline.waits == waits
     np.testing.assert_allclose(CARD.asnumpy(group.stored(101)), expected, rtol=1e-4, atol=1e-5)
-    assert not any(card.arena.loans for card in cards(group))
+    assert not any(card.slab.loans for card in cards(group))
 
 
 def test_what_finds_no_slot_goes_by_the_host() -> None:
@@ -172,5 +172,5 @@ def test_only_what_was_announced_here_is_mapped() -> None:
     assert other.lend(5, CARD.zeros(CHUNK, np.float32), [3]) is None
     other.forget(3)
     one.forget(7)
-    assert not other.arena.loans
+    assert not other.slab.loans
     assert not Allocation.opened

@@ -55,7 +55,7 @@ def test_pieces_go_through_shared_memory(size: int, slots: int, turn: int | None
                     group.tell(rank, None)
         for rank in range(size):
             np.testing.assert_array_equal(group.stored(base, rank), total)
-    assert [len(heap.arena.loans) for heap in group.heaps] == [0] * size
+    assert [len(heap.slab.loans) for heap in group.heaps] == [0] * size
     assert all(core.moving.arrived == {} and core.peers.read == {} for core in group.cores)
 
 
@@ -67,11 +67,11 @@ def test_one_copy_in_shared_memory_serves_all() -> None:
     plan, _ = group.define(one("cat", spec(float32, (8,)), axis=0), [CUT])
     group.tell(0, group.execute(plan, [1]))
     assert len({tuple(piece.block) for _, piece in group.pieces}) == 1
-    assert [loan.readers for loan in group.heaps[0].arena.loans.values()] == [{1, 2, 3}]
+    assert [loan.readers for loan in group.heaps[0].slab.loans.values()] == [{1, 2, 3}]
     group.pieces.clear()
     for rank in (1, 2, 3):
         group.tell(0, m.PeerLost(rank, "gone"))
-    assert group.heaps[0].arena.loans == {}
+    assert group.heaps[0].slab.loans == {}
 
 
 @pytest.mark.usefixtures("_shared")
@@ -82,11 +82,11 @@ def test_blocks_of_a_lost_reader_are_free_and_those_of_a_lost_lender_still_count
     run = group.execute(plan, [1])
     group.tell(1, run)
     group.deliver()
-    assert len(group.heaps[1].arena.loans) == 1
+    assert len(group.heaps[1].slab.loans) == 1
     group.tell(0, m.PeerLost(1, "gone"))
     group.tell(0, run)
     np.testing.assert_array_equal(group.stored(100), total)
-    assert group.heaps[0].arena.loans == {}
+    assert group.heaps[0].slab.loans == {}
     group.pieces.clear()
 
 
@@ -102,7 +102,7 @@ def test_a_block_of_a_plan_that_was_given_up_is_given_back() -> None:
     assert isinstance(group.stored(100), Poison)
     group.tell(1, run)
     group.settle()
-    assert [len(heap.arena.loans) for heap in group.heaps] == [0, 0]
+    assert [len(heap.slab.loans) for heap in group.heaps] == [0, 0]
 
 
 @pytest.mark.usefixtures("_shared")

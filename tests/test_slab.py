@@ -7,23 +7,23 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from gt.arena import Arena
+from gt.slab import Slab
 
 SLOTS = 4
 READERS = st.sets(st.integers(1, 3), min_size=1)
 
 
 class Lending(RuleBasedStateMachine):
-    """An arena beside a model of it: for each loan its slot and who has not read it."""
+    """An slab beside a model of it: for each loan its slot and who has not read it."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.arena = Arena(SLOTS)
+        self.slab = Slab(SLOTS)
         self.model: dict[int, tuple[int, set[int]]] = {}
 
     @rule(readers=READERS)
     def lend(self, readers: set[int]) -> None:
-        lent = self.arena.lend(readers)
+        lent = self.slab.lend(readers)
         assert (lent is None) == (len(self.model) == SLOTS), "a slot is had exactly when one is free"
         if lent is not None:
             number, slot = lent
@@ -34,13 +34,13 @@ class Lending(RuleBasedStateMachine):
     @rule(reader=st.integers(0, 4), loans=st.lists(st.integers(0, 40), max_size=3))
     def read(self, reader: int, loans: list[int]) -> None:
         """Loans that are read twice, by strangers, or were never made, change nothing."""
-        self.arena.back(reader, loans)
+        self.slab.back(reader, loans)
         for number in loans:
             self._without(number, reader)
 
     @rule(reader=st.integers(0, 4))
     def lose(self, reader: int) -> None:
-        self.arena.lost(reader)
+        self.slab.lost(reader)
         for number in list(self.model):
             self._without(number, reader)
 
@@ -52,14 +52,14 @@ class Lending(RuleBasedStateMachine):
 
     @invariant()
     def agree(self) -> None:
-        self.arena.check()
-        assert {number: (loan.slot, loan.readers) for number, loan in self.arena.loans.items()} == self.model
+        self.slab.check()
+        assert {number: (loan.slot, loan.readers) for number, loan in self.slab.loans.items()} == self.model
 
     def teardown(self) -> None:
         for reader in range(5):
-            self.arena.lost(reader)
-        self.arena.check()
-        assert sorted(self.arena.free) == list(range(SLOTS))
+            self.slab.lost(reader)
+        self.slab.check()
+        assert sorted(self.slab.free) == list(range(SLOTS))
 
 
 TestLending = Lending.TestCase
@@ -68,12 +68,12 @@ TestLending.settings = settings(max_examples=cases(30), stateful_step_count=30)
 
 def test_the_slot_that_was_freed_last_is_lent_next() -> None:
     """Its pages are warm."""
-    arena = Arena(3)
-    first, second = arena.lend([1]), arena.lend([1])
+    slab = Slab(3)
+    first, second = slab.lend([1]), slab.lend([1])
     assert first is not None
     assert second is not None
-    arena.back(1, [first[0]])
-    again = arena.lend([2])
+    slab.back(1, [first[0]])
+    again = slab.lend([2])
     assert again is not None
     assert again[1] == first[1]
     assert again[0] != first[0]

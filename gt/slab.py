@@ -1,8 +1,8 @@
-"""Slots of shared memory, and to whom they are lent: the books without the memory, which `shared.py` has.
+"""A slab: which slots of a shared memory are lent, and to whom. The memory itself is in `worker/shared.py`.
 
-All slots are of one size and there is a fixed number of them. The one freed last is lent next, because its pages are in
-place and in a cache: a page touched for the first time costs ten times a copy. Nobody waits for a slot: when none is
-free the sender takes another way.
+There is a fixed number of slots, all of one size. The slot freed last is lent next, because its pages are mapped and in a
+cache: touching a page for the first time costs ten times a copy. Nobody waits for a slot: when none is free, the sender
+uses the socket.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ class Loan(NamedTuple):
     readers: set[int]
 
 
-class Arena:
-    """Which slots are free, and who still reads the others. Loans' numbers begin behind `last`, and are never used again."""
+class Slab:
+    """Which of `slots` slots are free, and who still reads the others. Loans are numbered from `last` + 1 on, never twice."""
 
     def __init__(self, slots: int, last: int = 0) -> None:
         self.slots = slots
@@ -28,7 +28,7 @@ class Arena:
         self.last = last
 
     def lend(self, readers: Iterable[int]) -> tuple[int, int] | None:
-        """(the loan's number, its slot) for these workers to read, or None when all slots are in use."""
+        """Lend a slot to these workers: (the number of the loan, the slot), or None when all slots are in use."""
         if not self.free:
             return None
         self.last += 1
@@ -37,7 +37,7 @@ class Arena:
         return self.last, slot
 
     def back(self, reader: int, loans: Iterable[int]) -> None:
-        """`reader` has read these; what it does not hold it cannot give back."""
+        """`reader` has read these loans; numbers of loans that it does not hold are ignored."""
         for number in loans:
             loan = self.loans.get(number)
             if loan is not None and reader in loan.readers:
