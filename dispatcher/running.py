@@ -68,8 +68,6 @@ class Runs:
 
     def _run_anew(self, client: Client, message: m.Run, entries: tuple[Entry, ...]) -> bool:
         """A run whose inputs have not been met as they are now: everything is checked, and planned when it must be."""
-        if not self.service.ready(client):
-            return False
         segment = client.segments.get(message.segment)
         if segment is None:
             raise ProtocolError(f"segment {message.segment} is not defined")
@@ -80,6 +78,8 @@ class Runs:
         faults = inherited(segment, entries) if lost else {}
         if lost and len(faults) == len(segment.survivors):
             raise m.error_of(*lost)
+        if not self.service.ready(client):
+            return False
         made = self._outputs(client, message, segment.survivors)
         planner = self.meshes.planner(client)
         if any(entry.landing for entry in entries) or not self.service.has_credit(planner.mesh):

@@ -233,6 +233,17 @@ def test_a_session_waits_for_its_killed_worker_to_come_back() -> None:
     assert each.hears("w2", m.Store)
 
 
+def test_what_is_computed_from_lost_tensors_alone_fails_at_once() -> None:
+    """No worker is needed for that, so none is waited for."""
+    each = supervised(1)
+    each.client()
+    each.put(1)
+    each.define(1)
+    each.event(Lost(b"w0", "its process ended", ended=True))
+    each.run(1, 10, [1])
+    assert fault_of(each, 10)[0] == "WorkerLost"
+
+
 def test_a_session_on_other_workers_does_not_wait() -> None:
     """Who lost nothing goes on meanwhile."""
     each = supervised(2)
