@@ -342,8 +342,8 @@ def gaps(bench: Bench) -> Rows:
     for _ in range(5):
         flushed(turn)()
     (worker,) = _workers()
-    ops = {number: [i.op for i in each.plan.instructions] for number, each in worker.programs.items()}
-    program = worker.programs[max(ops, key=lambda number: ops[number].count("matmul"))]
+    ops = {number: [i.op for i in each.plan.instructions] for number, each in worker.programs.compiled.items()}
+    program = worker.programs.compiled[max(ops, key=lambda number: ops[number].count("matmul"))]
     held = bench.random(256, 256)
 
     whole = [action for actions in program.actions for action in actions]

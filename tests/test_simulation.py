@@ -317,8 +317,8 @@ class WorkerPeer:
         assert core.running is None
         left = (
             core.stored.tensors,
-            core.plans,
-            core.programs,
+            core.programs.plans,
+            core.programs.compiled,
             core.meshes,
             core.moving.arrived,
             core.stored.expecting,
