@@ -31,14 +31,21 @@ def samples_of(op: Any, dtype: Any, *, requires_grad: bool) -> list[Any]:
         found.append(sample)
 
 
-def collected(programs: list[Any]) -> Callable[[Program], Program]:
-    """A decorator that adds a program to these parameters of a test."""
+def in_both() -> tuple[Callable[[Program], Program], Callable[[Program], None]]:
+    """A decorator that collects a module's programs, and the test that each of them is the same in both libraries."""
+    programs: list[Any] = []
 
     def both(program: Program) -> Program:
         programs.append(pytest.param(program, id=program.__name__))
         return program
 
-    return both
+    @needs_torch
+    @pytest.mark.parametrize("program", programs)  # filled later; pytest reads the list when the module is complete
+    def test(program: Program) -> None:
+        """Values, gradients, and whether and what kind of error was raised."""
+        agree(program)
+
+    return both, test
 
 
 def agree(program: Program) -> None:
@@ -112,3 +119,17 @@ def cube(lib: Any) -> Any:
             return 3 * x * x * g
 
     return Cube
+
+
+def given(value: Any, leaves: list[tuple[Any, Any]]) -> Any:
+    """An argument of one of PyTorch's samples as GT takes it; what requires grad is added to `leaves`, (PyTorch's, GT's)."""
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        found = gt.from_numpy(value.detach().resolve_conj().numpy().copy()).requires_grad_(value.requires_grad)
+        if value.requires_grad:
+            leaves.append((value, found))
+        return found
+    if isinstance(value, (list, tuple)):
+        return type(value)(given(each, leaves) for each in value)
+    return value

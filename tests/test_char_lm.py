@@ -3,35 +3,23 @@ collectives that its comments promise."""
 
 from __future__ import annotations
 
-import importlib.util
 from collections import Counter
 from functools import cache
 from pathlib import Path
 from pydoc_data.topics import topics
-from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 from effort import EFFORT
 from ledger import Move, sharded
+from loading import char_lm
 
 import gt
 from gt.config import load
 
 ROOT = Path(__file__).parent.parent
 CONTEXT, WIDTH, HEADS, DEPTH, BATCH, STEPS = 8, 32, 4, 2, 8, 4
-
-
-@cache
-def example() -> ModuleType:
-    """examples/char_lm.py as a module."""
-    spec = importlib.util.spec_from_file_location("char_lm", ROOT / "examples" / "char_lm.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 class Trained(NamedTuple):
@@ -47,7 +35,7 @@ class Trained(NamedTuple):
 @cache
 def trained(config: str | None, workers: int, tied: bool = False) -> Trained:
     """Four steps of a tiny model."""
-    module = example()
+    module = char_lm()
     text = module.Text(topics["assignment"])
     with sharded(load(ROOT / "configs" / config) if config else None, workers) as ledger:
         model = module.CharLM(len(text.alphabet), CONTEXT, WIDTH, HEADS, DEPTH, tied)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 from functools import cache
 from pathlib import Path
 from pydoc_data.topics import topics
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
 from effort import EFFORT
+from loading import char_lm
 
 import gt
 from gt.client import session as sessions
@@ -23,21 +22,10 @@ STEPS, BATCH, CONTEXT, WIDTH, HEADS, DEPTH = 3, 11, 9, 24, 4, 1
 Values = dict[str, np.ndarray[Any, Any]]
 
 
-@cache
-def example() -> ModuleType:
-    """examples/char_lm.py as a module."""
-    spec = importlib.util.spec_from_file_location("char_lm", ROOT / "examples" / "char_lm.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def transformer() -> Values:
     """Losses, parameters and gradients of a tiny transformer after a few steps; nothing divides by anything."""
     gt.manual_seed(0)
-    module = example()
+    module = char_lm()
     text = module.Text(topics["assignment"])
     model = module.CharLM(len(text.alphabet), CONTEXT, WIDTH, HEADS, DEPTH)
     gt.signal.attach(model)

@@ -21,6 +21,7 @@ from .call import Call
 from .crew import aligned
 from .elementwise import SELECTED
 from .fusion import Chain, Value
+from .reductions import UFUNCS
 
 Registers = list[Any]
 Function = Callable[..., Any]
@@ -150,19 +151,9 @@ def _reduction(function: np.ufunc, dtype: np.dtype[Any] | None, axes: tuple[int,
     return lambda x, out: reduce(x, axes, dtype, out, True)
 
 
-_REDUCED: Final = {
-    "sum": np.add,
-    "prod": np.multiply,
-    "max": np.maximum,
-    "min": np.minimum,
-    "any": np.logical_or,
-    "all": np.logical_and,
-}
-
-
 def _reduce(draft: Draft, call: Call, args: Sequence[int], out: int) -> None:
     dtype = call.result.dtype.numpy if call.op in ("sum", "prod") else None
-    draft.call(_reduction(_REDUCED[call.op], dtype, draft.axes), args[0], UNARY, out)
+    draft.call(_reduction(UFUNCS[call.op], dtype, draft.axes), args[0], UNARY, out)
 
 
 def _softmax(draft: Draft, call: Call, args: Sequence[int], out: int) -> None:
@@ -298,13 +289,13 @@ LOWER: Final[dict[str, Lowering]] = {
     "left_shift": _ufunc(np.left_shift),
     "right_shift": _ufunc(np.right_shift),
     "where": _where,
-    **dict.fromkeys(_REDUCED, _reduce),
+    **dict.fromkeys(UFUNCS, _reduce),
     "softmax": _softmax,
     "log_softmax": _softmax,
 }
 CHECKED: Final = frozenset(("pow", "floor_divide", "remainder", "fmod"))
 """Of integers these look at their operands, and may refuse them."""
-ALONG: Final = frozenset((*_REDUCED, "softmax", "log_softmax"))
+ALONG: Final = frozenset((*UFUNCS, "softmax", "log_softmax"))
 KEEPS: Final = frozenset(("where",))
 """Ops that write their result while they still read an operand."""
 

@@ -17,7 +17,7 @@ from gt.dtypes import HALVES, DType, bfloat16
 from .call import Call, Kernel
 from .elementwise import same, wide
 
-_UFUNCS: Final[dict[str, np.ufunc]] = {
+UFUNCS: Final[dict[str, np.ufunc]] = {
     "sum": np.add,
     "prod": np.multiply,
     "max": np.maximum,
@@ -43,7 +43,7 @@ def identity(op: str, dtype: DType) -> Any:
 
 def reducer_of(xp: Any, op: str, axes: tuple[int, ...], *, keepdims: bool, dtype: DType | None = None) -> Kernel:
     # NumPy's functions spend a microsecond on the way to the ufunc that they call; CuPy's ufuncs cannot all reduce.
-    function = _UFUNCS[op].reduce if xp is np else getattr(xp, op)
+    function = UFUNCS[op].reduce if xp is np else getattr(xp, op)
     wanted: dict[str, Any] = {} if dtype is None else {"dtype": dtype.numpy}
     return partial(function, axis=axes, keepdims=keepdims, **wanted)
 

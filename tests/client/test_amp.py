@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from beside_torch import needs_torch
 
 import gt
 import gt.nn.functional as F
@@ -19,7 +20,6 @@ try:
 except ImportError:
     torch = None
 
-needs_torch = pytest.mark.skipif(torch is None, reason="compares with PyTorch")
 pytestmark = pytest.mark.usefixtures("session")
 
 R = np.random.default_rng(5)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from beside_torch import needs_torch
 
 import gt
 from gt.dtypes import ALL
@@ -16,7 +17,6 @@ try:
 except ImportError:
     torch = None
 
-needs_torch = pytest.mark.skipif(torch is None, reason="compares with PyTorch")
 pytestmark = pytest.mark.usefixtures("session")
 
 

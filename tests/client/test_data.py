@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from beside_torch import needs_torch
 
 import gt
 from gt import data
@@ -19,7 +20,6 @@ try:
 except ImportError:
     torch = None
 
-needs_torch = pytest.mark.skipif(torch is None, reason="compares with PyTorch")
 pytestmark = pytest.mark.usefixtures("session")
 
 X = np.arange(22, dtype=np.float32).reshape(11, 2)

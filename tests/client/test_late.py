@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from beside_torch import needs_torch
 
 import gt
 from gt.client import late
@@ -19,7 +20,6 @@ try:
 except ImportError:
     torch = None
 
-needs_torch = pytest.mark.skipif(torch is None, reason="compares with PyTorch, which is not installed")
 HOST = np.random.default_rng(0).standard_normal((6, 4))
 
 

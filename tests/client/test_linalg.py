@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from beside_torch import samples_of
+from beside_torch import given, samples_of
 from effort import PROVED, thinned
 
 import gt
@@ -51,18 +51,6 @@ def workers(request: pytest.FixtureRequest) -> Iterator[int]:
     gt.connect("inproc", workers=request.param, config=SHARDED if request.param > 1 else None)
     yield request.param
     gt.disconnect()
-
-
-def given(value: Any, leaves: list[tuple[Any, Any]]) -> Any:
-    """A sample's argument as GT takes it."""
-    if isinstance(value, torch.Tensor):
-        found = gt.from_numpy(value.detach().resolve_conj().numpy().copy()).requires_grad_(value.requires_grad)
-        if value.requires_grad:
-            leaves.append((value, found))
-        return found
-    if isinstance(value, (list, tuple)):
-        return type(value)(given(each, leaves) for each in value)
-    return value
 
 
 CALLED: dict[str, Callable[..., Any]] = {"einsum": lambda operands, equation: gt.einsum(equation, *operands)}

@@ -5,18 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from beside_torch import Program, agree, collected, leaf, linear, needs_torch, refused
+from beside_torch import in_both, leaf, linear, refused
 
 pytestmark = pytest.mark.usefixtures("session")
-PROGRAMS: list[Any] = []
-both = collected(PROGRAMS)
-
-
-@needs_torch
-@pytest.mark.parametrize("program", PROGRAMS)  # filled below; pytest reads the list when the module is complete
-def test_a_program_gives_what_it_gives_in_pytorch(program: Program) -> None:
-    """Values, gradients, and whether and what kind of error was raised."""
-    agree(program)
+both, test_a_program_gives_what_it_gives_in_pytorch = in_both()
 
 
 @both

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from beside_torch import cube, needs_torch
 
 import gt
 import gt.nn.functional as F
@@ -21,7 +22,6 @@ except ImportError:
     torch = None
 
 pytestmark = pytest.mark.usefixtures("session")
-needs_torch = pytest.mark.skipif(torch is None, reason="compares with PyTorch, which is not installed")
 A = np.array([[0.7, -1.3, 0.4], [1.9, -0.2, -2.1]])
 B = np.array([[1.1, 0.6, -0.8], [-1.4, 2.3, 0.9]])
 C = np.array([0.53, -1.71, 2.23])
@@ -65,7 +65,7 @@ CASES: dict[str, tuple[list[np.ndarray[Any, Any]], Callable[..., Any]]] = {
     "tile": ([C], lambda x: x.repeat(2, 2) * x.tile(2)),
     "where": ([A, B], lambda x, y: gt.where(x > y, x * y, x * x)),
     "extremes": ([A], lambda x: x.amax(1) * x.min() * x.max(1)[0]),
-    "custom": ([A], lambda x: Cubed.apply(x)),
+    "custom": ([A], lambda x: cube(gt).apply(x)),
     "recomputed": ([A, B], gt.checkpointed(lambda x, y: (x * y).sin() @ y.exp().T)),
 }
 
@@ -75,17 +75,6 @@ def assigned(x: gt.Tensor, y: gt.Tensor) -> gt.Tensor:
     out[0] = y * x[1]
     out[:, 1] *= 3
     return out * x
-
-
-class Cubed(gt.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Any) -> Any:
-        ctx.save_for_backward(x)
-        return x**3
-
-    @staticmethod
-    def backward(ctx: Any, g: Any) -> Any:
-        return 3 * ctx.saved_tensors[0] ** 2 * g
 
 
 @pytest.mark.parametrize("name", CASES)

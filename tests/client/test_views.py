@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from beside_torch import needs_torch
 from effort import cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,7 +17,6 @@ try:
 except ImportError:
     torch = None
 
-needs_torch = pytest.mark.skipif(torch is None, reason="compares with PyTorch")
 pytestmark = pytest.mark.usefixtures("shared")
 
 SHAPE = (2, 3, 4)

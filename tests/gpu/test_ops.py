@@ -5,14 +5,13 @@ Each file is loaded anew with a `one_kernel` whose other array module is CuPy. N
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Final
 
 import pytest
 from card import CARD
+from loading import loaded
 
 from gt.worker import backend
 
@@ -25,16 +24,6 @@ FILES: Final = (
     "test_kernels_torch",
     "test_generated",
 )
-
-
-def loaded(path: Path, name: str) -> ModuleType:
-    """A file of tests as a module of its own."""
-    specification = importlib.util.spec_from_file_location(name, path)
-    assert specification is not None
-    assert specification.loader is not None
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
-    return module
 
 
 def once_more() -> None:
