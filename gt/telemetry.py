@@ -388,8 +388,9 @@ class Tensors(NamedTuple):
 
 
 class Spill(NamedTuple):
-    """Memory of a worker was evicted to its file because there was no room (`kind` 'out'), or came back: on demand
-    ('in') or by a prefetch that had begun earlier ('ahead'). `duration` is how long this held up the worker's thread,
+    """Memory of a worker was evicted because there was no room (`kind` 'out'), or came back: on demand ('in') or by a
+    prefetch that had begun earlier ('ahead'); or an eviction waited because pinned memory was full, for other memory to
+    be written from there to the file ('full'). `duration` is how long this held up the worker's thread,
     `nbytes` the size of the whole buffer. `plan`, `order` and `client` identify the run that caused it (-1, -1: a put
     or a fetch of the client); `signal` and `site` identify the instruction, if it ran step by step. `owner` and
     `tensor` say whose memory it was; -1: a value in the run.

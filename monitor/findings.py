@@ -337,7 +337,7 @@ def _spill(found: Findings, event: t.Spill) -> None:
     gone.duration += event.duration
     if event.kind == "out":
         gone.out += event.nbytes
-    else:
+    elif event.kind != "full":
         gone.back += event.nbytes
         gone.ahead += event.nbytes if event.kind == "ahead" else 0
     piece = Slice(event.time, event.duration, f"spill: {event.kind}", "spill", event.times, signal, site, event.nbytes)

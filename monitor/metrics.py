@@ -156,7 +156,7 @@ class Metrics:
         """What that adds up to, over all beginnings."""
         self.collectives: Counter[tuple[str, str]] = Counter()
         self.transfers: Counter[tuple[str, str]] = _zeros(TRANSFERS, ("put", "fetch"))
-        self.spills: Counter[tuple[str, str]] = _zeros(SPILLS, ("out", "in", "ahead"))
+        self.spills: Counter[tuple[str, str]] = _zeros(SPILLS, ("out", "full", "in", "ahead"))
         self.misses: Counter[tuple[str, str]] = Counter(dict.fromkeys(MISSES, 0))
         self.failures: Counter[str] = Counter(dict.fromkeys(KINDS, 0))
         self.fetches = Histogram()

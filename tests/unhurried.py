@@ -20,6 +20,8 @@ class Unhurried(HostBuffers):
 
     def __init__(self) -> None:
         self.outs = self.ins = self.settled = self.pinned = 0
+        self.settled_in: set[int] = set()
+        """Threads that waited."""
         self.under_way: list[tuple[Any, bytes]] = []
         self.lock = threading.Lock()
         """Those who read ahead wait in their own thread."""
@@ -44,6 +46,7 @@ class Unhurried(HostBuffers):
 
     def settle(self) -> None:
         self.settled += 1
+        self.settled_in.add(threading.get_ident())
         with self.lock:
             for pinned, data in self.under_way:
                 pinned[: len(data)] = np.frombuffer(data, np.uint8)

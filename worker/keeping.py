@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from gt import messages as m
 from gt.instruction import Tag
 from gt.options import WORKER_OPTIONS
+from gt.ranges import rounded
 
 from .backend import Backend
 from .buffers import Buffers
@@ -240,29 +241,39 @@ class Keeping:
         held = [(place, _at(place, stores, slots)) for place in buffer.places]
         outside = self.copies.of(key, buffer.places)
         if outside is None:
-            with self._told("out", held[0][0], buffer.nbytes):
-                outside = self._copied(held[0][1], buffer, books, wanted)
+            outside = self._copied(*held[0], buffer, books, wanted)
         self.copies.drop(key)
         for place, value in held:
             _lay(place, Spilled(outside, self.buffers.view(value)), stores, slots)
         books.turn(key, outside, outside.tier)
+        self.send_on(books, wanted)
 
-    def _copied(self, value: Any, buffer: Buffer, books: Residency, wanted: Callable[[Place], float]) -> Outside:
+    def _copied(
+        self, place: Place, value: Any, buffer: Buffer, books: Residency, wanted: Callable[[Place], float]
+    ) -> Outside:
         """A value's buffer, outside. Raises `OSError`."""
         try:
             self.make_pinned_room(buffer, books, wanted)
-            return self.spill.put(value, buffer.nbytes, self.buffers)
+            return self._put(place, value, buffer.nbytes)
         except OSError:
             if not self.copies.kept:
                 raise
         self.copies.kept.clear()  # their room on the disk may be enough
-        return self.spill.put(value, buffer.nbytes, self.buffers)
+        return self._put(place, value, buffer.nbytes)
+
+    def _put(self, place: Place, value: Any, nbytes: int) -> Outside:
+        with self._told("out", place, nbytes):
+            return self.spill.put(value, nbytes, self.buffers)
 
     def make_pinned_room(self, buffer: Buffer, books: Residency, wanted: Callable[[Place], float]) -> None:
         """Have room for a buffer in pinned memory, as far as that is worth it: copies of what is inside are given up first, then
-        what is wanted later than this goes on to the file, the last first. Raises `OSError`."""
+        what is wanted later than this goes on to the file, the last first. That is waited for, but there is room as long as
+        `send_on` is fast enough. Raises `OSError`."""
         pinned, nbytes = self.spill.pinned, buffer.nbytes
-        if pinned is None or pinned.fits(nbytes) or not pinned.ever(nbytes):
+        if pinned is None or not pinned.ever(nbytes):
+            return
+        self.spill.gone_on()
+        if pinned.fits(nbytes):
             return
         self.copies.drop_pinned(lambda: pinned.fits(nbytes))
         when = min(map(wanted, buffer.places))
@@ -270,8 +281,30 @@ class Keeping:
             if pinned.fits(nbytes) or later_on < when:
                 return
             assert isinstance(key, Outside), "what is out is known by where it is"
-            self.spill.demote(key)
+            if key.tier == PINNED:
+                with self._told("full", next(iter(buffer.places)), key.nbytes):
+                    self.spill.demote(key)
             books.turn(key, key, FILE)
+
+    def send_on(self, books: Residency, wanted: Callable[[Place], float]) -> None:
+        """Keep some pinned memory free for what goes out next: copies of what is inside are given up, then a thread writes what
+        is wanted last to the file. Nobody waits for that."""
+        pinned = self.spill.pinned
+        if pinned is None or pinned.fits(pinned.spare):
+            return
+        self.copies.drop_pinned(lambda: pinned.fits(pinned.spare))
+        missing = pinned.used + pinned.spare - pinned.limit - self.spill.going
+        for _, key in books.last_first(PINNED, (), wanted):
+            if missing <= 0:
+                return
+            assert isinstance(key, Outside), "what is out is known by where it is"
+            if key.tier != PINNED or self.spill.sends_on(key):
+                continue
+            try:
+                self.spill.send_on(key)
+            except OSError:  # whoever must have that room is told
+                return
+            missing -= rounded(key.nbytes)
 
     def _told(self, kind: str, place: Place, nbytes: int) -> contextlib.AbstractContextManager[None]:
         """While memory goes out or comes in: whoever watches is told."""

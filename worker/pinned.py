@@ -6,14 +6,16 @@ of its size, and is only given up when another size needs the room. `spill.py` d
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
-from gt.ranges import rounded
+from gt.ranges import PAGE, rounded
 
 from .buffers import Pinning
 
+SHARE: Final = 8
+"""Into how many parts of which one is kept free."""
 PinnedBuffer = np.ndarray[Any, np.dtype[np.uint8]]
 
 
@@ -23,6 +25,8 @@ class Pinned:
     def __init__(self, device: Pinning, limit: int) -> None:
         self.device = device
         self.limit = limit
+        self.spare = limit // SHARE // PAGE * PAGE
+        """Bytes that are kept free, so that what comes next waits for nothing."""
         self.used = self.most = 0
         """Bytes of the buffers in use, now and at most."""
         self.reserved = 0

@@ -12,14 +12,14 @@ import os
 import tempfile
 import weakref
 from collections.abc import Callable, Collection
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from gt.ranges import Ranges
+from gt.ranges import Ranges, rounded
 
 from .buffers import Buffers, View
 from .pinned import Pinned, PinnedBuffer
@@ -61,6 +61,17 @@ class Spilled(NamedTuple):
         return int(np.prod(self.view.shape)) * int(self.view.dtype.itemsize)
 
 
+class Write(NamedTuple):
+    """A buffer that a thread writes from a pinned buffer to a place in the file. It may die meanwhile: then whatever is in the
+    pinned one is written, and nobody reads it."""
+
+    outside: weakref.ref[Outside]
+    pinned: PinnedBuffer
+    nbytes: int
+    at: int
+    future: Future[None]
+
+
 class Spill:
     """The file, made when it is first needed, behind the `pinned` memory. `folder`: where, by default where temporary files
     go."""
@@ -77,6 +88,9 @@ class Spill:
         self._begun: weakref.WeakKeyDictionary[Outside, Future[Any]] = weakref.WeakKeyDictionary()
         self._filling: dict[Outside, tuple[Future[None], PinnedBuffer]] = {}
         """What is read to pinned memory."""
+        self._writer: ThreadPoolExecutor | None = None
+        self._writing: list[Write] = []
+        """What is written from pinned memory, and is still there. The file has room for it."""
 
     @property
     def where(self) -> str:
@@ -86,7 +100,12 @@ class Spill:
     @property
     def used(self) -> int:
         """Bytes that are in use outside: of pinned memory and of the file."""
-        return self.ranges.used_bytes + (0 if self.pinned is None else self.pinned.used)
+        return self.ranges.used_bytes - self.going + (0 if self.pinned is None else self.pinned.used)
+
+    @property
+    def going(self) -> int:
+        """Bytes that are being written from pinned memory to the file."""
+        return sum(rounded(write.nbytes) for write in self._writing)
 
     def put(self, value: Any, nbytes: int, buffers: Buffers) -> Outside:
         """A value's whole buffer: a copy in pinned memory that nobody waits for, if there is room, or else in the file. Raises
@@ -111,30 +130,80 @@ class Spill:
         return outside
 
     def demote(self, outside: Outside) -> None:
-        """From pinned memory to the file. Raises `OSError`."""
+        """From pinned memory to the file, now: waits for the thread that writes it. Raises `OSError`."""
+        self.send_on(outside)
+        (write,) = [each for each in self._writing if each.outside() is outside]
+        wait([write.future])
+        self._gone_on(write)
+
+    def send_on(self, outside: Outside) -> None:
+        """Begin to write a buffer from pinned memory to the file, in a thread that waits for its copy; nothing when that was
+        begun already. It stays where it is until it is written and somebody asks who has `gone_on`. Raises `OSError`."""
         assert outside.pinned is not None, "it is in pinned memory"
-        assert self.pinned is not None, "there are pinned buffers"
-        self.pinned.device.settle()
+        if self.sends_on(outside):
+            return
+        at = self._place(outside.nbytes)
+        if self._writer is None:
+            self._writer = ThreadPoolExecutor(1, "gt-spill-out")
+        future = self._writer.submit(self._pour, outside.pinned.data[: outside.nbytes], at)
+        self._writing.append(Write(weakref.ref(outside), outside.pinned, outside.nbytes, at, future))
+
+    def sends_on(self, outside: Outside) -> bool:
+        """Whether a buffer is on its way from pinned memory to the file."""
+        return any(each.outside() is outside for each in self._writing)
+
+    def gone_on(self) -> None:
+        """Give up the pinned buffers of those that are in the file now."""
+        for write in [each for each in self._writing if each.future.done()]:
+            with contextlib.suppress(OSError):  # it is still in pinned memory, and whoever must have that room is told
+                self._gone_on(write)
+
+    def _gone_on(self, write: Write) -> None:
+        """A buffer is in the file, and no longer in pinned memory. Raises `OSError` where it could not be written."""
+        self._writing.remove(write)
+        error = write.future.exception()
+        if isinstance(error, OSError):  # anew, for one that was raised here would keep what is outside alive
+            self._back(write.at)
+            raise OSError(error.errno, error.strerror)
+        if error is not None:
+            raise error
+        outside = write.outside()
+        if outside is None or outside.pinned is not write.pinned:
+            self._back(write.at)
+            return
         free = outside.free
-        self._write(outside, outside.pinned.data[: outside.nbytes])
-        outside.pinned = None
+        outside.pinned, outside.at = None, write.at
+        self._freed_by(outside, self._back, write.at)
         free()
         self.demoted += outside.nbytes
 
+    def _pour(self, memory: memoryview, at: int) -> None:
+        assert self.pinned is not None, "there are buffers"
+        self.pinned.device.settle()
+        self._fill_file(memory, at)
+
     def _write(self, outside: Outside, memory: memoryview) -> None:
-        if self._file < 0:
-            self._file = _unlinked(self.where)
-        found = self.ranges.take(memory.nbytes)
-        assert found is not None, "no disk is as large as the file may get"
-        at, done = found[0], 0
+        at = self._place(memory.nbytes)
         try:
-            while done < memory.nbytes:
-                done += os.pwrite(self._file, memory[done : done + AT_ONCE], at + done)
+            self._fill_file(memory, at)
         except OSError:
             self._back(at)
             raise
         outside.at = at
         self._freed_by(outside, self._back, at)
+
+    def _place(self, nbytes: int) -> int:
+        """Where so many bytes will be in the file. Raises `OSError`."""
+        if self._file < 0:
+            self._file = _unlinked(self.where)
+        found = self.ranges.take(nbytes)
+        assert found is not None, "no disk is as large as the file may get"
+        return found[0]
+
+    def _fill_file(self, memory: memoryview, at: int) -> None:
+        done = 0
+        while done < memory.nbytes:
+            done += os.pwrite(self._file, memory[done : done + AT_ONCE], at + done)
 
     def _hold(self, outside: Outside, buffer: PinnedBuffer) -> None:
         assert self.pinned is not None, "there are pinned buffers"
@@ -185,7 +254,8 @@ class Spill:
         self.load(outside, buffer.data[: outside.nbytes])
 
     def _look(self) -> None:
-        """Take over what was read to pinned memory meanwhile."""
+        """Take over what was read to pinned memory meanwhile, and what was written from it."""
+        self.gone_on()
         for outside in [outside for outside, (future, _) in self._filling.items() if future.done()]:
             with contextlib.suppress(OSError):  # it is still in the file, and whoever reads it there is told
                 self._filled(outside)
@@ -233,8 +303,10 @@ class Spill:
 
     def close(self) -> None:
         """Give up the file; what is out is lost."""
-        if self._thread is not None:
-            self._thread.shutdown(cancel_futures=True)
+        for thread in (self._thread, self._writer):
+            if thread is not None:
+                thread.shutdown(cancel_futures=True)
+        self._writing.clear()
         if self._file >= 0:
             os.close(self._file)
             self._file = -1

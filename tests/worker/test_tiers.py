@@ -4,6 +4,8 @@ copied or waited for without need."""
 from __future__ import annotations
 
 import random
+import threading
+from concurrent.futures import wait
 
 import numpy as np
 import pytest
@@ -24,9 +26,11 @@ from gt.worker.spill import Spill, Spilled
 class Model:
     """A keeping with its stores beside what every tensor holds; all tensors are client 1's."""
 
-    def __init__(self, room: int, blocks: int, *, ahead: int = 0) -> None:
+    def __init__(self, room: int, blocks: int, *, ahead: int = 0, spare: int = 0) -> None:
         self.device = Unhurried()
         pinned = Pinned(self.device, blocks * PAGE) if blocks else None
+        if pinned is not None:
+            pinned.spare = spare * PAGE
         self.keeping = Keeping(self.device, Spill(pinned=pinned), room * PAGE, ahead=ahead * PAGE, small=0)
         self.stores: Stores = {1: {}}
         self.store = self.stores[1]
@@ -63,12 +67,19 @@ class Model:
         if pinned is not None:
             pinned.check()
             assert books.held[PINNED] <= pinned.used
-        assert self.keeping.out >= books.held[PINNED] + books.held[FILE]
+        assert self.keeping.spill.used >= books.held[PINNED] + books.held[FILE], "a view may be out of what is inside"
+
+    def written(self) -> None:
+        """All that was sent on to the file is there."""
+        wait([write.future for write in self.keeping.spill._writing])
+        self.keeping.spill.gone_on()
+        assert self.keeping.spill.going == 0
 
     def close(self) -> None:
         for tensor in list(self.values):
             self.use(tensor)
             self.free(tensor)
+        self.written()
         assert self.keeping.spill.used == 0, "nothing is left outside"
         self.keeping.spill.close()
 
@@ -81,15 +92,16 @@ def announced(tensors: list[int]) -> list[Collect]:
 @given(
     room=st.integers(3, 6),
     blocks=st.integers(0, 5),
+    spare=st.integers(0, 2),
     actions=st.lists(
         st.tuples(st.sampled_from(("put", "look", "use", "free", "ahead")), st.integers(0, 7), st.integers(1, 3)),
         max_size=50,
     ),
 )
-def test_any_history(room: int, blocks: int, actions: list[tuple[str, int, int]]) -> None:
+def test_any_history(room: int, blocks: int, spare: int, actions: list[tuple[str, int, int]]) -> None:
     """Allocations, views, uses, frees and announced reads in any order, under any limits: sums agree with a fresh count, no tier
     is over its limit, and every value is what it was."""
-    model = Model(room, blocks, ahead=2)
+    model = Model(room, blocks, ahead=2, spare=spare)
     for number, (what, tensor, pages) in enumerate(actions):
         there = tensor in model.values
         soon = announced([each[1] for each in actions[number + 1 :] if each[0] == "use"])
@@ -208,6 +220,72 @@ def test_what_goes_to_pinned_memory_is_not_waited_for() -> None:
     assert tight.device.settled > 0 or tight.device.outs <= 2
     model.close()
     tight.close()
+
+
+def test_a_thread_writes_on_what_is_wanted_last_while_there_is_room() -> None:
+    """Pinned memory never fills up, so nobody waits for the file: ten values pass through four blocks."""
+    model = Model(2, 4, spare=2)
+    queue = announced(list(range(10)))
+    for tensor in range(10):
+        model.put(tensor, tensor, queue=queue)
+        model.written()
+        model.check()
+    assert threading.get_ident() not in model.device.settled_in
+    spill = model.keeping.spill
+    assert (spill.written, spill.demoted) == (8 * PAGE, 6 * PAGE)
+    tiers = [value.outside.tier if type(value) is Spilled else INSIDE for value in model.store.values()]
+    assert tiers == [INSIDE, PINNED, PINNED, *[FILE] * 6, INSIDE]
+    model.close()
+
+
+def test_what_comes_in_while_it_is_written_is_whole_and_what_dies_then_leaves_nothing() -> None:
+    """The block is read until the file has it all; a place in the file that nobody will read is given back."""
+    model = Model(2, 3, spare=2)
+    gate = threading.Event()
+    settle = model.device.settle
+
+    def held() -> None:
+        if threading.get_ident() != main:
+            gate.wait()
+        settle()
+
+    main = threading.get_ident()
+    model.device.settle = held  # type: ignore[method-assign]
+    for tensor in range(4):
+        model.put(tensor, tensor)
+    spill = model.keeping.spill
+    assert spill.going > 0
+    for tensor in (0, 1, 2, 3):
+        model.use(tensor)
+    for tensor in (0, 2):
+        model.free(tensor)
+    model.keeping.copies.kept.clear()
+    gate.set()
+    model.written()
+    model.check()
+    for tensor in (1, 3):
+        model.use(tensor)
+    model.close()
+
+
+def test_a_full_disk_leaves_in_pinned_memory_what_could_not_be_sent_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody is told before the room is needed; then whoever needs it is."""
+    model = Model(2, 3, spare=1)
+
+    def full(self: Spill, memory: memoryview, at: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Spill, "_fill_file", full)
+    for tensor in range(5):
+        model.put(tensor, tensor)
+        wait([write.future for write in model.keeping.spill._writing])
+    model.keeping.spill.gone_on()
+    assert model.keeping.spill.ranges.used_bytes == 0
+    model.check()
+    with pytest.raises(OSError, match="No space"):
+        model.keeping.spill.demote(next(value.outside for value in model.store.values() if type(value) is Spilled))
+    monkeypatch.undo()
+    model.close()
 
 
 def test_copies_make_room_before_anything_goes_to_the_file() -> None:
