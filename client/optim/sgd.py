@@ -143,7 +143,8 @@ class Rprop(Optimizer):
         less, more, smallest, largest = numbers
         agreed = gradient * state["prev"]
         back = arithmetic.lt(agreed, 0.0)
-        factor = arithmetic.where(back, less, arithmetic.where(arithmetic.gt(agreed, 0.0), more, 1.0))
+        one = creation.ones_like(agreed)  # of the parameter's dtype, which a choice between numbers would not have
+        factor = arithmetic.where(back, less, arithmetic.where(arithmetic.gt(agreed, 0.0), more, one))
         size = kept(state, "step_size", arithmetic.clamp(state["step_size"] * factor, smallest, largest))
         gradient = kept(state, "prev", arithmetic.where(back, 0.0, gradient))
         p._rebind(p - arithmetic.sign(gradient) * size)

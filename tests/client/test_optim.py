@@ -112,6 +112,23 @@ def test_steps_agree_and_states_are_exchanged(name: str) -> None:
     compare(ours, theirs)
 
 
+@needs_torch
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_steps_in_double_precision_are_as_exact_as_pytorchs(name: str) -> None:
+    """No setting passes through single precision on the way: Rprop's factors did."""
+    start = R.standard_normal((3, 5))
+    ours, theirs = gt.nn.Parameter(gt.tensor(start)), torch.nn.Parameter(torch.tensor(start))
+    kind, options = OPTIMIZERS[name]
+    mine, other = getattr(optim, kind)([ours], **options), getattr(torch.optim, kind)([theirs], **options)
+    for _ in range(8):
+        for parameter, optimizer in ((ours, mine), (theirs, other)):
+            optimizer.zero_grad()
+            (parameter.sin() * parameter).sum().backward()
+            optimizer.step()
+    exact = 1e-7 if kind == "NAdam" else 1e-12  # PyTorch keeps NAdam's product of momenta in single precision
+    np.testing.assert_allclose(ours.detach().numpy(), theirs.detach().numpy(), rtol=exact)
+
+
 def in_torch(state: dict[str, Any]) -> dict[str, Any]:
     """A state with PyTorch's tensors in place of GT's."""
     kept = {
