@@ -14,7 +14,23 @@ from gt.errors import DTypeError, ShapeError
 
 from . import apply as emission
 from . import arithmetic, creation, random, reductions, shaping
-from .arithmetic import abs, add, div, exp, expm1, log1p, minimum, mul, neg, sigmoid, sub, tanh, tensor_of, where
+from .arithmetic import (
+    abs,
+    add,
+    div,
+    exp,
+    expm1,
+    in_single,
+    log1p,
+    minimum,
+    mul,
+    neg,
+    sigmoid,
+    sub,
+    tanh,
+    tensor_of,
+    where,
+)
 from .elementwise import erf
 from .elementwise import log_sigmoid as logsigmoid
 
@@ -147,6 +163,7 @@ def celu(input: Any, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     return _finished("celu", x, where(x > 0, x, mul(expm1(div(_below(x), alpha)), alpha)), inplace)
 
 
+@in_single
 def gelu(input: Any, approximate: str = "none") -> Tensor:
     """`x · Φ(x)`, or with 'tanh' an approximation of it (Hendrycks and Gimpel, 2016, arXiv:1606.08415)."""
     x = tensor_of("gelu", input)
@@ -164,6 +181,7 @@ def silu(input: Any, inplace: bool = False) -> Tensor:
     return _finished("silu", x, mul(x, sigmoid(x)), inplace)
 
 
+@in_single
 def softplus(input: Any, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
     """`log(1 + e^(βx)) / β`; above `threshold` the line that it approaches."""
     x = tensor_of("softplus", input)
@@ -175,7 +193,12 @@ def softplus(input: Any, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
 def mish(input: Any, inplace: bool = False) -> Tensor:
     """`x · tanh(softplus(x))` (Misra, 2019, arXiv:1908.08681)."""
     x = tensor_of("mish", input)
-    return _finished("mish", x, mul(x, tanh(softplus(x))), inplace)
+    return _finished("mish", x, _mish(x), inplace)
+
+
+@in_single
+def _mish(x: Tensor) -> Tensor:
+    return mul(x, tanh(softplus(x)))
 
 
 def softsign(input: Any) -> Tensor:

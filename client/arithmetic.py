@@ -7,13 +7,25 @@ reduces, moves or joins elements is elsewhere.
 from __future__ import annotations
 
 import builtins
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, overload
 
 import numpy as np
 
-from gt.dtypes import DType, as_dtype, bool_, get_conventions, get_default_dtype, int64, result_type, scalar_of
+from gt.dtypes import (
+    HALVES,
+    DType,
+    as_dtype,
+    bool_,
+    float32,
+    get_conventions,
+    get_default_dtype,
+    int64,
+    result_type,
+    scalar_of,
+)
 from gt.errors import DTypeError
 
 from . import apply as emission
@@ -124,6 +136,27 @@ def clone(input: Tensor, *, memory_format: Any = None) -> Tensor:
     if input._edge is not None and emission.current().grad:
         return emission.apply("reshape", (input,), input.shape)
     return core.Tensor(input._current())
+
+
+def in_single(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """A function that computes half precision in float32 and rounds its result: what it meets on the way (squares, sums,
+    exponentials) may be beyond what float16 holds."""
+
+    @functools.wraps(function)
+    def wide(*args: Any, **options: Any) -> Tensor:
+        tensors = [x for x in (*args, *options.values()) if isinstance(x, core.Tensor)]
+        if not builtins.any(x._value.spec.dtype in HALVES for x in tensors):
+            return function(*args, **options)
+        dtype = result_type([(x._value.spec.dtype, x.ndim == 0) for x in tensors], [])
+        args = tuple([_widened(x) for x in args])
+        return cast(function(*args, **{name: _widened(x) for name, x in options.items()}), dtype)
+
+    return wide
+
+
+def _widened(operand: Any) -> Any:
+    half = isinstance(operand, core.Tensor) and operand._value.spec.dtype in HALVES
+    return cast(operand, float32) if half else operand
 
 
 # two operands
@@ -382,9 +415,8 @@ def abs(input: Any) -> Tensor:
 
 
 def sign(input: Any) -> Tensor:
-    """−1, 0 or 1; of booleans themselves."""
-    x = tensor_of("sign", input)
-    return clone(x) if x._value.spec.dtype is bool_ else emission.apply_one("sign", x)
+    """−1, 0 or 1; 0 for NaN."""
+    return emission.apply_one("sign", tensor_of("sign", input))
 
 
 def relu(input: Any, inplace: bool = False) -> Tensor:
@@ -397,7 +429,7 @@ def relu(input: Any, inplace: bool = False) -> Tensor:
 def square(input: Any) -> Tensor:
     """`input²`; of booleans int64."""
     x = tensor_of("square", input)
-    return emission.apply_one("square", x if x._value.spec.dtype is not bool_ else cast(x, int64))
+    return emission.apply_one("square", cast(x, int64) if x.dtype is bool_ else x)
 
 
 def exp(input: Any) -> Tensor:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from gt.errors import ShapeError
 
 from . import arithmetic, creation, matrices, reductions, shaping, statistics
-from .arithmetic import tensor_of
+from .arithmetic import in_single, tensor_of
 
 if TYPE_CHECKING:
     from .tensor import Tensor
@@ -27,12 +27,14 @@ def _length(x: Tensor, p: float) -> Tensor:
     return vector_norm(x, p, -1)
 
 
+@in_single
 def dist(input: Any, other: Any, p: float = 2) -> Tensor:
     """The p-norm of the difference of two tensors that broadcast."""
     apart = arithmetic.sub(tensor_of("dist", input), tensor_of("dist", other))
     return _length(shaping.reshape(apart, (-1,) if apart.numel() else (0,)), p)
 
 
+@in_single
 def cdist(x1: Any, x2: Any, p: float = 2.0, compute_mode: str = "use_mm_for_euclid_dist_if_necessary") -> Tensor:
     """The distances of each of the points (…, P, M) from each of (…, R, M): (…, P, R). All modes compute by differences."""
     a, b = tensor_of("cdist", x1), tensor_of("cdist", x2)
@@ -47,6 +49,7 @@ def cdist(x1: Any, x2: Any, p: float = 2.0, compute_mode: str = "use_mm_for_eucl
     return _length(apart, p)
 
 
+@in_single
 def pdist(input: Any, p: float = 2.0) -> Tensor:
     """The distances of every two rows of a matrix: those of the first from all after it, of the second, and so on."""
     x = tensor_of("pdist", input)
@@ -57,6 +60,7 @@ def pdist(input: Any, p: float = 2.0) -> Tensor:
     return _length(apart, p) if apart.shape[-1] else reductions.sum(apart, -1)
 
 
+@in_single
 def renorm(input: Any, p: float, dim: int, maxnorm: float) -> Tensor:
     """`input` with every slice along `dim` whose p-norm is above `maxnorm` scaled down to it."""
     x = tensor_of("renorm", input)

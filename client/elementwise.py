@@ -18,7 +18,21 @@ from gt.ops import OPS
 from . import apply as emission
 from . import arithmetic, creation
 from . import tensor as core
-from .arithmetic import add, binary, cast, div, eq, isnan, logical_and, logical_or, mul, sub, tensor_of, where
+from .arithmetic import (
+    add,
+    binary,
+    cast,
+    div,
+    eq,
+    in_single,
+    isnan,
+    logical_and,
+    logical_or,
+    mul,
+    sub,
+    tensor_of,
+    where,
+)
 
 if TYPE_CHECKING:
     from .tensor import Tensor
@@ -149,7 +163,7 @@ def log_sigmoid(input: Any) -> Tensor:
 
 
 def sgn(input: Any) -> Tensor:
-    """−1, 0 or 1; of complex numbers `z / |z|`, and 0 at 0."""
+    """−1, 0 or 1, 0 for NaN; of complex numbers `z / |z|`, and 0 at 0."""
     x = tensor_of("sgn", input)
     if x.dtype.kind != "c":
         return arithmetic.sign(x)
@@ -381,12 +395,14 @@ def lerp(input: Any, end: Any, weight: Any) -> Tensor:
     return where(near, add(a, mul(way, weight)), sub(b, mul(way, sub(1, weight))))
 
 
+@in_single
 def addcmul(input: Any, tensor1: Any, tensor2: Any, *, value: float = 1) -> Tensor:
     """`input + value · tensor1 · tensor2`."""
     product = mul(tensor1, tensor2)
     return add(input, product if value == 1 else mul(product, value))
 
 
+@in_single
 def addcdiv(input: Any, tensor1: Any, tensor2: Any, *, value: float = 1) -> Tensor:
     """`input + value · tensor1 / tensor2`."""
     quotient = div(tensor1, tensor2)

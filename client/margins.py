@@ -13,7 +13,7 @@ from gt.errors import ShapeError
 from . import apply as emission
 from . import arithmetic, arranging, creation, gathering, matrices, reductions, shaping
 from .activations import logsigmoid
-from .arithmetic import abs, add, cast, div, maximum, mul, neg, sqrt, square, sub, tensor_of, where
+from .arithmetic import abs, add, cast, div, in_single, maximum, mul, neg, sqrt, square, sub, tensor_of, where
 from .autocast import widened
 from .losses import reduced, reduction_of
 
@@ -53,6 +53,7 @@ def norm_of(x: Tensor, p: float, axis: Any, keepdim: bool = False) -> Tensor:
 
 
 @widened
+@in_single
 def cosine_similarity(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> Tensor:
     """x1 · x2 over the product of their lengths, each at least `eps`, along an axis of the shape to which both broadcast."""
     a, b = arranging.broadcast_tensors(tensor_of("cosine_similarity", x1), tensor_of("cosine_similarity", x2))
@@ -61,6 +62,7 @@ def cosine_similarity(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> Tens
 
 
 @widened
+@in_single
 def normalize(input: Any, p: float = 2.0, dim: Any = 1, eps: float = 1e-12) -> Tensor:
     """`input` over its p-norm along an axis, which counts as at least `eps`."""
     x = tensor_of("normalize", input)
@@ -68,6 +70,7 @@ def normalize(input: Any, p: float = 2.0, dim: Any = 1, eps: float = 1e-12) -> T
 
 
 @widened
+@in_single
 def pairwise_distance(x1: Any, x2: Any, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> Tensor:
     """The p-norm of `x1 − x2 + eps` along the last axis."""
     return norm_of(add(sub(x1, x2), float(eps)), p, -1, keepdim)

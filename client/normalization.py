@@ -14,7 +14,7 @@ from gt.errors import DTypeError, ShapeError
 
 from . import apply as emission
 from . import arithmetic, arranging, modes, shaping
-from .arithmetic import add, cast, div, mul, rsqrt, square, sub, tensor_of
+from .arithmetic import add, cast, div, in_single, mul, rsqrt, square, sub, tensor_of
 
 if TYPE_CHECKING:
     from .tensor import Tensor
@@ -142,6 +142,7 @@ def group_norm(
     return cast(_channelled(out, weight, bias), dtype)
 
 
+@in_single
 def local_response_norm(input: Any, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> Tensor:
     """x over `(k + alpha · mean of squares of size neighbouring channels)` to the power beta (Krizhevsky et al., 2012)."""
     x = tensor_of("local_response_norm", input)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from gt.dtypes import DType, as_dtype
+from gt.dtypes import HALVES, DType, as_dtype, float32
 from gt.errors import DTypeError, ShapeError
 
 from . import arithmetic, reductions, shaping
@@ -27,6 +27,8 @@ def vector_norm(
     x = x if dtype is None else arithmetic.cast(x, as_dtype(dtype))
     if x.dtype.kind not in "fc":
         raise DTypeError(f"vector_norm takes floating-point or complex numbers, not {x.dtype}")
+    if x.dtype in HALVES:  # whose squares may be beyond what float16 holds
+        return arithmetic.cast(vector_norm(arithmetic.cast(x, float32), ord, dim, keepdim), x.dtype)
     axes = tuple(range(x.ndim)) if dim is None else dim
     size = arithmetic.abs(x)
     if ord == math.inf:

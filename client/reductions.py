@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from gt.dtypes import as_dtype, bool_, int64, uint8
+from gt.dtypes import HALVES, as_dtype, bool_, float32, int64, uint8
 from gt.errors import DTypeError, ShapeError
 
 from . import apply as emission
@@ -73,6 +73,8 @@ def _total(name: str, input: Any, axis: Any, keepdims: Any, dtype: Any) -> Tenso
     x = arithmetic.tensor_of(name, input)
     if dtype is not None:
         x = arithmetic.cast(x, dtype)
+        if x._value.spec.dtype is bool_:
+            name = {"sum": "any", "prod": "all"}[name]
     elif x._value.spec.dtype.kind in "bi":
         x = arithmetic.cast(x, int64)
     return _reduce(name, x, axis, keepdims)
@@ -101,6 +103,11 @@ def _floating(name: str, input: Any, dtype: Any) -> Tensor:
     return x
 
 
+def _wide(x: Tensor) -> Tensor:
+    """Half precision in float32: the sum of a mean, and the squares of a variance, may be beyond what float16 holds."""
+    return arithmetic.cast(x, float32) if x.dtype in HALVES else x
+
+
 def _count(x: Tensor, axes: tuple[int, ...]) -> int:
     return math.prod(x.shape[axis] for axis in axes)
 
@@ -112,8 +119,8 @@ def mean(
     x = _floating("mean", input, dtype)
     axis = spelled("mean", dim, axis, None)
     axes = () if _without_dimensions(x, axis) else axes_of("mean", axis, x)
-    total = emission.apply("sum", (x,), axes, bool(spelled("mean", keepdim, keepdims, False)))
-    return emission.apply("div", (total, float(_count(x, axes))))
+    total = emission.apply("sum", (_wide(x),), axes, bool(spelled("mean", keepdim, keepdims, False)))
+    return arithmetic.cast(emission.apply("div", (total, float(_count(x, axes)))), x.dtype)
 
 
 def var(
@@ -134,8 +141,15 @@ def var(
     if unbiased is not None:
         correction = 1 if unbiased else 0
     correction = 1 if correction is None else correction
-    x = _floating("var", input, None)
-    axis = spelled("var", dim, axis, None)
+    given = _floating("var", input, None)
+    spread = _spread(
+        _wide(given), spelled("var", dim, axis, None), correction, bool(spelled("var", keepdim, keepdims, False))
+    )
+    return arithmetic.cast(spread, given.dtype) if given.dtype in HALVES else spread
+
+
+def _spread(x: Tensor, axis: Any, correction: float, keepdims: bool) -> Tensor:
+    """The variance, in the dtype of `x`."""
     axes = () if _without_dimensions(x, axis) else axes_of("var", axis, x)
     count = _count(x, axes)
     center = emission.apply("div", (emission.apply("sum", (x,), axes, True), float(count)))
@@ -145,7 +159,7 @@ def var(
         squares = emission.apply("add", tuple(parts))
     else:
         squares = emission.apply("square", (apart,))
-    total = emission.apply("sum", (squares,), axes, bool(spelled("var", keepdim, keepdims, False)))
+    total = emission.apply("sum", (squares,), axes, keepdims)
     return emission.apply("div", (total, float(count - correction) if count > correction else 0.0))
 
 
@@ -160,8 +174,10 @@ def std(
     keepdims: Any = UNSET,
 ) -> Tensor:
     """The square root of `var`."""
-    spread = var(input, dim, unbiased, keepdim, correction=correction, axis=axis, keepdims=keepdims)
-    return emission.apply("sqrt", (spread,))
+    x = _floating("std", input, None)
+    spread = var(_wide(x), dim, unbiased, keepdim, correction=correction, axis=axis, keepdims=keepdims)
+    root = emission.apply("sqrt", (spread,))
+    return arithmetic.cast(root, x.dtype) if x.dtype in HALVES else root
 
 
 def amax(input: Any, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: Any = UNSET) -> Tensor:

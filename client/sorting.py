@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gt.dtypes import bool_, float64, int32, int64
+from gt.dtypes import bool_, float64, int32, int64, result_type
 from gt.errors import DTypeError, ShapeError
 
 from . import apply as emission
@@ -307,16 +307,19 @@ def searchsorted(
 ) -> Tensor:  # fmt: skip
     """The number of elements of a sorted row below each value (with `right`: below or equal); int64.
 
-    One row for all values, or one row for each, with the same leading dimensions.
+    One row for all values, or one row for each, with the same leading dimensions. Values and rows of different dtypes are
+    compared in the dtype that they are promoted to.
     """
     rows = arithmetic.tensor_of("searchsorted", sorted_sequence)
     if sorter is not None:
         rows = gathering.gather(rows, -1, sorter)
     if side not in (None, "left", "right") or (side == "left" and right):
         raise ValueError(f"searchsorted: side is 'left' or 'right', and as right says, not {side!r}")
-    values = input if isinstance(input, core.Tensor) else creation.tensor(input, dtype=rows.dtype)
+    dtype = arithmetic.result_type_of(rows, input)
+    values = input if isinstance(input, core.Tensor) else creation.tensor(input, dtype=dtype)
     if values.dtype is not rows.dtype:
-        raise DTypeError(f"searchsorted: values of {values.dtype} in rows of {rows.dtype}: cast them first")
+        dtype = result_type([(rows.dtype, True), (values.dtype, True)], [])
+        rows, values = arithmetic.cast(rows, dtype), arithmetic.cast(values, dtype)
     places = emission.apply("searchsorted", (rows, values), bool(right or side == "right"))
     return arithmetic.cast(places, int32) if out_int32 else places
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from gt.dtypes import as_dtype
+from gt.dtypes import HALVES, as_dtype, float32
 from gt.errors import DTypeError
 
 from . import apply as emission
@@ -30,8 +30,11 @@ def var_mean(input: Any, dim: Any = None, unbiased: bool | None = None, keepdim:
 
 def std_mean(input: Any, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False, **more: Any) -> Any:
     """`std` and `mean` over the same axes."""
-    spread, center = var_mean(input, dim, unbiased, keepdim, **more)
-    return arithmetic.sqrt(spread), center
+    x = arithmetic.tensor_of("std_mean", input)
+    wide = arithmetic.cast(x, float32) if x.dtype in HALVES else x
+    spread, center = var_mean(wide, dim, unbiased, keepdim, **more)
+    root = arithmetic.sqrt(spread)
+    return (arithmetic.cast(root, x.dtype), arithmetic.cast(center, x.dtype)) if x.dtype in HALVES else (root, center)
 
 
 def aminmax(
@@ -84,6 +87,9 @@ def norm(
         x = arithmetic.cast(x, as_dtype(dtype))
     if x.dtype.kind not in "fc":
         raise DTypeError(f"norm takes floating-point or complex numbers, not {x.dtype}: cast first, or pass dtype=")
+    if x.dtype in HALVES:  # whose squares may be beyond what float16 holds
+        wide = norm(arithmetic.cast(x, float32), p, dim, keepdim, axis=axis, keepdims=keepdims)
+        return arithmetic.cast(wide, x.dtype)
     chosen = spelled("norm", dim, axis, None)
     keep = spelled("norm", keepdim, keepdims, False)
     if p == "nuc":

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from gt.errors import ShapeError
 
 from . import arithmetic, creation, gathering, pooling, shaping
-from .arithmetic import tensor_of
+from .arithmetic import in_single, tensor_of
 from .convolution import Sizes, each_of
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ def _lp(name: str, count: int, input: Any, norm_type: float, kernel_size: Any, s
     return arithmetic.pow(total, 1 / p)
 
 
+@in_single
 def lp_pool1d(
     input: Any, norm_type: float, kernel_size: Sizes, stride: Sizes | None = None, ceil_mode: bool = False
 ) -> Tensor:
@@ -37,6 +38,7 @@ def lp_pool1d(
     return _lp("lp_pool1d", 1, input, norm_type, kernel_size, stride, ceil_mode)
 
 
+@in_single
 def lp_pool2d(
     input: Any, norm_type: float, kernel_size: Sizes, stride: Sizes | None = None, ceil_mode: bool = False
 ) -> Tensor:
@@ -44,6 +46,7 @@ def lp_pool2d(
     return _lp("lp_pool2d", 2, input, norm_type, kernel_size, stride, ceil_mode)
 
 
+@in_single
 def lp_pool3d(
     input: Any, norm_type: float, kernel_size: Sizes, stride: Sizes | None = None, ceil_mode: bool = False
 ) -> Tensor:

@@ -63,7 +63,7 @@ OPS: Final[dict[str, Op]] = {
     # element-wise, one operand
     "neg": _unary("number", "−x", linear=True),
     "abs": _unary("number", "|x|; real for complex x", result="real"),
-    "sign": _unary("real", "−1, 0 or 1"),
+    "sign": _unary("real", "−1, 0 or 1; 0 for NaN"),
     "exp": _unary("inexact", "eˣ"),
     "exp2": _unary("inexact", "2ˣ"),
     "expm1": _unary("inexact", "eˣ − 1, exact near 0"),

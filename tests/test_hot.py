@@ -59,3 +59,15 @@ def test_a_chain_that_cannot_run_is_computed_step_by_step(monkeypatch: pytest.Mo
     x = gt.from_numpy(np.random.default_rng(0).standard_normal((6, 6), np.float32))
     assert len({chain(x).numpy().tobytes() for _ in range(HOT + 2)}) == 1
     assert len(raised) == 3
+
+
+@pytest.mark.parametrize("shape", [(3, 0), (0, 3), (2, 0, 3), (0,)])
+def test_what_has_no_elements_gets_hot(shape: tuple[int, ...]) -> None:
+    """Rows of nothing have no strips: their length was divided by, and the worker ended."""
+    gt.connect("inproc", workers=1)
+    x = gt.zeros(*shape)
+    for _ in range(HOT + 2):
+        nothing = (((x + 1) * 2).relu() - 3).abs() * x + 1
+        total = ((nothing.sum(-1, keepdim=True) + 1) * 2 - 3).abs() * 2 + 1
+        assert nothing.numpy().shape == shape
+        np.testing.assert_array_equal(total.numpy(), np.full((*shape[:-1], 1), 3.0, np.float32))

@@ -37,6 +37,14 @@ def exact(name: str) -> KernelFactory:
     return factory
 
 
+def sign(call: Call) -> Kernel:
+    """−1, 0 or 1, and 0 for NaN, as PyTorch has it; array modules say NaN, or 0."""
+    xp = call.xp
+    if call.result.dtype.kind != "f":
+        return ufunc("sign")(call)
+    return in_float32(call, lambda x: xp.where(x != x, x.dtype.type(0), xp.sign(x)))
+
+
 def nextafter(call: Call) -> Kernel:
     """The array module's own; of bfloat16 on a GPU by bits, which are in the order of the numbers but for the sign."""
     own = exact("nextafter")(call)

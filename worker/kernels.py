@@ -39,6 +39,7 @@ from .elementwise import (
     scaled_bessel,
     shift,
     sigmoid,
+    sign,
     special_function,
     ufunc,
     where,
@@ -151,7 +152,7 @@ KERNELS: Final[dict[str, KernelFactory]] = {
     # element-wise, one operand
     "neg": ufunc("negative"),
     "abs": ufunc("absolute"),
-    "sign": ufunc("sign"),
+    "sign": sign,
     "exp": ufunc("exp"),
     "exp2": ufunc("exp2"),
     "expm1": expm1,

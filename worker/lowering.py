@@ -146,6 +146,15 @@ def _rsqrt(draft: Draft, _: Call, args: Sequence[int], out: int) -> None:
     draft.call(np.reciprocal, out, UNARY, out)
 
 
+def _sign(draft: Draft, _: Call, args: Sequence[int], out: int) -> None:
+    draft.call(np.sign, args[0], UNARY, out)
+    draft.call(_without_nan, out, UNARY, out)
+
+
+def _without_nan(x: Any, out: Any) -> None:
+    np.copyto(out, 0, where=x != x)
+
+
 def _reduction(function: np.ufunc, dtype: np.dtype[Any] | None, axes: tuple[int, ...]) -> Function:
     reduce: Function = function.reduce
     return lambda x, out: reduce(x, axes, dtype, out, True)
@@ -219,7 +228,7 @@ def _where(draft: Draft, call: Call, args: Sequence[int], out: int) -> None:
 LOWER: Final[dict[str, Lowering]] = {
     "neg": _ufunc(np.negative),
     "abs": _ufunc(np.absolute),
-    "sign": _ufunc(np.sign),
+    "sign": _sign,
     "exp": _ufunc(np.exp),
     "exp2": _ufunc(np.exp2),
     "expm1": _ufunc(np.expm1),

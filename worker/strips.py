@@ -92,7 +92,7 @@ def geometry(chain: Chain, space: Merged, draft: Draft, lanes: int) -> Geometry 
 def worth(chain: Chain, crew: Crew) -> bool:
     """Whether a chain pays. What is small saves the time of calls, what is large that of memory; between, a core's caches hold
     every step's result until the next step reads it, and memory that was just freed is warm."""
-    if not chain.outputs:
+    if not chain.outputs or not math.prod(chain.shape):  # of nothing there are no strips
         return False
     elements, count = math.prod(chain.shape), len(chain.values)
     if elements <= SMALL:

@@ -35,7 +35,6 @@ from gt.client.arithmetic import (
 from gt.client.arithmetic import bitwise_not as bitwise_invert
 from gt.client.complexes import conj, imag, real
 from gt.client.elementwise import acos, acosh, asin, asinh, atan, atanh, cosh, signbit, sinh
-from gt.client.elementwise import sgn as sign
 
 from .promotion import both, common
 
@@ -107,3 +106,9 @@ def round(x: Tensor, /) -> Tensor:
     if x.dtype.kind == "c":
         return complexes.complex(arithmetic.round(real(x)), arithmetic.round(imag(x)))
     return arithmetic.round(x)
+
+
+def sign(x: Tensor, /) -> Tensor:
+    """−1, 0 or 1, and NaN for NaN, where PyTorch has 0; of complex numbers `z / |z|`, and 0 at 0."""
+    found = core.sgn(x)
+    return arithmetic.where(arithmetic.isnan(x), x, found) if x.dtype.kind == "f" else found

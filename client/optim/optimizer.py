@@ -179,12 +179,19 @@ def _placed(p: Tensor, state: Mapping[str, Any]) -> State:
         if key in NUMBERS:
             number = float(value)
             out[key] = int(number) if number.is_integer() else number
-        elif isinstance(value, (int, float)) or value is None:
-            out[key] = value
         else:
-            tensor = creation.tensor(value, dtype=p.dtype)
-            out[key] = emission.apply("follow", (tensor, Tensor(p._current()))) if tensor.shape == p.shape else tensor
+            out[key] = _entry(p, value)
     return out
+
+
+def _entry(p: Tensor, value: Any) -> Any:
+    """What a loaded state has under one key; LBFGS has lists of tensors and of numbers."""
+    if isinstance(value, (int, float)) or value is None:
+        return value
+    if isinstance(value, (list, tuple)):
+        return [_entry(p, each) for each in value]
+    tensor = creation.tensor(value, dtype=p.dtype)
+    return emission.apply("follow", (tensor, Tensor(p._current()))) if tensor.shape == p.shape else tensor
 
 
 def setting(group: Group, name: str) -> float | None:

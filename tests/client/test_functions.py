@@ -648,3 +648,80 @@ def test_comparisons_of_whole_tensors_wait_for_an_answer() -> None:
     nan = gt.tensor([math.nan, math.inf])
     assert not gt.allclose(nan, nan)
     assert gt.allclose(nan, nan, equal_nan=True)
+
+
+LARGE = (R.standard_normal((16, 32)) * 300).astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs"),
+    [
+        (lambda x: x.mean(), lambda x: x.mean()),
+        (lambda x: x.abs().mean(1), lambda x: x.abs().mean(1)),
+        (lambda x: (x * 0.1).var(1), lambda x: (x * 0.1).var(1)),
+        (lambda x: x.std(0), lambda x: x.std(0)),
+        (lambda x: gt.std_mean(x, 1), lambda x: torch.std_mean(x, 1)),
+        (lambda x: x.norm(), lambda x: x.norm()),
+        (lambda x: gt.linalg.vector_norm(x, dim=1), lambda x: torch.linalg.vector_norm(x, dim=1)),
+        (lambda x: F.normalize(x), lambda x: TF.normalize(x)),
+        (lambda x: F.cosine_similarity(x, x.flip(0)), lambda x: TF.cosine_similarity(x, x.flip(0))),
+        (lambda x: F.pairwise_distance(x, x.flip(0)), lambda x: TF.pairwise_distance(x, x.flip(0))),
+        (lambda x: x.renorm(2, 0, 1.0), lambda x: x.renorm(2, 0, 1.0)),
+        (lambda x: F.softplus(x * 0.05), lambda x: TF.softplus(x * 0.05)),
+        (lambda x: F.mish(x * 0.05), lambda x: TF.mish(x * 0.05)),
+        (lambda x: F.gelu(x, approximate="tanh"), lambda x: TF.gelu(x, approximate="tanh")),
+        (lambda x: F.mse_loss(x * 0.1, -x * 0.1), lambda x: TF.mse_loss(x * 0.1, -x * 0.1)),
+        (lambda x: gt.addcmul(x, x, x, value=0.01), lambda x: torch.addcmul(x, x, x, value=0.01)),
+    ],
+)
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_half_precision_holds_what_functions_meet_on_the_way(
+    mine: Callable[..., Any], theirs: Callable[..., Any], dtype: str
+) -> None:
+    """Sums, squares and exponentials beyond 65504 made results infinite that are far below: the mean of a float16 tensor."""
+
+    def found(lib: Any, function: Callable[..., Any]) -> tuple[Any, Any]:
+        x = lib.tensor(LARGE).to(getattr(lib, dtype)).requires_grad_()
+        out = function(x)
+        out = out if hasattr(out, "dtype") else out[0]
+        out.float().sum().backward()
+        return out.detach().float().numpy(), x.grad.float().numpy()
+
+    rough = {"float16": 4e-3, "bfloat16": 3e-2}[dtype]
+    for ours, yours in zip(found(gt, mine), found(torch, theirs), strict=True):
+        whole = np.isfinite(yours)
+        assert np.isfinite(ours[whole]).all()
+        np.testing.assert_allclose(
+            ours[whole], yours[whole], rtol=rough, atol=rough * float(np.abs(yours[whole]).max())
+        )
+
+
+def test_the_sign_of_nan_is_0() -> None:
+    nan = np.array([math.nan, 1, -2, 0, -0.0, math.inf, -math.inf] * 3)
+    for dtype in ("float16", "bfloat16", "float32", "float64"):
+        for name in ("sign", "sgn"):
+            ours = getattr(gt, name)(gt.tensor(nan).to(getattr(gt, dtype)))
+            yours = getattr(torch, name)(torch.tensor(nan).to(getattr(torch, dtype)))
+            assert ours.tolist() == yours.tolist()
+    assert math.isnan(gt.array_api.sign(gt.tensor(math.nan)).item())
+
+
+@pytest.mark.parametrize(
+    ("rows", "values"),
+    [([-1.0, 0.0, 1.5], [0, 1, 2]), ([-1, 0, 1], [0.5, 1.0, 2.0]), ([1, 2, 3], 2.5), ([1.0, 2.0, 3.0], 2)],
+)
+@pytest.mark.parametrize("right", [False, True])
+def test_values_are_searched_in_rows_of_another_dtype(rows: list[Any], values: Any, right: bool) -> None:
+    """A number between the integers of a row had been cut to the one below."""
+    found = []
+    for lib in (gt, torch):
+        sought = lib.tensor(values) if isinstance(values, list) else values
+        found.append(lib.searchsorted(lib.tensor(rows), sought, right=right).tolist())
+        found.append(lib.bucketize(sought, lib.tensor(rows), right=right).tolist())
+    assert found[:2] == found[2:]
+
+
+def test_booleans_are_squared_and_added_up_as_in_pytorch() -> None:
+    both(lambda x: gt.square(x), lambda x: torch.square(x), BOOLS)
+    both(lambda x: x.sum(1, dtype=gt.bool), lambda x: x.sum(1, dtype=torch.bool), INTS)
+    both(lambda x: x.prod(dtype=gt.bool), lambda x: x.prod(dtype=torch.bool), BOOLS)

@@ -49,7 +49,7 @@ def limited(function: Callable[[Any], Any], above: float, below: float) -> Calla
 UNARY: dict[str, Callable[[Any], Any]] = {
     "neg": lambda x: 0 - x,
     "abs": np.abs,
-    "sign": lambda x: np.where(x > 0, 1, np.where(x < 0, -1, x)),
+    "sign": lambda x: np.where(x > 0, 1, np.where(x < 0, -1, 0)),
     "exp": np.exp,
     "exp2": np.exp2,
     "expm1": np.expm1,
