@@ -10,6 +10,9 @@ PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n au
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # The peer in the benchmarks, pinned so that ratios stay comparable; empty leaves it out.
 TORCH ?= torch==2.13.0
+# The same for CUDA 12, for cards whose driver has no newer one: the last whose ordinary package is for it (12.8, on x86-64). From 2.11
+# on all are for 13.
+TORCH12 ?= torch==2.10.0
 
 # Other runtimes that the benchmarks measure beside GT, each if it can be had; empty leaves them out.
 PEERS ?= jax distributed ray
@@ -138,13 +141,15 @@ $(VENV)/.gpu: pyproject.toml
 		echo "env PYTHONPATH=$(CURDIR)/$(VENV)/links $(PYTHON)" > $@; \
 	fi
 
-# CuPy and NCCL beside everything else, for the driver that is here. PyTorch only where it can be of the same CUDA: beside one
-# of 13 CuPy for 12 finds the libraries of 13 first, and loads none.
+# CuPy and NCCL beside everything else, for the driver that is here, and PyTorch of the same CUDA: beside one of 13 CuPy for 12
+# finds the libraries of 13 first, and loads none. For 12 both are resolved at once, because PyTorch asks for exact versions
+# of CUDA's libraries, and CuPy takes these, too.
 $(VENV)/.cards: $(VENV)/.installed
 	@version=$$(nvidia-smi 2>/dev/null | sed -n 's/.*CUDA Version: \([0-9]*\).*/\1/p'); version=$${version:-12}; \
-	if [ $$version -ge 13 ]; then $(MAKE) --no-print-directory $(VENV)/.bench; \
-	else echo "the driver is for CUDA $$version: going on without PyTorch"; fi; \
-	$(PIP) install --editable ".[cuda$$version]" \
+	if [ $$version -ge 13 ]; then $(MAKE) --no-print-directory $(VENV)/.bench; fi; \
+	{ [ $$version -eq 12 ] && [ -n "$(TORCH12)" ] \
+		&& $(PIP) install '$(TORCH12)' expecttest matplotlib --editable ".[cuda12]" && touch $(VENV)/.bench; } \
+	|| $(PIP) install --editable ".[cuda$$version]" \
 	&& { $(BIN)/python -c "from cupy_backends.cuda.libs import cublas" \
 		|| { echo "CuPy cannot load cuBLAS, as beside a PyTorch of another CUDA: make clean, and again" >&2; exit 1; }; } \
 	&& touch $@
