@@ -1,4 +1,5 @@
-"""What a program becomes when it is hot: its chains are one action each, and products that are read late run beside the rest.
+"""What a program becomes when it is hot: its chains and bands are one action each, and products that are read late run beside
+the rest.
 
 That changes the time and the memory that a program takes, and no bit of what it makes; so it may happen at any run, and
 where something fails or is poison the steps are there as before, in an order in which they can run one by one.
@@ -14,6 +15,7 @@ from typing import Any, Final, NamedTuple
 from . import generated, lowering, strips
 from .aside import Group, set_aside
 from .backend import Backend
+from .bands import Band, Parts, bands
 from .call import Call
 from .crew import Crew
 from .fusion import Chain, fuse
@@ -82,18 +84,21 @@ def fused(program: Program, executor: Executor) -> Program:
 def _fused_block(steps: list[Step], wanted: set[int], executor: Executor) -> tuple[list[Step], list[Action], list[int]]:
     """The steps of a block in the order in which they run as chains, the actions, and where in the steps each begins."""
     order = fuse(steps, wanted, executor.able, executor.worth, loose=executor.loose)
-    groups = _grouped(steps, order, executor)
+    whole = order if executor.crew is None else bands(steps, order, executor.crew)
+    groups = _grouped(steps, whole, wanted, executor)
     if executor.crew is not None:
         groups = set_aside(groups, wanted, executor.crew)
     starts = list(itertools.accumulate((len(group.steps) for group in groups), initial=0))[:-1]
     return [step for group in groups for step in group.steps], [group.action for group in groups], starts
 
 
-def _grouped(steps: list[Step], order: Sequence[Chain | int], executor: Executor) -> list[Group]:
-    """Steps in the order in which they run, those of a chain together."""
-    if not any(isinstance(each, Chain) for each in order):
+def _grouped(
+    steps: list[Step], order: Sequence[Chain | int | Band], wanted: set[int], executor: Executor
+) -> list[Group]:
+    """Steps in the order in which they run, those of a chain or a band together."""
+    if all(isinstance(each, int) for each in order):
         return [Group(step.action, [step]) for step in steps]
-    flat = [steps[at] for each in order for at in (each.steps if isinstance(each, Chain) else (each,))]
+    flat = [steps[at] for each in order for at in ((each,) if isinstance(each, int) else each.steps)]
     dying = {slot for step in steps for slot in step.dead}
     dead: list[tuple[int, ...]] = []
     seen: set[int] = set()
@@ -108,9 +113,15 @@ def _grouped(steps: list[Step], order: Sequence[Chain | int], executor: Executor
     groups: list[Group] = []
     at = 0
     for each in order:
-        members = flat[at : at + (len(each.steps) if isinstance(each, Chain) else 1)]
-        compiled = None
-        if isinstance(each, Chain):
+        members = flat[at : at + (1 if isinstance(each, int) else len(each.steps))]
+        compiled: Action | None = None
+        if isinstance(each, Band):
+            assert executor.crew is not None, "only a crew has bands"
+            inside = {step.writes for step in members}
+            beside = {slot for step in [*flat[:at], *flat[at + len(members) :]] for slot in step.reads}
+            dies = tuple(dict.fromkeys(slot for step in members for slot in step.dead if slot not in inside))
+            compiled = Parts(members, (wanted | beside) & inside, executor.crew, dies)
+        elif isinstance(each, Chain):
             dies = tuple(dict.fromkeys(slot for step in members for slot in step.dead))
             compiled = executor.compile(each, dies, _one_by_one(members, dies))
         groups += [Group(step.action, [step]) for step in members] if compiled is None else [Group(compiled, members)]

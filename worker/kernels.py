@@ -49,7 +49,7 @@ from .fourier import fourier
 from .indexing import gather, scatter, scatter_add, segment_sum, slice_, take, update_slice
 from .linalg import linalg, permutation, solve
 from .philox import normal, uniform
-from .products import on_tensor_cores, product
+from .products import has_parts, in_parts, on_tensor_cores, product
 from .reductions import arg, reduction, softmax
 from .scans import cumulate, cumulated
 from .sorting import argsort, flatnonzero, lexsort, searchsorted
@@ -127,6 +127,8 @@ def _matmul(call: Call) -> Kernel:
         # cuBLAS accumulates in float32 by itself; NumPy has no BLAS for half precision, CuPy no stacks of bfloat16
         widen, narrow = methodcaller("astype", wide(result.dtype).numpy), methodcaller("astype", result.dtype.numpy)
         return lambda a, b: narrow(matmul(widen(a), widen(b)))
+    if has_parts(call):
+        return in_parts
     if folds:
         return _folded(call, matmul)
     return matmul

@@ -10,6 +10,7 @@ and all others where they can be captured that way.
 from __future__ import annotations
 
 import itertools
+import math
 from typing import Any, Final
 
 import numpy as np
@@ -25,6 +26,39 @@ WIDE: Final = 100_000_000
 PIECES: Final = 8
 LEAST: Final = 64
 """Rows or columns of a piece, at least: BLAS packs the other matrix once for each."""
+PARTS: Final = 2
+"""Parts of a product of many rows by one matrix that is less than `WIDE`: bands compute them (`bands.py`)."""
+NARROW: Final = 4_000_000
+"""Multiplications from which a product has parts."""
+
+
+def has_parts(call: Call) -> bool:
+    """Whether a product is computed in parts: a stack of rows by one matrix, each as many matrices of the stack.
+
+    Whoever computes it, and how many they are: so bits follow from shapes alone.
+    """
+    if call.op != "matmul" or call.crew is None or call.xp is not np or call.result.dtype.kind != "f":
+        return False
+    a, b = call.tensor(0), call.tensor(1)
+    if a.ndim < 3 or b.ndim != 2 or a.shape[0] % PARTS or a.shape[0] < 2 * PARTS or call.result.dtype in HALVES:
+        return False
+    rows = math.prod(a.shape[:-1])
+    return rows >= PARTS * LEAST and NARROW <= rows * a.shape[-1] * b.shape[-1] < WIDE
+
+
+def in_parts(a: Any, b: Any) -> Any:
+    """Such a product, by one thread."""
+    out = np.empty((*a.shape[:-1], b.shape[-1]), np.result_type(a, b))
+    size = a.shape[0] // PARTS
+    for start in range(0, a.shape[0], size):
+        part_of(a[start : start + size], b, out[start : start + size])
+    return out
+
+
+def part_of(a: Any, b: Any, out: Any) -> Any:
+    """One part of it: rows of a stack by one matrix."""
+    np.matmul(a.reshape(-1, a.shape[-1]), b, out=out.reshape(-1, b.shape[-1]))
+    return out
 
 
 def product(call: Call, multiplications: int, dtype: DType) -> Kernel:
