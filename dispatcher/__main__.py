@@ -29,9 +29,9 @@ from .fanout import Accept, Broken, Fanout, Withdraw
 
 log = logging.getLogger("gt.dispatcher")
 SLICE: Final = 0.002
-"""Seconds that plans are worked on between two looks at what has come."""
+"""The longest time, in seconds, spent working on plans before the shell looks for messages again."""
 TICK: Final = 1.0
-"""Seconds between two looks at the time, and between two signs of life to every peer."""
+"""Seconds between two `Tick`s to the core, and between two heartbeats to every peer."""
 
 
 class Shell:
@@ -47,7 +47,7 @@ class Shell:
         self.address = transport.endpoint(self.control)
         self.bulk = transport.router(bulk or _beside(self.address, "bulk"))
         self.published = transport.publisher(_beside(self.address, "fanout"))
-        """Where large groups of workers are told what concerns them."""
+        """The socket on which large groups of workers receive their messages."""
         self.fanout = Fanout(transport.endpoint(self.published), lambda: os.urandom(16))
         self.config = config
         self.core = Core(
@@ -65,11 +65,11 @@ class Shell:
         self.watch = watch
         self.instruction_log = instruction_log
         self.logged: dict[bytes, int] = {}
-        """Clients, with their numbers in the instruction log."""
+        """The clients that have a number in the instruction log."""
         self.processes: dict[int, bytes] = {}
-        """By a descriptor that becomes readable when the process ends: the peer that it is."""
+        """Peers by a file descriptor that becomes readable when their process ends."""
         self.ends = select.epoll()
-        """All of these descriptors in one, so that a turn of the loop costs the same with any number of peers."""
+        """An epoll object over all of these descriptors, so that one turn of the loop costs the same with any number of peers."""
         self.stopping = False
         self.rereading = False
         self.wake_read, self.wake_write = os.pipe()
@@ -116,7 +116,7 @@ class Shell:
         self._farewell()
 
     def _on_time(self) -> None:
-        """Do what is due."""
+        """Do everything that is due at this time."""
         now = time.monotonic()
         if now >= self.due:
             self.due = now + TICK
@@ -130,17 +130,17 @@ class Shell:
             self._handle(Publish(time.time_ns()))
 
     def stop(self, *_: Any) -> None:
-        """Stop at the next turn; safe in a signal handler."""
+        """Stop at the next turn. Safe in a signal handler."""
         self.stopping = True
         os.write(self.wake_write, b"x")
 
     def reread(self, *_: Any) -> None:
-        """Read the config again at the next turn; safe in a signal handler."""
+        """Read the config again at the next turn. Safe in a signal handler."""
         self.rereading = True
         os.write(self.wake_write, b"x")
 
     def _reread(self) -> None:
-        """Apply the config's file as it is now. A wrong one is logged, and changes nothing."""
+        """Apply the config file as it is now. An invalid one is logged and changes nothing."""
         try:
             config = _load(self.config)
         except GTError as error:
@@ -153,7 +153,7 @@ class Shell:
             self._handle(Reload(config))
 
     def _drain(self) -> None:
-        """Handle what has arrived, at most a batch, so that the time is looked at too."""
+        """Handle the messages that have arrived, at most one batch of them, so that timers are served too."""
         for _ in range(256):
             frames = transport.receive(self.control)
             if frames is None:
@@ -172,7 +172,7 @@ class Shell:
                 self._log(self.instruction_log, peer, message)
 
     def _log(self, file: InstructionFile, peer: bytes, message: m.Message) -> None:
-        """Log what a client said."""
+        """Write a client's message to the instruction log."""
         session = self.logged.get(peer)
         if isinstance(message, m.Put) and session is not None:
             data = message.data if file.keeps and not message.bulk else None
@@ -198,7 +198,7 @@ class Shell:
             self._broken(peer)
 
     def _tell(self, to: tuple[bytes, ...], frames: list[Any], broken: dict[bytes, None]) -> None:
-        """Send a message to some peers, and note those that it cannot reach."""
+        """Send a message to some peers, and note which of them cannot be reached."""
         topics, peers = self.fanout.routes(to)
         for topic in topics:
             transport.publish(self.published, topic, frames)
@@ -207,19 +207,19 @@ class Shell:
                 broken[peer] = None
 
     def _broken(self, peer: bytes) -> None:
-        """A message to a peer was lost: its stream cannot go on."""
+        """A message to a peer was lost, so its stream cannot go on: treat the peer as lost."""
         if self._known(peer):
             self._lost(Lost(peer, "its connection broke"))
 
     def _lost(self, event: Lost) -> None:
-        """A peer is gone; unless everything ends, as when the program does that started it all: then nobody is told."""
+        """Report a lost peer to the core, unless the whole service is ending because the program that started it has ended."""
         if orphaned(self.watch):
             self.stopping = True
         else:
             self._handle(event)
 
     def _hear_subscriptions(self) -> None:
-        """Let workers hear what they were given tickets for."""
+        """Process the subscriptions (tickets) of workers."""
         while (heard := transport.subscription(self.published)) is not None:
             ticket, wanted = heard
             what = self.fanout.subscribed(ticket) if wanted else self.fanout.unsubscribed(ticket)
@@ -233,19 +233,19 @@ class Shell:
                 self._broken(what.peer)
 
     def _pulse(self) -> None:
-        """A sign of life to everybody."""
+        """Send a heartbeat to every peer."""
         ping = m.encode(m.Ping())
         for peer in list(self.core.peers):
             transport.send(self.control, [peer, *ping])
 
     def _tidy(self) -> None:
-        """Forget those who are gone."""
+        """Forget what the shell knows of peers that have left."""
         self.fanout.keep(self.core.service.workers)
         for descriptor in [d for d, peer in self.processes.items() if not self._known(peer)]:
             self._unwatch(descriptor)
 
     def _watch_process(self, peer: bytes, hello: m.Hello) -> bool:
-        """Notice at once when a process on this machine ends; whether that is possible."""
+        """Watch for the end of a peer's process on this machine. Returns whether that is possible."""
         pid = hello.facts.get("pid")
         same = all(hello.facts.get(key) == self.here[key] for key in ("host", "namespace"))
         if (
@@ -272,13 +272,13 @@ class Shell:
         self._lost(Lost(self._unwatch(descriptor), "its process ended", ended=True))
 
     def _unwatch(self, descriptor: int) -> bytes:
-        """Watch a process no longer; the peer that it is."""
+        """Stop watching a process. Returns its peer."""
         self.ends.unregister(descriptor)
         os.close(descriptor)
         return self.processes.pop(descriptor)
 
     def _farewell(self) -> None:
-        """Tell everybody, and close."""
+        """Say goodbye to every peer, and close all sockets."""
         unregister()
         for peer in list(self.core.peers):
             transport.send(self.control, [peer, *m.encode(m.Goodbye("", "the dispatcher was stopped"))])
@@ -308,7 +308,7 @@ def _version() -> str:
 
 
 def _beside(address: str, name: str) -> str:
-    """Where another socket listens: beside the control socket, or on a port of the system's choice on the same host."""
+    """The address of another socket: next to the control socket, or on a free port of the same host."""
     if address.startswith("ipc://"):
         return f"{address}-{name}"
     return address.rpartition(":")[0] + ":*"
@@ -327,8 +327,10 @@ def _relay(socket: transport.Socket) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run a dispatcher until SIGINT, SIGTERM, or the end of the process that started it; SIGHUP has it read its config
-    again, once it is up. Returns the exit status."""
+    """Run a dispatcher until SIGINT, SIGTERM, or the end of the process that started it; returns the exit status.
+
+    SIGHUP makes it read its config again.
+    """
     parser = argparse.ArgumentParser(prog="gt dispatcher", description="Run a dispatcher.")
     parser.add_argument("--address", default="tcp://127.0.0.1:7000")
     parser.add_argument("--config")
@@ -352,8 +354,11 @@ def serve(
     folder: str | None = None, bulk: str | None = None, instruction_log: str | None = None, with_data: bool = False,
     log_format: str = "text", listening: Callable[[str], object] | None = None,
 ) -> int:  # fmt: skip
-    """Run a dispatcher at `address`, large data at `bulk`; the exit status. `watch` is a descriptor whose end of file
-    means: stop. What clients do is logged to `instruction_log`. `listening` is told the address that was bound."""
+    """Run a dispatcher at `address`, with large data at `bulk`; returns the exit status.
+
+    It stops when the descriptor `watch` reaches its end of file. What clients send is logged to the file `instruction_log`.
+    `listening` is called with the address that was bound.
+    """
     early: list[int] = []
     signal.signal(signal.SIGHUP, lambda number, _: early.append(number))  # which would end it before it is up
     logs = Logs("dispatcher", level=log_level, form=log_format, folder=folder)

@@ -1,8 +1,8 @@
 """The account of one plan before it runs: what it moves, computes and holds, and how long it should take.
 
-By the cost model (`cost.py`) and the arithmetic of parts (`gt/partition.py`), over the plan as the workers get it. Each
-rank does its instructions in the order of its schedule; a move begins when the last of those who give something in it is
-there. Nothing here chooses anything: `gt explain` prints it, tests hold plans to textbook byte counts with it.
+It applies the cost model (`cost.py`) and the arithmetic of parts (`gt/partition.py`) to the plan that the workers get. Each
+rank executes its instructions in the order of its schedule; a move begins when the last rank that contributes to it has
+arrived. Nothing is chosen here: `gt explain` prints accounts, and tests compare plans with textbook byte counts.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from .memory import in_time, inputs_by_rank, largest_part, parts_of, peak_by_ran
 
 
 class Moved(NamedTuple):
-    """One move of a plan. `position` is its place among the instructions; `axes` are those along which workers exchange;
-    `total` the bytes that travel in all, `most` those that one worker receives, in all of `times` microbatches. A move in
-    which nobody needs what another holds has no collective, bytes or seconds."""
+    """One move of a plan. `position` is its index among the instructions; `axes` are the mesh axes along which workers
+    exchange; `total` is the number of bytes sent in all, `most` the bytes that one worker receives, over all `times`
+    microbatches. A move in which no worker needs data of another has no collective, bytes or seconds."""
 
     position: int
     collective: str
@@ -43,17 +43,17 @@ class Moved(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """What a plan takes. `computing`, `finished` and `peak` have a figure for each rank: seconds of work, seconds from
-    the plan's start to its end, and the most bytes held at once (all inputs included, views taking none)."""
+    """What a plan takes. `computing`, `finished` and `peak` have one figure per rank: seconds of computing, seconds from the
+    start of the plan until the rank has finished, and the most bytes held at once (all inputs included; views take none)."""
 
     moves: tuple[Moved, ...]
     computing: tuple[float, ...]
     finished: tuple[float, ...]
     peak: tuple[int, ...]
     inputs: tuple[int, ...]
-    """For each rank the bytes of its part of the inputs, which are in `peak`."""
+    """For each rank, the bytes of its parts of the inputs. They are included in `peak`."""
     steps: tuple[float, ...]
-    """For each instruction, the seconds that the slowest rank spends on it, waiting not included."""
+    """For each instruction, the seconds that the slowest rank spends on it, without waiting."""
 
     @property
     def seconds(self) -> float:
@@ -62,7 +62,7 @@ class Account:
 
     @property
     def moved(self) -> int:
-        """Bytes that travel between workers."""
+        """The bytes that workers send each other."""
         return sum(move.total for move in self.moves)
 
 
@@ -83,7 +83,7 @@ def account(plan: Plan, mesh: Mesh, speeds: Speeds) -> Account:
 
 
 class _Form:
-    """A plan on its mesh, with one rank a microbatch: rank r of the workers is ranks r·times, … in time."""
+    """A plan on its mesh, with a rank for each microbatch: rank r of the workers is the ranks r·times, r·times + 1, … in time."""
 
     def __init__(self, plan: Plan, mesh: Mesh) -> None:
         self.plan = plan
@@ -95,17 +95,17 @@ class _Form:
         stages = [here[plan.pipeline.axis] if plan.pipeline else 0 for here in self.here]
         orders = {stage: list(order(plan, self.here[stages.index(stage)])) for stage in set(stages)}
         self.items: list[list[Item]] = [orders[stage] for stage in stages]
-        """What each rank does in which order; those of one stage do the same."""
+        """For each rank, what it does in which order; the ranks of one stage do the same."""
 
     def parts(self, r: int) -> tuple[Spec | str | None, ...]:
-        """What each rank holds of an operand, rank by rank and in it microbatch by microbatch."""
+        """What each rank holds of an operand: rank by rank, and for each rank microbatch by microbatch."""
         operand = self.plan.operand(r)
         if isinstance(operand, str):
             return (operand,) * (self.ranks * self.times)
         return parts_of(operand, self.plan.layout(r), self.timed)
 
     def space(self, layout: Layout) -> Layout:
-        """The layout without its place in time."""
+        """A layout without its placement on the axis in time."""
         return layout[: len(self.mesh.sizes)]
 
 
@@ -113,8 +113,8 @@ class _Form:
 
 
 class _Exchange:
-    """A move: who waits for whom. Ranks that differ only along the axes that change are a group; who holds something
-    before the move gives, who holds something after it waits until all of its group have given."""
+    """Which ranks wait for which in a move. Ranks that differ only along the changing axes form a group. A rank that holds
+    part of the value before the move contributes it; a rank that holds part of it afterwards waits for its whole group."""
 
     def __init__(self, form: _Form, speeds: Speeds, position: int, instruction: Instruction) -> None:
         plan, mesh = form.plan, form.mesh
@@ -156,7 +156,7 @@ class _Exchange:
 
 
 class _Clock:
-    """Each rank's time and work, as the plan goes on."""
+    """The time and the work of each rank as the plan proceeds."""
 
     def __init__(self, form: _Form, speeds: Speeds) -> None:
         self.form = form
@@ -170,13 +170,13 @@ class _Clock:
             if instruction.op == MOVE
         }
         self.given: dict[tuple[int, int, tuple[int, ...]], list[float]] = {}
-        """For each group in a move under way, when each of its ranks gave."""
+        """For each group of a move in progress, when each of its ranks contributed."""
         self.gave: set[tuple[Item, int]] = set()
         self.took: dict[Item, list[float]] = {}
         self.memo: dict[Any, float] = {}
 
     def run(self) -> None:
-        """Let every rank go on until all have finished."""
+        """Run every rank until all have finished."""
         waiting = list(range(self.form.ranks))
         while waiting:
             before = sum(self.cursors)
@@ -184,7 +184,7 @@ class _Clock:
             assert not waiting or sum(self.cursors) > before, "in a plan nobody waits for ever"
 
     def advance(self, rank: int) -> bool:
-        """Go on until the plan ends (True) or somebody is missing."""
+        """Run one rank until it finishes (True) or has to wait for another (False)."""
         items = self.form.items[rank]
         for cursor in range(self.cursors[rank], len(items)):
             item = items[cursor]
@@ -214,7 +214,7 @@ class _Clock:
         return True
 
     def seconds(self, item: Item) -> list[float]:
-        """What one instruction takes each rank."""
+        """The seconds that one instruction takes on each rank."""
         found = self.took.get(item)
         if found is None:
             at, time = item
@@ -228,7 +228,7 @@ class _Clock:
         return found
 
     def of(self, instruction: Instruction, parts: tuple[Spec | str | None, ...], device: Device) -> float:
-        """Seconds of one instruction on these parts of its operands and results."""
+        """The seconds of one instruction on these parts of its operands and results."""
         key = (instruction.op, in_time(self.form.plan, instruction), len(instruction.outputs), parts, device)
         found = self.memo.get(key)
         if found is None:

@@ -1,8 +1,10 @@
-"""Whose new plan the workers compile next: programs take turns, as with what the dispatcher works out (`turns.py`).
+"""Which session's new plan the workers compile next. Programs take turns, as they do for the dispatcher's own work
+(`turns.py`).
 
-A worker does what it is told in one order, so what lies before it is waited for by everybody. A plan that is new to it takes far
-longer than one that is not; so a plan is sent only where little waits to be compiled (`Service.admits`). Who waits for
-several workers is not overtaken by those who wait for one of them. What sessions that have ended left before a worker counts.
+A worker executes messages in one order, so everybody waits for what is already queued there. Compiling a new plan takes far
+longer than running a known one, so a new plan is sent only while little waits to be compiled (`Service.admits`). A session
+that waits for several workers is not overtaken by sessions that wait for only one of them. Plans that ended sessions left on a
+worker count too.
 """
 
 from __future__ import annotations
@@ -18,18 +20,18 @@ if TYPE_CHECKING:
 
 
 class Admission:
-    """Sessions that each wait with one new plan."""
+    """The sessions that wait, each with one new plan."""
 
     def __init__(self, service: Service) -> None:
         self.service = service
         self.ring: Ring[Client] = Ring()
         self.waiting: set[int] = set()
-        """The numbers of those in the ring."""
+        """The numbers of the clients in the ring."""
         self.admitted: set[int] = set()
-        """Of those whose turn has come."""
+        """The numbers of the clients whose turn has come."""
 
     def asks(self, client: Client) -> bool:
-        """Whether a session may send a new plan to the workers of its mesh now; if not, its turn will come."""
+        """Whether a session may send a new plan to the workers of its mesh now. If not, it is queued for a turn."""
         assert client.mesh is not None, "a plan is for a mesh"
         if client.number in self.admitted:
             self.admitted.discard(client.number)
@@ -42,14 +44,14 @@ class Admission:
         return False
 
     def forget(self, client: Client) -> None:
-        """It waits no longer."""
+        """Remove a session that waits no longer."""
         self.admitted.discard(client.number)
         if client.number in self.waiting:
             self.waiting.discard(client.number)
             self.ring.remove(client.program, client)
 
     def turns(self) -> Iterator[Client]:
-        """Those whose turn has come. Whoever iterates has each send its plan before the next."""
+        """The clients whose turn has come. The caller lets each send its plan before it takes the next."""
         found = bool(self.ring)
         while found:
             found = False
@@ -58,7 +60,7 @@ class Admission:
                 yield client
 
     def _pass(self) -> Iterator[Client]:
-        """One of each program."""
+        """One round: at most one session of each program."""
         reserved: set[int] = set()
         for program in self.ring.owners():
             if len(reserved) >= len(self.service.workers):

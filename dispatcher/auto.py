@@ -1,9 +1,9 @@
-"""Choosing strategies for signals whose rule is `auto`, by planning a segment under each and taking account of it.
+"""Choosing strategies for signals whose rule is `auto`, by planning a segment under each strategy and comparing the accounts.
 
-A signal is decided once, by the first segment in which it computes with parameters, because that is where parameters get
-their homes. Signals and mesh axes are tried one after the other, each with what was found best for the others, until a whole
-round changes nothing or `MAX_TRIALS` plans were made. The planner's seconds decide; what does not fit into memory does not
-count. It comes in small turns, so that whoever plans can do other things between them.
+A signal is decided once, by the first segment in which it computes with parameters, because that is where parameters get their
+homes. Signals and mesh axes are tried one after the other, each with the best choice so far for the others, until a whole
+round changes nothing or `MAX_TRIALS` plans were made. The planner's estimate in seconds decides; plans that do not fit into
+memory are excluded. The work is divided into small turns, so that the dispatcher can do other things in between.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ CANDIDATES: Final[tuple[tuple[str, int | None] | None, ...]] = (
     ("fully_sharded", None),
     None,
 )
-"""What a signal may get on one axis: a strategy and the dimension of weights that it cuts, or nothing."""
+"""What a signal may get on one axis: a strategy and the dimension of weights that it cuts, or None."""
 
 
 def undecided(policy: Policy, segment: Segment, homes: tuple[Home, ...]) -> list[str]:
-    """The rules that are `auto`, and to be decided by this segment: some parameter is read in their signal."""
+    """The `auto` rules that this segment decides: those in whose signals it reads a parameter."""
     if not policy.has_auto:
         return []
     parameters = {ref(INPUT, index) for index, home in enumerate(homes) if home.param}
@@ -49,7 +49,7 @@ def undecided(policy: Policy, segment: Segment, homes: tuple[Home, ...]) -> list
 
 
 def decide(planner: Planner, segment: Segment, homes: tuple[Home, ...], names: list[str]) -> Iterator[None]:
-    """Give each of these rules the wishes with which the segment takes least; changes the planner's policy at the end."""
+    """Find the wishes with which the segment is fastest, for each of these rules. Changes the planner's policy at the end."""
     policy, sizes = planner.policy, planner.mesh.sizes
     where = {name: next(w.where for w in policy.table[name] if w is not None) for name in names}
     axes = [(name, axis) for name in names for axis, size in enumerate(sizes) if size > 1]
@@ -88,7 +88,7 @@ def decide(planner: Planner, segment: Segment, homes: tuple[Home, ...], names: l
 def _seconds(
     planner: Planner, policy: Policy, segment: Segment, homes: tuple[Home, ...]
 ) -> Generator[None, None, float]:
-    """What a run of the segment takes once its parameters are where the policy wants them."""
+    """The time of one run of the segment once its parameters are where the policy wants them."""
     first = yield from planner.start(policy, segment, homes).turns()
     steady = planner.start(policy, segment, first.inputs)
     planned = yield from steady.turns()

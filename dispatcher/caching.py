@@ -1,6 +1,6 @@
-"""What a session's tensors are to the dispatcher, and the plans that are kept for runs on them.
+"""The dispatcher's record of each tensor of a session, and the plans that are kept for runs on them.
 
-Pure: who is told of a plan, and which plan is made, is said in `preparing.py`.
+State only: `preparing.py` decides which plan is made and which workers are told of it.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from .plan import Planned
 from .tables import Home
 
 MAX_PLANS: Final = 1024
-"""Plans kept for one session."""
+"""The most plans that are kept for one session."""
 
 
 class Memory:
-    """Memory that several tensors look at: that of a tensor, which may be gone otherwise."""
+    """Memory that several tensors look at. It belonged to one tensor, which may have been freed since."""
 
     __slots__ = ("layout", "spec")
 
@@ -34,12 +34,12 @@ class Memory:
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Entry(metaclass=Interned):
-    """One tensor of one client, or several that are alike: what changes gets another entry.
+    """One tensor of a client, or several tensors that are alike. Entries never change: a tensor that changes gets another one.
 
-    Entries are interned: inputs whose entries are those of an earlier run are just as sound, and in the same places.
+    Entries are interned: inputs with the entries of an earlier run are as valid as that run's inputs, and in the same places.
 
-    `fault` is why it has no value; `landing` the workers that a bulk put has not reached yet; `root` the memory
-    that it looks at, when it is a view or some view looks at it.
+    `fault` says why there is no value; `landing` names the workers that a bulk put has not reached yet; `root` is the memory
+    that the tensor shares with views, if it does.
     """
 
     spec: Spec
@@ -51,10 +51,10 @@ class Entry(metaclass=Interned):
 
 
 class Cached:
-    """A plan that the workers of its mesh know under `number`, and what a run of it changes in the tensor table.
+    """A plan that the workers of its mesh know as `number`, and how running it changes the tensor table.
 
-    `runs` counts how often it was asked for. A better one is searched at the third and takes over at a fixed one, so what
-    is computed depends on no clock.
+    `runs` counts requests. A better plan is searched at the third one and takes over at a fixed one, so that results never
+    depend on time.
     """
 
     __slots__ = (
@@ -66,35 +66,35 @@ class Cached:
         self.homes = homes
         self.scalar_types = scalar_types
         self.used = 0
-        """The look-up that found it last."""
+        """The number of the look-up that found it last."""
         self.number = 0
         self.runs = 1
         self.searched = False
-        """Whether a search is over."""
+        """Whether the search for a better plan has ended."""
         self.better: Planned | None = None
         self.take(planned)
 
     def take(self, planned: Planned) -> None:
-        """Have this plan from now on."""
+        """Replace the plan by this one."""
         self.planned = planned
         self.looks = looks_at(planned.plan)
-        """Survivors that are views, by position, and the plan's references to what they look at."""
+        """The survivors that are views: position → the plan's reference to the value whose memory they share."""
         values, mesh = planned.plan.values, planned.plan.mesh
         self.length = len(planned.plan.instructions)
         pairs = zip(planned.plan.survivors, planned.survivors, strict=True)
         self.made = [Entry(values[index], mesh, home) for (_, index), home in pairs]
-        """What the table says of each survivor."""
+        """The entry of each survivor."""
         self.offsets = [offset for offset, _ in planned.plan.survivors]
-        """Their numbers in the segment."""
+        """The survivors' output numbers in the segment."""
         changes = enumerate(zip(self.homes, planned.inputs, strict=True))
         self.rehomed = [(position, after) for position, (before, after) in changes if before is not after]
-        """The inputs that have another home after it."""
+        """The inputs whose home the plan changes."""
 
 
 class Plans:
-    """The plans of one session: by segment and the homes of its inputs, and by the entries of those, which is quicker.
+    """The plans of one session: by segment and homes of the inputs, and, for a faster look-up, by the inputs' entries.
 
-    At most `MAX_PLANS` are kept; when there are more, those that were not used for longest go, an eighth at a time.
+    At most `MAX_PLANS` are kept; beyond that, the least recently used eighth is dropped.
     """
 
     __slots__ = ("by_entries", "by_homes", "look_ups")
@@ -102,38 +102,38 @@ class Plans:
     def __init__(self) -> None:
         self.by_homes: dict[Any, Cached] = {}
         self.by_entries: dict[tuple[int, tuple[Entry, ...]], Cached] = {}
-        """A short cut that may be forgotten at any time: inputs that were all sound, where such a plan wants them."""
+        """A short cut, which may be cleared at any time. Only for inputs that all have values, where the plan wants them."""
         self.look_ups = 0
 
     def __len__(self) -> int:
         return len(self.by_homes)
 
     def again(self, segment: int, entries: tuple[Entry, ...]) -> Cached | None:
-        """The plan of a run whose inputs are just like those of one before."""
+        """The plan of a run whose inputs have the same entries as those of an earlier run, if there is one."""
         found = self.by_entries.get((segment, entries))
         if found is not None:
             found.used = self.look_ups = self.look_ups + 1
         return found
 
     def met(self, segment: int, entries: tuple[Entry, ...], cached: Cached) -> None:
-        """This plan is what a run with such inputs gets from now on."""
+        """From now on, runs with the entries of these inputs get this plan."""
         if len(self.by_entries) >= MAX_PLANS:
             self.by_entries.clear()
         self.by_entries[segment, entries] = cached
 
     def get(self, key: Any) -> Cached | None:
-        """The plan of a segment, its number first in `key`, for homes."""
+        """The plan for a segment (its number is the first item of `key`) and the homes of its inputs."""
         found = self.by_homes.get(key)
         if found is not None:
             found.used = self.look_ups = self.look_ups + 1
         return found
 
     def has(self, segment: int) -> bool:
-        """Whether there is a plan for other homes of a segment's inputs."""
+        """Whether the segment has a plan for other homes of its inputs."""
         return any(key[0] == segment for key in self.by_homes)
 
     def remember(self, key: Any, cached: Cached) -> list[Cached]:
-        """Keep a plan; those that go for it."""
+        """Keep a plan. Returns the plans that are dropped to make room."""
         cached.used = self.look_ups = self.look_ups + 1
         self.by_homes[key] = cached
         if len(self.by_homes) <= MAX_PLANS:
@@ -142,15 +142,15 @@ class Plans:
         return self._without(oldest)
 
     def drop(self, segment: int) -> list[Cached]:
-        """Forget a segment's plans, which are these."""
+        """Forget all plans of a segment. Returns them."""
         return self._without([key for key in self.by_homes if key[0] == segment])
 
     def clear(self) -> list[Cached]:
-        """Forget all, which are these."""
+        """Forget all plans. Returns them."""
         return self._without(list(self.by_homes))
 
     def values(self) -> Iterable[Cached]:
-        """All of them."""
+        """All plans."""
         return self.by_homes.values()
 
     def _without(self, keys: list[Any]) -> list[Cached]:

@@ -1,7 +1,7 @@
-"""Which workers of a mesh do collectives together by NCCL: those that have a GPU each, and one version of it.
+"""Which workers of a mesh exchange data through NCCL: those with a GPU of their own and the same version of NCCL.
 
-A group goes one way as a whole, so this is decided here for all its members, by what they said when they joined, and announced
-with the mesh. Two workers on one GPU have one number: NCCL refuses such a group, and so it goes the other way.
+All members of a group must take the same way, so this is decided here, from what the workers reported when they joined, and
+announced with the mesh. Two workers on one GPU get the same number: NCCL refuses such groups, so they use another way.
 """
 
 from __future__ import annotations
@@ -12,9 +12,11 @@ from typing import Any
 
 
 def cards_of(facts: Sequence[Mapping[str, Any]]) -> tuple[int, ...]:
-    """For each worker, in order of rank, the number of its GPU, from 1, or 0 where it takes no part; empty when nobody does.
+    """For each worker, in order of rank, a number for its GPU, from 1, or 0 if it takes no part. Empty if no worker takes
+    part.
 
-    A GPU is known by its host and its place on the PCI bus. Other versions than most have take no part.
+    A GPU is identified by its host and its place on the PCI bus. Workers with another NCCL version than the majority take no
+    part.
     """
     versions = Counter(version for said in facts if (version := _version(said)))
     if not versions:
@@ -31,6 +33,6 @@ def cards_of(facts: Sequence[Mapping[str, Any]]) -> tuple[int, ...]:
 
 
 def _version(facts: Mapping[str, Any]) -> int:
-    """Of a worker's NCCL; 0 without, or when it does not say where its GPU is."""
+    """The version of a worker's NCCL; 0 without NCCL, or if the worker does not report where its GPU is."""
     version = facts.get("nccl")
     return version if type(version) is int and version > 0 and facts.get("bus") else 0

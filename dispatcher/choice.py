@@ -1,8 +1,9 @@
-"""How one instruction may be placed: its legal combinations of layouts with what they cost, the best first.
+"""How one instruction may be placed: its legal combinations of layouts and what they cost, the best first.
 
-Each mesh axis is looked at apart. Every legal row (`rules.py`) costs the moves that its operands need (`cost.py`) and
-what its results will cost later: the way to where the signal asks for them (`policy.py`), or an unasked-for shard undone.
-A choice is a pure function of a `Question`, so the planner asks each once; it may not look at anything else of a segment.
+Each mesh axis is considered separately. The cost of a legal row (`rules.py`) is that of the moves that its operands need
+(`cost.py`), plus what its results will cost later: the move to where the signal asks for them (`policy.py`), or undoing a
+shard that nobody asked for. A choice is a pure function of a `Question` and depends on nothing else in the segment, so the
+planner makes each choice once.
 """
 
 from __future__ import annotations
@@ -39,17 +40,17 @@ KEPT: Final[Mapping[str, int]] = {
     "data_parallel": DATA, "fully_sharded": DATA, "sequence_parallel": DATA,
     "tensor_parallel": PARAMETER, "expert_parallel": PARAMETER,
 }  # fmt: skip
-"""By strategy, what stays cut once it is: activations or parameters."""
+"""By strategy, what remains sharded: activations or parameters."""
 BRANCHES: Final = 4
-"""Choices of one instruction that a search looks at."""
+"""The most choices of one instruction that a search considers."""
 MAX_COMBINATIONS: Final = 64
 
 
 class Choice(NamedTuple):
-    """Layouts for operands (None for a scalar) and results, where the results are asked to be, and what they follow.
+    """Layouts for the operands (None for a scalar) and results, where the results are asked to be, and what they follow.
 
-    `seconds` is what computing costs the slowest worker. `faithful`: no activation is joined again that the signal cuts, no
-    parameter gathered that it cuts for good.
+    `seconds` is the computing time of the slowest worker. `faithful` means that no activation is gathered that the signal
+    shards, and no parameter that it shards for good.
     """
 
     operands: tuple[Layout | None, ...]
@@ -65,7 +66,7 @@ class Choice(NamedTuple):
 def choices(
     question: Question, mesh: Mesh, speeds: Speeds, stages: Stages, blocks: int = 0, most: int = 1
 ) -> tuple[Choice, ...]:
-    """The best choices, `most` of them if there are so many; `blocks` are those of a deterministic session."""
+    """The best choices, at most `most`. `blocks` is the number of blocks of a deterministic session."""
     specs = tuple([operand if isinstance(operand, str) else operand.spec for operand in question.operands])
     legal = legal_rows(question.op, question.attributes, specs, question.results)
     amount = work(question.op, specs, question.results)
@@ -105,7 +106,7 @@ def choices(
 
 
 def _share(layouts: Sequence[Layout | None], mesh: Mesh) -> float:
-    """Which share of an instruction's work the slowest worker has."""
+    """The share of an instruction's work that the slowest worker does."""
     share = 1.0
     for axis, size in enumerate(mesh.sizes):
         if any(layout is not None and isinstance(layout[axis], Shard) for layout in layouts):
@@ -114,7 +115,7 @@ def _share(layouts: Sequence[Layout | None], mesh: Mesh) -> float:
 
 
 def _faithful(question: Question, axis: int, row: Ranked, owner: Owner | None) -> bool:
-    """Whether a row keeps cut what the signal cuts along an axis: a plan may be cheaper without, but nobody asked for that."""
+    """Whether a row keeps sharded what the signal shards along an axis, even where another row would be cheaper."""
     wish = question.wishes[axis]
     if wish is None or owner is not None or wish.strategy not in KEPT:
         return True
@@ -128,7 +129,7 @@ def _faithful(question: Question, axis: int, row: Ranked, owner: Owner | None) -
 
 
 def _apart(ranked: list[list[Ranked]], most: int) -> list[tuple[Ranked, ...]]:
-    """The best rows of all axes, each chosen by itself."""
+    """The best combinations if each axis can be chosen independently."""
     if most == 1:
         return [tuple([axis[0] for axis in ranked])]
     return sorted(itertools.product(*(axis[:3] for axis in ranked)), key=_score)[:most]
@@ -137,7 +138,7 @@ def _apart(ranked: list[list[Ranked]], most: int) -> list[tuple[Ranked, ...]]:
 def _together(
     ranked: list[list[Ranked]], question: Question, mesh: Mesh, blocks: int, most: int
 ) -> list[tuple[Ranked, ...]]:
-    """The same where they must agree with each other: a reshape's, and those by which blocks are cut."""
+    """The best combinations where the axes must agree: of reshapes, and where dimensions are cut by blocks."""
     products = list(itertools.islice(itertools.product(*ranked), MAX_COMBINATIONS * MAX_COMBINATIONS))
     products.sort(key=_score)
     found = []

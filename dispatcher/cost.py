@@ -1,9 +1,9 @@
 """What computing and moving cost, in seconds: the one model by which rows are chosen and plans accounted for.
 
-Seconds are bytes over bandwidth plus a latency for each exchange, and flops or bytes over a worker's speed plus an
-overhead for each instruction. The figures are `Speeds`: said by workers when they join (`worker/calibrate.py` measures
-them), rounded, the same for equal workers on one host, and frozen with the mesh they belong to, so a plan depends on no
-clock. Pure functions only.
+The time of a move is bytes / bandwidth plus a latency for each exchange; that of an instruction is flops or bytes / the
+worker's speed plus a fixed overhead. The figures are `Speeds`: workers report them when they join (`worker/calibrate.py`
+measures them). They are rounded, equal for equal workers of one host, and frozen with their mesh, so plans do not depend on
+time. Pure functions only.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ from .cards import cards_of
 
 IMPOSSIBLE: Final = float("inf")
 VIEWS: Final = frozenset({"permute", "reshape", "expand", "slice", "windows", "tag", "follow"})
-"""Ops whose result is, on a worker, another look at their first operand: they touch and take no memory."""
+"""Ops whose result is a view of the first operand on a worker: they read, write and take no memory."""
 
 
 class Device(NamedTuple):
-    """One worker: flops/s of a matrix product, bytes/s read and written by element-wise work, seconds an instruction
-    takes however small, and the bytes that it may hold (0: nobody said)."""
+    """One worker: flops/s of a matrix product, bytes/s of element-wise work (read and written), the fixed overhead of an
+    instruction in seconds, and the bytes that it may hold (0: unknown)."""
 
     flops: float
     memory: float
     overhead: float
     capacity: int = 0
     pool: int = -1
-    """Those with one number share one memory, and may hold together what they may hold each."""
+    """Devices with the same number share one memory: together they may hold what each of them may hold alone."""
 
 
 class Link(NamedTuple):
-    """Between workers: bytes/s that one of them receives, and the seconds that one exchange takes however small."""
+    """A link between workers: bytes/s that one of them receives, and the latency of one exchange in seconds."""
 
     bandwidth: float
     latency: float
@@ -55,32 +55,32 @@ TYPICAL: Final[Mapping[str, Device]] = {
     "cuda": Device(10e12, 800e9, 8e-6),
 }
 NETWORK: Final = Link(1e9, 150e-6)
-"""Between two hosts: ten-gigabit Ethernet."""
+"""The assumed link between two hosts: ten-gigabit Ethernet."""
 HOST_LATENCY: Final = 100e-6
-"""Seconds of an exchange within one host."""
+"""The latency of an exchange within one host, in seconds."""
 NVLINK: Final = Link(200e9, 20e-6)
-"""Between GPUs of a group (`groups.py`): NVLink of the third generation has 300 GB/s each way, of which collectives reach two
-thirds. That members meet first takes longer, but hosts are ahead of their GPUs."""
+"""Between GPUs of a group (`groups.py`): third-generation NVLink has 300 GB/s each way, of which collectives reach two thirds.
+The rendezvous of the members takes longer than this latency, but hosts run ahead of their GPUs."""
 PCIE: Final = Link(20e9, HOST_LATENCY)
-"""Between other GPUs of one host: PCI Express of the fourth generation has 32 GB/s each way, likewise."""
+"""Between other GPUs of one host: PCI Express 4.0 has 32 GB/s each way, of which collectives reach two thirds."""
 STAGED: Final = Link(4e9, 2 * HOST_LATENCY)
-"""To or from a GPU in pieces, within a host: through the host's pageable memory, copied four times. Nobody measures it."""
+"""To or from a GPU in pieces, within a host: through pageable host memory, copied four times. Assumed, not measured."""
 COPIES: Final = 4
-"""Within a host a byte that moves is read and written when it is sent and again when it is received."""
+"""Within a host, each byte that moves is read and written once by its sender and once by its receiver."""
 MAX_WEIGHT: Final = 999_999
 QUARTERS: Final = 4
 
 
 @dataclass(frozen=True)
 class Speeds:
-    """The links of a mesh, one for each axis, and its devices, one for each rank."""
+    """The links of a mesh, one per axis, and its devices, one per rank."""
 
     links: tuple[Link, ...]
     devices: tuple[Device, ...]
 
     @cached_property
     def slowest(self) -> Device:
-        """What the least of the devices can do: the others wait for it."""
+        """For each figure the worst of all devices, because the others wait for the slowest."""
         columns = list(zip(*self.devices, strict=True))
         return Device(min(columns[0]), min(columns[1]), max(columns[2]), min(columns[3]))
 
@@ -89,7 +89,7 @@ class Speeds:
 
 
 class Work(NamedTuple):
-    """What one instruction takes: flops of matrix products, and bytes read and written."""
+    """The work of one instruction: flops of matrix products, and bytes read and written."""
 
     flops: float
     nbytes: float
@@ -106,7 +106,7 @@ def _conv_flops(operands: Sequence[Spec | str], result: Spec) -> float:
 
 
 def _attention_flops(operands: Sequence[Spec | str], result: Spec) -> float:
-    """Two products; of a gradient (whose result is flat) the weights once more, and four."""
+    """The flops of two products; for a gradient (whose result is flat) those of the weights again and of four products."""
     q, v = operands[0], operands[2]
     assert isinstance(q, Spec), "queries are a tensor"
     assert isinstance(v, Spec), "values are a tensor"
@@ -124,7 +124,7 @@ FLOPS: Final[Mapping[str, Callable[[Sequence[Spec | str], Spec], float]]] = {
 
 
 def work(op: str, operands: Sequence[Spec | str], results: Sequence[Spec]) -> Work:
-    """The work of one instruction on operands and results of these shapes, whole or one worker's part of them."""
+    """The work of one instruction on operands and results of these shapes, which may be whole or one worker's parts."""
     if op in VIEWS:
         return Work(0.0, 0.0)
     flops = FLOPS.get(OPS[op].family)
@@ -133,7 +133,7 @@ def work(op: str, operands: Sequence[Spec | str], results: Sequence[Spec]) -> Wo
 
 
 def compute_seconds(amount: Work, device: Device, share: float = 1.0) -> float:
-    """Seconds in which a device does its `share` of some work."""
+    """The seconds that a device needs for its `share` of some work."""
     return device.overhead + share * max(amount.flops / device.flops, amount.nbytes / device.memory)
 
 
@@ -141,12 +141,12 @@ def compute_seconds(amount: Work, device: Device, share: float = 1.0) -> float:
 
 
 def exchange_seconds(nbytes: float, parts: int, link: Link, steps: int = 1) -> float:
-    """Seconds of an exchange among `parts` workers of which one receives `nbytes` in so many steps: each goes through a tree."""
+    """The seconds of an exchange among `parts` workers, each of which receives `nbytes` bytes, in `steps` steps along trees."""
     return steps * link.latency * max(1, (parts - 1).bit_length()) + nbytes / link.bandwidth
 
 
 def move_bytes(before: Placement, after: Placement, nbytes: float, parts: int) -> float:
-    """Bytes that each of `parts` workers along an axis receives when a value of `nbytes` per position moves."""
+    """The bytes that each of `parts` workers along an axis receives in a move of a value with `nbytes` bytes per position."""
     if before == after or parts == 1 or isinstance(before, Replicate):
         return 0.0
     others = nbytes * (parts - 1) / parts
@@ -160,7 +160,7 @@ def move_bytes(before: Placement, after: Placement, nbytes: float, parts: int) -
 
 @lru_cache(maxsize=1 << 13)
 def move_seconds(before: Placement, after: Placement, nbytes: float, parts: int, link: Link) -> float:
-    """Seconds until a value of `nbytes` per position has gone from `before` to `after` along an axis of `parts`."""
+    """The seconds of moving a value of `nbytes` bytes per position from `before` to `after` along an axis of `parts` workers."""
     if before == after or parts == 1 or isinstance(before, Replicate):
         return 0.0 if before == after or not isinstance(after, Partial) else IMPOSSIBLE
     if isinstance(after, Partial):
@@ -175,15 +175,15 @@ def move_seconds(before: Placement, after: Placement, nbytes: float, parts: int,
 
 
 def rounded(value: float) -> float:
-    """To two significant bits: measured twice, a machine is the same machine."""
+    """Rounded to two significant digits, so that a machine measured twice gives the same figures."""
     mantissa, exponent = math.frexp(value)
     return math.ldexp(round(mantissa * 4) / 4, exponent)
 
 
 def _device(facts: Mapping[str, Any], sharing: int, pool: int) -> Device:
-    """The device that a worker's facts describe; what it does not say, or not sensibly, is typical of its kind.
+    """The device that a worker's facts describe. Missing or implausible figures are replaced by typical ones of its kind.
 
-    The host's memory, which is `pool`, is shared by so many.
+    `sharing` workers share the host's memory, which is `pool`.
     """
     known = TYPICAL.get(str(facts.get("kind")), TYPICAL["cpu"])
     said = facts.get("speed")
@@ -199,8 +199,11 @@ def _sensible(figure: object) -> bool:
 
 
 def devices_of(facts: Sequence[Mapping[str, Any]]) -> tuple[Device, ...]:
-    """One device for each worker. Workers of one kind on one host share the median, so that whoever measured while the
-    others kept the machine busy is not taken for a slower one; those without memory of their own share the host's."""
+    """One device for each worker.
+
+    Workers of one kind on one host share the median of their figures, so that a worker that measured while the others kept the
+    machine busy does not count as slower. Workers without memory of their own share the host's.
+    """
     groups: dict[tuple[Any, ...], list[int]] = defaultdict(list)
     for index, said in enumerate(facts):
         groups[tuple(str(said.get(name)) for name in ("host", "kind", "model", "cores"))].append(index)
@@ -223,9 +226,11 @@ def speeds_of(
     facts: Sequence[Mapping[str, Any]],
     links: Mapping[tuple[str, str], Link] = MappingProxyType({}),
 ) -> Speeds:
-    """The speeds of a mesh whose workers, in order of rank, say these facts; `links` are those that were measured between
-    two hosts, either way. `group`, among the facts, is whom a worker is joined to by NVLink, if both do collectives by NCCL
-    (`cards.py`). An axis is as slow as its slowest link."""
+    """The speeds of a mesh, from the facts that its workers reported, in order of rank.
+
+    `links` are those measured between two hosts, in either direction. The fact `group` says which workers NVLink joins, if
+    both use NCCL (`cards.py`). An axis is as slow as its slowest link.
+    """
     devices = devices_of(facts)
     hosts = [str(said.get("host")) for said in facts]
     groups = [str(said.get("group", "")) for said in facts]
@@ -258,15 +263,15 @@ def speeds_of(
 
 
 def paces(devices: Sequence[Device]) -> list[float]:
-    """One figure for each: the geometric mean of the speeds of arithmetic and of memory."""
+    """One speed for each device: the geometric mean of its speeds of arithmetic and of memory."""
     return [math.sqrt(device.flops * device.memory) for device in devices]
 
 
 @lru_cache(maxsize=64)
 def weights_of(sizes: tuple[int, ...], devices: tuple[Device, ...]) -> tuple[tuple[int, ...], ...]:
-    """How large the shards of each position are along each axis: in proportion to the mean speed of who stands there.
+    """The weights of the positions along each axis, in proportion to the mean speed (`paces`) of the workers there.
 
-    Speed is one figure (`paces`); equal positions have equal weights, 1 when all are equal.
+    Positions of equal speed have equal weights; all weights are 1 when all speeds are equal.
     """
     pace = paces(devices)
     weights = []
@@ -291,10 +296,10 @@ def measured_mesh(
     blocks: int = 0,
     links: Mapping[tuple[str, str], Link] = MappingProxyType({}),
 ) -> tuple[Mesh, Speeds]:
-    """A mesh of these workers, its shards in proportion to their speeds. `facts` are theirs, in order of rank; `links`
+    """A mesh of workers with shards in proportion to their speeds. `facts` are those of the workers, in order of rank; `links`
     are as for `speeds_of`.
 
-    In a deterministic session each has some of the `blocks` instead, as many as the others or nearly so.
+    In a deterministic session each position has a number of the `blocks` instead, all as equal as possible.
     """
     sizes = tuple(axes.values())
     speeds = speeds_of(sizes, facts, links)

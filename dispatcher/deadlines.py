@@ -1,6 +1,6 @@
-"""Which signals should take longer in a plan than the program hopes: by the account, before the plan runs.
+"""Which signals are expected to miss the deadline that the program hopes for, according to the account of the plan.
 
-Nothing follows but a word to the program. What the plan is does not depend on it.
+The program is only warned; the plan does not depend on it.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from .cost import Speeds
 
 
 def late(plan: Plan, mesh: Mesh, speeds: Speeds) -> dict[tuple[str, float], float]:
-    """For each signal of a plan, with its deadline, that should take longer: the seconds that it should take, which are those of
-    its instructions and moves on the slowest rank."""
+    """For each signal of a plan (with its deadline) that is expected to take longer: the expected seconds, those of its
+    instructions and moves on the slowest rank."""
     hoped = [tag.hints.deadlines for tag in plan.tags]
     if not any(hoped):
         return {}

@@ -1,8 +1,8 @@
-"""What may be planned in a deterministic session: rows and layouts under which values have the same bits on any mesh.
+"""Which rows and layouts a deterministic session may use: those with which values have the same bits on any mesh.
 
-A dimension is cut only where the grid of blocks is (`gt/blocks.py`), so every worker computes whole blocks; and a sum whose
-terms lie on several workers is partial only where the tree over workers continues the tree over blocks. What moves numbers
-without rounding may be partial as it may be otherwise. Pure functions, and filters only: nothing here makes a row.
+A dimension is cut only on the grid of blocks (`gt/blocks.py`), so every worker computes whole blocks. A sum whose terms lie on
+several workers may be partial only where the tree over workers continues the tree over blocks. Ops that move numbers without
+rounding may take partial operands as elsewhere. Pure functions that only filter rows; none makes any.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ MOVING: Final = frozenset(
         *("gather", "scatter", "take", "where", "tag", "follow"),
     }
 )
-"""Ops that move numbers and round none: a sum of what they give is what they give of a sum."""
+"""Ops that move numbers without rounding, so that applying them to the terms of a sum and adding up is the same as applying
+them to the sum."""
 TREES: Final = frozenset({"sum", "prod", "matmul", "conv"})
-"""Ops that add block by block."""
+"""Ops that add up block by block."""
 
 
 PRODUCTS: Final = {
@@ -32,12 +33,12 @@ PRODUCTS: Final = {
     "conv": ((0, 2), (0, 2), (1, 2)),
     "attention": ((-2, -1), (-2,), (), (-1,), (-2,)),
 }
-"""Of products the dimensions that are computed in blocks: of the result, and of each operand (of attention the last is a mask,
-which may be missing or lack dimensions)."""
+"""For products, the dimensions that are computed in blocks: of the result and of each operand. (The last operand of attention
+is a mask, which may be missing or lack dimensions.)"""
 
 
 class Case(NamedTuple):
-    """What the filters see of an instruction; `operands` holds the kind of each run-time scalar."""
+    """What the filters know of an instruction. `operands` has the kind of each run-time scalar."""
 
     op: str
     attributes: Attributes
@@ -49,7 +50,8 @@ class Case(NamedTuple):
 def keeps_bits(
     case: Case, results: Sequence[Placement], operands: Sequence[Placement | None], weights: tuple[int, ...]
 ) -> bool:
-    """Whether a row along one axis, cut by `weights` where it does not say otherwise, gives the bits that one worker gives."""
+    """Whether a row along one axis gives the same bits as one worker. The axis is cut by `weights` unless the row says
+    otherwise."""
     if case.op == "solve" and operands[1] == Shard(case.result.ndim - 1):
         return False  # LAPACK may round a right side in another way beside others
     if case.result.dtype.kind not in "fc" or not any(map(_is_rounded, results)) or case.op in MOVING:
@@ -65,7 +67,7 @@ def keeps_bits(
 
 
 def keep_bits(case: Case, results: Sequence[Layout], operands: Sequence[Layout]) -> bool:
-    """Whether the rows of all axes together do: a dimension that is computed block by block is cut by one axis at most."""
+    """Whether the rows of all axes together give the same bits: a dimension computed in blocks is cut by at most one axis."""
     if case.result.dtype.kind not in "fc":
         return True
     if any(sum(map(_is_rounded, layout)) > 1 for layout in (*results, *operands)):

@@ -1,4 +1,4 @@
-"""What the dispatcher knows of every tensor, client and worker: plain records, changed only by `core.py`."""
+"""The dispatcher's records of clients, workers, meshes and fetches: plain data that only the core's parts change."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from .plan import Planner
 
 @dataclass(slots=True)
 class Moving:
-    """A session on its way to another mesh: the new planner, a mesh of all workers of both when some join, and the tensors
-    that are still on the old one."""
+    """A session on its way to another mesh: the new planner, a mesh of all workers of both meshes (if some are new), and the
+    tensors that are still on the old mesh."""
 
     config: Any
     planner: Planner
@@ -31,56 +31,56 @@ class Moving:
 
 @dataclass(slots=True, eq=False)
 class Client:
-    """One session. `queue` holds what it sent and was not yet acted on, in order."""
+    """One session. `queue` holds the messages that were received and not yet acted on, in order."""
 
     identity: bytes
     number: int
     facts: dict[str, Any]
     bulk: bytes
     program: Hashable = None
-    """Whose turns it shares (`turns.py`)."""
+    """The program to which it belongs; the sessions of a program share its turns (`turns.py`)."""
     expected: int = 1
     heard: float = 0.0
     found: tuple[Any, Any] | None = None
-    """What was worked out for the message at the head of its queue: a key that says what it is, and the result."""
+    """The result of a job for the message at the head of the queue, with a key that identifies it."""
     own: Any = None
-    """The config that the client sent, which goes over the service's."""
+    """The config that the client sent, which overrides the service's."""
     config: Any = None
-    """The two together, once a mesh was made of them."""
+    """The merged config of both, once a mesh was made from it."""
     planner: Planner | None = None
     moving: Moving | None = None
     verify: float = 0.0
-    """The share of instructions that are computed again, gathered, and compared."""
+    """The share of instructions that are recomputed, gathered, and compared."""
     tf32: bool = False
-    """Whether GPUs may round what its products of float32 multiply."""
+    """Whether GPUs may round the operands of float32 products to TF32."""
     runs: int = 0
-    """How many there were since then, by which those that check are drawn."""
+    """The number of runs since `verify` was set; it decides which runs check."""
     warned: set[tuple[str, float]] = field(default_factory=set)
-    """Signals with their deadlines of which the program knows that they should take longer."""
+    """Signals, with deadlines, of which the program was warned."""
     fault: Fault | None = None
     cancelled: bool = False
-    """Whether its work was cancelled and it does not know yet: all it sends up to its next fetch is dropped."""
+    """Whether its work was cancelled without the client knowing yet: all its messages up to its next fetch are dropped."""
     segments: dict[int, Segment | Fault] = field(default_factory=dict)
     table: dict[int, Entry] = field(default_factory=dict)
     queue: deque[Any] = field(default_factory=deque)
     plans: Plans = field(default_factory=Plans)
     roomy: int = 0
-    """The number of tensors up to which known plans run without a look at memory."""
+    """The number of tensors up to which known plans run without a check of memory."""
     arrived: int = 0
     credited: int = 0
     inflight: deque[tuple[int, int]] = field(default_factory=deque)
-    """(position in the client's stream of runs and puts, order) of what the workers may not have finished."""
+    """(position in the client's stream of runs and puts, order) of everything that workers may not have finished."""
     gpipe: Counter[str] = field(default_factory=Counter)
-    """Runs that could not be 1f1b, by the reason."""
+    """How many runs had to use gpipe in place of 1f1b, by reason."""
     made: int = 0
     misses: Counter[str] = field(default_factory=Counter)
-    """Why plans were made: a segment was `new` (or its plans had gone), or its inputs lay in other `placements`."""
+    """Why plans were made: the segment was `new` (or its plans had been dropped), or its inputs had other `placements`."""
     improved: int = 0
     hits: int = 0
 
     @property
     def mesh(self) -> Mesh | None:
-        """The session's mesh, once its first tensor made one necessary."""
+        """The session's mesh; None until its first tensor."""
         return self.planner.mesh if self.planner else None
 
 
@@ -96,18 +96,18 @@ class Worker:
     expected: int = 1
     heard: float = 0.0
     health: Health = field(default_factory=Health)
-    """Of its GPU."""
+    """The health of its GPU."""
     links: dict[int, Link] = field(default_factory=dict)
-    """Those that it has measured, by the number of the worker at the other end."""
+    """The links that it has measured, by the number of the worker at the other end."""
     fresh: deque[tuple[int, int]] = field(default_factory=deque)
-    """(order, instructions) of the plans that it has before it and must compile, whosever they are or were."""
+    """(order, instructions) of the issued plans that it has yet to compile, also those of sessions that have ended."""
     to_compile: int = 0
-    """All these instructions."""
+    """The sum of these instructions."""
 
 
 @dataclass(slots=True)
 class Collection:
-    """A fetch under way: who has yet to answer."""
+    """A fetch in progress: which workers have yet to answer."""
 
     client: int
     request: int
@@ -115,18 +115,18 @@ class Collection:
     parts: int
     waiting: set[int]
     boxes: dict[int, list[list[int]]]
-    """What each worker that sends data holds; the others only say that they are sound."""
+    """The box that each sending worker holds; all other workers only report that their copy has a value."""
     silent: int
-    """How many of these have yet to say so."""
+    """How many of those others have yet to report."""
     failed: bool = False
 
 
 @dataclass(slots=True)
 class MeshRecord:
-    """A mesh in use by `client`. `workers` are its living members, `identities` theirs; `plans` are those that they know.
+    """A mesh that `client` uses: `workers` are its living members, `identities` their connections, `plans` those they know.
 
-    Issuing costs the same on any number of workers, and so does a worker's word that it is done, on the average: how far
-    all have come is only looked at when the last of them has finished the oldest order under way.
+    Issuing costs the same on any number of workers. So does, on average, a worker's report that it is done: the progress of
+    all is only examined when the last of them has finished the oldest order in flight.
     """
 
     client: int
@@ -135,15 +135,15 @@ class MeshRecord:
     workers: list[Worker]
     identities: tuple[bytes, ...]
     cards: tuple[int, ...] = ()
-    """Of the members, in order of rank (`cards.py`)."""
+    """The numbers of the members' GPUs, in order of rank (`cards.py`)."""
     fault: Fault | None = None
     plans: set[int] = field(default_factory=set)
     sources: dict[Any, tuple[tuple[bytes, ...], tuple[bytes, ...], dict[int, Any]]] = field(default_factory=dict)
-    """Who answers a fetch of some spec and layout, remembered."""
+    """A cache: which workers answer a fetch, by spec and layout."""
     pending: deque[int] = field(default_factory=deque)
     """The orders that some member has not finished."""
     done: dict[int, int] = field(default_factory=dict)
-    """By worker: the last order that it has finished here."""
+    """By worker, the last order that it has finished on this mesh."""
     lagging: int = 0
     """How many members have not finished the first of `pending`."""
 
@@ -151,13 +151,14 @@ class MeshRecord:
         self.done = dict.fromkeys(self.mesh.members, 0)
 
     def issued(self, order: int) -> None:
-        """All members have `order` before them."""
+        """Note that `order` was sent to all members."""
         if not self.pending:
             self.lagging = len(self.done)
         self.pending.append(order)
 
     def finished(self, worker: int, order: int) -> list[int]:
-        """A member has finished everything up to `order`; the orders that all have finished now and had not before."""
+        """Note that a member has finished everything up to `order`. Returns the orders that all members have finished with
+        that."""
         before = self.done.get(worker)
         if before is None or not self.pending or order <= before:
             return []

@@ -1,4 +1,4 @@
-"""What the dispatcher's core takes, `Event`, and what it gives, `Send`."""
+"""The dispatcher's core takes an `Event` and gives `Send`s."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ if TYPE_CHECKING:
 
 
 class Send(NamedTuple):
-    """One message for a group of peers, which all get the same bytes."""
+    """One message for a group of peers, all of which get the same bytes."""
 
     to: tuple[bytes, ...]
     message: m.Message
 
 
 class Received(NamedTuple):
-    """A message from a peer, the `number`th that it sent."""
+    """Message `number` of a peer's stream."""
 
     peer: bytes
     number: int
@@ -26,14 +26,14 @@ class Received(NamedTuple):
 
 
 class Malformed(NamedTuple):
-    """Something that is no message."""
+    """A peer sent something that is not a message."""
 
     peer: bytes
     reason: str
 
 
 class Lost(NamedTuple):
-    """A peer is gone; `ended`: its process is for certain, though what it had sent may not have been read yet."""
+    """A peer is gone. `ended` means that its process has certainly ended, though messages of it may still be unread."""
 
     peer: bytes
     reason: str
@@ -45,17 +45,17 @@ class Tick(NamedTuple):
 
 
 class Work(NamedTuple):
-    """Nothing else is to be done: time for a little of what is being worked out."""
+    """The shell is idle: do one turn of the waiting jobs."""
 
 
 class Publish(NamedTuple):
-    """It is time to tell the watchers what has happened; `wall` is the wall clock in nanoseconds since 1970."""
+    """Send watchers the events so far. `wall` is the wall clock in nanoseconds since 1970."""
 
     wall: int
 
 
 class Reload(NamedTuple):
-    """The service has another config from now on; it holds for all sessions, under what they brought themselves."""
+    """The service has a new config. It applies to all sessions, under the configs that they sent themselves."""
 
     config: Config
 

@@ -1,16 +1,16 @@
-"""By which way each worker is told: one by one, or as a group by one message that is published.
+"""How each worker receives its messages: sent individually, or published once for a whole group.
 
-Sending to one peer after the other costs the dispatcher's only thread microseconds for each. So above a few members a group
-is told by one message on a socket that publishes: ZeroMQ hands the same bytes to the connections of all who subscribed,
-and its own threads are the relays. No worker relays for another, so one that is slow, stopped or dead holds up nobody.
-No socket, clock or thread in here.
+Sending to one peer after the other costs the dispatcher's only thread some microseconds each. So a group above a few members
+gets one message on a publishing socket: ZeroMQ delivers the same bytes to the connections of all subscribers, with its own
+threads as relays. No worker relays for another, so one that is slow, stopped or dead delays nobody. No socket, clock or thread
+is used here.
 
-Every worker's stream stays in one order, because at any time all of it goes one way. A worker begins with the socket that
-it said hello on. The first time that it is in a large group it is asked to subscribe, by a *ticket* that nobody can guess;
-when the ticket arrives, it is told `Switch` the old way, which is the last of that, and from then on everything for it is
-published: under a *topic* of its own, or under that of a group once all members have subscribed to it. It reads what is
-published only after the `Switch`. A connection that breaks is known by its tickets being given back, and its worker
-counts as lost: nothing that it was sent is missed in silence.
+Every worker's stream stays in order, because at any time all of it takes the same way. A worker begins with the socket on
+which it said hello. When it first belongs to a large group, it is asked to subscribe, with an unguessable *ticket*. When the
+ticket arrives, the dispatcher sends it a last message the old way, `Switch`; from then on everything for it is published,
+under a *topic* of its own, or under that of a group once all its members have subscribed. The worker reads what is published
+only after the `Switch`. When a connection breaks, its tickets come back, and its worker counts as lost: so no message is
+missed silently.
 """
 
 from __future__ import annotations
@@ -23,35 +23,36 @@ from typing import Final, NamedTuple
 from gt import messages as m
 
 ABOVE: Final = 8
-"""Members of the largest group that is told one by one."""
+"""The size of the largest group whose members are sent messages individually."""
 MAX_GROUPS: Final = 128
-"""Groups that have a topic; the least recently used goes first."""
+"""The most groups with a topic; the least recently used loses it."""
 MAX_SIGHTED: Final = 1024
-"""Groups that were told something once, and may be worth a topic."""
+"""The most groups that are remembered because they got one message and may deserve a topic."""
 
 
 class Accept(NamedTuple):
-    """Whoever sent this ticket hears `topic` from now on; `switched` has all of its stream published now, if it is a peer."""
+    """The connection that sent this ticket receives `topic` from now on. `switched` is the peer whose whole stream is
+    published from now on, if this was its first ticket."""
 
     topic: bytes
     switched: bytes
 
 
 class Withdraw(NamedTuple):
-    """Whoever gave this ticket back hears `topic` no longer."""
+    """The connection that returned this ticket receives `topic` no longer."""
 
     topic: bytes
 
 
 class Broken(NamedTuple):
-    """A peer's connection is gone, and what was published for it with it."""
+    """A peer's connection broke, and messages published for it are lost."""
 
     peer: bytes
 
 
 @dataclass(slots=True, eq=False)
 class Group:
-    """Peers that are told the same, under one topic. `missing` have yet to subscribe."""
+    """Peers that receive the same messages under one topic. `missing` are those that have not subscribed yet."""
 
     members: tuple[bytes, ...]
     topic: bytes
@@ -59,7 +60,7 @@ class Group:
 
 
 class Ticket(NamedTuple):
-    """What a ticket is for: a peer, and the group's topic that it hears, or its own (`group` None)."""
+    """The purpose of a ticket: a peer, and the topic that it gives, a group's or (`group` None) the peer's own."""
 
     peer: bytes
     topic: bytes
@@ -67,10 +68,10 @@ class Ticket(NamedTuple):
 
 
 class Fanout:
-    """The groups of one dispatcher, and which peers are told by publishing.
+    """The groups of one dispatcher, and which peers receive published messages.
 
-    `address` is where peers subscribe, `new_ticket` makes 16 bytes that nobody can guess. `out` holds messages for single
-    peers, which the shell sends by the way that `routes` says.
+    `address` is where peers subscribe; `new_ticket` makes 16 unguessable bytes. `out` collects messages for single peers,
+    which the shell sends the way that `routes` says.
     """
 
     def __init__(self, address: str, new_ticket: Callable[[], bytes], *, above: int = ABOVE, limit: int = MAX_GROUPS):
@@ -80,20 +81,20 @@ class Fanout:
         self.limit = limit
         self.topics = 0
         self.asked: set[bytes] = set()
-        """Peers that were asked to subscribe, whether they have or not."""
+        """The peers that were asked to subscribe, whether or not they have."""
         self.own: dict[bytes, bytes] = {}
-        """The topics of their own of those that have switched."""
+        """The own topics of the peers that have switched."""
         self.groups: OrderedDict[tuple[bytes, ...], Group] = OrderedDict()
         self.sighted: set[tuple[bytes, ...]] = set()
         self.tickets: dict[bytes, Ticket] = {}
         self.heard: set[bytes] = set()
-        """Tickets that arrived."""
+        """The tickets that have arrived."""
         self.returned: set[bytes] = set()
-        """Tickets that were asked back."""
+        """The tickets that peers were asked to return."""
         self.out: list[tuple[bytes, m.Message]] = []
 
     def routes(self, to: tuple[bytes, ...]) -> tuple[list[bytes], list[bytes] | tuple[bytes, ...]]:
-        """(the topics under which to publish a message for these peers, the peers to whom to send it one by one)."""
+        """The topics under which to publish a message for these peers, and the peers to send it to individually."""
         if len(to) > self.above:
             group = self.groups.get(to)
             if group is None:
@@ -108,7 +109,7 @@ class Fanout:
         return [own[peer] for peer in to if peer in own], [peer for peer in to if peer not in own]
 
     def _sight(self, to: tuple[bytes, ...]) -> None:
-        """A large group without a topic is told something: the second time it gets one, for it may be told more."""
+        """A large group without a topic gets a message. The second time it gets a topic, since more messages are likely."""
         if to not in self.sighted:
             if len(self.sighted) >= MAX_SIGHTED:
                 self.sighted.clear()
@@ -134,14 +135,14 @@ class Fanout:
         self.out.append((what.peer, m.Subscribe(self.address, ticket)))
 
     def _drop(self, group: Group) -> None:
-        """A group has no topic any more: its members give their tickets back."""
+        """Take a group's topic away: its members are asked to return their tickets."""
         for ticket, what in list(self.tickets.items()):
             if what.group is group:
                 self.returned.add(ticket)
                 self.out.append((what.peer, m.Unsubscribe(ticket)))
 
     def subscribed(self, ticket: bytes) -> Accept | Broken | None:
-        """A ticket has arrived: what to do."""
+        """A ticket has arrived. Returns what the shell must do."""
         what = self.tickets.get(ticket)
         if what is None or ticket in self.returned:
             return None
@@ -155,7 +156,7 @@ class Fanout:
         return Accept(what.topic, b"")
 
     def unsubscribed(self, ticket: bytes) -> Withdraw | Broken | None:
-        """A ticket was given back, because it was asked for or because the connection is gone: what to do."""
+        """A ticket was returned, on request or because its connection broke. Returns what the shell must do."""
         what = self.tickets.get(ticket)
         if what is None:
             return None
@@ -170,7 +171,7 @@ class Fanout:
         self.returned.discard(ticket)
 
     def keep(self, peers: Collection[bytes]) -> None:
-        """Forget all peers but these, and the groups that others were in."""
+        """Forget all other peers than these, and the groups that they were in."""
         gone = self.asked - set(peers)
         if not gone:
             return

@@ -1,4 +1,4 @@
-"""Fetches under way: each part of a tensor comes from one worker, and all say whether their copies are sound."""
+"""Fetches in progress: each part of a tensor comes from one worker, and all workers report whether their copies have values."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from .events import Send
 from .service import Service
 
 MAX_SOURCES: Final = 1024
-"""Specs and layouts for which a mesh remembers who answers a fetch."""
+"""The most combinations of spec and layout for which a mesh remembers who answers a fetch."""
 
 
 class Fetches:
-    """All fetches that some worker has yet to answer."""
+    """All fetches that some worker has not answered yet."""
 
     def __init__(self, service: Service) -> None:
         self.service = service
@@ -30,7 +30,7 @@ class Fetches:
         self.collections: dict[int, Collection] = {}
 
     def fetch(self, client: Client, message: m.Fetch) -> bool:
-        """Ask the workers for a tensor; False if it has not landed yet."""
+        """Ask the workers for a tensor. False if it has not landed yet."""
         entry = client.table.get(message.tensor)
         if entry is None:
             raise ProtocolError(f"tensor {message.tensor} does not exist")
@@ -56,7 +56,8 @@ class Fetches:
         return True
 
     def _sources(self, record: MeshRecord, entry: Entry) -> tuple[tuple[bytes, ...], tuple[bytes, ...], dict[int, Any]]:
-        """Who sends a part of a fetched tensor, who only says that its copy is sound, and the box that each sender holds."""
+        """Which workers send a part of a fetched tensor (and which box they hold), and which only report that their copy has a
+        value."""
         key = (entry.spec, entry.home.layout)
         found = record.sources.get(key)
         if found is None:
@@ -78,7 +79,7 @@ class Fetches:
         return found
 
     def part(self, worker: Worker, part: m.Part) -> None:
-        """Pass on what a worker answers."""
+        """Pass on a worker's answer."""
         collection = self.collections.get(part.request)
         if collection is None or worker.number not in collection.waiting:
             return
@@ -108,13 +109,13 @@ class Fetches:
         )  # fmt: skip
 
     def forget(self, client: Client) -> None:
-        """Nobody waits for what this client asked for."""
+        """Drop the fetches of a client that has left."""
         for number, collection in list(self.collections.items()):
             if collection.client == client.number:
                 del self.collections[number]
 
     def fail(self, client: Client, fault: Fault) -> int:
-        """Whatever a client waits for fails at once; how many fetches. What workers answer nevertheless is still heard out."""
+        """Fail all fetches of a client at once. Returns how many. Later answers of workers to them are still accepted."""
         waiting = [each for each in self.collections.values() if each.client == client.number and not each.failed]
         for collection in waiting:
             collection.failed = True
@@ -122,7 +123,7 @@ class Fetches:
         return len(waiting)
 
     def lost(self, worker: Worker, clients: set[int], fault: Fault) -> None:
-        """Fail whatever a lost worker had yet to answer, and what the clients whose meshes it breaks wait for."""
+        """Fail the fetches that a lost worker had yet to answer, and those of clients whose meshes it breaks."""
         for number, collection in list(self.collections.items()):
             if worker.number in collection.waiting or collection.client in clients:
                 del self.collections[number]  # the others' parts are forgotten with the mesh

@@ -1,7 +1,7 @@
-"""Which workers are joined by NVLink: runs of a host's workers, as whoever starts them says (`nvlink_group_size`).
+"""Which workers NVLink joins: runs of a host's workers, as their operator says (`nvlink_group_size`).
 
-No worker can tell how its GPU is wired, and a copy through the host says nothing of it, so this is said and not measured.
-A mesh has the workers of a group beside each other, so that its last axes, which exchange most, stay in one.
+No worker can tell how its GPU is wired, and copies through the host do not show it, so this is configured, not measured. A
+mesh places the workers of a group next to each other, so that its last axes, which exchange most, stay within groups.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from collections.abc import Mapping
 from typing import Any
 
 Facts = Mapping[str, Any]
-"""What a worker says of itself."""
+"""What a worker reported about itself when it joined."""
 
 
 def groups_of(workers: Mapping[int, Facts]) -> dict[int, str]:
-    """By number of each worker its group; workers of no group are left out.
+    """The group of each worker, by number; workers outside groups are left out.
 
-    A GPU's place in its host is its own number, cuda:N, so that whoever is missing shifts nobody; others' places are the
-    order in which they joined.
+    The place of a worker on a GPU is the GPU's number in its host (cuda:N), so a missing worker shifts no other. The places of
+    other workers follow the order in which they joined.
     """
     hosts: dict[tuple[str, str], list[int]] = defaultdict(list)
     for number in sorted(workers):
@@ -35,8 +35,8 @@ def groups_of(workers: Mapping[int, Facts]) -> dict[int, str]:
 
 
 def side_by_side(numbers: list[int], workers: Mapping[int, Facts], groups: Mapping[int, str]) -> list[int]:
-    """The workers with those of a group beside each other, in the order of their GPUs: the largest groups first, so that a
-    mesh that needs fewer workers is cut through as few groups as may be."""
+    """The workers, with those of a group next to each other in the order of their GPUs. The largest groups come first, so that
+    a mesh of fewer workers cuts through as few groups as possible."""
     members: dict[str, list[int]] = defaultdict(list)
     for number in numbers:
         members[groups.get(number, "")].append(number)
@@ -53,6 +53,6 @@ def _size(facts: Facts) -> int:
 
 
 def _device(facts: Facts, otherwise: int) -> int:
-    """N of a worker on cuda:N."""
+    """The N of a worker on cuda:N."""
     match = re.fullmatch(r"cuda:(\d{1,4})", str(facts.get("device")))
     return int(match[1]) if match else otherwise

@@ -1,4 +1,4 @@
-"""How a worker's GPU is: what its heartbeat said last, and when that is worth a line in the log. No clock in here."""
+"""The health of a worker's GPU: its last heartbeat, and when a change deserves a line in the log. No clock is used here."""
 
 from __future__ import annotations
 
@@ -15,36 +15,35 @@ SLOWING: Final = {
     "hardware temperature": ("cooling",),
     "power brake": ("power supply",),
 }
-"""Why a GPU is slowed down when something is wrong with it, and what is to be looked at. A power cap is none of them: under full
-load it is as it should be."""
+"""Reasons why a faulty GPU is slowed down, and what to check. A power cap is not among them: it is normal under full load."""
 CALM: Final = 60.0
-"""Seconds between two warnings of a kind of one GPU, at least: most that is slowed down is so now and then."""
+"""The least number of seconds between two warnings of one kind about one GPU: slow-downs tend to come and go."""
 
 
 @dataclass(slots=True)
 class Health:
-    """What is known of one worker's GPU."""
+    """What is known about one worker's GPU."""
 
     said: m.Health | None = None
-    """What it said last; None: nothing yet."""
+    """Its last report; None before the first."""
     at: float = 0.0
-    """When that was."""
+    """When that report came."""
     slowed: float | None = None
-    """Since when it has been slowed down, as the log says; None: as the log says, it is not."""
+    """Since when it has been slowed down, according to the log; None if the log says that it is not."""
     slowed_at: float = -math.inf
-    """When the log said so last."""
+    """When the log last said that it is slowed down."""
     errors: int = 0
-    """Uncorrected memory errors that the log has told of."""
+    """The uncorrected memory errors that the log has reported."""
     errors_at: float = -math.inf
 
     def hear(self, said: m.Health, now: float) -> Iterator[tuple[str, str]]:
-        """What it says now; the (level, text) that the log is to say of the GPU."""
+        """Take a report. Returns the (level, text) lines that it causes in the log."""
         self.said, self.at = said, now
         yield from self._slowed(said, now)
         yield from self._errors(said, now)
 
     def _slowed(self, said: m.Health, now: float) -> Iterator[tuple[str, str]]:
-        """Whether it is slowed down now, and was not. One that is so over and over is told of once in a while."""
+        """Whether to log that the GPU is slowed down now and was not before. Repetitions are logged only once in a while."""
         reasons = [reason for reason in SLOWING if reason in said.slowed]
         if not reasons and self.slowed is not None:
             since, self.slowed = self.slowed, None
@@ -55,7 +54,8 @@ class Health:
             yield "warning", f"is slowed down: {', '.join(reasons)}{_figures(said)}; see to its {look}"
 
     def _errors(self, said: m.Health, now: float) -> Iterator[tuple[str, str]]:
-        """Whether more of its memory was found wrong. Those from before the worker came count, for they may be why it came."""
+        """Whether to log new memory errors. Errors from before the worker joined count, because they may be why it was
+        started."""
         if 0 <= said.errors < self.errors:
             self.errors = said.errors  # its driver was loaded anew
         elif said.errors > self.errors and now - self.errors_at >= CALM:
@@ -64,7 +64,7 @@ class Health:
             yield "warning", f"{text}; if they go on, take it out of service: nvidia-smi -q -d ECC says more"
 
     def facts(self, now: float) -> dict[str, Any]:
-        """As `gt.devices()` is told; empty when nothing is known."""
+        """The form in which `gt.devices()` shows it; empty if nothing is known."""
         return {} if self.said is None else {"health": {**self.said._asdict(), "age": now - self.at}}
 
 

@@ -1,7 +1,7 @@
-"""Who joins a service: clients, workers, watchers and workers' pulses, each by its first message, and how many may.
+"""How clients, workers, watchers and workers' pulses join a service, each with its first message, and how many may.
 
-Sessions are bounded in number, and in how many a second open: by one program, and in all. Whoever is refused is told when to
-try again. A session that has opened gets no more than its turn (`turns.py`); what is bounded here is what opening costs.
+Sessions are limited in number, and in how many may open per second, by one program and in all. A refused peer is told when to
+try again. Open sessions share the dispatcher by turns (`turns.py`); the limits here are for the cost of opening.
 """
 
 from __future__ import annotations
@@ -20,33 +20,33 @@ from .turns import program_of
 from .watching import Watching
 
 CLIENT_CREDITS: Final = 64
-"""Runs and puts that a client may have sent and not have been credited for."""
+"""The most runs and puts that a client may have in flight."""
 MAX_CLIENTS: Final = 1024
-"""Sessions at one time; so what workers have before them is bounded too."""
+"""The most sessions at one time. It also bounds what workers have queued."""
 OF_PROGRAM: Final = (64, 8.0)
-"""Sessions of one program that may open at once, and then a second; so a loop that connects anew in every turn is told."""
+"""The sessions that one program may open at once, and then per second, so that a program that reconnects in a loop is told."""
 IN_ALL: Final = (1024, 64.0)
-"""The same of all programs together."""
+"""The same for all programs together."""
 MAX_PROGRAMS: Final = 4096
-"""Programs of which is remembered how many sessions they opened lately."""
+"""The most programs whose recently opened sessions are counted."""
 EVERYBODY: Final = "everybody"
 
 
 class Rate:
-    """How often something may happen: `burst` times at once, and then `a_second`. By whose it is; the time is an argument."""
+    """A rate limit for each key: `burst` events at once, then `a_second` per second. The time is an argument."""
 
     def __init__(self, burst: int, a_second: float) -> None:
         self.burst = burst
         self.a_second = a_second
         self.spent: dict[Hashable, tuple[float, float]] = {}
-        """What each has used up, and when that was so: it comes back with time. Who is not in here has used nothing."""
+        """For each key, what it has used up and when that was counted; it recovers with time. A missing key has used nothing."""
 
     def wait(self, whose: Hashable, now: float) -> float:
-        """Seconds until it may happen; 0 when it may now."""
+        """The seconds until the event may happen; 0 if it may happen now."""
         return max(0.0, (self._left(whose, now) + 1 - self.burst) / self.a_second)
 
     def take(self, whose: Hashable, now: float) -> None:
-        """It happens."""
+        """Count an event."""
         if len(self.spent) >= MAX_PROGRAMS:
             self.spent = {each: spent for each, spent in self.spent.items() if self._left(each, now) > 0}
         if len(self.spent) >= MAX_PROGRAMS:
@@ -59,7 +59,7 @@ class Rate:
 
 
 class Joining:
-    """Numbers for those who come. `facts`: what all of them are told of the service."""
+    """Gives numbers to peers that join. `facts` are what every peer is told about the service."""
 
     def __init__(self, service: Service, watching: Watching, facts: dict[str, Any]) -> None:
         self.service = service
@@ -68,13 +68,15 @@ class Joining:
         self.clients = itertools.count(1)
         self.workers = itertools.count()
         self.pulses: dict[bytes, Worker] = {}
-        """Connections that only say that some worker lives."""
+        """Connections that carry only the heartbeats of a worker."""
         self.of_program = Rate(*OF_PROGRAM)
         self.in_all = Rate(*IN_ALL)
 
     def hello(self, peer: bytes, hello: m.Hello) -> bool:
-        """Somebody's first message; whether a worker has joined. Raises `ProtocolError`, or `SessionError` where a peer that
-        made no mistake is refused."""
+        """Process a peer's first message. Returns whether a worker has joined.
+
+        Raises `ProtocolError`, or `SessionError` when a peer that made no mistake is refused.
+        """
         now = self.service.now
         if hello.role == "client":
             self._client(peer, hello, now)
@@ -109,7 +111,7 @@ class Joining:
             service.recording.client_joined(client)
 
     def _make_way(self, program: Hashable, now: float) -> None:
-        """Count a session of a program. Raises `SessionError` when it is one too many."""
+        """Count a new session of a program. Raises `SessionError` if it is one too many."""
         if len(self.service.clients) >= MAX_CLIENTS:
             raise SessionError(
                 f"too many sessions: this service has {MAX_CLIENTS}, and no room for another; try again when one has ended"
@@ -159,5 +161,5 @@ class Joining:
         self.pulses[peer] = found
 
     def without(self, worker: Worker) -> None:
-        """No connection says any more that this worker lives."""
+        """Drop the pulse connections of a worker."""
         self.pulses = {pulse: other for pulse, other in self.pulses.items() if other is not worker}

@@ -1,9 +1,9 @@
-"""Rules that name a dimension which a tensor lacks: refused before the segment that shows it is planned.
+"""Refuses rules that shard a dimension which a tensor lacks, before the segment that shows it is planned.
 
-A weight must have the dimension that `tensor_parallel` cuts, a tensor that was given to a signal by name the one that
-`shard` cuts. What is only made in a signal may lack it, as masks and losses do, unless it is a matrix or more, and nothing
-of the segment there has it; so may what meets weights under `sequence_parallel`. Weights of one dimension follow others,
-and scalars are always whole.
+A weight must have the dimension that `tensor_parallel` shards, and a tensor that the program gives to a signal by name the one
+that `shard` names. A tensor that a signal only creates, such as a mask, may lack the dimension, unless it has two or more
+dimensions and no tensor in that signal has it; the same holds for activations that meet weights under `sequence_parallel`.
+One-dimensional weights follow others, and scalars are always replicated.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from .tables import Home
 
 MAKES: Final = frozenset({"creation", "random"})
-"""Families of ops that make tensors of nothing."""
+"""Families of ops that create tensors without operands."""
 
 
 def refuse_lacking(policy: Policy, segment: Segment, homes: Sequence[Home]) -> None:
-    """Raise `ConfigError` for the first rule whose dimension is lacking where it must be."""
+    """Raise `ConfigError` for the first rule whose dimension is missing where it is required."""
     asked = {
         number: wishes
         for number, tag in enumerate(segment.tags)
@@ -63,7 +63,7 @@ def refuse_lacking(policy: Policy, segment: Segment, homes: Sequence[Home]) -> N
 
 
 def _suspect(instruction: Instruction, wish: Wish, first: Spec, result: Spec) -> Spec | None:
-    """What lacks the dimension, unless others in the signal have it."""
+    """The spec of an operand or result that lacks the dimension, which is an error unless other tensors in the signal have it."""
     family, dimension = OPS[instruction.op].family, wish.dimension or 0
     if wish.strategy == "sequence_parallel":
         return first if family in PRODUCTS and first.ndim <= dimension else None

@@ -1,4 +1,4 @@
-"""Who is gone, and what goes with it: of a client all that it has on workers, of a worker all that it held."""
+"""What happens when a peer leaves: a client's tensors, plans and meshes are dropped, and a worker's tensors are lost."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from .surveys import Surveys
 from .watching import Watching
 
 MAX_ENDED: Final = 4096
-"""Ended processes that are remembered."""
+"""The most ended processes that are remembered."""
 
 
 class Leaving:
-    """What becomes of the service when peers go."""
+    """What becomes of the service when peers leave or are lost."""
 
     def __init__(
         self, service: Service, joining: Joining, watching: Watching, prepared: Preparing, fetches: Fetches, surveys: Surveys
@@ -34,18 +34,20 @@ class Leaving:
         self.fetches = fetches
         self.surveys = surveys
         self.ended: dict[bytes, None] = {}
-        """Those whose processes are no more, lately."""
+        """Peers whose processes have ended recently."""
 
     def process_ended(self, peer: bytes) -> None:
-        """A process is no more: what it had sent and was not read is to be passed over, from all its connections."""
+        """Remember that a process has ended, so that unread messages on all its connections are ignored."""
         pulses = [pulse for pulse, worker in self.joining.pulses.items() if worker.identity == peer]
         self.ended |= dict.fromkeys([peer, *pulses])
         while len(self.ended) > MAX_ENDED:
             del self.ended[next(iter(self.ended))]
 
     def lost(self, peer: bytes, reason: str, *, returns: bool = False) -> bool:
-        """A peer is gone; whether it was a worker, so that clients may have to find another mesh. A worker that `returns` is
-        started again: sessions that lost it wait for that."""
+        """A peer is gone. Returns whether it was a worker, in which case clients may need another mesh.
+
+        A worker that `returns` is being restarted: sessions that lost it wait for it.
+        """
         service = self.service
         self.watching.leave(peer)
         client = service.clients.pop(peer, None)
@@ -76,7 +78,7 @@ class Leaving:
         self._leave(client)
 
     def _leave(self, client: Client) -> None:
-        """Whatever a client has on workers is forgotten, with its plans and meshes; what was under way counts as done."""
+        """Drop everything that a client has on workers, with its plans and meshes; what was in flight counts as finished."""
         self.prepared.forget(client)
         client.plans.clear()
         client.planner = client.moving = None

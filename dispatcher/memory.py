@@ -1,9 +1,8 @@
-"""The memory that a plan takes: exactly, worker by worker, and at most, in time that does not depend on their number.
+"""The memory that a plan takes: exactly, worker by worker, or as an upper bound, in time that does not depend on their number.
 
-A plan that cannot fit is refused before anything of it runs. A value lives from the instruction that makes it to its last
-reader, survivors to the end, and inputs from the beginning to the end, or to their last reader where they die with the run.
-A view takes nothing but keeps alive what it looks at, in one plan and between them. Kernels' own temporaries are not
-counted.
+A plan that cannot fit is refused before it starts. A value lives from the instruction that computes it to its last reader;
+survivors live to the end; inputs live from the beginning to the end, or to their last reader if they die with the run. A view
+takes no memory but keeps alive what it looks at, within a plan and between plans. Temporary memory of kernels is not counted.
 """
 
 from __future__ import annotations
@@ -25,19 +24,19 @@ from gt.spec import Spec, spec
 from .cost import VIEWS, Speeds
 
 Sizes = np.ndarray[Any, Any]
-"""Bytes: a row for each rank, a column for each microbatch."""
+"""Bytes, with a row for each rank and a column for each microbatch."""
 
 Held = Mapping[tuple[Spec, Layout], int]
-"""How many tensors of each kind there are."""
+"""The number of tensors of each kind."""
 
 
 class Lot(NamedTuple):
     """What becomes of a run's inputs, by position."""
 
     dying: frozenset[int] = frozenset()
-    """Those whose memory is free after their last reader."""
+    """The inputs whose memory is free after their last reader."""
     lent: frozenset[int] = frozenset()
-    """Those that take nothing: they look at memory that is counted elsewhere."""
+    """The inputs that take no memory because they look at memory that is counted elsewhere."""
 
 
 USUAL: Final = Lot()
@@ -52,7 +51,7 @@ def parts_of(value: Spec, layout: Layout, mesh: Mesh) -> tuple[Spec | None, ...]
 
 @lru_cache(maxsize=4096)
 def local_bytes(value: Spec, layout: Layout, mesh: Mesh) -> Sizes:
-    """For each rank, the bytes of its part. Read only."""
+    """For each rank, the bytes of its part. The array is read-only."""
     sizes = np.array([0 if part is None else part.nbytes for part in parts_of(value, layout, mesh)], np.int64)
     sizes.flags.writeable = False
     return sizes
@@ -60,7 +59,7 @@ def local_bytes(value: Spec, layout: Layout, mesh: Mesh) -> Sizes:
 
 @lru_cache(maxsize=4096)
 def largest_part(value: Spec, layout: Layout, mesh: Mesh) -> int:
-    """The bytes that no rank holds more than; exact where no dimension is cut twice."""
+    """An upper bound of the bytes that any rank holds; exact if no dimension is cut twice."""
     shape = list(value.shape)
     for axis, placement in enumerate(layout):
         if isinstance(placement, Shard):
@@ -71,7 +70,7 @@ def largest_part(value: Spec, layout: Layout, mesh: Mesh) -> int:
 
 
 def shortage(plan: Plan, mesh: Mesh, speeds: Speeds, held: Held, lot: Lot, rule_of: Callable[[Tag], str]) -> str:
-    """Why the plan cannot run where so much is held besides its inputs; empty when it can, as far as is known.
+    """Why a plan cannot run when so much else is held; empty if it can, as far as is known.
 
     `rule_of` says where the rule for a tag is written.
     """
@@ -105,7 +104,7 @@ def shortage(plan: Plan, mesh: Mesh, speeds: Speeds, held: Held, lot: Lot, rule_
 
 
 def inputs_by_rank(plan: Plan, mesh: Mesh, lot: Lot = USUAL) -> Sizes:
-    """For each rank the bytes of its part of the inputs."""
+    """For each rank, the bytes of its parts of the inputs."""
     space = len(mesh.sizes)
     found = np.zeros(len(mesh.members), np.int64)
     for index, (value, layout) in enumerate(zip(plan.inputs, plan.input_layouts, strict=True)):
@@ -115,7 +114,7 @@ def inputs_by_rank(plan: Plan, mesh: Mesh, lot: Lot = USUAL) -> Sizes:
 
 
 def peak_by_rank(plan: Plan, mesh: Mesh, lot: Lot = USUAL) -> Sizes:
-    """For each rank the most bytes that it holds at once while it runs the plan, inputs included."""
+    """For each rank, the most bytes that it holds at once while it runs the plan, inputs included."""
     times, ranks = _times(plan), len(mesh.members)
     timed = mesh.timed(times)
     places = [mesh.coordinates(rank) for rank in range(ranks)]
@@ -135,7 +134,7 @@ def peak_by_rank(plan: Plan, mesh: Mesh, lot: Lot = USUAL) -> Sizes:
 
 
 def peak_at_most(plan: Plan, mesh: Mesh, lot: Lot = USUAL) -> int:
-    """The bytes that no rank holds more than at once while it runs the plan, inputs included."""
+    """An upper bound of the bytes that any rank holds at once while it runs the plan, inputs included."""
     times = _times(plan)
     timed = mesh.timed(times)
     stages = range(mesh.sizes[plan.pipeline.axis]) if plan.pipeline else range(1)
@@ -159,10 +158,10 @@ def peak_at_most(plan: Plan, mesh: Mesh, lot: Lot = USUAL) -> int:
 def most_held(
     plan: Plan, items: Sequence[Item], sizes: Callable[[int], Sizes], inputs: Sizes, mortal: frozenset[int]
 ) -> Sizes:
-    """The most bytes that each of some ranks holds at once, all of which do `items`; `inputs` are what they begin with, of
-    which the `mortal` positions are free after their last reader."""
+    """The most bytes held at once by each of some ranks that all execute `items`, starting with `inputs`, of which those at
+    the positions in `mortal` are freed after their last reader."""
     root: dict[Item, Item] = {}
-    """What each view looks at; by reference and microbatch."""
+    """What each view looks at, by reference and microbatch."""
 
     def place(r: int, time: int) -> Item:
         item = (r, time if repeated(plan, r) else 0)
@@ -204,7 +203,7 @@ def most_held(
 def looks_at(plan: Plan) -> dict[int, int]:
     """For each survivor that is a view, by position: the plan's reference to the value whose memory it looks at.
 
-    Workers copy what is less than half of that, and so has memory of its own.
+    Workers copy a survivor that is less than half of that value, so that it has memory of its own.
     """
     root: dict[int, int] = {}
     for instruction in plan.instructions:
@@ -227,12 +226,12 @@ def _times(plan: Plan) -> int:
 
 
 def repeated(plan: Plan, r: int) -> bool:
-    """Whether a tensor of a plan is there once for each microbatch."""
+    """Whether a tensor of a plan exists once for each microbatch."""
     return _times(plan) > 1 and repeats(plan.layout(r))
 
 
 def in_time(plan: Plan, instruction: Instruction) -> str:
-    """Whether a move is one between microbatches: '' (no), 'cut', 'join', or 'sum', which adds them as they come."""
+    """Whether a move is between microbatches: '' (it is not), 'cut', 'join', or 'sum', which adds them up one by one."""
     if instruction.op != MOVE or _times(plan) == 1:
         return ""
     before, after = plan.layout(instruction.inputs[0])[-1], plan.layouts[instruction.outputs[0]][-1]

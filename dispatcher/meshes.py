@@ -1,6 +1,6 @@
-"""Which workers a session has, as a mesh, and how its config makes and changes that.
+"""Which workers a session has, as a mesh, and how its config makes and changes that mesh.
 
-A config takes hold between two plans of its session. One that is refused leaves everything as it was.
+A config takes effect between two plans of its session. A refused config changes nothing.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Meshes:
         self.prepared = prepared
 
     def planner(self, client: Client) -> Planner:
-        """The session's planner, with the mesh that its config asks for over the workers there are."""
+        """The session's planner, with the mesh that its config asks for on the present workers."""
         if client.planner is not None:
             return client.planner
         if client.fault is not None:
@@ -50,7 +50,7 @@ class Meshes:
         return planner
 
     def _planner(self, client: Client, config: Config | None) -> tuple[Planner, MeshRecord]:
-        """A planner for a config over the workers there are, and its mesh, which they do not know yet."""
+        """A planner for a config on the present workers, with a mesh of which they have not been told yet."""
         if not self.service.workers:
             raise m.error_of("WorkerLost", "no worker has joined this service: start one with `gt worker --address …`")
         axes = {"workers": 1} if config is None else config.mesh_for(len(self.service.workers))
@@ -72,7 +72,7 @@ class Meshes:
         return Planner(record.mesh, policy, record.speeds), record
 
     def _record(self, client: Client, axes: dict[str, int], numbers: tuple[int, ...], blocks: int = 0) -> MeshRecord:
-        """A mesh of these workers, which they do not know yet; `blocks` are those of a deterministic session."""
+        """A mesh of these workers, of which they have not been told yet. `blocks` is the number of a deterministic session."""
         by_number = {worker.number: worker for worker in self.service.workers.values()}
         members = [by_number[number] for number in numbers]
         groups = groups_of({number: worker.facts for number, worker in by_number.items()})
@@ -103,7 +103,7 @@ class Meshes:
         self.service.multicast(mesh, m.DefineMesh(mesh.number, body, [worker.address for worker in record.workers]))
 
     def introduce(self, worker: Worker, message: m.UniqueId) -> None:
-        """Pass on to the members of a group by what id they find each other. Raises `ProtocolError`."""
+        """Pass the id by which the members of a group find each other on to them. Raises `ProtocolError`."""
         record = self.service.meshes.get(message.mesh)
         if record is None:
             return  # it was dropped meanwhile
@@ -119,7 +119,7 @@ class Meshes:
         self.service.out.append(Send(to, message))
 
     def configure(self, client: Client, message: m.Configure) -> bool:
-        """A session brings its own config; False if something must come first."""
+        """Apply a session's own config. False if something must be finished first."""
         from gt.config import Config  # heavy, and most services never need it
 
         own = Config.from_wire(message.config)
@@ -133,7 +133,7 @@ class Meshes:
         return True
 
     def reload(self, config: Config) -> bool:
-        """The service has another config from now on, if it fits the workers."""
+        """Adopt a new config of the service if it fits the workers."""
         try:
             if self.service.workers:
                 config.mesh_for(len(self.service.workers))
@@ -144,20 +144,20 @@ class Meshes:
         return True
 
     def reconfigure(self, client: Client) -> bool:
-        """Shard a session by the service's config as it is now; False if something must come first."""
+        """Shard a session by the service's present config. False if something must be finished first."""
         return self._reconfigure(client, self._over_service(client.own))
 
     def _over_service(self, own: Config | None) -> Config | None:
-        """A session's own config over the service's."""
+        """A session's own config merged over the service's."""
         base = self.service.config
         return base.overlay(own) if base is not None and own is not None else base or own
 
     def _reconfigure(self, client: Client, config: Config | None) -> bool:
-        """Shard a session by another config from here on; False if something must come first.
+        """Shard a session by another config from here on. False if something must be finished first.
 
-        It takes hold between two plans, when no plan of the session is under way. Its own plans go, its parameters are
-        there to be claimed anew, and when its mesh changes its tensors move. Until that begins nothing has changed, so a
-        config that is refused leaves the session as it was.
+        The config takes effect when no plan of the session is in flight. The session's plans are dropped, its parameters can
+        be claimed anew, and if its mesh changes, its tensors move. Nothing changes before that begins, so a refused config
+        leaves the session as it was.
         """
         if client.moving is not None:
             return self._move_on(client, client.moving)
@@ -198,7 +198,7 @@ class Meshes:
         return self._move_on(client, client.moving)
 
     def _move_on(self, client: Client, moving: Moving) -> bool:
-        """Move as many tensors as there are credits for; True when all have arrived."""
+        """Move as many tensors as there are credits for. True when all have arrived."""
         old, new, both = client.mesh, moving.planner.mesh, moving.both
         assert old is not None
         records = [self.service.meshes[mesh.number] for mesh in (old, new, both) if mesh is not None]

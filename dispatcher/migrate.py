@@ -1,8 +1,8 @@
-"""From one mesh to another: plans that carry a session's live tensors over, when a new config makes it another mesh.
+"""Plans that carry a session's live tensors from one mesh to another, when a new config changes its mesh.
 
-A plan knows one mesh, so a tensor goes through the whole: it is made whole on the old mesh, given to those who join on a
-mesh of all workers of both, and cut on the new mesh, where it keeps its cut along axes whose names it knows. Nothing here
-changes a value, and nothing here is cached: such a plan is run once. Pure functions; the core issues what they return.
+A plan knows only one mesh, so a tensor is gathered on the old mesh, copied to new workers on a mesh of all workers of both,
+and cut on the new mesh. There it is sharded as before along axes of the same name. Values never change, and these plans are
+not cached, because each runs once. Pure functions; the core issues the plans.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from gt.placement import REPLICATE, At, Layout, Mesh, Placement, Shard
 from gt.spec import Spec
 
 GROUP_BYTES: Final = 256 << 20
-"""Bytes of tensors that are whole at one time; a larger one goes alone."""
+"""The most bytes of tensors that are gathered at one time; a larger tensor moves alone."""
 _TAG: Final = Tag((), "update", "a change of the config")
 
 
@@ -28,19 +28,19 @@ class Live(NamedTuple):
 
 
 class Carry(NamedTuple):
-    """One plan of one use, and the tensors that it takes in and gives back under the same ids."""
+    """A plan for a single use, and the tensors that it reads and writes back under the same ids."""
 
     plan: Plan
     tensors: list[int]
 
 
 def meeting(old: Mesh, new: Mesh) -> tuple[int, ...]:
-    """The workers of both meshes; none when nobody joins who was not in the old one."""
+    """The workers of both meshes; none if the new mesh adds no worker."""
     return () if set(new.members) <= set(old.members) else tuple(sorted({*old.members, *new.members}))
 
 
 def layout_on(new: Mesh, old: Mesh, layout: Layout) -> Layout:
-    """Where a tensor goes on the new mesh: cut as it was along axes of the same name, whole along others."""
+    """The layout of a tensor on the new mesh: sharded as before along axes of the same name, replicated along others."""
     out: list[Placement] = []
     for axis, size in zip(new.axes, new.sizes, strict=True):
         before = layout[old.axes.index(axis)] if axis in old.axes else REPLICATE
@@ -55,7 +55,7 @@ def layout_on(new: Mesh, old: Mesh, layout: Layout) -> Layout:
 
 
 def first_few(live: Iterable[Live]) -> list[Live]:
-    """The first few, as many as may be whole at one time."""
+    """The first tensors, as many as may be gathered at one time."""
     found: list[Live] = []
     total = 0
     for each in live:
@@ -67,9 +67,9 @@ def first_few(live: Iterable[Live]) -> list[Live]:
 
 
 def carry(live: Sequence[Live], old: Mesh, new: Mesh, both: Mesh | None) -> list[Carry]:
-    """The plans that take tensors from the old mesh to the new one, in their order.
+    """The plans that move tensors from the old mesh to the new one, in order.
 
-    Where some join, tensors without elements stay behind: nothing of them travels.
+    When workers join, tensors without elements are left out, because nothing of them has to travel.
     """
     live = [each for each in live if both is None or each.spec.size]
     whole = [(each.tensor, each.spec, each.layout, old.replicated) for each in live]
@@ -83,7 +83,7 @@ def carry(live: Sequence[Live], old: Mesh, new: Mesh, both: Mesh | None) -> list
 
 
 def _identity(mesh: Mesh, ways: Iterable[tuple[int, Spec, Layout, Layout]]) -> Carry | None:
-    """The plan that moves tensors from layout to layout; None when none of them has to. Survivors are numbered by tensor."""
+    """The plan that moves tensors from layout to layout, None if none has to move. Survivors are numbered like the tensors."""
     moved = [way for way in ways if way[2] != way[3]]
     if not moved:
         return None

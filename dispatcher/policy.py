@@ -1,8 +1,8 @@
-"""What a session's rules ask for, resolved against its mesh: for each signal, one wish per mesh axis.
+"""What a session's rules ask for, resolved on its mesh: for each signal, one wish per mesh axis.
 
-A wish speaks of one mesh axis. Signals nest: the innermost signal that says something about an axis decides it. Of
-several rules that are for one signal a name says more than a pattern, a long pattern more than a short one, and a later
-one more than an earlier. How wishes bind to instructions is the planner's business (`plan.py`).
+A wish concerns one mesh axis. Signals nest: the innermost signal that says something about an axis decides it. If several
+rules apply to one signal, a name takes precedence over a pattern, a longer pattern over a shorter one, and a later rule over
+an earlier one. How wishes bind to instructions is decided by the planner (`plan.py`).
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ MAX_MEMO = 10_000
 class Wish(metaclass=Interned):
     """What one rule asks for on one mesh axis.
 
-    `strategy` is one of the config's, or 'shard' for the explicit form. `dimension` is the weight's dimension
-    (tensor_parallel, None: chosen), the sequence's (sequence_parallel) or the tensor's (shard); `weights` which
-    positions take part (shard, None: all); `stages` the position of each stage on the axis (pipeline_parallel).
+    `strategy` is one of the config's, or 'shard' for the explicit form. `dimension` is that of the weight (tensor_parallel;
+    None: the planner chooses), of the sequence (sequence_parallel) or of the tensor (shard). `weights` says which positions
+    take part (shard; None: all), `stages` the position of each stage on the axis (pipeline_parallel).
     """
 
     strategy: str
@@ -54,15 +54,16 @@ class Policy:
     mesh: Mesh
     table: dict[str, Wishes]
     backward: dict[str, str] = field(default_factory=dict)
-    """For a rule that says so, the rule that holds for the gradients in its place."""
+    """For a rule with `backward:`, the rule that applies to the gradients in its place."""
     microbatches: int = 1
     schedule: str = "1f1b"
     deterministic: int = 0
-    """Into how many blocks everything is computed, so that values are the same on any number of workers; 0: not so."""
+    """The number of blocks of a deterministic session, whose values are the same on any number of workers; 0 for others."""
     memo: dict[tuple[tuple[str, ...], bool], Wishes] = field(default_factory=dict)
 
     def wishes(self, path: tuple[str, ...], *, backward: bool = False) -> Wishes:
-        """One wish or None for each mesh axis, for a path of signals, outermost first; `backward` for gradients."""
+        """For each mesh axis, the wish of a path of signals (outermost first), or None. `backward` selects those for
+        gradients."""
         found = self.memo.get((path, backward))
         if found is None:
             merged: list[Wish | None] = [None] * len(self.mesh.sizes)
@@ -78,17 +79,17 @@ class Policy:
         return found
 
     def rule_of(self, tag: Tag) -> str:
-        """Where the rule for a tag is written; empty where there is none."""
+        """Where the rule for a tag is written; empty if no rule applies."""
         wishes = self.wishes(tag.signal, backward=tag.phase == "backward")
         return next((wish.where for wish in wishes if wish is not None), "")
 
     @property
     def has_auto(self) -> bool:
-        """Whether some rule is yet to be decided."""
+        """Whether some `auto` rule is still undecided."""
         return any(wish is not None and wish.strategy == "auto" for wishes in self.table.values() for wish in wishes)
 
     def auto_rules(self, path: tuple[str, ...]) -> list[str]:
-        """The rules for a path of signals that are yet to be decided."""
+        """The undecided `auto` rules for a path of signals."""
         names = (
             name for end in range(1, len(path) + 1) for name in self._rules_for(path[end - 1], "/".join(path[:end]))
         )
@@ -97,7 +98,7 @@ class Policy:
         ]
 
     def spelled(self, name: str) -> str:
-        """What a rule asks for, axis by axis, for people."""
+        """What a rule asks for, axis by axis, as text."""
         found = []
         for axis, wish in zip(self.mesh.axes, self.table[name], strict=True):
             if wish is not None:
@@ -106,17 +107,17 @@ class Policy:
         return ", ".join(found) or "no strategy"
 
     def settle_rest(self, name: str) -> None:
-        """Let a rule that is still to be decided ask for nothing."""
+        """Let an `auto` rule that is still undecided ask for nothing."""
         wishes = self.table[name]
         self.settle(name, tuple(None if wish is not None and wish.strategy == "auto" else wish for wish in wishes))
 
     def settle(self, name: str, wishes: Wishes) -> None:
-        """Decide a rule."""
+        """Decide an `auto` rule."""
         self.table[name] = wishes
         self.memo.clear()
 
     def stages(self) -> dict[int, dict[int, int]]:
-        """For a mesh axis that has a pipeline's stages: which stage is at each position."""
+        """For a mesh axis with a pipeline's stages, the stage at each position."""
         found: dict[int, dict[int, int]] = {}
         for wishes in self.table.values():
             for axis, wish in enumerate(wishes):
@@ -125,14 +126,14 @@ class Policy:
         return found
 
     def _rules_for(self, signal: str, path: str) -> list[str]:
-        """The names of the rules for a signal at the end of a path; the last says most."""
+        """The names of the rules for the last signal of a path, in rising precedence."""
         patterns = [name for name in self.table if is_pattern(name) and (matches(name, signal) or matches(name, path))]
         patterns.sort(key=literal_length)
         names = (signal,) if path == signal else (signal, path)
         return patterns + [name for name in names if name in self.table and name not in patterns]
 
     def put_layout(self, path: tuple[str, ...], spec: Spec) -> Layout:
-        """Where a tensor from the client's memory goes when it is put in a path of signals."""
+        """The layout of a tensor that is put in a path of signals."""
         layout: list[Placement] = list(self.mesh.replicated)
         for axis, wish in enumerate(self.wishes(path)):
             if wish is None:
@@ -148,9 +149,9 @@ class Policy:
 
 
 def resolve(config: Config, mesh: Mesh, kinds: Sequence[str] | None = None) -> Policy:
-    """The policy of a config whose mesh is `mesh`. Raises `ConfigError` naming file, line and key.
+    """The policy of a config on `mesh`. Raises `ConfigError` with file, line and key.
 
-    `kinds` is what each rank is, 'cpu' or 'cuda'; None: workers that need not exist, of the kind that is asked for.
+    `kinds` is each rank's kind, 'cpu' or 'cuda'; None stands for workers that need not exist, which are of any kind asked for.
     """
     table: dict[str, Wishes] = {}
     policy = Policy(mesh, table, deterministic=config.block_count)
@@ -180,7 +181,7 @@ def resolve(config: Config, mesh: Mesh, kinds: Sequence[str] | None = None) -> P
 
 
 def _dealt(wish: Wish, blocks: int) -> Wish:
-    """Explicit workers that have whole blocks each."""
+    """Explicitly named workers, each with whole blocks."""
     if wish.weights is None:
         return wish
     shares = iter(deal(blocks, sum(map(bool, wish.weights))))
@@ -207,7 +208,7 @@ def _wishes(key: Key, rule: Rule, mesh: Mesh) -> Wishes:
 
 
 def _block(key: Key, rule: Rule, mesh: Mesh, dimension: int, workers: Collection[int]) -> Wishes:
-    """Some workers as weights on each axis, along a tensor's dimension: a worker that is not named has weight 0."""
+    """Named workers as weights on each axis, for a tensor's dimension: other workers have weight 0."""
     chosen = set(workers)
     coordinates = [mesh.coordinates(rank) for rank in sorted(chosen)]
     used = [{at[axis] for at in coordinates} for axis in range(len(mesh.sizes))]
@@ -225,10 +226,10 @@ def _block(key: Key, rule: Rule, mesh: Mesh, dimension: int, workers: Collection
 
 
 def _of_kind(key: Key, rule: Rule, mesh: Mesh, kinds: Sequence[str], wishes: Wishes) -> Wishes:
-    """The wishes of a signal, kept to the workers of one kind.
+    """The wishes of a signal, restricted to the workers of one kind.
 
-    When all are of that kind there is nothing to do. Otherwise the axes along which they differ cut dimension 0 over
-    those that are; a strategy still decides the other axes.
+    If all workers are of that kind, nothing changes. Otherwise dimension 0 is sharded over the workers of that kind along the
+    axes on which the kinds differ; a strategy still decides the other axes.
     """
     key = (*key, "device")
     chosen = [rank for rank, kind in enumerate(kinds) if kind == rule.device]

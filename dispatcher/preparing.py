@@ -1,7 +1,7 @@
-"""Which plan a run gets: one that is known, a new one, or in time a better one, if there is memory for it.
+"""Which plan a run gets: a known one, a new one, or after some runs a better one, if there is memory for it.
 
-What takes long is a job (`turns.py`): planning, for which the run waits, the search for a better plan and the choice of
-strategies.
+Whatever takes long is a job (`turns.py`): planning, for which the run waits; the search for a better plan; and the choice of
+strategies for `auto`.
 """
 
 from __future__ import annotations
@@ -32,26 +32,26 @@ from .turns import Job, Turns, answered
 from .verify import sampled, verified
 
 ROOMY: Final = 8
-"""Tensors by which a session may grow, or by an eighth, before its memory is counted again for plans that are known."""
+"""How many tensors a session may gain (or an eighth, if that is more) before its memory is checked again for known plans."""
 SEARCH_AT: Final = 3
-"""The run of a plan at which a better one is looked for."""
+"""The run of a plan at which the search for a better one begins."""
 MAX_WARNED: Final = 1000
-"""Different deadlines of which one session is warned."""
+"""The most deadlines about which one session is warned."""
 SWITCH_AT: Final = 6
-"""The run at which the better one takes over."""
+"""The run at which the better plan takes over."""
 
 
 class Preparing:
-    """The plan caches of all sessions, and what is being worked out for them."""
+    """The plan caches of all sessions, and the jobs that work for them."""
 
     def __init__(self, service: Service) -> None:
         self.service = service
         self.turns = Turns(service.log)
-        """What is worked out when nothing else is to be done."""
+        """The jobs, which run while the dispatcher is otherwise idle."""
         self.admission = Admission(service)
 
     def plan(self, client: Client, planner: Planner, run: m.Run, entries: Sequence[Entry]) -> Cached | None:
-        """The plan for a run of a segment with these inputs; None while it waits for what is being worked out."""
+        """The plan for a run of a segment with these inputs; None while a job works on it."""
         homes = tuple([entry.home for entry in entries])
         number = run.segment
         key = (number, homes)
@@ -88,8 +88,8 @@ class Preparing:
     def worked_out(
         self, client: Client, what: str, key: Hashable, begin: Callable[[], Generator[None, None, Any]]
     ) -> Any:
-        """What the message at the head of a client's queue needs: the result of a job, or its error; None while it is worked
-        out. `key` says which result is meant."""
+        """The result of the job for the message at the head of a client's queue, or its error; None while the job runs. `key`
+        identifies the job."""
         if client.found is not None and client.found[0] == key:
             found, client.found = client.found[1], None
             return found
@@ -102,7 +102,7 @@ class Preparing:
         return None
 
     def verified(self, client: Client, planner: Planner, number: int, cached: Cached) -> Cached:
-        """The plan of a segment, or as often as the session wants a variant of it that checks some instructions."""
+        """The plan of a segment, or, as often as the session asks for it, a variant that checks some instructions."""
         sample = sampled(client.verify, client.runs)
         client.runs += 1
         if sample is None:
@@ -119,7 +119,7 @@ class Preparing:
         )
 
     def _remember(self, client: Client, key: Any, cached: Cached, reason: str) -> Cached:
-        """Keep a plan in the session's cache, and tell the workers."""
+        """Keep a plan in the session's cache, and send it to the workers."""
         for old in client.plans.remember(key, cached):
             self._drop(client, old)
         self._define(client, cached, key[0], reason)
@@ -128,7 +128,7 @@ class Preparing:
         return cached
 
     def _warn(self, client: Client, planner: Planner, plan: Plan) -> None:
-        """Say once of each deadline that the plan should not meet it."""
+        """Warn once for each deadline that the plan is expected to miss."""
         for each, seconds in late(plan, planner.mesh, planner.known_speeds).items():
             if each in client.warned or len(client.warned) >= MAX_WARNED:
                 continue
@@ -138,19 +138,19 @@ class Preparing:
             self.service.send(client.identity, m.Notice(text))
 
     def ensure_room(self, client: Client, planner: Planner, plan: Plan, run: m.Run) -> None:
-        """Refuse a plan that cannot run beside all else; what is known is asked again when more has piled up."""
+        """Refuse a plan that does not fit into memory. A known plan is checked again when the session holds more tensors."""
         missing = self._shortage(client, planner, plan, run)
         if missing:
             raise m.error_of("OutOfMemory", missing)
         client.roomy = len(client.table) + max(ROOMY, len(client.table) >> 3)
 
     def _shortage(self, client: Client, planner: Planner, plan: Plan, run: m.Run) -> str:
-        """Why a plan cannot run beside everything else that its client holds; empty when it can."""
+        """Why a plan does not fit beside everything else that its client holds; empty if it fits."""
         held, lot = beside(client, run)
         return shortage(plan, planner.mesh, planner.known_speeds, held, lot, planner.policy.rule_of)
 
     def _define(self, client: Client, cached: Cached, segment: int, reason: str) -> None:
-        """Give a plan a number that the workers know."""
+        """Number a plan and make it known to the workers."""
         assert client.mesh is not None
         cached.number = next(self.service.plan_numbers)
         client.made += 1
@@ -165,7 +165,7 @@ class Preparing:
     def _ripens(
         self, client: Client, planner: Planner, key: tuple[int, tuple[Home, ...]], cached: Cached, run: m.Run
     ) -> bool:
-        """Count a run of a plan, begin to search for a better one, take it over; False when that must be waited for."""
+        """Count a run of a plan; begin the search for a better one, or adopt it. False if the run must wait for that."""
         if cached.runs + 1 == SWITCH_AT and cached.runs >= SEARCH_AT and not cached.searched:
             return False
         cached.runs += 1
@@ -197,7 +197,7 @@ class Preparing:
         return True
 
     def _to_decide(self, client: Client, planner: Planner, segment: Segment, homes: tuple[Home, ...]) -> bool:
-        """Whether a strategy is being chosen, or must be, before the segment can be planned."""
+        """Whether a strategy has to be chosen before the segment can be planned."""
         names = undecided(planner.policy, segment, homes)
         if not names:
             return False
@@ -214,13 +214,13 @@ class Preparing:
         return True
 
     def drop_plans(self, client: Client) -> None:
-        """Forget all plans of a session, and whatever is being worked out for it."""
+        """Forget all plans and jobs of a session."""
         self.forget(client)
         for cached in client.plans.clear():
             self._drop(client, cached)
 
     def forget(self, client: Client) -> None:
-        """Nobody waits any more for what is worked out for a session."""
+        """Drop the jobs of a session that has ended."""
         self.turns.drop(client.number)
         self.admission.forget(client)
         client.found = None
@@ -238,20 +238,20 @@ class Preparing:
             self.service.multicast(record.mesh, m.DropPlan(cached.number))
 
     def work(self) -> Client | None:
-        """One turn of one job. The client whose job is over: what it sent may be acted on now."""
+        """Do one turn of one job. Returns the client whose job has finished, if any: its queue may go on."""
         job = self.turns.work() if self.turns else None
         return None if job is None else self.service.by_number.get(job.client)
 
 
 def _memory(number: int, entry: Entry) -> tuple[int, tuple[Spec, Layout]]:
-    """Which memory a tensor takes, its own or what it shares with others, and how much."""
+    """Which memory a tensor takes, its own or one that it shares with others, and how much."""
     if entry.root is None:
         return number, (entry.spec, entry.home.layout)
     return ~id(entry.root), (entry.root.spec, entry.root.layout)
 
 
 def beside(client: Client, run: m.Run) -> tuple[Counter[tuple[Spec, Layout]], Lot]:
-    """What a client holds besides the inputs of a run, and what becomes of those."""
+    """What a client holds besides the inputs of a run, and what becomes of those inputs."""
     freed, dying = {*run.freed}, {run.inputs[position] for position in run.dying}
     taken: dict[int, tuple[Spec, Layout]] = {}
     users: Counter[int] = Counter()

@@ -1,4 +1,5 @@
-"""What clients put: checked, placed by the rules of the session, told to its workers. Large data goes to those directly."""
+"""Puts: checked, placed by the session's rules and announced to the workers, which receive large data directly from the
+client."""
 
 from __future__ import annotations
 
@@ -23,14 +24,14 @@ if TYPE_CHECKING:
 
 
 class Puts:
-    """Puts of all clients."""
+    """The puts of all clients."""
 
     def __init__(self, service: Service, meshes: Meshes) -> None:
         self.service = service
         self.meshes = meshes
 
     def put(self, client: Client, message: m.Put) -> bool:
-        """Place what a client puts; False when that must wait for workers or for a credit. Raises `GTError`."""
+        """Place a tensor that a client puts. False if that must wait for workers or for a credit. Raises `GTError`."""
         service = self.service
         if not service.ready(client):
             return False
@@ -67,7 +68,7 @@ class Puts:
         return True
 
     def landed(self, worker: Worker, message: m.Landed) -> Client | None:
-        """A worker has its part of a put; whose it was, if somebody still has it."""
+        """A worker has received its part of a put. Returns the client, if the tensor still exists."""
         client = self.service.by_number.get(message.client)
         entry = client.table.get(message.tensor) if client else None
         if client is None or entry is None:
@@ -76,7 +77,7 @@ class Puts:
         return client
 
     def fail(self, client: Client, message: m.Put, fault: Fault) -> None:
-        """What was put has a fault instead of a value; nobody is to send its bytes."""
+        """Give a put a fault instead of a value; its client need not send the bytes."""
         client.arrived += 1
         client.table[message.tensor] = Entry(_safe_spec(message), 0, Home(()), fault)
         if message.bulk:
@@ -98,7 +99,7 @@ def _check(client: Client, message: m.Put, spec: Spec) -> None:
 
 
 def _safe_spec(message: m.Put) -> Spec:
-    """The spec of a put that failed, or an empty one when that was what failed."""
+    """The spec of a put that failed, or an empty one if the spec itself was invalid."""
     try:
         return unpack_spec(message.spec)
     except ProtocolError:

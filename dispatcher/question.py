@@ -1,7 +1,7 @@
-"""What a choice may know: an instruction, the states of its operands, and what its signal asks for; and what follows from that
-for the results: where they come from, whom they follow, along which dimension they are a batch, where they are asked to be.
+"""What a choice may depend on: an instruction, the states of its operands, and what its signal asks for.
 
-Nothing here knows of costs, or of other instructions.
+Also what follows from these for the results: where they come from, which parameter they follow, which dimension is their
+batch, and where they are asked to be. Costs and other instructions play no part here.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from .policy import Wish, Wishes
 from .rules import Cut, Legal
 
 DATA, PARAMETER, CONSTANT = 0, 1, 2
-"""Where a value comes from: from data, from parameters alone, or from nothing that is computed."""
+"""The origin of a value: data, parameters alone, or neither."""
 ELEMENTWISE: Final = frozenset({"unary", "cast", "binary", "where", "tag", "follow"})
 RELAYOUT: Final = frozenset({"reshape", "permute", "expand", "slice", "cat"})
-"""Families that move dimensions about: their results follow their operands, whatever the signal would rather have."""
+"""Families that rearrange dimensions. Their results follow the operands, whatever the signal would prefer."""
 PRODUCTS: Final = frozenset({"matmul", "conv"})
-"""Families in which what a network computes with meets its weights."""
+"""Families in which activations meet the weights of a network."""
 LOOKUPS: Final = frozenset({"gather", "take"})
-"""Families that use a parameter also where nothing else in them is data: positions may be constants."""
+"""Families that count as using a parameter even if no operand is data, because positions may be constants."""
 BATCHED: Final = frozenset({"data_parallel", "fully_sharded"})
-"""Strategies under which activations are cut along their first dimension."""
+"""Strategies that shard the first dimension of activations."""
 
 
 class Owner(NamedTuple):
-    """The parameter that a value follows: its spec, where it is, and whether a rule has claimed it."""
+    """The parameter that a value follows: its spec, its layout, and whether a rule has claimed it."""
 
     spec: Spec
     layout: Layout
@@ -39,10 +39,10 @@ class Owner(NamedTuple):
 
 
 class State(NamedTuple):
-    """What a choice may know of a value: where it is, in which layouts there are copies, what it comes from and follows.
+    """What a choice may know about a value: its layout, the layouts of its copies, what it comes from and what it follows.
 
-    `batch` is the dimension along which it has one entry for each example, as far as that is known. `shared` are
-    contributions that several instructions read: each of them alone would rather put off adding them up.
+    `batch` is the dimension with one entry for each example, if known. `shared` marks contributions that several instructions
+    read: each of them alone would rather postpone adding them up.
     """
 
     spec: Spec
@@ -55,10 +55,10 @@ class State(NamedTuple):
 
 
 class Question(NamedTuple):
-    """An instruction, its operands' states (the kind of a run-time scalar), and what its signal asks for on each axis.
+    """An instruction, the states of its operands (for a run-time scalar its kind), and what its signal asks for on each axis.
 
-    `stage` is the position of a pipeline's axis at which the instruction belongs, if it is said; `backward` whether it
-    belongs to the backward sweep.
+    `stage` is the position on a pipeline's axis to which the instruction belongs, if a rule says so; `backward` tells whether
+    it belongs to the backward sweep.
     """
 
     op: str
@@ -71,13 +71,13 @@ class Question(NamedTuple):
 
 
 Stages = Mapping[int, Mapping[int, int]]
-"""For a mesh axis that has a pipeline's stages: which stage is at each position."""
+"""For a mesh axis with a pipeline's stages, the stage at each position."""
 
 
 def owner_of(question: Question) -> Owner | None:
-    """The parameter that a result is computed from element-wise, in its shape.
+    """The parameter from which a result is computed element-wise, in the same shape.
 
-    A parameter and what followed from it in earlier plans (its momentum, say) are one where they lie alike.
+    A parameter and what followed it in earlier plans (its momentum, say) count as one if they have the same layout.
     """
     if OPS[question.op].family not in ELEMENTWISE:
         return None
@@ -93,12 +93,12 @@ def owner_of(question: Question) -> Owner | None:
 
 
 def is_parameter(question: Question) -> bool:
-    """Whether an instruction makes a parameter."""
+    """Whether the result of an instruction is marked as a parameter."""
     return question.op == "tag" and bool(question.attributes["param"])
 
 
 def origin_of(question: Question) -> int:
-    """Where the results come from: `DATA`, `PARAMETER` or `CONSTANT`."""
+    """The origin of the results: `DATA`, `PARAMETER` or `CONSTANT`."""
     if is_parameter(question):
         return PARAMETER
     if fed(question):
@@ -110,7 +110,7 @@ def origin_of(question: Question) -> int:
 
 
 def fed(question: Question) -> bool:
-    """Whether a constant meets a parameter in a product: it is then what somebody feeds a network with, row by row."""
+    """Whether a constant meets a parameter in a product. Such a constant is treated as data that a network is fed with."""
     if OPS[question.op].family not in PRODUCTS:
         return False
     first, second = question.operands
@@ -120,20 +120,21 @@ def fed(question: Question) -> bool:
 
 
 def batch_dimension(spec: Spec, origin: int) -> int | None:
-    """The batch of a value from outside: its first dimension."""
+    """The batch dimension of an input: its first dimension."""
     return 0 if origin == DATA and spec.ndim else None
 
 
 PICKED: Final = frozenset({"slice", "cat"})
-"""Ops that pick from dimensions or put them together, and leave every dimension where it is."""
+"""Ops that pick from dimensions or join them, and leave every dimension in its place."""
 Cuts = Mapping[int, Placement]
-"""By operand where its batch is cut."""
+"""For each operand, the dimension along which its batch is sharded."""
 
 
 def batch_of(question: Question, mesh: Mesh, legal: Legal) -> tuple[int | None, Cuts]:
-    """The batch of a result, and the cut of operands that leaves it cut: of all that have a batch, or at least of one.
+    """The batch dimension of a result, and how the operands must be sharded for the result to be sharded along it: all
+    operands that have a batch, or at least one.
 
-    What is picked from a batch, or put together of several, is a batch again, though no cut of the operands leaves it cut.
+    What is picked from a batch, or joined from several, is a batch again, even if no sharding of the operands shards it.
     """
     if OPS[question.op].family == "random":
         return batch_dimension(question.results[0], DATA), {}
@@ -161,12 +162,13 @@ def batch_of(question: Question, mesh: Mesh, legal: Legal) -> tuple[int | None, 
 
 
 def piped(wishes: Wishes) -> bool:
-    """Whether a signal is under a pipeline."""
+    """Whether a pipeline rule applies to a signal."""
     return any(wish is not None and wish.strategy == "pipeline_parallel" for wish in wishes)
 
 
 def parameter_placement(spec: Spec, wish: Wish | None, dimension: int, stage: int | None) -> Placement | None:
-    """Where a rule wants a parameter on one mesh axis; `dimension` is the weight's that is cut where the rule leaves it open."""
+    """The placement that a rule wants for a parameter on one mesh axis. `dimension` is used where the rule leaves the weight's
+    sharded dimension open."""
     if wish is None or wish.strategy in ("shard", "auto"):
         return None
     if wish.strategy == "pipeline_parallel":
@@ -184,7 +186,7 @@ def parameter_placement(spec: Spec, wish: Wish | None, dimension: int, stage: in
 
 
 def forced_at(question: Question, axis: int, origin: int) -> Placement | None:
-    """Where the signal says a result must be on one axis; None: anywhere."""
+    """The placement that the signal demands of a result on one axis; None if it may be anything."""
     wish, result = question.wishes[axis], question.results[0]
     if wish is None:
         return None
@@ -203,9 +205,10 @@ def forced_at(question: Question, axis: int, origin: int) -> Placement | None:
 
 
 def swept(question: Question, axis: int, stage_of: Mapping[int, int]) -> Placement | None:
-    """At which stage to compute from values that are on some: the forward sweep goes up the stages, the backward down.
+    """The stage at which to compute from values that are on stages: the forward sweep goes up the stages, the backward sweep
+    down.
 
-    A value that was sent up may be read at any stage on its way.
+    A value that was sent up may be read at every stage on its way.
     """
     reached = []
     for operand in question.operands:
@@ -219,7 +222,7 @@ def swept(question: Question, axis: int, stage_of: Mapping[int, int]) -> Placeme
 
 
 def activation(wish: Wish, result: Spec) -> Placement | None:
-    """How a strategy cuts activations."""
+    """How a strategy shards activations."""
     if wish.strategy in BATCHED:
         return Shard(0) if result.ndim else None
     if wish.strategy == "sequence_parallel" and wish.dimension is not None and result.ndim > wish.dimension:
@@ -228,12 +231,12 @@ def activation(wish: Wish, result: Spec) -> Placement | None:
 
 
 def would_be_cut(question: Question, wish: Wish | None, origin: int) -> bool:
-    """Whether a result would rather be cut as its signal cuts activations, where that costs nothing."""
+    """Whether a result should be sharded as its signal shards activations, if that costs nothing."""
     return wish is not None and origin == DATA and OPS[question.op].family not in RELAYOUT
 
 
 def asked_for(layout: Layout, forced: Sequence[Placement | None], spec: Spec) -> Layout:
-    """Where a result is asked to be: where the signal forces it along an axis, and else where its row leaves it."""
+    """The layout that is asked of a result: what the signal demands, and elsewhere what its row gives."""
     return tuple(
         placement if placement is not None and fits(placement, spec) else layout[axis]
         for axis, placement in enumerate(forced)
@@ -241,10 +244,10 @@ def asked_for(layout: Layout, forced: Sequence[Placement | None], spec: Spec) ->
 
 
 def whole(layout: Layout) -> Layout:
-    """The layout with contributions reduced."""
+    """A layout in which nothing is partial: contributions are added up."""
     return tuple(REPLICATE if isinstance(placement, Partial) else placement for placement in layout)
 
 
 def fits(placement: Placement, result: Spec) -> bool:
-    """Whether a result has the dimension that a placement cuts."""
+    """Whether a result has the dimension that a placement shards."""
     return not isinstance(placement, Shard) or placement.dim < result.ndim

@@ -1,6 +1,5 @@
-"""The legal rows of an instruction along one mesh axis, each with its score: what the moves of its operands cost, and what
-its results will cost later.
-"""
+"""The legal rows of an instruction along one mesh axis, each with its score in seconds: the cost of moving its operands, plus
+what its results will cost later."""
 
 from __future__ import annotations
 
@@ -18,13 +17,13 @@ from .question import BATCHED, DATA, LOOKUPS, PARAMETER, Cuts, Owner, Question, 
 from .rules import Cut, Legal, Row
 
 TIE: Final = 1e-9
-"""Seconds, so few that they decide only between what costs the same."""
+"""So few seconds that they only decide between rows of equal cost."""
 LAST: Final = 1e6
-"""Seconds, so many that what scores them is chosen only where nothing else is legal."""
+"""So many seconds that a row with this score is chosen only if no other is legal."""
 
 
 class Ranked(NamedTuple):
-    """A row along one axis, and the score by which it is chosen."""
+    """A row along one axis, with its score; the lowest wins."""
 
     score: float
     results: tuple[Placement, ...]
@@ -35,7 +34,7 @@ def ranked_rows(
     question: Question, axis: int, forced: Placement | None, owner: Owner | None, origin: int, cuts: Cuts, legal: Legal,
     mesh: Mesh, link: Link, blocks: int, *, only_best: bool,
 ) -> list[Ranked]:  # fmt: skip
-    """Every legal row along one axis that can be reached, with its score, the best first; or only that."""
+    """Every legal row along one axis that the operands can reach, with its score, the best first; or only the best."""
     parts, wish = mesh.sizes[axis], question.wishes[axis]
     if parts == 1:
         operands = tuple(None if isinstance(operand, str) else REPLICATE for operand in question.operands)
@@ -98,7 +97,7 @@ def ranked_rows(
 def _allowed(
     question: Question, axis: int, forced: Placement | None, owner: Owner | None, origin: int, rows: Sequence[Row]
 ) -> Sequence[Row]:
-    """The rows that a signal allows: they gather what is gathered at use, and add up once and for all what is shared."""
+    """The rows that a signal allows: they gather what is gathered at use, and add up shared contributions once."""
     gathered = _gathered(question, question.wishes[axis], owner, origin)
     if gathered:
         rows = [row for row in rows if not any(isinstance(row.inputs[i], (Shard, Partial)) for i in gathered)]
@@ -119,7 +118,7 @@ def _is_cut(placement: Placement) -> bool:
 
 
 def _there(operand: State, axis: int) -> tuple[Placement, ...]:
-    """How the copies of an operand lie along an axis; contributions that were added already are not added again."""
+    """The placements of an operand's copies along an axis. Contributions that were added up already are not offered again."""
     if len(operand.copies) == 1:
         return (operand.copies[0][axis],)
     found = dict.fromkeys(copy[axis] for copy in operand.copies)
@@ -129,7 +128,8 @@ def _there(operand: State, axis: int) -> tuple[Placement, ...]:
 
 
 def _added_up(question: Question, axis: int, row: Row) -> bool:
-    """Whether a row has shared contributions added up once and for all: whole, or cut as the signal cuts activations."""
+    """Whether a row adds up shared contributions for good: to a whole value, or to one sharded as the signal shards
+    activations."""
     for operand, after in zip(question.operands, row.inputs, strict=True):
         if isinstance(operand, State) and operand.shared and isinstance(operand.at[axis], Partial):
             wish = question.wishes[axis]
@@ -153,7 +153,7 @@ def _gathered(question: Question, wish: Wish | None, owner: Owner | None, origin
 
 
 def _held(question: Question, axis: int, owner: Owner | None, origin: int) -> list[int]:
-    """The operands that stay where they are cut: tensor-parallel weights do not move, what they meet comes to them."""
+    """The operands that stay sharded where they are: tensor-parallel weights do not move, the other operand comes to them."""
     wish = question.wishes[axis]
     if wish is None or wish.strategy != "tensor_parallel" or owner is not None or origin != DATA:
         return []
@@ -162,10 +162,10 @@ def _held(question: Question, axis: int, owner: Owner | None, origin: int) -> li
 
 
 def _rows(legal: Legal, weights: tuple[int, ...], present: Sequence[Placement | None], blocks: int) -> Sequence[Row]:
-    """The legal rows, cut by the mesh's weights and by those of whatever is there; and all at one of the positions there.
+    """The legal rows, cut by the weights of the mesh and by those of present copies; and rows with everything at one position.
 
-    The first replicates everything. Rows that take contributions are left out where there are none. What an earlier config
-    cut off the grid of blocks is not computed where it is.
+    The first row replicates everything. Rows that take contributions are left out if there are none. A value that an earlier
+    config cut off the grid of blocks is not computed with in that layout.
     """
     contributed = any(isinstance(placement, Partial) for placement in present)
     found = legal(Cut(weights), contributed=contributed)
@@ -197,9 +197,9 @@ def _inconvenience(
     parts: int,
     link: Link,
 ) -> float:
-    """What a result's placement will cost later, where nothing forces it: an unasked-for shard undone, say.
+    """What a result's placement will cost later if nothing forces it, such as undoing a shard that nobody asked for.
 
-    `some_cut`: not all operands are whole; `kept`: a shard comes from one that was there.
+    `some_cut` tells whether some operand is sharded; `kept` whether the shard comes from one that was there before.
     """
     if isinstance(placement, Partial):
         return 0.0 if some_cut else move_seconds(placement, REPLICATE, result.nbytes, parts, link)
@@ -212,7 +212,7 @@ def _inconvenience(
 
 
 def as_wanted(row: Row, question: Question, wish: Wish, result: Spec, cuts: Cuts) -> bool:
-    """Whether a row cuts activations as the signal does: along the batch, or the dimension that it names."""
+    """Whether a row shards activations as the signal does: along the batch, or along the dimension that it names."""
     if wish.strategy not in BATCHED:
         return row.outputs[0] == activation(wish, result)
     if OPS[question.op].family == "random":
@@ -225,7 +225,7 @@ def _dim(placement: Placement | None) -> int | None:
 
 
 def _parts(mesh: Mesh, layout: Layout, but: int) -> int:
-    """Into how many parts the other axes cut a value."""
+    """The number of parts into which the other axes cut a value."""
     parts = 1
     for axis, placement in enumerate(layout):
         if axis != but and isinstance(placement, Shard):

@@ -1,7 +1,7 @@
 """Runs of segments: each becomes one execution of a plan, or its survivors inherit the fault of an input.
 
-A loop runs one segment over and over, so the way of a run whose inputs are just like those of an earlier one is kept free
-of all that needs to be looked at once only.
+A loop runs the same segment again and again, so the path of a run whose inputs match those of an earlier one contains nothing
+that has to be checked only once.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from .service import Service
 from .tables import Home
 
 MAX_TENSORS: Final = 1 << 22
-"""Live tensors of one session."""
+"""The most live tensors of one session."""
 MAX_REASONS: Final = 100
-"""Different reasons that are counted for one session."""
+"""The most different reasons that are counted for one session."""
 MAX_ID: Final = 1 << 63
-"""Tensor ids lie below; so they fit every integer that carries them."""
+"""The upper bound of tensor ids, so that they fit every integer type that carries them."""
 SCALARS: Final[dict[str, tuple[type, ...]]] = {
     "b": (bool,), "i": (int,), "f": (float, int), "c": (complex, float, int),
 }  # fmt: skip
-"""What a run-time scalar of a kind may be."""
+"""The Python types that a run-time scalar of a kind may have."""
 
 
 class Runs:
-    """What becomes of the runs of all sessions, and of their tensors."""
+    """Acts on the runs of all sessions, and keeps their tensor tables."""
 
     def __init__(self, service: Service, meshes: Meshes, prepared: Preparing) -> None:
         self.service = service
@@ -47,8 +47,11 @@ class Runs:
         self.prepared = prepared
 
     def run(self, client: Client, message: m.Run) -> bool:
-        """Turn one run of a segment into one execution of a plan; what is computed from inputs without a value inherits their
-        faults, and if that is all, nothing is executed."""
+        """Turn a run of a segment into an execution of a plan.
+
+        Whatever is computed from inputs without a value inherits their faults; if nothing else is computed, nothing is
+        executed.
+        """
         try:
             entries = tuple(map(client.table.__getitem__, message.inputs))
         except KeyError as error:
@@ -67,7 +70,7 @@ class Runs:
         return True
 
     def _run_anew(self, client: Client, message: m.Run, entries: tuple[Entry, ...]) -> bool:
-        """A run whose inputs have not been met as they are now: everything is checked, and planned when it must be."""
+        """A run whose inputs have not occurred in this form: everything is checked, and planned if necessary."""
         segment = client.segments.get(message.segment)
         if segment is None:
             raise ProtocolError(f"segment {message.segment} is not defined")
@@ -99,7 +102,7 @@ class Runs:
         return True
 
     def _outputs(self, client: Client, message: m.Run, survivors: Sequence[int]) -> list[int]:
-        """The ids of the tensors that a run makes, which must be new ones."""
+        """The ids of the tensors that a run creates, which must be new."""
         if message.dying and not 0 <= min(message.dying) <= max(message.dying) < len(message.inputs):
             raise ProtocolError("dying positions are positions of inputs")
         base = message.base
@@ -140,7 +143,7 @@ class Runs:
         self.service.counters.instructions += cached.length
 
     def _share(self, client: Client, run: m.Run, cached: Cached) -> None:
-        """Say of survivors that are views whose memory they look at."""
+        """Record which memory the survivors that are views share."""
         plan, table, space = cached.planned.plan, client.table, len(cached.planned.survivors[0].layout)
         tensors = {ref(OUTPUT, index): run.base + offset for offset, index in plan.survivors}
         tensors.update((ref(INPUT, position), tensor) for position, tensor in enumerate(run.inputs))
@@ -162,20 +165,20 @@ class Runs:
             table[number] = replace(table[number], root=roots[at])
 
     def poison(self, client: Client, run: m.Run, segment: Any, fault: Fault) -> None:
-        """A run that is never issued: its survivors have a fault, and what died with it is freed all the same."""
+        """A run that is never issued: its survivors get a fault, and the tensors that die with it are freed nevertheless."""
         for number in segment.survivors:
             client.table[run.base + number] = Entry(segment.values[number], 0, Home(()), fault)
         self.free(client, dead(run))
 
     def free(self, client: Client, tensors: list[int]) -> None:
-        """Nobody needs these tensors any more."""
+        """Free tensors that their client needs no more."""
         _remove(client.table, tensors)
         if client.mesh is not None and tensors:
             self.service.multicast(client.mesh, m.Release(client.number, tensors))
 
 
 def inherited(segment: Segment, entries: Sequence[Entry]) -> dict[int, Fault]:
-    """By number the survivors that are computed from inputs without a value, each with the fault of the first of those."""
+    """The survivors (by number) that are computed from inputs without a value, each with the first such input's fault."""
     faults = {ref(INPUT, at): entry.fault for at, entry in enumerate(entries) if entry.fault is not None}
     for op, outputs, inputs, _, _ in segment.instructions:
         fault = next((faults[r] for r in sources(op, inputs) if r in faults), None)
@@ -185,8 +188,8 @@ def inherited(segment: Segment, entries: Sequence[Entry]) -> dict[int, Fault]:
 
 
 def sound(segment: Segment, entries: Sequence[Entry], mesh: Mesh) -> tuple[Entry, ...]:
-    """What a plan takes its inputs for: those without a value as if they were everywhere. No worker has them either, and
-    whatever reads them there is poison."""
+    """The homes that a plan assumes for its inputs. Inputs without a value count as replicated: no worker has them, and
+    whatever reads them is poisoned there."""
     everywhere = (REPLICATE,) * len(mesh.sizes)
     return tuple(
         entry if entry.fault is None else Entry(spec, mesh.number, Home(everywhere, entry.home.param))
@@ -200,12 +203,12 @@ def dead(run: m.Run) -> list[int]:
 
 
 def _remove(table: dict[int, Entry], tensors: Iterable[int]) -> None:
-    """Take these out of a table, whether they are in it or not: a loop without a line of Python in it."""
+    """Remove ids from a table, present or not, without a loop in Python."""
     deque(map(table.pop, tensors, itertools.repeat(None)), maxlen=0)
 
 
 def _check_operands(run: m.Run, segment: Segment, entries: Sequence[Entry]) -> None:
-    """Whether inputs and scalars are what the definition says."""
+    """Check that inputs and scalars are as the definition says."""
     if len(run.inputs) != len(segment.inputs) or len(run.scalars) != len(segment.kinds):
         raise ProtocolError(f"segment {run.segment} has {len(segment.inputs)} inputs, {len(segment.kinds)} scalars")
     if list(map(type, run.scalars)) != segment.scalar_types:
@@ -216,7 +219,7 @@ def _check_operands(run: m.Run, segment: Segment, entries: Sequence[Entry]) -> N
 
 
 def _check_scalars(scalars: list[Any], kinds: str) -> None:
-    """A scalar is of the kind that its definition says (an integer may stand for a float)."""
+    """Check that each scalar has the kind of its definition (an integer may stand for a float)."""
     for value, kind in zip(scalars, kinds, strict=True):
         if type(value) not in SCALARS[kind]:
             raise ProtocolError(f"a scalar of kind {kind!r} is not {value!r}")

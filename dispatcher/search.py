@@ -1,12 +1,12 @@
 """A better plan for a segment as a whole: choices that cost more at first and save more later.
 
-The op-by-op plan takes each instruction's best choice by itself. Here the same choices are searched by dynamic programming
-along the segment: a *path* is a prefix of the segment with its choices made, two paths that leave the values that are still
-read in the same states are one (the cheaper), and of what is left the cheapest `WIDTH` go on. So the search is exact
-while no more than `WIDTH` different states are open, and takes at most `WIDTH` × `BRANCHES` decisions an instruction. It
-comes in small turns, so that whoever plans can do other things between them. It keeps to the homes that the known plan
-gives to survivors and inputs, and to what signals ask for; what is cheaper by less than `MARGIN`, or moves more bytes and is
-cheaper by less than `WORTH`, is left alone.
+The planner's first plan takes each instruction's best choice by itself. This module searches the same choices by dynamic
+programming along the segment. A *path* is a prefix of the segment with its choices made. Of two paths that leave all values
+that are still read in the same states, only the cheaper is kept; of the rest, the cheapest `WIDTH` are. So the search is exact
+as long as no more than `WIDTH` different states are open, and makes at most `WIDTH` × `BRANCHES` decisions per instruction. It
+proceeds in small turns, so that the dispatcher can do other things in between. It keeps the homes that the known plan gives to
+survivors and inputs, and respects the signals. A plan that saves less than the share `MARGIN`, or moves more bytes and saves
+less than `WORTH`, is not adopted.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from .walk import Walk
 
 WIDTH: Final = 8
-"""Paths that are followed at once."""
+"""The most paths that are followed at once."""
 MARGIN: Final = 0.01
-"""The share of its time by which a plan must be better."""
+"""The share of its time that a better plan must save."""
 
 WORTH: Final = 0.1
 """The same for a plan that moves more bytes."""
@@ -35,7 +35,8 @@ class _Path(NamedTuple):
 
 
 def better_plan(start: Pass, known: Planned) -> Iterator[Planned | None]:
-    """Search from the beginning of a segment; yields None at every turn, and last what is better than `known`, if anything."""
+    """Search a segment from its beginning. Yields None after every turn and at the end a plan better than `known`, if there is
+    one."""
     segment = start.segment
     usual, paths = start.copy(), [_Path(start.copy(), ())]
     for index, (instruction, dead) in enumerate(zip(segment.instructions, _last_read(segment), strict=True)):
@@ -75,7 +76,7 @@ def _seconds(path: _Path) -> float:
 
 
 def _last_read(segment: Segment) -> list[tuple[int, ...]]:
-    """For each instruction the values that nobody reads after it, and that end with the segment or have a home already."""
+    """For each instruction, the values that nobody reads after it and that end with the segment or already have a home."""
     alive = {ref(OUTPUT, number) for number in segment.survivors}
     found = []
     for instruction in reversed(segment.instructions):

@@ -1,4 +1,4 @@
-"""What the parts of the dispatcher's core share: who is there, what is under way in which order, and what goes out."""
+"""What the parts of the dispatcher's core share: the peers, what is in flight and in which order, and the messages to send."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
     from .recording import Recording
 
 CREDIT_LUMP: Final = 8
-"""Credits that a client with more under way is given at once: each wakes both ends."""
+"""Credits are given to a busy client in lumps of this size, because each message wakes both ends."""
 MESH_CREDITS: Final = 32
-"""Plans and puts of one mesh that its workers may have and not have finished, where there is room for so many."""
+"""The most plans and puts of one mesh in flight, if there is room for so many."""
 LEAST_CREDITS: Final = 2
 WORKER_CREDITS: Final = 256
-"""The same of all meshes together, on the average of all workers; or `LEAST_CREDITS` for each mesh."""
+"""The most plans and puts in flight on a worker, of all meshes, on average; each mesh gets at least `LEAST_CREDITS`."""
 COMPILING: Final = 512
-"""Instructions that a worker may have to compile from which it is given no further plan that is new to it."""
+"""A worker that has this many instructions to compile is sent no further new plan."""
 
 
 @dataclass(slots=True)
 class Counters:
-    """What has happened since the start."""
+    """Counts of events since the start."""
 
     runs: int = 0
     instructions: int = 0
@@ -41,25 +41,25 @@ class Counters:
     fetches: int = 0
     puts: int = 0
     plan_hits: int = 0
-    """Of sessions that have ended, as the next."""
+    """Of sessions that have ended, as the next one."""
     plans_improved: int = 0
 
 
 class Service:
-    """The state of one dispatcher. Every plan and put gets the next number of one global order, and goes to all members of
-    its mesh in one step or to none."""
+    """The state of one dispatcher. Every plan and put gets the next number of one global order, and is sent to all members of
+    its mesh at once or to none."""
 
     def __init__(self, config: Config | None, workers_expected: int, log: Callable[..., None]) -> None:
         self.config = config
         self.workers_expected = workers_expected
-        """How many must be there before a session gets its workers."""
+        """How many workers must have joined before a session gets any."""
         self.expected_since = 0.0
-        """Since when that many are waited for, on the shell's clock."""
+        """Since when the dispatcher has waited for them, on the shell's clock."""
         self._log = log
         self.recording: Recording | None = None
-        """What watchers are told, while there are any."""
+        """The recorder of events for watchers."""
         self.now = 0.0
-        """Seconds on the shell's clock: the time of the event that is acted on."""
+        """The time of the event being processed, in seconds on the shell's clock."""
         self.address = ""
         self.version = ""
         self.clients: dict[bytes, Client] = {}
@@ -70,68 +70,68 @@ class Service:
         self.plan_numbers = itertools.count(1)
         self.order = 0
         self.issued: dict[int, MeshRecord] = {}
-        """The orders under way, each with its mesh."""
+        """The orders in flight, each with its mesh."""
         self.compiling = COMPILING
         self.load = 0
-        """Workers of all meshes on which something is under way: who is in two counts twice."""
+        """The number of workers with something in flight, summed over all meshes: a worker of two meshes counts twice."""
         self.credits = MESH_CREDITS
-        """Plans and puts that one mesh may have now."""
+        """How many plans and puts one mesh may have in flight now."""
         self.counters = Counters()
         self.out: list[Send] = []
 
     def ready(self, client: Client) -> bool:
-        """Whether a session need not wait for workers: it has some, or all that are waited for have joined."""
+        """Whether a session need not wait for workers: it has some, or all expected ones have joined."""
         return client.planner is not None or len(self.workers) >= self.workers_expected
 
     def expect(self, workers: int) -> None:
-        """Give workers of no session before there are so many, for the while that the shell is patient."""
+        """Give no session workers until so many have joined, as long as the shell is patient."""
         self.workers_expected = max(self.workers_expected, workers)
         self.expected_since = self.now
 
     def log(self, level: str, text: str, what: str = "log", client: int = -1, **about: Any) -> None:
-        """Write down what was decided or has happened (`telemetry.Decision`); `about` as in `gt/logs.py`."""
+        """Log a decision or an event (`telemetry.Decision`). `about` is as in `gt/logs.py`."""
         self._log(level, text, **({"client": client} if client >= 0 else {}), **about)
         if self.recording is not None:
             self.recording.decided(client, what, level, text)
 
     def detail(self, text: str, **about: Any) -> None:
-        """Write down what only somebody who looks for it wants to know; no event."""
+        """Log a detail, which is not an event."""
         self._log("debug", text, **about)
 
     def send(self, to: bytes, message: m.Message) -> None:
-        """Tell one peer."""
+        """Send a message to one peer."""
         self.out.append(Send((to,), message))
 
     def multicast(self, mesh: Mesh, message: m.Message) -> None:
-        """Tell all living members of a mesh the same."""
+        """Send the same message to all living members of a mesh."""
         identities = self.meshes[mesh.number].identities
         if identities:
             self.out.append(Send(identities, message))
 
     def has_credit(self, mesh: Mesh) -> bool:
-        """Whether a mesh may be given one more plan or put."""
+        """Whether one more plan or put may be sent to a mesh."""
         return len(self.meshes[mesh.number].pending) < self.credits
 
     def _loaded(self, more: int) -> None:
-        """Something is under way on so many workers more, or less: the more share them, the less may each have before them."""
+        """Note that so many more (or fewer) workers have something in flight, and adapt the credits of each mesh."""
         self.load += more
         if self.load:
             fair = WORKER_CREDITS * len(self.workers) // self.load
             self.credits = max(LEAST_CREDITS, min(MESH_CREDITS, fair))
 
     def admits(self, mesh: Mesh) -> bool:
-        """Whether a mesh may be given a plan that its workers have yet to compile."""
+        """Whether a plan that its workers have yet to compile may be sent to a mesh."""
         return all(worker.to_compile < self.compiling for worker in self.meshes[mesh.number].workers)
 
     def teach(self, mesh: Mesh, length: int) -> None:
-        """The next order of a mesh is a plan of this length that its workers have yet to compile."""
+        """Note that the next order of a mesh is a plan of this length that its workers have yet to compile."""
         for worker in self.meshes[mesh.number].workers:
             worker.fresh.append((self.order + 1, length))
             worker.to_compile += length
 
     def finished(self, worker: Worker, order: int) -> tuple[MeshRecord | None, bool]:
-        """A worker has finished everything up to an order: the mesh on which others have been finished by all with it, and
-        whether there is room for plans that are new to it."""
+        """A worker has finished everything up to an order. Returns the mesh on which orders are now finished by all members,
+        if there is one, and whether the worker has room for new plans."""
         before = worker.to_compile
         while worker.fresh and worker.fresh[0][0] <= order:
             worker.to_compile -= worker.fresh.popleft()[1]
@@ -145,7 +145,7 @@ class Service:
         return record if done else None, room
 
     def place(self, mesh: Mesh) -> int:
-        """The next number of the one global order, which all members of `mesh` now have before them."""
+        """Take the next number of the global order for something that is sent to all members of `mesh`."""
         self.order += 1
         record = self.issued[self.order] = self.meshes[mesh.number]
         if not record.pending:
@@ -154,14 +154,14 @@ class Service:
         return self.order
 
     def place_for(self, client: Client, mesh: Mesh) -> int:
-        """The order of a run or put, for which the client will be credited."""
+        """Take the next number for a run or put, for which its client will be credited."""
         order = self.place(mesh)
         client.arrived += 1
         client.inflight.append((client.arrived, order))
         return order
 
     def credit(self, client: Client) -> None:
-        """Tell a client how far the workers have come with what it sent: `CREDIT_LUMP` runs and puts at a time, or all."""
+        """Tell a client how many of its runs and puts the workers have finished: `CREDIT_LUMP` at a time, or all."""
         inflight = client.inflight
         while inflight and inflight[0][1] not in self.issued:
             inflight.popleft()
@@ -171,7 +171,7 @@ class Service:
             self.send(client.identity, m.Credit(done))
 
     def drop_mesh(self, record: MeshRecord) -> None:
-        """A mesh is used no longer; what was under way on it counts as done."""
+        """Drop a mesh that is no longer used; what is in flight on it counts as finished."""
         for order in record.pending:
             del self.issued[order]
         if record.pending:
@@ -180,7 +180,7 @@ class Service:
         del self.meshes[record.mesh.number]
 
     def statistics(self, client: Client) -> dict[str, Any]:
-        """Counters of the service and of one session."""
+        """The counters of the service and of one session."""
         counters = self.counters
         return {
             "workers": len(self.workers),

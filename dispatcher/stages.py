@@ -1,8 +1,8 @@
-"""Which instruction belongs to which stage of a pipeline, where a rule puts a whole stretch of a program on several.
+"""Which instruction belongs to which stage of a pipeline, where a rule spreads a stretch of a program over several stages.
 
-Parameters that already live on a stage say it for what reads them. The first time nobody does: then the units of the
-stretch, its nested signals or else its parameters, are dealt out in the order of the program, contiguously, so that the
-stage with the most parameters has as few as it can. Pure functions of a segment; no layouts are chosen here.
+Parameters that already live on a stage decide it for their readers. The first time there are none: then the units of the
+stretch (its nested signals, or else its parameters) are dealt out contiguously, in the order of the program, so that the stage
+with the most parameters has as few as possible. Pure functions of a segment; no layouts are chosen here.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from .question import State
 
 
 def stages_of(segment: Segment, policy: Policy, inputs: Mapping[int, State]) -> list[int | None]:
-    """For each instruction the position of its stage on the pipeline's axis, None where no rule puts it on one.
+    """For each instruction, the position of its stage on the pipeline's axis; None where no rule puts it on one.
 
-    What runs backward is on the stage of the signal that it is the gradient of, where signals tell stages apart.
+    Where signals tell stages apart, a backward instruction is on the stage of the signal whose gradient it computes.
     """
     places = [_piped(policy, tag.signal) for tag in segment.tags]
     rule = next((place for place in places if place is not None), None)
@@ -61,7 +61,7 @@ def stages_of(segment: Segment, policy: Policy, inputs: Mapping[int, State]) -> 
 
 
 def _piped(policy: Policy, signal: tuple[str, ...]) -> tuple[Wish, int, int] | None:
-    """The pipeline rule that a signal is under, its mesh axis, and how many components of the path it takes to be so."""
+    """The pipeline rule that applies to a signal, its mesh axis, and how many names of the path it takes to match."""
     for length in range(1, len(signal) + 1):
         for axis, wish in enumerate(policy.wishes(signal[:length])):
             if wish is not None and wish.strategy == "pipeline_parallel":
@@ -70,7 +70,7 @@ def _piped(policy: Policy, signal: tuple[str, ...]) -> tuple[Wish, int, int] | N
 
 
 def _dealt(units: Mapping[Hashable, int], fixed: Mapping[Hashable, int], stages: int) -> dict[Hashable, int]:
-    """A stage for each unit: where its parameters are; else that of the unit before; at first, evenly."""
+    """A stage for each unit: that of its parameters; else that of the unit before; else dealt out evenly."""
     if not fixed:
         bounds = _balanced(list(units.values()), stages)
         return {unit: sum(index >= bound for bound in bounds) for index, unit in enumerate(units)}
@@ -82,9 +82,9 @@ def _dealt(units: Mapping[Hashable, int], fixed: Mapping[Hashable, int], stages:
 
 
 def _balanced(sizes: Sequence[int], stages: int) -> list[int]:
-    """Where to cut `sizes` into `stages` contiguous stretches, so that the largest sum is the smallest possible.
+    """Where to cut `sizes` into `stages` contiguous parts so that the largest sum is as small as possible.
 
-    Among cuts that are as good, stretches have as equal a number of units as can be.
+    Among equally good cuts, the parts have as equal a number of units as possible.
     """
     count = len(sizes)
     sums = [0]

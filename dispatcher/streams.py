@@ -1,7 +1,7 @@
-"""What clients send, acted on in the order of each: a message that cannot be acted on yet holds up what its client sent after
-it, and nobody else.
+"""The clients' message queues. Each client's messages are processed in order; a message that must wait delays only those of
+its own client.
 
-What a run, a put or a fetch does is said in `running.py`, `putting.py` and `fetching.py`.
+What a run, a put or a fetch does is in `running.py`, `putting.py` and `fetching.py`.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from .surveys import Surveys, devices
 from .waiting import why
 
 MAX_QUEUE: Final = 1 << 18
-"""Messages of one client that may wait here; a client that keeps to its credits never comes near."""
+"""The most messages of one client that may wait; a client that respects its credits never comes near."""
 MAX_SEGMENTS: Final = 1 << 14
-"""Definitions of one session; a client drops its own long before."""
+"""The most definitions of one session; a client drops its own long before."""
 MAX_WAITING: Final = 1 << 28
-"""Bytes of one client's puts that may wait here, besides one that may be as large as a frame."""
+"""The most bytes of one client's waiting puts, besides one that may be as large as a frame."""
 CANCELLED: Final[Fault] = (
     "Cancelled",
     "cancelled from a monitor: what the session had asked for and had not begun is dropped",
 )
 _REFUSED: Final = (ProtocolError, ShapeError, DTypeError)
-"""How a definition that cannot be is refused."""
+"""The errors with which an invalid definition is refused."""
 
 
 class Streams:
@@ -57,7 +57,7 @@ class Streams:
         self.surveys = surveys
 
     def take(self, client: Client, message: Any) -> None:
-        """A client's next message. Raises `ProtocolError` when its stream cannot be trusted any more."""
+        """Queue a client's next message. Raises `ProtocolError` if its stream cannot be trusted any more."""
         if isinstance(message, m.Ask) and message.topic.startswith("why "):
             self._why(client, message)  # what holds up the queue may be the question
         elif len(client.queue) >= MAX_QUEUE:
@@ -70,7 +70,7 @@ class Streams:
                 self.pump(client)
 
     def reload(self, event: Reload) -> None:
-        """The service has another config from now on; each session follows in its turn."""
+        """Adopt a new config of the service; each session follows in its turn."""
         if self.meshes.reload(event.config):
             for client in list(self.service.clients.values()):
                 client.queue.append(event)
@@ -78,12 +78,12 @@ class Streams:
                     self.pump(client)
 
     def pump_all(self) -> None:
-        """Act on what everybody sent, as far as it goes."""
+        """Process the queues of all clients as far as possible."""
         for client in list(self.service.clients.values()):
             self.pump(client)
 
     def pump(self, client: Client) -> None:
-        """Act on what the client sent, in order, as far as it goes."""
+        """Process a client's queue, in order, as far as possible."""
         queue = client.queue
         while queue and client.identity in self.service.clients:
             message = queue[0]
@@ -99,7 +99,7 @@ class Streams:
                 queue.popleft()
 
     def _act(self, client: Client, message: Any) -> bool:
-        """Act on one message of a client; False if it must wait."""
+        """Process one message of a client. False if it must wait."""
         if isinstance(message, m.Run):
             return self.runs.run(client, message)
         if isinstance(message, m.Put):
@@ -129,7 +129,7 @@ class Streams:
         return True
 
     def _fail(self, client: Client, message: Any, fault: Fault) -> None:
-        """Say that a message could not be acted on; what it would have made inherits the fault."""
+        """Note that a message failed; whatever it would have created inherits the fault."""
         if self.service.recording is not None:
             self.service.recording.failed(t.DISPATCHER, client.number, -1, *fault)
         if isinstance(message, m.Run):
@@ -152,8 +152,11 @@ class Streams:
             self.service.send(client.identity, m.Failed(0, *fault))
 
     def cancel(self, client: Client) -> dict[str, int]:
-        """Drop what a client asked for and was not issued; how many of what. What workers have before them runs to its end, and
-        is sound. The client is told by its fetches: those that wait, or else its next one."""
+        """Drop what a client asked for and was not issued. Returns how many messages of each kind.
+
+        What workers already have runs to its end, and its results stay valid. The client learns of it by its fetches: the
+        waiting ones fail, or else its next one.
+        """
         dropped = {"runs": 0, "puts": 0, "fetches": self.fetches.fail(client, CANCELLED)}
         waiting, client.queue = client.queue, deque()
         for message in waiting:
@@ -195,7 +198,7 @@ class Streams:
             self.prepared.drop_plans(client)
 
     def _define(self, client: Client, message: m.Define) -> bool:
-        """Learn what a segment is; False while it is read."""
+        """Read a definition. False while a job reads it."""
         _check_definition(client, message.segment)
         body, key = message.body, ("definition", message.segment)
         found = self.prepared.worked_out(client, "a definition", key, lambda: segment_in_turns(body))
@@ -204,7 +207,7 @@ class Streams:
         return found is not None
 
     def _defined(self, client: Client, message: m.Define, found: Any) -> None:
-        """A segment was read, or with this error could not be."""
+        """A definition was read, or failed with this error."""
         if not isinstance(found, Exception):
             client.segments[message.segment] = found
             if self.service.recording is not None:
@@ -236,5 +239,5 @@ def _read(message: m.Define) -> Any:
 
 
 def _waiting(client: Client) -> int:
-    """Bytes of a client's puts that wait to be acted on."""
+    """The bytes of a client's waiting puts."""
     return sum(len(message.data) for message in client.queue if isinstance(message, m.Put))

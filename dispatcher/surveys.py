@@ -1,4 +1,4 @@
-"""Questions that all workers answer: `gt.memory()`. Whoever is lost meanwhile is left out of the answer."""
+"""Questions that all workers answer (`gt.memory()`). Workers lost meanwhile are left out of the answer."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from .groups import groups_of
 from .service import Service
 
 MOST: Final = 50_000
-"""Holdings in one answer, of all workers and clients, so that it fits a frame."""
+"""The most holdings in one answer, of all workers and clients, so that it fits a frame."""
 
 
 @dataclass(slots=True)
 class Question:
-    """One that some workers have yet to answer."""
+    """A question that some workers have not answered yet."""
 
     client: int
     request: int
@@ -29,7 +29,7 @@ class Question:
 
 
 class Surveys:
-    """All questions under way."""
+    """All questions in progress."""
 
     def __init__(self, service: Service) -> None:
         self.service = service
@@ -37,7 +37,7 @@ class Surveys:
         self.questions: dict[int, Question] = {}
 
     def ask(self, client: Client, request: int) -> bool:
-        """Ask all workers what they hold, after all that they were told before; False while they are still to join."""
+        """Ask all workers what they hold, after everything that they were sent before. False while workers are still to join."""
         if not self.service.ready(client):
             return False
         workers = self.service.workers
@@ -52,7 +52,7 @@ class Surveys:
         return True
 
     def heard(self, worker: Worker, said: m.Holdings) -> None:
-        """A worker has answered."""
+        """Process a worker's answer."""
         question = self.questions.get(said.request)
         if question is not None and worker.number in question.waiting:
             question.waiting.discard(worker.number)
@@ -60,7 +60,7 @@ class Surveys:
             self._answer(said.request, question)
 
     def lost(self, worker: Worker) -> None:
-        """Nobody waits for a worker that is gone."""
+        """Wait no longer for a worker that is gone."""
         for number, question in list(self.questions.items()):
             if worker.number in question.waiting:
                 question.waiting.discard(worker.number)
@@ -78,7 +78,7 @@ class Surveys:
 
 
 def _shorten(answers: Collection[dict[str, Any]], client: int) -> None:
-    """No more than `MOST` holdings in all: of each worker the asking client's first, then the largest, which come first."""
+    """At most `MOST` holdings in all: for each worker those of the asking client first, then the largest."""
     most = MOST // max(1, len(answers))
     for facts in answers:
         held = facts.get("holders")
@@ -87,7 +87,7 @@ def _shorten(answers: Collection[dict[str, Any]], client: int) -> None:
 
 
 def devices(service: Service) -> dict[str, Any]:
-    """What the workers said of themselves when they joined, and how their GPUs are."""
+    """What the workers reported about themselves when they joined, and the health of their GPUs."""
     told = ("kind", "device", "model", "host", "cores", "memory", "host_memory", "speed")
     groups = groups_of({worker.number: worker.facts for worker in service.workers.values()})
     found = sorted(service.workers.values(), key=lambda worker: worker.number)

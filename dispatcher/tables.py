@@ -1,7 +1,7 @@
-"""What a planner remembers: layouts and states by number, and by those what was chosen before.
+"""What a planner remembers: numbers for layouts and states, and the choices made for them.
 
-So what has been seen once is planned by look-ups of small integers. Here are numbers and memory; what is chosen is in
-`choice.py`, what a plan does with it in `walk.py` and `plan.py`.
+So whatever has been planned once is planned again by look-ups of small integers. Choices are made in `choice.py` and used in
+`walk.py` and `plan.py`.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from .question import DATA, PARAMETER, Owner, Question, Stages, State, batch_dim
 from .ways import path
 
 NOWHERE: Final = -1
-"""The layout of a run-time scalar."""
+"""The number of the layout of a run-time scalar, which has none."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Home(metaclass=Interned):
-    """Where a tensor lives between plans, whether it is a parameter, whether a rule has claimed it, and what it comes from."""
+    """The home of a tensor: its layout between plans, whether it is a parameter and claimed by a rule, and what it comes from."""
 
     layout: Layout
     param: bool = False
@@ -34,7 +34,7 @@ class Home(metaclass=Interned):
 
 
 class Decision(NamedTuple):
-    """A `Choice` with layouts and states by their numbers."""
+    """A `Choice` with numbers for layouts and states."""
 
     operands: tuple[int, ...]
     results: tuple[int, ...]
@@ -46,20 +46,21 @@ class Decision(NamedTuple):
 
 
 class Plain(NamedTuple):
-    """The best decision where it leaves its one result where it is computed."""
+    """The best decision in the common case that it leaves its one result where it is computed."""
 
     spec: Spec
     layout: Layout
     state: int
-    """Of the result if it is read once,"""
+    """The state of a result that is read once."""
     shared: int
-    """and if it is read more often, which for contributions is another."""
+    """The state of a result that is read more often; it differs for contributions."""
     moved: tuple[int, ...]
-    """The layouts of the operands; empty when all are at home."""
+    """The layouts of the operands; empty if none of them has to move."""
 
 
 class Way(NamedTuple):
-    """How a value moves: its state then, the layouts from the first to the last, seconds, and bytes that a worker receives."""
+    """How a value moves: its state afterwards, the layouts from first to last, the seconds, and the bytes that a worker
+    receives."""
 
     state: int
     layouts: tuple[int, ...]
@@ -68,7 +69,7 @@ class Way(NamedTuple):
 
 
 class Tables:
-    """Everything that was ever chosen on one mesh: layouts and states by number, and choices by what they depend on."""
+    """All choices made on one mesh: layouts and states by number, and choices by what they depend on."""
 
     def __init__(self, mesh: Mesh, speeds: Speeds, stages: Stages, timed: bool, blocks: int = 0) -> None:
         self.mesh = mesh
@@ -79,23 +80,23 @@ class Tables:
         self.clear()
 
     def clear(self) -> None:
-        """Forget everything; numbers given before mean nothing any more."""
+        """Forget everything. Numbers given before become meaningless."""
         self.layouts: list[Layout] = []
         self.layout_numbers: dict[Layout, int] = {}
         self.contributed: set[int] = set()
         """The layouts in which something is partial."""
         self.states: list[State] = []
         self.at: list[int] = []
-        """For each state the number of the layout in which it is at home."""
+        """For each state, the number of its layout."""
         self.state_numbers: dict[State, int] = {}
         self.keys: dict[Any, int] = {}
         self.decisions: dict[tuple[Any, ...], Decision] = {}
-        """The best choices, by op, attributes, the wishes' number and the operands' states, which say the rest: dtypes
-        and shapes."""
+        """The best choices, by op, attributes, the number of the wishes, and the operands' states (which imply dtypes and
+        shapes)."""
         self.branches: dict[tuple[Any, ...], tuple[Decision, ...]] = {}
-        """By the same, what else there was to choose: only whoever searches asks for that."""
+        """By the same key, the other choices; only a search asks for them."""
         self.plain: dict[tuple[Any, ...], Plain] = {}
-        """Of these, those that need nothing else."""
+        """By the same key, the decisions that are `Plain`."""
         self.copies: dict[tuple[int, int], Way] = {}
         self.starts: dict[tuple[Spec, Home], int] = {}
         self.shares: dict[int, int] = {}
@@ -123,7 +124,7 @@ class Tables:
         return found
 
     def key(self, key: Any) -> int:
-        """The number of whatever a choice may depend on besides states."""
+        """The number of everything that a choice may depend on besides states."""
         found = self.keys.get(key)
         if found is None:
             found = self.keys[key] = len(self.keys)
@@ -141,7 +142,7 @@ class Tables:
         return found
 
     def rest(self, state: int) -> tuple[int, Home | None]:
-        """The layout in which a value in a state stays between plans, whole and joined in time, and its home if it is there."""
+        """The layout of a value between plans, added up and joined in time, and its home if it is already there."""
         found = self.rests.get(state)
         if found is None:
             at = self.states[state].at
@@ -151,7 +152,8 @@ class Tables:
         return found
 
     def home(self, state: int, param: bool | None = None) -> Home:
-        """The home of a value that is in a state when a plan ends; `param` as it was, or by what the value follows."""
+        """The home of a value that has a state when a plan ends. `param` is as before, or as of the parameter that the value
+        follows."""
         found = self.homes.get((state, param))
         if found is None:
             known = self.states[state]
@@ -165,7 +167,7 @@ class Tables:
         return found
 
     def copied(self, state: int, layout: int) -> Way:
-        """How a value gets from the nearest copy to a layout; remembered in `copies`."""
+        """How a value gets to a layout from its nearest copy; remembered in `copies`."""
         old, target = self.states[state], self.layouts[layout]
         source = min(old.copies, key=lambda copy: self.seconds(old.spec, copy, target))
         way = [source, *path(old.spec, source, target, self.timed)]
@@ -178,27 +180,27 @@ class Tables:
         return found
 
     def seconds(self, spec: Spec, before: Layout, after: Layout) -> float:
-        """What moving a value costs, axis by axis."""
+        """The seconds of moving a value, axis by axis."""
         total = 0.0
         for axis, (old, new) in enumerate(zip(before, after, strict=True)):
             total += move_seconds(old, new, spec.nbytes, self.mesh.sizes[axis], self.speeds.links[axis])
         return total
 
     def bytes(self, spec: Spec, before: Layout, after: Layout) -> float:
-        """What each worker receives when a value moves, axis by axis."""
+        """The bytes that each worker receives when a value moves, axis by axis."""
         total = 0.0
         for axis, (old, new) in enumerate(zip(before, after, strict=True)):
             total += move_bytes(old, new, spec.nbytes, self.mesh.sizes[axis])
         return total
 
     def branch(self, key: tuple[Any, ...], question: Question) -> tuple[Decision, ...]:
-        """The choices for a question, by number, the best first; they are remembered by `key`."""
+        """The choices for a question, by number, the best first; remembered by `key`."""
         found = choices(question, self.mesh, self.speeds, self.stages, self.blocks, BRANCHES)
         self.branches[key] = made = tuple([self._numbered(choice, question) for choice in found])
         return made
 
     def decide(self, key: tuple[Any, ...], question: Question) -> Decision:
-        """The best choice for a question, by number; it is remembered by `key`."""
+        """The best choice for a question, by number; remembered by `key`."""
         (choice,) = choices(question, self.mesh, self.speeds, self.stages, self.blocks)
         best = self.decisions[key] = self._numbered(choice, question)
         if len(best.results) == 1 and best.asked == best.results and question.op != "tag":
@@ -210,7 +212,7 @@ class Tables:
         return best
 
     def shared(self, state: int, layout: int) -> int:
-        """The state of what several instructions read: contributions are then added up for the first of them."""
+        """The state of a value that several instructions read: its contributions are added up for the first of them."""
         if layout not in self.contributed:
             return state
         found = self.shares.get(state)
@@ -219,7 +221,7 @@ class Tables:
         return found
 
     def settled(self, state: int, layout: int) -> int:
-        """The state of a value that stays from now on in a layout in which it has a copy."""
+        """The state of a value that stays from now on in a layout of which it has a copy."""
         found = self.stays.get((state, layout))
         if found is None:
             found = self.state(self.states[state]._replace(at=self.layouts[layout]))

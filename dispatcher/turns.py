@@ -1,9 +1,9 @@
-"""Whose turn it is: what takes longer than a look-up is done in small turns, and programs get turns one after the other.
+"""Whose turn it is. Whatever takes longer than a look-up is done in small turns, and programs take turns one after the other.
 
-Reading a definition, planning, searching for a better plan and choosing strategies are *jobs*: iterators, every turn of which
-takes about as long as any other's, a fraction of a millisecond. So whoever asks for much waits for itself: with n programs that
-ask, each gets an n-th of the dispatcher's one thread, however many sessions it has. What needs no job (a run whose plan is
-known, a fetch) is acted on as it comes, between two turns.
+Reading a definition, planning, searching for a better plan and choosing strategies are *jobs*: iterators whose every turn
+takes about equally long, a fraction of a millisecond. So a client that asks for much delays only itself: if n programs ask,
+each gets an n-th of the dispatcher's single thread, however many sessions it has. Messages that need no job (runs of known
+plans, fetches) are processed as they come, between two turns.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import Any, Final, Generic, TypeVar
 
 T = TypeVar("T")
 LONGEST: Final = 256
-"""Characters of a name by which programs are told apart."""
+"""The number of characters of a name by which programs are told apart."""
 
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """Something long; `done` gets what came last. `program` and `client`: whose it is."""
+    """A long task. `done` receives the iterator's last value; `program` and `client` are those that it works for."""
 
     program: Hashable
     client: int
@@ -31,7 +31,7 @@ class Job:
 
 
 class Ring(Generic[T]):
-    """Things of several owners: owners take turns, and of each its things. No owner in here has nothing."""
+    """A round-robin queue: owners take turns, and so do the items of each owner. Owners without items are left out."""
 
     def __init__(self) -> None:
         self.order: deque[Hashable] = deque()
@@ -41,14 +41,14 @@ class Ring(Generic[T]):
         return bool(self.order)
 
     def add(self, owner: Hashable, thing: T) -> None:
-        """One more, last of its owner's."""
+        """Add an item behind the others of its owner."""
         if owner not in self.owned:
             self.owned[owner] = deque()
             self.order.append(owner)
         self.owned[owner].append(thing)
 
     def remove(self, owner: Hashable, thing: T) -> None:
-        """One less."""
+        """Remove an item."""
         own = self.owned[owner]
         own.remove(thing)
         if not own:
@@ -56,21 +56,21 @@ class Ring(Generic[T]):
             self.order.remove(owner)
 
     def owners(self) -> list[Hashable]:
-        """Whose turn it is, and then."""
+        """The owners, in the order of their turns."""
         return list(self.order)
 
     def first(self, owner: Hashable) -> T:
-        """Of an owner's things the one whose turn it is."""
+        """The owner's item whose turn it is."""
         return self.owned[owner][0]
 
     def later(self, owner: Hashable) -> None:
-        """An owner has had its turn, if it has anything left."""
+        """Put an owner behind all others, if it has any item left."""
         if owner in self.owned:
             self.order.remove(owner)
             self.order.append(owner)
 
     def next(self) -> T:
-        """The thing whose turn it is; then it is the next owner's, and later the next thing's of this one."""
+        """The item whose turn it is. Then it is the next owner's turn, and later that of this owner's next item."""
         own = self.owned[self.order[0]]
         self.order.rotate(-1)
         own.rotate(-1)
@@ -83,19 +83,19 @@ class Ring(Generic[T]):
 
 
 class Turns:
-    """All jobs: a ring of programs, each with a ring of its jobs. `log` is told of errors."""
+    """All jobs: a ring of programs, each with a ring of its jobs. Errors are given to `log`."""
 
     def __init__(self, log: Callable[..., None]) -> None:
         self.log = log
         self.ring: Ring[Job] = Ring()
         self.clients: dict[int, list[Job]] = {}
-        """The same by client, which may look for its own; none is empty."""
+        """The same jobs by client; no list is empty."""
 
     def __bool__(self) -> bool:
         return bool(self.ring)
 
     def add(self, job: Job) -> None:
-        """One more, last of its program's."""
+        """Add a job behind the others of its program."""
         self.ring.add(job.program, job)
         self.clients.setdefault(job.client, []).append(job)
 
@@ -108,12 +108,12 @@ class Turns:
         return any(job.what == what for job in self.of(client))
 
     def drop(self, client: int) -> None:
-        """Nobody needs what a client's jobs would find."""
+        """Drop the jobs of a client."""
         for job in self.clients.pop(client, ()):
             self.ring.remove(job.program, job)
 
     def work(self) -> Job | None:
-        """One turn of one job: the next program's next. The job if it is over."""
+        """Do one turn: the next job of the next program. Returns the job if it has finished."""
         job = self.ring.next()
         try:
             job.last = next(job.turns)
@@ -141,7 +141,7 @@ class Turns:
 
 
 def answered(begin: Callable[[], Generator[None, None, Any]]) -> Iterator[Any]:
-    """The turns of what somebody waits for: last comes its result, or the error with which it ended."""
+    """The turns of a job that somebody waits for. The last value is its result, or the error with which it ended."""
     try:
         found = yield from begin()
     except Exception as error:  # noqa: BLE001 — whoever waits is told, and nobody else
@@ -150,7 +150,7 @@ def answered(begin: Callable[[], Generator[None, None, Any]]) -> Iterator[Any]:
 
 
 def program_of(identity: bytes, facts: dict[str, Any]) -> Hashable:
-    """What sessions of one program have in common, by what they say; a session that says nothing is a program of its own."""
+    """The name that sessions of one program share, from what they report; a session that reports none is a program of its own."""
     names = [facts.get("host"), facts.get("namespace")]
     pid = facts.get("pid")
     if type(pid) is not int or not all(type(name) is str and len(name) <= LONGEST for name in names):

@@ -1,9 +1,9 @@
-"""Plans that check themselves: the same plan, in which some instructions are computed a second time, by one worker alone.
+"""Plans that check themselves: the same plan, with some instructions computed a second time by a single worker.
 
-`gt.config.set({"verify": 0.01})` asks for it. An instruction whose operands or result are cut is given three kinds of
-companions: moves that gather its operands and its result to one worker, the instruction itself over what was gathered, and
-a `verify` that compares. Nothing else in the plan changes, so what was planned is what is checked. Which instructions a
-run checks is drawn by counting, never by the time: the same program checks the same ones. Pure functions only.
+`gt.config.set({"verify": 0.01})` asks for it. An instruction with sharded operands or results gets three kinds of companions:
+moves that gather its operands and its result on one worker, the instruction itself on what was gathered, and a `verify` that
+compares. Nothing else in the plan changes, so the plan itself is what is checked. Which instructions a run checks is drawn by
+counting, not by time: the same program checks the same ones. Pure functions only.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from gt.placement import REPLICATE, At, Layout, Mesh, Partial, Placement, Shard
 from gt.spec import Spec, spec
 
 PARTS: Final = 8
-"""Into how many parts the instructions of a plan are dealt at most: that many variants of it are made at most."""
+"""The most parts into which a plan's instructions are divided for checking, and so the most variants of a plan."""
 ADDING: Final = frozenset({"sum", "matmul", "conv", "overlap_add", "segment_sum", "scatter_add"})
-"""Ops that add many numbers up: how far rounding goes depends on these, not on their sum."""
+"""Ops that add up many numbers: the size of rounding errors depends on the terms, not on their sum."""
 COMPANIONS: Final = 16
-"""Instructions that one check adds at most, beside half as many for each operand."""
+"""The most instructions that one check adds, besides half as many for each operand."""
 
 
 class Sample(NamedTuple):
@@ -34,7 +34,7 @@ class Sample(NamedTuple):
 
 
 def sampled(share: float, run: int) -> Sample | None:
-    """What the run number `run` of a session checks, so that on the average this share of all instructions is; None: nothing."""
+    """What run number `run` of a session checks, so that on average this share of all instructions is; None for nothing."""
     if not share:
         return None
     parts = PARTS if share * PARTS <= 1 else int(1 / share)
@@ -45,7 +45,7 @@ def sampled(share: float, run: int) -> Sample | None:
 
 
 def verified(plan: Plan, mesh: Mesh, sample: Sample) -> Plan:
-    """The plan with checks; the plan itself when there is nothing to check."""
+    """The plan with checks, or the plan itself if there is nothing to check."""
     return plan if len(mesh.members) == 1 else _Checking(plan, mesh).run(sample)
 
 
@@ -58,7 +58,7 @@ def _mixed(number: int) -> int:
 
 
 class _Checking:
-    """A plan that is written anew: outputs are numbered as they come."""
+    """A plan being rewritten: outputs are numbered as they are added."""
 
     def __init__(self, plan: Plan, mesh: Mesh) -> None:
         self.plan = plan
@@ -67,7 +67,7 @@ class _Checking:
         self.values: list[Spec] = []
         self.layouts: list[Layout] = []
         self.numbers: dict[int, int] = {}
-        """What became of each output."""
+        """The new number of each output."""
         self.checks = 0
 
     def run(self, sample: Sample) -> Plan:
@@ -103,7 +103,7 @@ class _Checking:
         return ref(OUTPUT, self.numbers[r >> 2]) if r & 3 == OUTPUT else r
 
     def check(self, instruction: Instruction, at: int) -> None:
-        """Add the companions of an instruction, unless it is whole already."""
+        """Add the companions of an instruction, unless it is replicated already."""
         (number,) = instruction.outputs
         made, tag = ref(OUTPUT, number), instruction.tag
         tensors = [r for r in instruction.inputs if r & 3 != SCALAR]
@@ -118,7 +118,8 @@ class _Checking:
         self.checks += 1
 
     def gathered(self, layouts: Sequence[Layout], at: int) -> Layout | None:
-        """One worker, where all of these are to be whole; at their stage if they have one. None: they are whole already."""
+        """The layout at one worker where all of these are to be gathered, at their stage if they have one. None if nothing is
+        sharded."""
         if not any(isinstance(placement, (Shard, Partial)) for layout in layouts for placement in layout):
             return None
         out: list[Placement] = []
@@ -129,7 +130,8 @@ class _Checking:
         return (*out, REPLICATE) if self.plan.pipeline else tuple(out)
 
     def bound(self, instruction: Instruction, where: Layout, gathered: dict[int, int]) -> list[int]:
-        """What rounding is in proportion to, where that is not the result: the same sum of the terms' absolute values."""
+        """What rounding errors are proportional to, if it is not the result: the same sum over the absolute values of the
+        terms."""
         (number,) = instruction.outputs
         result, tag, family = self.values[number], instruction.tag, OPS[instruction.op].family
         if result.dtype.kind != "f" or self.plan.blocks:
@@ -163,7 +165,7 @@ class _Checking:
         return [self.add("abs", [total], {}, tag, result, where)]
 
     def moved(self, r: int, where: Layout, tag: int) -> int:
-        """A value in another layout: microbatches are joined first, contributions of different kinds one after the other."""
+        """A value in another layout: microbatches are joined first; contributions of different kinds follow each other."""
         before, target = self.layout(r), where
         if self.plan.pipeline and before[-1] != REPLICATE:
             before = (*before[:-1], REPLICATE)

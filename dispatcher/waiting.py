@@ -1,6 +1,6 @@
-"""Where a tensor is at this moment, and what it waits for: the dispatcher's answer to `gt.why`.
+"""Where a tensor is now, and what it waits for: the dispatcher's answer to `gt.why`.
 
-Looks, and changes nothing. The answer is bounded, however many workers there are and whatever waits.
+It reads state and changes none. The answer is bounded, however many workers there are and whatever waits.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .preparing import Preparing
 from .service import Service
 
 MOST: Final = 64
-"""Workers that are named in an answer."""
+"""The most workers that an answer names."""
 
 
 def why(service: Service, prepared: Preparing, client: Client, topic: str) -> dict[str, Any]:

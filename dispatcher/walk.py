@@ -1,6 +1,6 @@
-"""A way along a segment: for one choice after the other, in which state every value is then, and the seconds it took.
+"""A walk along a segment: it takes one choice after the other, and tracks the state of every value and the seconds spent.
 
-That is all a search needs (`search.py`); `plan.py` writes the plan beside it.
+A search (`search.py`) needs no more; `plan.py` also writes the plan.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from .stages import stages_of
 from .tables import NOWHERE, Decision, Home, Tables
 
 BATCH: Final = Wish("data_parallel", "<pipeline>")
-"""What a pipeline rule asks for on the axis in time: activations cut along their first dimension."""
+"""What a pipeline rule asks for on the axis in time: activations sharded along their first dimension."""
 
 
 class Walk:
-    """States of all values by the segment's reference (of a scalar, a negative number that says its kind)."""
+    """The states of all values, by the segment's reference. (The state of a scalar is a negative number that gives its kind.)"""
 
     def __init__(
         self, policy: Policy, tables: Tables, segment: Segment, homes: tuple[Home, ...], piped: tuple[int, Wish] | None
@@ -31,10 +31,10 @@ class Walk:
         self.segment = segment
         self.homes = homes
         self.piped = piped
-        """The mesh axis of the pipeline that some of the segment is under, and its rule."""
+        """The mesh axis of the pipeline that applies to part of the segment, and its rule."""
         self.seconds = 0.0
         self.moved = 0.0
-        """Bytes that each worker has received."""
+        """The bytes that each worker has received so far."""
         self.states: dict[int, int] = {ref(SCALAR, n): -ord(kind) for n, kind in enumerate(segment.kinds)}
         self.unclaimed: set[int] = set()
         self.backward = False
@@ -53,7 +53,7 @@ class Walk:
         self.stages = self.staged() if piped else None
 
     def copy(self) -> Walk:
-        """A walk that goes on from here by itself."""
+        """An independent walk that goes on from here."""
         made: Walk = object.__new__(Walk)
         made.__dict__.update(self.__dict__)
         made.states = self.states.copy()
@@ -61,7 +61,7 @@ class Walk:
         return made
 
     def wished(self, signal: tuple[str, ...], backward: bool) -> Wishes:
-        """What a signal asks for on each axis, that in time among them."""
+        """What a signal asks for on each axis, including that in time."""
         wishes = tuple(
             None if wish is not None and wish.strategy == "auto" else wish
             for wish in self.policy.wishes(signal, backward=backward)
@@ -72,7 +72,7 @@ class Walk:
         return (*wishes, BATCH if piped else None)
 
     def staged(self) -> list[int | None]:
-        """The position of the pipeline's axis for each instruction that a rule puts on a stage."""
+        """For each instruction that a rule puts on a stage, its position on the pipeline's axis."""
         states = {r: self.tables.states[number] for r, number in self.states.items() if number >= 0}
         return stages_of(self.segment, self.policy, states)
 
@@ -84,12 +84,12 @@ class Walk:
         return self.tables.decisions.get(key) or self.tables.decide(key, self.question(index, instruction))
 
     def branches(self, index: int, instruction: Instruction) -> tuple[Decision, ...]:
-        """What there is to choose for an instruction, the best first."""
+        """The choices for an instruction, the best first."""
         key = self.asked(index, instruction)
         return self.tables.branches.get(key) or self.tables.branch(key, self.question(index, instruction))
 
     def asked(self, index: int, instruction: Instruction) -> tuple[Any, ...]:
-        """What the choices for an instruction depend on, now that parameters are where it wants them."""
+        """What the choices for an instruction depend on, once parameters are where it wants them."""
         states, tag = self.states, instruction.tag
         if self.forgets and not self.backward and self.segment.tags[tag].phase == "backward":
             self.forget()
@@ -103,14 +103,14 @@ class Walk:
         return key
 
     def take(self, instruction: Instruction, decision: Decision) -> None:
-        """Carry out one decision."""
+        """Carry out a decision."""
         for r, layout in zip(instruction.inputs, decision.operands, strict=True):
             if layout != NOWHERE:
                 self.move(r, layout, instruction.tag)
         self.give(instruction, decision)
 
     def give(self, instruction: Instruction, decision: Decision) -> None:
-        """The results of a decision are there."""
+        """Set the states of the results of a decision."""
         tables, states = self.tables, self.states
         self.seconds += decision.seconds
         for number, result, state, asked in zip(
@@ -126,7 +126,7 @@ class Walk:
                 self.unclaimed.add(r)
 
     def question(self, index: int, instruction: Instruction) -> Question:
-        """What there is to choose for an instruction."""
+        """The question for an instruction."""
         states, tables = self.states, self.tables
         results = tuple([self.segment.values[n] for n in instruction.outputs])
         operands = tuple(
@@ -140,11 +140,11 @@ class Walk:
     # values that move
 
     def move(self, r: int, layout: int, tag: int) -> object:
-        """Have a copy of a value in a layout."""
+        """Make a copy of a value in a layout."""
         return self.go(r, layout)
 
     def go(self, r: int, layout: int) -> tuple[int, ...]:
-        """Move a value; the layouts on its way, from the first to the last."""
+        """Move a value. Returns the layouts on its way, from first to last."""
         key = self.states[r], layout
         self.states[r], layouts, seconds, moved = self.tables.copies.get(key) or self.tables.copied(*key)
         self.seconds += seconds
@@ -152,7 +152,7 @@ class Walk:
         return layouts
 
     def settle(self, r: int, layout: int, tag: int) -> None:
-        """Take a value to where it is to stay."""
+        """Move a value to where it stays."""
         tables, states = self.tables, self.states
         if tables.at[states[r]] != layout:
             if tables.layouts[layout] not in tables.states[states[r]].copies:
@@ -160,10 +160,10 @@ class Walk:
             states[r] = tables.settled(states[r], layout)
 
     def stays(self, r: int) -> None:
-        """Of the copies of a value only the one where it is at home is kept."""
+        """Keep only the copy of a value at its home."""
 
     def forget(self) -> None:
-        """From the backward sweep on, gather parameters again rather than keep what was gathered for the forward one."""
+        """From the backward sweep on, gather parameters again, rather than keep what was gathered for the forward sweep."""
         self.backward = True
         tables = self.tables
         for r, number in self.states.items():
@@ -199,7 +199,8 @@ class Walk:
             self.stays(r)
 
     def open_dimension(self, instruction: Instruction, axis: int) -> int:
-        """0 (columns), or 1 (rows) when the activation that meets the weight is already cut along what they contract."""
+        """The dimension of a weight to shard if the rule leaves it open: 0 (columns), or 1 (rows) if the activation that meets
+        the weight is already sharded along the contracted dimension."""
         reach = set(instruction.inputs) | {ref(OUTPUT, n) for n in instruction.outputs}
         for other in self.segment.instructions:
             if other.op == "matmul" and reach & set(other.inputs):
@@ -213,7 +214,7 @@ class Walk:
     # the end
 
     def settle_survivors(self, ends: Sequence[Home]) -> None:
-        """Take survivors to these homes."""
+        """Move the survivors to these homes."""
         time: Layout = (REPLICATE,) if self.tables.timed else ()
         for number, home in zip(self.segment.survivors, ends, strict=True):
             self.settle(ref(OUTPUT, number), self.tables.layout((*home.layout, *time)), 0)

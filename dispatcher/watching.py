@@ -1,8 +1,8 @@
-"""Who watches a service, and what each watcher is sent: batches of events, as fast as it reads them and no faster.
+"""Who watches a service, and what each watcher gets: batches of events, as fast as it reads them and no faster.
 
-A watcher says how far it has read. Beyond a few batches that it has not, events wait in bounded memory, which all watchers
-share; the oldest are lost and counted. Those who have read as far are told the same, packed once. While nobody watches
-nothing is recorded anywhere. No socket, clock or thread in here: the shell says when it is time for a batch.
+A watcher reports how far it has read. When it is a few batches behind, events wait in bounded memory that all watchers share;
+the oldest are dropped and counted. Watchers that have read equally far get the same bytes, packed once. Nothing is recorded
+anywhere while nobody watches. No socket, clock or thread is used here: the shell says when a batch is due.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from .recording import RATES, TOTALS, Recording, described, joined_client, joine
 from .service import Service
 
 PERIODS: Final = {t.OFF: 0.0, t.SUMMARY: 0.5, t.TRACE: 0.2}
-"""Seconds between two batches, by level."""
+"""The seconds between two batches, by level."""
 WINDOW: Final = 16
-"""Batches that a watcher may have and not have read."""
+"""The most batches that a watcher may have unread."""
 BATCH: Final = 8192
-"""Events of one batch."""
+"""The most events in one batch."""
 PENDING: Final = 20_000
-"""Events that wait, beside what each watcher is told first."""
+"""The most events that wait, besides what each watcher is told first."""
 MAX_WATCHERS: Final = 64
 LATEST: Final = 1 << 61
-"""Beyond every time that a clock shows: so no sum of times is too large to send."""
+"""Later than any time that a clock shows, so that no sum of times is too large to send."""
 TIMEOUT: Final = 10.0
-"""Seconds without a sign of life after which a watcher is forgotten."""
+"""The seconds of silence after which a watcher is forgotten."""
 
 
 @dataclass(slots=True)
@@ -50,14 +50,15 @@ class Watcher:
     sent: int = 0
     seen: int = 0
     first: list[list[Any]] = field(default_factory=list)
-    """How everything was when it began, as far as it was not told yet."""
+    """The state of the service when it joined, as far as it was not sent yet."""
     at: int = 0
-    """The number of the next event for it."""
+    """The number of its next event."""
     lost: int = 0
 
 
 class Watching:
-    """All watchers of one service. `started`: nanoseconds on the core's clock, `boot` as workers say theirs."""
+    """All watchers of one service. `started` is in nanoseconds on the core's clock; `boot` names that clock, as workers name
+    theirs."""
 
     def __init__(self, service: Service, boot: str) -> None:
         self.service = service
@@ -65,29 +66,29 @@ class Watching:
         self.watchers: dict[bytes, Watcher] = {}
         self.level = t.OFF
         self.pending: deque[list[Any]] = deque(maxlen=PENDING)
-        """Events that some watcher may not have been sent, the last of them number `count - 1`."""
+        """The events that some watcher may not have been sent; the last one has number `count - 1`."""
         self.count = 0
         self.offsets: dict[int, int] = {}
-        """By worker: what is to be added to its times."""
+        """By worker, what to add to its times."""
         self.heard: dict[int, int] = {}
-        """By worker: when it told something last."""
+        """By worker, when it last reported events."""
         self.started = 0
 
     @property
     def period(self) -> float:
-        """Seconds between two batches; 0 while nobody watches."""
+        """The seconds between two batches; 0 while nobody watches."""
         return PERIODS[self.level]
 
     # watchers
 
     def join(self, peer: bytes, facts: dict[str, Any], now: float) -> None:
-        """Somebody wants to watch. Raises `ProtocolError` when too many do."""
+        """Add a watcher. Raises `ProtocolError` if there are too many."""
         if len(self.watchers) >= MAX_WATCHERS:
             raise ProtocolError(f"this service has {MAX_WATCHERS} watchers, and no room for another")
         self.watchers[peer] = Watcher(peer, facts, now)
 
     def hear(self, watcher: Watcher, message: m.Watch) -> None:
-        """How much a watcher wants, and how far it has read. Raises `ProtocolError` for what cannot be."""
+        """Note how much a watcher wants, and how far it has read. Raises `ProtocolError` for impossible values."""
         if message.level not in PERIODS or not watcher.seen <= message.seen <= watcher.sent:
             raise ProtocolError(f"there is no level {message.level}, or not so many batches as {message.seen}")
         watcher.seen = message.seen
@@ -102,16 +103,16 @@ class Watching:
             watcher.at, watcher.lost = self.count, 0
 
     def leave(self, peer: bytes) -> None:
-        """A watcher is gone."""
+        """Remove a watcher."""
         if self.watchers.pop(peer, None) is not None:
             self._settle()
 
     def late(self, now: float) -> list[bytes]:
-        """Those of whom nothing has been heard for too long."""
+        """The watchers that have been silent for too long."""
         return [watcher.identity for watcher in self.watchers.values() if now - watcher.heard > TIMEOUT]
 
     def _settle(self) -> None:
-        """Record as much as the one who wants most wants."""
+        """Record as much as the most demanding watcher wants."""
         level = max((watcher.level for watcher in self.watchers.values()), default=t.OFF)
         if level == self.level:
             return
@@ -132,7 +133,7 @@ class Watching:
         self.service.send(worker.identity, m.Record(self.level, max(20, min(RATES[self.level], share))))
 
     def _known(self, now: int) -> Iterator[t.Event]:
-        """How everything is, for one who has just begun to watch."""
+        """The state of the service, for a new watcher."""
         for worker in self.service.workers.values():
             yield joined_worker(now, worker)
             yield from sampled(worker)
@@ -147,12 +148,12 @@ class Watching:
     # events
 
     def forget(self, worker: Worker) -> None:
-        """A worker is gone."""
+        """Forget a worker that is gone."""
         self.offsets.pop(worker.number, None)
         self.heard.pop(worker.number, None)
 
     def events(self, worker: Worker, message: m.Events) -> None:
-        """A worker's batch, for all who watch. Raises `ProtocolError` for what is none."""
+        """Take a worker's batch of events. Raises `ProtocolError` if it is malformed."""
         recording = self.service.recording
         if len(message.events) > 2 * BATCH:
             raise ProtocolError(f"a batch has at most {2 * BATCH} events")
@@ -174,21 +175,21 @@ class Watching:
         self._add(message.events, min(max(0, message.dropped), 1 << 32))
 
     def _add(self, events: list[list[Any]], dropped: int) -> None:
-        """Have events wait for all who watch."""
+        """Queue events for all watchers."""
         self.pending.extend(events)
         self.count += len(events)
         for watcher in self.watchers.values():
             watcher.lost += dropped
 
     def _offset(self, worker: Worker, difference: int) -> int:
-        """What makes a worker's time the dispatcher's."""
+        """What to add to a worker's times to get the dispatcher's."""
         if self.boot and worker.facts.get("boot") == self.boot:
             return 0
         found = self.offsets[worker.number] = min(difference, self.offsets.get(worker.number, difference))
         return found
 
     def publish(self, wall: int) -> None:
-        """It is time for a batch. `wall`: nanoseconds since 1970."""
+        """Send the batches that are due. `wall` is in nanoseconds since 1970."""
         recording = self.service.recording
         if recording is None:
             return

@@ -10,7 +10,7 @@ from gt.spec import Spec
 
 
 def path(spec: Spec, before: Layout, after: Layout, timed: bool) -> Iterator[Layout]:
-    """The layouts that a value goes through: first or last in time where microbatches are joined or cut."""
+    """The layouts that a value goes through: at the beginning or end those in time, where microbatches are joined or cut."""
     if not timed:
         yield from _path(spec, before, after)
         return
@@ -37,8 +37,8 @@ def _recuts(before: Placement, after: Placement, dim: int) -> bool:
 
 
 def _path(spec: Spec, before: Layout, after: Layout) -> Iterator[Layout]:
-    """Of a large value what needs nobody first, then all-reduces by themselves, for which there are better ways than for
-    everything at once (`gt/collectives.py`), then the rest."""
+    """For a large value: first changes that need no exchange, then all-reduces by themselves, which have better algorithms
+    than a combined exchange (`gt/collectives.py`), then the rest."""
     if before == after:
         return
     pairs = list(zip(before, after, strict=True))
