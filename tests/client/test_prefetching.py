@@ -296,7 +296,8 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), batch.sum().item())
 
 
 def test_a_program_ends_while_batches_are_made_and_a_fork_is_told() -> None:
-    done = subprocess.run([sys.executable, "-c", LEFT], capture_output=True, text=True, timeout=60, check=False)
+    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", LEFT]  # of forks, from Python 3.12 on
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "7 100000.0\n", "")
 
 
