@@ -1,7 +1,7 @@
-"""What programs set in PyTorch's `backends`: whether GPUs may round operands of products to TF32; the rest is the workers' own.
+"""Counterparts of PyTorch's `backends` settings: whether GPUs may round the operands of products to TF32.
 
-`gt.backends.cuda.matmul.allow_tf32` is the option `tf32` by another name, as `gt.set_float32_matmul_precision` is. What chooses
-among PyTorch's own libraries may be set and read again, and changes nothing.
+`gt.backends.cuda.matmul.allow_tf32` is another name of the option `tf32`, as is `gt.set_float32_matmul_precision`. Settings
+that choose between PyTorch's libraries can be set and read, without effect.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ __all__ = ["cuda", "cudnn", "mps"]
 
 
 class Matmul:
-    """Products of matrices on GPUs."""
+    """Matrix products on GPUs."""
 
     allow_bf16_reduced_precision_reduction = True
     allow_fp16_reduced_precision_reduction = True
-    """Without effect: sums are kept in float32 whatever these say."""
+    """Without effect: sums are always accumulated in float32."""
 
     @property
     def allow_tf32(self) -> bool:
-        """Whether operands of products of float32 may be rounded to TF32, of 10 bits. False unless somebody said so."""
+        """Whether the operands of float32 products may be rounded to TF32 (10 bits of fraction). False by default."""
         from .session import get_float32_matmul_precision
 
         return get_float32_matmul_precision() != "highest"
@@ -34,13 +34,13 @@ class Matmul:
 
 
 class Cuda:
-    """What is computed on GPUs."""
+    """Settings for GPUs."""
 
     matmul: Final = Matmul()
 
 
 class Metal:
-    """Another maker's GPUs, which no worker of GT drives."""
+    """Apple's GPUs, which GT does not support."""
 
     def is_available(self) -> bool:
         """False."""
@@ -49,5 +49,5 @@ class Metal:
 
 cuda: Final = Cuda()
 cudnn: Final = SimpleNamespace(allow_tf32=True, benchmark=False, deterministic=False, enabled=True)
-"""Without effect: workers use no cuDNN."""
+"""Without effect: workers do not use cuDNN."""
 mps: Final = Metal()

@@ -1,8 +1,8 @@
-"""The fixed grid of blocks of a deterministic session, and the one binary tree in which what was computed from them is added.
+"""The fixed grid of blocks of a deterministic session, and the binary tree along which the results of blocks are added.
 
-Every dimension has the same cut points, whatever the mesh is. A mesh axis cuts only there, and deals the blocks out so that
-each worker's are a subtree: the tree over workers continues the tree over blocks, so the order of additions is one and the
-same for 1 to `blocks` workers. Pure functions only; dispatcher and workers both go by them.
+Every dimension has the same cut points on any mesh. A mesh axis cuts only there and deals the blocks out so that each worker's
+blocks form a subtree: the tree over workers continues the tree over blocks. So the order of additions is the same for 1 to
+`blocks` workers. Pure functions, used by the dispatcher and the workers.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Final, TypeVar, Union
 from .partition import bounds
 
 ROUNDED: Final = ("sum", "prod")
-"""Partial operations whose result depends on the order; of the others (max, min) none does."""
+"""The partial operations whose result depends on the order (max and min do not)."""
 
 Value = TypeVar("Value")
 Tree = Union[int, tuple["Tree", "Tree"], None]  # noqa: UP007 — a name in quotes has no `|`
-"""A block's number, two trees that are added, or nothing."""
+"""The number of a block, a pair of trees to be added, or nothing."""
 
 
 def grid(size: int, blocks: int) -> tuple[int, ...]:
@@ -26,14 +26,14 @@ def grid(size: int, blocks: int) -> tuple[int, ...]:
 
 
 def middle(count: int) -> int:
-    """Where a tree over `count` workers divides them."""
+    """Where a tree over `count` workers divides them in two."""
     return (count + 1) // 2
 
 
 def deal(blocks: int, count: int) -> tuple[int, ...]:
-    """How many blocks each of `count` workers along an axis gets: a subtree each.
+    """How many blocks each of `count` workers along an axis gets, so that each gets a subtree.
 
-    `blocks` is a power of two, not below `count`.
+    `blocks` is a power of two and at least `count`.
     """
     if count == 1:
         return (blocks,)
@@ -44,7 +44,7 @@ def deal(blocks: int, count: int) -> tuple[int, ...]:
 def aligned(weights: Sequence[int], blocks: int) -> bool:
     """Whether the tree over workers with these numbers of blocks continues the tree over blocks.
 
-    A worker with none changes nothing, wherever it stands.
+    A worker without blocks changes nothing, wherever it stands.
     """
     total = sum(weights)
     if not total:
@@ -60,7 +60,7 @@ def aligned(weights: Sequence[int], blocks: int) -> bool:
 
 
 def tree(present: Sequence[int], first: int, last: int) -> Tree:
-    """The tree over blocks `first` to `last`, of which only those that are `present` hold anything."""
+    """The tree over blocks `first` to `last`, of which only the `present` ones hold anything."""
     if last - first == 1:
         return first if first in present else None
     half = (first + last) // 2
@@ -69,7 +69,7 @@ def tree(present: Sequence[int], first: int, last: int) -> Tree:
 
 
 def fold(branch: Tree, leaf: Callable[[int], Value], join: Callable[[Value, Value], Value]) -> Value:
-    """The leaves of a tree, joined by twos."""
+    """Join the leaves of a tree pairwise."""
     if isinstance(branch, tuple):
         return join(fold(branch[0], leaf, join), fold(branch[1], leaf, join))
     assert branch is not None, "a tree of nothing has no value"
@@ -77,8 +77,8 @@ def fold(branch: Tree, leaf: Callable[[int], Value], join: Callable[[Value, Valu
 
 
 def grid_dimension(shape: Sequence[int], axes: Sequence[int], blocks: int) -> int:
-    """Of the dimensions that a reduction joins the one that is added block by block: the others are added within a block.
+    """The one of a reduction's dimensions that is added block by block; the others are added within a block.
 
-    The first that fills the grid, for that is where a batch is; else the largest.
+    It is the first dimension that fills the grid, because that is usually the batch; else the largest.
     """
     return next((axis for axis in axes if shape[axis] >= blocks), max(axes, key=lambda axis: shape[axis]))

@@ -1,14 +1,14 @@
 """Large data between a client and its workers: the protocol of the bulk socket, without the socket.
 
-The receiver opens a stream by granting bytes to the sender; the sender sends at most what was granted; the receiver
-grants more as chunks arrive. So nobody buffers more than a window, however fast the other side is. Frames are
-[peer, header, payload]; the dispatcher's relay only swaps the peer for the sender.
+The receiver opens a stream by granting bytes to the sender; the sender sends at most what was granted; the receiver grants
+more as chunks arrive. So nobody buffers more than a window, however fast the other side is. Frames are [peer, header,
+payload]; the dispatcher's relay only replaces the receiver by the sender.
 
-On one machine no bytes travel: the client's memory (`pool.py`) is where both sides read and write. The receiver of a put says
-by its grant on which machine it can read memory. If that is the client's own, the client *lends* it the whole: it says where
-that lies, and gets it *back* when nobody reads it any more; to a worker that has borrowed before it says so at once. The
-receiver of a fetch is the client, which *offers* a place; a worker that can write there does, and says that it *wrote*. Who
-cannot open the memory says so by a grant that names no machine, or sends chunks.
+Within one machine no bytes travel, because both sides read and write the client's memory (`pool.py`). For a put, the worker's
+grant names the machine whose memory it can read. If that is the client's machine, the client *lends* it the whole array: it
+says where the array lies, and gets it *back* when nobody reads it any more. A worker that has borrowed before is told at once.
+For a fetch, the client *offers* a place; a worker that can write there does so, and answers that it *wrote*. A side that
+cannot open the memory grants without naming a machine, or sends chunks.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from .lending import Borrower
 from .pool import SMALL
 
 INLINE: Final = SMALL
-"""Bytes up to which data travels inside its control message."""
+"""Data of up to this many bytes travels inside its control message."""
 CHUNK: Final = 1 << 20
-"""Bytes of one chunk that travels in a frame."""
+"""The size of a chunk in bytes."""
 WINDOW: Final = 16 << 20
-"""Bytes that a sender may have under way."""
+"""The most bytes that a sender may have in flight."""
 
 MAX_EARLY: Final = 1024
-"""Grants and loans kept for streams that are not there yet."""
+"""The most grants and loans that are kept for streams that do not exist yet."""
 MAX_PLACE: Final = 4096
-"""Bytes of what says where something lies."""
+"""The most bytes of the description of a place."""
 
 PUT: Final = 0
 GET: Final = 1
 Key = tuple[int, int, int, int]
-"""A stream: PUT or GET, the client's number, the tensor (PUT) or the client's request (GET), the worker's number."""
+"""A stream: PUT or GET, the client's number, the tensor's id (PUT) or the client's request (GET), and the worker's number."""
 Arrived = tuple[Key, "Array | None"]
-"""A stream that is whole, and its array, if it was not written where it was offered to be, or not kept."""
+"""A complete stream and its array; None if the array was written to the offered place, or not kept."""
 
 DATA: Final = 0
 GRANT: Final = 1
@@ -53,9 +53,9 @@ Frames = tuple[bytes, bytes, Any]
 Array = np.ndarray[Any, Any]
 Box = Sequence[Sequence[int]]
 Place = tuple[str, int]
-"""By what a memory is found, and where in it something begins."""
+"""The name of a memory, and an offset in it."""
 Offer = tuple[str, int, Sequence[int], Box]
-"""A place, the shape of the array that lies there, and the box of it that is to be written."""
+"""A place, the shape of the array there, and the box of it that is to be written."""
 
 
 def _header(kind: int, key: Key, number: int = 0) -> bytes:
@@ -64,8 +64,8 @@ def _header(kind: int, key: Key, number: int = 0) -> bytes:
 
 
 class _Outgoing:
-    """A stream on its way: `at` is what was sent of `array`, which is this box of its tensor; `end` what was granted; `place`:
-    where it can be read."""
+    """A stream being sent. `at` bytes of `array`, which is this box of its tensor, were sent, and `end` were granted; `place`
+    is where the array can be read."""
 
     __slots__ = ("array", "at", "box", "end", "nbytes", "peer", "place")
 
@@ -78,7 +78,7 @@ class _Outgoing:
         self.at = self.end = 0
 
     def chunk(self, upto: int) -> Any:
-        """The next bytes, in row-major order; those of an array that lies otherwise are gathered as they leave."""
+        """The next bytes, in row-major order; an array with another memory layout is gathered chunk by chunk."""
         at, self.at, array = self.at, upto, self.array
         if array.flags.c_contiguous:
             return array.reshape(-1).view(np.uint8).data[at:upto]
@@ -86,9 +86,9 @@ class _Outgoing:
 
 
 class Outbox:
-    """The streams that this side sends. An array stays alive until its last chunk is on its way, or until it is given back.
+    """The streams that this side sends. An array stays alive until its last chunk was sent, or until a loan of it is returned.
 
-    `machine`: where what is lent from here can be read. `borrower`: what writes to where others offer.
+    `machine` names where arrays lent from here can be read; `borrower` writes to places that others offer.
     """
 
     def __init__(self, machine: str = "", borrower: Borrower | None = None) -> None:
@@ -97,14 +97,16 @@ class Outbox:
         self.streams: dict[Key, _Outgoing] = {}
         self.lent: dict[Key, _Outgoing] = {}
         self.near: set[int] = set()
-        """Workers that have borrowed."""
+        """Workers that have borrowed before."""
         self.early: dict[Key, tuple[bytes, int, bytes]] = {}
-        """Grants for streams that are still to be added: the bulk socket may be faster than the control socket."""
+        """Grants for streams that were not added yet, because the bulk socket may be faster than the control socket."""
         self.offers: dict[Key, tuple[bytes, int, bytes]] = {}
-        """Places for streams that may never be added. When there are too many the first is forgotten; it comes again."""
+        """Places for streams that may never be added. When there are too many, the oldest is forgotten; it will be offered
+        again."""
 
     def add(self, peer: bytes, key: Key, array: Array, box: Box = (), place: Place | None = None) -> Iterator[Frames]:
-        """Offer an array (not empty), a box of its tensor, to `peer`, which may find it at `place`; what may leave already."""
+        """Add a stream of an array (not empty), a box of its tensor, for `peer`, which may read it at `place`. Returns what
+        can be sent at once."""
         stream = self.streams[key] = _Outgoing(peer, array, box, place)
         early, offer = self.early.pop(key, None), self.offers.pop(key, None)
         if place is not None and key[3] in self.near:
@@ -122,31 +124,31 @@ class Outbox:
         return iter([(stream.peer, _header(LENT, key, place[1]), msgpack.packb((place[0], stream.box)))])
 
     def retract(self, key: Key) -> None:
-        """Send no more of a stream that its receiver will never open."""
+        """Drop a stream that its receiver will never open."""
         self.streams.pop(key, None)
         self.lent.pop(key, None)
 
     def cancel(self, tensor: int) -> None:
-        """Send no more of a tensor. What is lent of it comes back when nobody reads it."""
+        """Stop sending a tensor. Loans of it are returned when nobody reads them."""
         for key in [key for key in self.streams if key[2] == tensor]:
             del self.streams[key]
 
     def drop_client(self, client: int) -> None:
-        """Forget all streams of a client, which is gone."""
+        """Forget all streams of a client that has left."""
         for table in (self.streams, self.early, self.offers):
             for key in [key for key in table if key[1] == client]:
                 del table[key]
 
     def clear(self) -> None:
-        """Forget all streams: nobody listens any more."""
+        """Forget all streams, because nobody receives any more."""
         self.streams.clear()
         self.lent.clear()
         self.near.clear()
 
     def granted(self, peer: bytes, key: Key, end: int, machine: bytes = b"") -> Iterator[Frames]:
-        """What `peer`, which can read memory on `machine`, may have now that it granted everything up to `end`.
+        """`peer`, which can read memory on `machine`, has granted everything up to `end`. Returns what to send.
 
-        A stranger gets nothing.
+        A grant from a peer that is not the receiver gives nothing.
         """
         stream = self.streams.get(key) or self.lent.get(key)
         if stream is None:
@@ -175,13 +177,13 @@ class Outbox:
             yield peer, _header(DATA, key, at), chunk
 
     def back(self, peer: bytes, key: Key) -> None:
-        """Nobody reads any more what was lent."""
+        """A loan was returned."""
         stream = self.lent.get(key)
         if stream is not None and stream.peer == peer:
             del self.lent[key]
 
     def offered(self, peer: bytes, key: Key, end: int, payload: Any) -> Iterator[Frames]:
-        """`peer` has a place for a stream: write there and say so, or else send chunks up to `end`. Raises `ProtocolError`."""
+        """`peer` offers a place for a stream: write there and say so, or else send chunks up to `end`. Raises `ProtocolError`."""
         stream = self.streams.get(key)
         if stream is None:
             if len(self.offers) >= MAX_EARLY:
@@ -210,7 +212,8 @@ class Outbox:
 
 
 class _Incoming:
-    """A box of a tensor on its way here: `at` of its `nbytes` have come, into `array`, which is made when the first do."""
+    """A box of a tensor being received: `at` of its `nbytes` bytes are in `array`, which is allocated when the first ones
+    come."""
 
     __slots__ = ("array", "at", "box", "dtype", "make", "nbytes", "peer", "shape", "view")
 
@@ -226,7 +229,7 @@ class _Incoming:
         self.at = 0
 
     def begin(self) -> None:
-        """Have memory for it, if there is any."""
+        """Allocate the array, if there is memory."""
         try:
             self.array = self.make()
         except MemoryError:
@@ -236,24 +239,25 @@ class _Incoming:
 
 
 class Inbox:
-    """The streams that this side receives. `borrower`: what reads others' memory."""
+    """The streams that this side receives. `borrower` reads the memory of others."""
 
     def __init__(self, borrower: Borrower | None = None) -> None:
         self.borrower = borrower
         self.machine = borrower.machine.encode() if borrower is not None else b""
         self.streams: dict[Key, _Incoming] = {}
         self.early: dict[Key, tuple[bytes, int, bytes]] = {}
-        """What was lent for streams that are still to be opened. When there is too much the first is forgotten; the grant for its
+        """Loans for streams that were not opened yet. When there are too many, the oldest is forgotten; the grant for its
         stream brings it again."""
 
     def open(
         self, peer: bytes, key: Key, box: Box, dtype: np.dtype[Any], make: Callable[[], Array | None],
         offer: Offer | None = None,
     ) -> Frames:  # fmt: skip
-        """Begin to receive a box of a tensor (not empty); the first grant.
+        """Begin to receive a box of a tensor (not empty). Returns the first grant.
 
-        It may be found in the sender's memory; or be written where `offer` says; or come in chunks, into what `make` gives: an
-        array of that shape in row-major order, or None (or `MemoryError`), when it is heard to its end and not kept.
+        The data may be read from the sender's memory, be written where `offer` says, or come in chunks into what `make`
+        returns: an array of that shape in row-major order. If `make` returns None or raises `MemoryError`, the stream is
+        received and dropped.
         """
         self.streams[key] = _Incoming(peer, box, dtype, make)
         if offer is not None:
@@ -261,16 +265,19 @@ class Inbox:
         return peer, _header(GRANT, key, WINDOW), self.machine
 
     def close(self, key: Key) -> None:
-        """Receive no more of a stream."""
+        """Stop receiving a stream."""
         self.streams.pop(key, None)
 
     def drop_client(self, client: int) -> None:
-        """Forget what a client lent that is gone."""
+        """Forget the loans of a client that has left."""
         for key in [key for key in self.early if key[1] == client]:
             del self.early[key]
 
     def chunk(self, peer: bytes, key: Key, offset: int, payload: Any) -> tuple[bool, list[Frames]]:
-        """(whether the stream is whole now, a further grant if it is due). Chunks come in order. Raises `ProtocolError`."""
+        """Take a chunk; chunks come in order. Returns whether the stream is complete, and a further grant if it is due.
+
+        Raises `ProtocolError`.
+        """
         stream = self.streams.get(key)
         if stream is None:
             return False, []
@@ -288,7 +295,8 @@ class Inbox:
         return False, [(stream.peer, _header(GRANT, key, stream.at + WINDOW), b"")]
 
     def lent(self, peer: bytes, key: Key, offset: int, payload: Any) -> tuple[bool, list[Frames]]:
-        """(whether the stream is whole now, what to answer) when it lies in the sender's memory. Raises `ProtocolError`."""
+        """Take a loan of the sender's memory. Returns whether the stream is complete, and what to answer. Raises
+        `ProtocolError`."""
         stream = self.streams.get(key)
         if stream is None:
             if len(self.early) >= MAX_EARLY:
@@ -310,7 +318,7 @@ class Inbox:
         return True, []
 
     def wrote(self, peer: bytes, key: Key) -> tuple[bool, list[Frames]]:
-        """(whether the stream is whole now, nothing to answer) when its sender has written it where it was to be."""
+        """The sender has written a stream to the offered place. Returns whether it is complete, and nothing to answer."""
         stream = self.streams.get(key)
         if stream is not None and (peer != stream.peer or stream.at):
             raise ProtocolError("written where nothing was due")
@@ -318,8 +326,8 @@ class Inbox:
 
 
 class Bulk:
-    """Both directions of one bulk socket. `machine`: where what is lent from here can be read; `borrower`: what uses others'
-    memory."""
+    """Both directions of one bulk socket. `machine` names where arrays lent from here can be read; `borrower` uses the memory
+    of others."""
 
     def __init__(self, machine: str = "", borrower: Borrower | None = None) -> None:
         self.outbox = Outbox(machine, borrower)
@@ -327,25 +335,26 @@ class Bulk:
         self.borrower = borrower
 
     def drop_client(self, client: int) -> None:
-        """A client is gone, and the memory that it showed."""
+        """Forget a client that has left, and its memory."""
         self.outbox.drop_client(client)
         self.inbox.drop_client(client)
         if self.borrower is not None:
             self.borrower.forget(client)
 
     def under_way(self) -> tuple[int, int]:
-        """(bytes sent and received, bytes in all) of the streams under way. In shared memory one is not there, then whole."""
+        """For the streams in progress: bytes sent and received, and bytes in all. In shared memory a stream has either none or
+        all."""
         streams: list[_Outgoing | _Incoming] = [*self.outbox.streams.values(), *self.inbox.streams.values()]
         return sum(stream.at for stream in streams), sum(stream.nbytes for stream in streams)
 
     def returned(self) -> Iterator[Frames]:
-        """The word that what was borrowed is read no more."""
+        """The frames that return loans."""
         while self.borrower is not None and self.borrower.returned:
             peer, key = self.borrower.returned.popleft()
             yield peer, _header(BACK, key), b""
 
     def heard(self, frames: list[Any]) -> tuple[Arrived | None, Iterator[Frames]]:
-        """(the stream that is whole now, if one is; what to send) for what has arrived. Raises `ProtocolError`."""
+        """Process a frame. Returns the stream that is complete now, if any, and what to send. Raises `ProtocolError`."""
         if len(frames) != 3:
             raise ProtocolError("a bulk message is three frames")
         peer, header, payload = frames
@@ -364,7 +373,7 @@ class Bulk:
         return self._whole(key, whole), iter(answers)
 
     def opened(self, key: Key) -> tuple[Arrived | None, Iterator[Frames]]:
-        """As `heard`, for what was lent before its stream was opened. Raises `ProtocolError`."""
+        """As `heard`, for a loan that came before its stream was opened. Raises `ProtocolError`."""
         early = self.inbox.early.pop(key, None)
         if early is None:
             return None, iter(())
@@ -376,7 +385,7 @@ class Bulk:
 
 
 def read_header(frame: Any) -> tuple[int, Key, int]:
-    """(kind, stream, number) of a header frame; the number is an offset or a grant. Raises `ProtocolError`."""
+    """The (kind, stream, number) of a header frame; the number is an offset or a grant. Raises `ProtocolError`."""
     raw = _unpacked(frame, 64)
     if not (_numbers(raw) and len(raw) == 6):
         raise ProtocolError("a bulk header is six numbers")

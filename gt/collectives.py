@@ -1,6 +1,6 @@
-"""Which algorithm an all-reduce takes: one pure function for the planner, which prices it, and the workers, who do it.
+"""Which algorithm an all-reduce uses: pure functions for the planner, which estimates its cost, and for the workers.
 
-Nothing here moves data: `worker/portions.py` says who sends what to whom.
+No data moves here: `worker/portions.py` says who sends what to whom.
 """
 
 from __future__ import annotations
@@ -8,30 +8,29 @@ from __future__ import annotations
 from typing import Final
 
 CHUNK: Final = 2 << 20
-"""Bytes of one piece of a transfer, at most: a receiver reduces one while the sender prepares the next."""
+"""The most bytes of one piece of a transfer: a receiver reduces one while the sender prepares the next."""
 MAX_CHUNKS: Final = 1 << 12
-"""Pieces of one transfer, at most: beyond that they are larger."""
+"""The most pieces of one transfer; larger transfers have larger pieces."""
 
 TWO_STEP: Final = 64 << 10
-"""Bytes from which an all-reduce goes in two steps: each worker reduces a share and hands it to all others."""
+"""From this size in bytes on, an all-reduce takes two steps: each worker reduces a share and sends it to all others."""
 PAIR: Final = 1 << 20
-"""The same for two workers, to whom a second step saves little and costs another wait."""
+"""The same for two workers, for which a second step saves little and costs another wait."""
 CROWD: Final = 8
-"""Workers above which a small all-reduce goes along a tree: else each has a message for every other."""
+"""With more workers than this, a small all-reduce uses a tree; otherwise each worker sends a message to every other."""
 
 ALGORITHMS: Final = ("direct", "two-step", "ring", "tree")
 PAIRED: Final = ("direct", "two-step")
-"""Those that can add contributions as a tree over ranks, which deterministic sessions need."""
+"""The algorithms that can add contributions as a tree over ranks, as deterministic sessions need."""
 
 
 def all_reduce_algorithm(nbytes: int, parts: int, hosts: int = 1, asked: str = "") -> str:
-    """How `parts` workers on `hosts` machines reduce `nbytes` that each of them holds a contribution to.
+    """The algorithm by which `parts` workers on `hosts` machines reduce a value of `nbytes` bytes: the `asked` one, if the
+    program asks for one.
 
-    As the program has `asked`, if it has.
-
-    Small values go `direct`: everybody sends everybody the whole, in one step. In a crowd that is too many messages, and
-    they go up and down a `tree`. Large values go in `two-step`, or, over several machines, around a `ring`, in which
-    only neighbours talk to each other.
+    Small values are sent `direct`: every worker sends all of its contribution to every other, in one step. With many workers
+    that takes too many messages, so the values go up and down a `tree`. Large values take the `two-step` algorithm, or, over
+    several machines, a `ring`, in which only neighbours exchange data.
     """
     if asked:
         return asked
@@ -41,17 +40,17 @@ def all_reduce_algorithm(nbytes: int, parts: int, hosts: int = 1, asked: str = "
 
 
 def all_reduce_steps(algorithm: str) -> int:
-    """How often everybody waits for the others: a ring's and a tree's further steps overlap with what travels."""
+    """How many times all workers wait for each other; further steps of rings and trees overlap with transfers."""
     return 1 if algorithm == "direct" else 2
 
 
 def all_reduce_bytes(algorithm: str, nbytes: int, parts: int) -> int:
-    """Bytes that all workers receive together."""
+    """The bytes that all workers together receive."""
     if parts < 2:
         return 0
     return parts * (parts - 1) * nbytes if algorithm == "direct" else 2 * (parts - 1) * nbytes
 
 
 def chunks(nbytes: int) -> int:
-    """Into how many pieces a transfer of `nbytes` is cut."""
+    """The number of pieces of a transfer of `nbytes` bytes."""
     return max(1, min(MAX_CHUNKS, -(-nbytes // CHUNK)))

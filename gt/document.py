@@ -1,7 +1,7 @@
-"""YAML documents as plain values, with the place of each, file and line; and how all mistakes in one are told at once.
+"""Reads YAML documents as plain values, with the place (file and line) of each, and reports all mistakes in one at once.
 
-`gt/config.py` gives the values their meaning; this is the one module that loads YAML. A document is data: tags make no
-objects, every key is a name given once, and size, depth and what aliases expand to are bounded.
+`gt/config.py` gives the values their meaning; only this module loads YAML. Tags construct no objects, every key is a string
+and occurs once, and size, depth and the expansion of aliases are limited.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Mistake(NamedTuple):
 
 
 def read_text(path: str | os.PathLike[str]) -> str:
-    """The text of the file at `path`. Raises ConfigError where it cannot be read, is not UTF-8 or is too large."""
+    """The text of the file at `path`. Raises ConfigError if it cannot be read, is not UTF-8 or is too large."""
     source = os.fspath(path)
     try:
         with Path(path).open("rb") as file:
@@ -52,7 +52,7 @@ def read_text(path: str | os.PathLike[str]) -> str:
 
 
 def read_document(text: str, source: str) -> tuple[Any, dict[Key, str]]:
-    """The plain values that the YAML in `text` spells, and the place of each key. Raises ConfigError."""
+    """The plain values of the YAML in `text`, and the place of each key. Raises ConfigError."""
     if len(text.encode(errors="surrogatepass")) > MAX_BYTES:
         raise _too_large(source)
     reader = _Reader(source)
@@ -70,7 +70,7 @@ def read_document(text: str, source: str) -> tuple[Any, dict[Key, str]]:
 
 
 def refusal(mistakes: Iterable[Mistake], places: Places) -> ConfigError:
-    """All mistakes in the order of their lines, one a line."""
+    """One error for all mistakes: a line for each, in the order of the document."""
     order = {place: index for index, place in enumerate(places.values())}
     lines = [(place_of(key, places), show_key(key), text, allowed) for key, text, allowed in mistakes]
     lines.sort(key=lambda line: order[line[0]])
@@ -81,14 +81,14 @@ def refusal(mistakes: Iterable[Mistake], places: Places) -> ConfigError:
 
 
 def place_of(key: Key, places: Places) -> str:
-    """Where a key is written, or the nearest above it."""
+    """Where a key is written, or else the nearest key above it."""
     while key not in places:
         key = key[:-1]
     return places[key]
 
 
 def show(value: object) -> str:
-    """A value as an error names it: as it would be written, and never long."""
+    """A value as an error message shows it: as it would be written, and shortened."""
     match value:
         case None:
             return "nothing"
@@ -124,7 +124,7 @@ def _too_large(source: str) -> ConfigError:
 
 
 class _Loader(yaml.SafeLoader):
-    """Composes nodes and no more, and no deeper than a config can be: composing recurses."""
+    """Only composes nodes, up to the depth that a config may have, because composing recurses."""
 
     depth = 0
 
@@ -139,7 +139,7 @@ class _Loader(yaml.SafeLoader):
 
 
 class _Reader:
-    """Turns nodes to plain values, and keeps the place of each. Aliases are followed, and their values counted."""
+    """Turns nodes into plain values, and notes the place of each. Aliases are followed, and count as often as they are used."""
 
     def __init__(self, source: str) -> None:
         self.source = source

@@ -89,17 +89,17 @@ ALL: Final = (
     complex128,
 )  # fmt: skip
 HALVES: Final = frozenset({float16, bfloat16})
-"""Stored in 16 bits, computed with in 32."""
+"""Stored in 16 bits, computed with in float32."""
 BY_SHORT: Final = {dtype.short: dtype for dtype in ALL}
 BY_NAME: Final = {dtype.name: dtype for dtype in ALL}
 _ALIASES: Final = {
     "half": float16, "float": float32, "double": float64, "cfloat": complex64, "cdouble": complex128,
     "short": int16, "int": int32, "long": int64,
 }  # fmt: skip
-"""PyTorch's other names, for strings alone: the Python types `float` and `int` mean what they mean there."""
+"""PyTorch's other names, for strings only: the Python types `float` and `int` have their own meaning."""
 _BY_NUMPY: Final = {dtype.numpy: dtype for dtype in ALL}
 _SIGNED: Final = {dtype.order: dtype for dtype in (int8, int16, int32, int64)}
-"""Signed integers by their order."""
+"""The signed integers, by `order`."""
 _KIND_ORDER: Final = {kind: at for at, kind in enumerate(KINDS)}
 _default: list[DType] = [float32]
 _conventions: list[str] = ["pytorch"]
@@ -212,7 +212,8 @@ def _promoted(a: DType | None, b: DType) -> DType:
 
 
 def _combined(higher: DType | None, lower: DType | None) -> DType | None:
-    """What a rank of operands becomes beside a lower one: only a higher kind counts, and of complex ones only the kind."""
+    """The dtype of operands of one rank beside those of a lower one, which count only if their kind is higher (of complex
+    ones, only the kind counts)."""
     if higher is None or lower is None:
         return higher or lower
     if _KIND_ORDER[lower.kind] <= _KIND_ORDER[higher.kind]:
@@ -221,12 +222,12 @@ def _combined(higher: DType | None, lower: DType | None) -> DType | None:
 
 
 def can_cast(from_: object, to: object) -> bool:
-    """Whether a value of one dtype may be written to a tensor of another: not to a lower kind (`gt.can_cast`)."""
+    """Whether a value of one dtype may be written to a tensor of another: not if that has a lower kind (`gt.can_cast`)."""
     return _KIND_ORDER[as_dtype(from_).kind] <= _KIND_ORDER[as_dtype(to).kind]
 
 
 def scalar_dtype(value: object) -> DType:
-    """The dtype that a Python (or NumPy) scalar has by itself. Raises `DTypeError` for anything else."""
+    """The dtype of a Python (or NumPy) scalar. Raises `DTypeError` for anything else."""
     kind = scalar_kind(value)
     if kind in "bi":
         return bool_ if kind == "b" else int64
@@ -247,8 +248,11 @@ def scalar_kind(value: object) -> str:
 
 
 def scalar_of(value: Scalar, dtype: DType, op: str) -> Scalar:
-    """A Python number as one of the kind of `dtype`. Raises `DTypeError` for an integer that does not fit it (an overflow
-    would change the number silently), for one that is not finite, and for a complex one where `dtype` has no such kind."""
+    """A Python number, converted to the kind of `dtype`.
+
+    Raises `DTypeError` for an integer that does not fit (it would silently overflow), for a number that is not finite where
+    `dtype` holds integers, and for a complex number where it holds integers or floating-point numbers.
+    """
     if dtype.kind == "f":
         if isinstance(value, complex):
             raise DTypeError(f"{op}: {value} does not fit {dtype}")

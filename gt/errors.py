@@ -42,7 +42,7 @@ class ConfigError(GTError, ValueError):
 
 
 class TraceError(GTError, ValueError):
-    """A file that is no trace which `gt trace` or `gt.profile` wrote; names the file."""
+    """A file that was not written by `gt trace` or `gt.profile`; names the file."""
 
 
 class ProtocolError(GTError):
@@ -78,7 +78,7 @@ class IndexOutOfRange(WorkerError, IndexError):
 
 
 class VerificationError(WorkerError):
-    """An instruction gave another result sharded than unsharded (`gt.config.set({"verify": …})`)."""
+    """The result of an instruction differs between sharded and unsharded computation (`gt.config.set({"verify": …})`)."""
 
 
 #: What may cross the wire as an error's kind, and the class it is raised as.

@@ -1,8 +1,8 @@
-"""Runs a program to explain it: one in-memory worker computes its numbers while shadows plan for workers that need not exist.
+"""Runs a program to explain it: one in-memory worker computes its values, while shadows plan for workers that need not exist.
 
-The program's own session is replaced: whatever it says to `gt.init` or `gt.connect`, its messages go to the shadows
-first, which refuse what a service would refuse, and then to a worker in this thread. After enough updates the program is
-stopped. What is found is put together in `gt/explanation.py`. Part of the public face, so it may reach into rooms.
+The program's own session is replaced: whatever it passes to `gt.init` or `gt.connect`, its messages go first to the shadows,
+which refuse what a service would refuse, and then to a worker in this thread. After enough updates the program is stopped.
+`gt/explanation.py` gathers the results. This module belongs to the public face, so it may import components.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ if TYPE_CHECKING:
     from .config import Config
 
 STEPS: Final = 2
-"""Updates after which a program is stopped: in the first, weights move to their homes; the second is like all others."""
+"""The update after which a program is stopped: in the first one weights move to their homes, the second is like all others."""
 SPEEDS: Final = ("measured", "typical")
 PLANNED: Final = (m.Define, m.Drop, m.Run, m.Put, m.Free)
-"""What is said to every shadow."""
+"""The messages that every shadow receives."""
 
 
 class Enough(SystemExit):
-    """Stops the program. A `SystemExit`, so that no `except Exception` keeps it and threads end quietly."""
+    """Stops the program. A `SystemExit`, so that `except Exception` does not catch it and threads end quietly."""
 
 
 class ProgramError(Exception):
-    """The program raised an error of its own; the text is its traceback."""
+    """The program raised an error; the text is its traceback."""
 
 
 class Explainer:
-    """One explanation under way. `alone` plans for one worker without a config: what the others are compared with."""
+    """One explanation in progress. `alone` is the shadow for one worker without a config, with which others are compared."""
 
     def __init__(
         self, *, config: Config | None = None, workers: int | None = None, others: Sequence[tuple[str, Config]] = (),
@@ -61,17 +61,17 @@ class Explainer:
         self.shadows: list[Shadow] = []
         self.alone: Shadow | None = None
         self.stream: list[Any] = []
-        """What the program asked for, to be planned again under other configs: updates are marked by None."""
+        """The program's messages, to be planned again under other configs; None marks the end of an update."""
         self.updates = 0
         self.updating = False
         self.stopped = ""
         self.refused: GTError | None = None
         self.asked = 1
-        """Workers that the program itself asked for."""
+        """The number of workers that the program itself asked for."""
         self.links: list[_Link] = []
 
     def start(self, config: Config | None, workers: int | None) -> Session:
-        """The session that the program gets in place of the one it asked for."""
+        """The session that the program gets instead of the one it asked for."""
         from .client import session as sessions
 
         sessions.disconnect()
@@ -87,7 +87,7 @@ class Explainer:
         return sessions.adopt(session)
 
     def plan_for(self, config: Config | None) -> None:
-        """Make the shadows. Raises ConfigError when a config does not fit the workers."""
+        """Create the shadows. Raises ConfigError if a config does not fit the workers."""
         named = [(_name(config), config), *self.others]
         configs = [each for _, each in named if each is not None]
         count = len(self.devices) or self.workers or max([self.asked, *(each.workers_needed() for each in configs)])
@@ -106,7 +106,7 @@ class Explainer:
         self.stream.clear()
 
     def take(self, message: Any) -> None:
-        """What the program says to the service. Raises `Enough`, or what the service would refuse it with."""
+        """Take a message of the program. Raises `Enough`, or the error with which a service would refuse it."""
         if isinstance(message, m.Run):
             self.count(message)
         elif isinstance(message, m.Fetch) and not self.values:
@@ -127,7 +127,7 @@ class Explainer:
         return [*self.shadows, *([self.alone] if self.alone else [])]
 
     def configure(self, message: m.Configure) -> None:
-        """The program loads a config of its own; the one that the user explains it with goes before."""
+        """The program loads a config of its own; the one given for the explanation takes precedence."""
         from .config import Config
 
         if self.config is None:
@@ -138,7 +138,7 @@ class Explainer:
                 self.plan_for(config)
 
     def count(self, run: m.Run) -> None:
-        """Notice the end of an update: the first run without an instruction of that phase."""
+        """Notice the end of an update: the first run without an instruction of the update phase."""
         segment = self.shadows[0].client.segments.get(run.segment)
         tags = getattr(segment, "tags", ())
         if any(tag.phase == "update" for tag in tags):
@@ -157,12 +157,12 @@ class Explainer:
         self.updating = False
 
     def stop(self, reason: str) -> None:
-        """Let the program go no further."""
+        """Stop the program."""
         self.stopped = reason or f"it was stopped after {self.updates} updates"
         raise Enough(0)
 
     def result(self, program: str) -> list[Explanation]:
-        """What was found, one for each config."""
+        """The explanations, one for each config."""
         if self.refused is not None:
             raise self.refused
         self.ended()
@@ -171,7 +171,8 @@ class Explainer:
 
 
 class _Link(NoBulk):
-    """The client's end: the shadows first, then the worker that computes (or, without values, the dispatcher's answers)."""
+    """The client's link: messages go to the shadows, then to the worker that computes (without values, to the dispatcher
+    alone)."""
 
     def __init__(self, explainer: Explainer, *, follows: bool) -> None:
         super().__init__()
@@ -201,25 +202,25 @@ class _Link(NoBulk):
             shadow.answers.clear()
 
     def receive(self) -> list[m.Message]:
-        """What was answered."""
+        """The answers so far."""
         heard, self.heard = self.heard, []
         return heard + (self.real.receive() if self.real else [])
 
     def wait(self, timeout: float) -> None:
-        """Nothing to wait for."""
+        """Does nothing: every answer is there at once."""
 
     def alive(self) -> str | None:
-        """Whoever waits here waits for something that will not come by itself."""
+        """Why waiting is pointless: whatever was going to be answered has been."""
         return "every message was delivered and none answers this"
 
     def close(self) -> None:
-        """Nothing to close."""
+        """Does nothing."""
         self.closed = True
 
 
 @contextlib.contextmanager
 def in_place(explainer: Explainer) -> Iterator[None]:
-    """While it lasts, sessions that start are the explainer's; the one before goes on afterwards."""
+    """A context in which new sessions are the explainer's; the session before is restored afterwards."""
     from . import session as face
     from .client import session as sessions
 
@@ -318,7 +319,7 @@ def _explainer(config: Any, workers: int | None, compare: Sequence[Any], **optio
 
 
 def _began(explainer: Explainer) -> None:
-    """Start the session at once, so that a config that does not fit is refused before anything runs."""
+    """Start the session at once, so that a config that does not fit is refused before the program runs."""
     explainer.start(None, None)
 
 
@@ -330,7 +331,7 @@ def _flush() -> None:
 
 
 def _name(config: Config | None) -> str:
-    """What a config is called: its file."""
+    """The name of a config: that of its file."""
     if config is None:
         return "no config"
     lines = [config.mesh_where, *(rule.where for _, rule in config.each())]
@@ -338,7 +339,7 @@ def _name(config: Config | None) -> str:
 
 
 def _slim(message: Any) -> Any:
-    """The message without the numbers of a put: memory that is only zeros is never touched, so it takes none."""
+    """A message without the values of a put: they are replaced by zeros, whose memory is never touched and so takes none."""
     if isinstance(message, m.Put):
         import numpy as np
 
@@ -369,9 +370,10 @@ def _measured() -> tuple[str, float, float, int]:
 
 
 def facts_of(workers: int, speeds: str, devices: Sequence[str] = ()) -> list[dict[str, Any]]:
-    """What `workers` would say of themselves, if they all were on a machine like this one. CPU workers share its cores.
+    """The facts that `workers` workers would report if all were on a machine like this one. CPU workers share its cores.
 
-    `devices`: what each computes on; typical of its kind where this machine has none. Those on "cuda" have a card each.
+    `devices` says what each computes on; one that this machine lacks gets typical figures. Each worker on "cuda" has a GPU of
+    its own.
     """
     joined = {"host": "here", "nvlink_group_size": _group_size()}
     kinds = [device.partition(":")[0] for device in devices]
@@ -396,13 +398,13 @@ def facts_of(workers: int, speeds: str, devices: Sequence[str] = ()) -> list[dic
 
 
 def _card(device: str, number: int, nccl: int) -> dict[str, Any]:
-    """What the worker of this number says of its card, and of NCCL on it, where it has one."""
+    """What the worker of this number would report about its GPU and NCCL, if it has them."""
     kind, _, index = device.partition(":")
     return {"device": f"cuda:{index or number}", "bus": index or str(number), "nccl": nccl} if kind == "cuda" else {}
 
 
 def _group_size() -> int:
-    """How many workers NVLink joins, as this process would tell those that it starts."""
+    """How many workers NVLink joins, as this process would tell the workers that it starts."""
     from . import options
 
     name = "nvlink_group_size"

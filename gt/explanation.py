@@ -1,6 +1,6 @@
-"""What an explained program comes to: its last update's plans, and what they move, compute and hold, by collective and signal.
+"""The explanation of a program: the plans of its last update, and what they move, compute and hold, by collective and signal.
 
-Plain figures, gathered from a shadow (`gt/shadow.py`); how they look on a terminal is `gt/rendering.py`'s business.
+Plain figures, gathered from a shadow (`gt/shadow.py`); `gt/rendering.py` shows them on a terminal.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 
 class Collective(NamedTuple):
-    """What one line of the program makes travel: `times` exchanges of one kind along one or more mesh axes. `total` bytes
-    in all, `most` received by one worker, in `seconds` together."""
+    """The moves that one line of the program causes: `times` exchanges of one kind along one or more mesh axes. `total` is the
+    number of bytes in all, `most` those that one worker receives; together they take `seconds`."""
 
     name: str
     axes: tuple[str, ...]
@@ -35,7 +35,7 @@ class Collective(NamedTuple):
 
 
 class Placed(NamedTuple):
-    """Where the tensors of one signal are, as 'f32[128,64] R|S0'; several alike are counted."""
+    """Where the tensors of one signal are, as 'f32[128,64] R|S0'; equal ones are counted."""
 
     signal: str
     parameters: tuple[tuple[str, int], ...]
@@ -44,9 +44,9 @@ class Placed(NamedTuple):
 
 @dataclass(frozen=True)
 class Explanation:
-    """How a program would be sharded, what moves and what it costs. `print(it)` shows it all; `text` too.
+    """How a program would be sharded, what moves and what it costs. `print(explanation)` and `text` show all of it.
 
-    `update` is the one that is shown, counted from 1, or None for a program without updates, which is shown whole.
+    `update` is the number, from 1, of the update that is shown; None for a program without updates, which is shown as a whole.
     """
 
     program: str
@@ -60,7 +60,7 @@ class Explanation:
     memory: Memory
     placed: tuple[Placed, ...]
     alone: float
-    """Seconds that one worker would take for the same."""
+    """The seconds that one worker would take for the same."""
 
     @property
     def plans(self) -> list[Plan]:
@@ -69,28 +69,28 @@ class Explanation:
 
     @property
     def seconds(self) -> float:
-        """Predicted seconds, from the first plan's start to the last one's end."""
+        """The predicted seconds from the start of the first plan to the end of the last one."""
         return sum(ran.account.seconds for ran in self.runs)
 
     @property
     def computing(self) -> float:
-        """Of them, those in which the busiest worker computes; the rest goes into moving and waiting."""
+        """The part of these seconds in which the busiest worker computes; the rest is moving and waiting."""
         columns = zip(*(ran.account.computing for ran in self.runs), strict=True)
         return max((sum(column) for column in columns), default=0.0)
 
     @property
     def moved(self) -> int:
-        """Bytes that travel between workers."""
+        """The bytes that workers send each other."""
         return sum(ran.account.moved for ran in self.runs)
 
     @property
     def most(self) -> int:
-        """Bytes that one worker receives at most."""
+        """The most bytes that one worker receives."""
         return sum(move.most for ran in self.runs for move in ran.account.moves)
 
     @property
     def collectives(self) -> list[Collective]:
-        """What moves, the slowest first."""
+        """The moves, the slowest first."""
         groups: dict[tuple[Any, ...], list[Any]] = {}
         for ran in self.runs:
             for move in ran.account.moves:
@@ -109,7 +109,7 @@ class Explanation:
 
     @property
     def text(self) -> str:
-        """All of it as plain text, 100 columns wide."""
+        """The whole explanation as plain text, 100 columns wide."""
         from .rendering import text
 
         return text([self])
@@ -126,7 +126,7 @@ class Explanation:
         )
 
     def to_plain(self) -> dict[str, Any]:
-        """Everything as plain values, for JSON. Bytes and seconds."""
+        """Everything as plain values, for JSON, in bytes and seconds."""
         return {
             "program": self.program,
             "config": self.config,
@@ -161,7 +161,7 @@ class Explanation:
 
 
 def gathered(program: str, shadow: Shadow, alone: Shadow, updates: int, stopped: str) -> Explanation:
-    """The explanation of a program by what one shadow planned for it: of its last whole update, or else of all of it."""
+    """The explanation of a program from the plans of one shadow: of the last complete update, or else of everything."""
     last = updates - 1
     runs = [ran for ran in shadow.runs if not updates or ran.update == last]
     mesh = dict(zip(shadow.mesh.axes, shadow.mesh.sizes, strict=True)) if shadow.mesh else {}
@@ -199,7 +199,7 @@ def _shown(counts: Counter[tuple[Spec, Layout]]) -> tuple[tuple[str, int], ...]:
 
 
 def _folded(counts: Counter[tuple[Spec, Layout]]) -> tuple[tuple[str, int], ...]:
-    """By layout alone, the commonest first."""
+    """Tensors grouped by layout, the most frequent first."""
     layouts: Counter[str] = Counter()
     for (_, layout), count in counts.items():
         layouts[format_layout(layout)] += count
@@ -207,6 +207,6 @@ def _folded(counts: Counter[tuple[Spec, Layout]]) -> tuple[tuple[str, int], ...]
 
 
 def instructions_of(plans: Iterable[Plan]) -> tuple[int, int]:
-    """(instructions that compute, moves) of some plans."""
+    """The numbers of instructions that compute, and of moves, in some plans."""
     moves = sum(instruction.op == MOVE for plan in plans for instruction in plan.instructions)
     return sum(len(plan.instructions) for plan in plans) - moves, moves

@@ -1,8 +1,8 @@
-"""Hints: what a program may say about a signal beside its name. They may be ignored, and never change a value.
+"""Hints: what a program may say about a signal besides its name. They may be ignored, and never change values.
 
-They travel in the tags of instructions, so they are part of a segment's identity: the same line under another hint is
-another definition. What follows from one is said where it follows: `hot` in `worker/core.py`, `comm` in
-`worker/program.py`, `deadline` in `dispatcher/deadlines.py`. Nothing here acts on any.
+They travel in the tags of instructions, so they are part of a segment's identity: the same line under another hint is another
+definition. Other modules act on them: on `hot` `worker/core.py`, on `comm` `worker/program.py`, on `deadline`
+`dispatcher/deadlines.py`.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ ALLOWED: Final[dict[str, str]] = {
     "comm": f"one of {', '.join(ALGORITHMS)}",
     "deadline": "a number of seconds above 0",
 }
-"""The hints there are, and what each may be."""
+"""The hints, and the values that each may have."""
 MAX_DEADLINES: Final = 64
-"""Deadlines around one instruction; of more the outermost are forgotten."""
+"""The most deadlines around one instruction; beyond that, the outermost are dropped."""
 
 
 class Hints(NamedTuple):
-    """The hints around an instruction. Of `hot` and `comm` the innermost counts, of deadlines each."""
+    """The hints around an instruction. For `hot` and `comm` the innermost counts; all deadlines count."""
 
     hot: bool = False
-    """Compile at the first run what would be compiled when it has run a few times."""
+    """Compile at the first run what would otherwise be compiled after a few runs."""
     comm: str = ""
-    """The algorithm of all-reduces, where it is legal; empty: the one that suits the size."""
+    """The algorithm for all-reduces, where it is legal; empty for the one that suits the size."""
     deadlines: tuple[tuple[str, float], ...] = ()
-    """For signals around the instruction, by path, the seconds that what they do in one plan should take at most."""
+    """For each signal around the instruction, by path: the most seconds that its part of a plan should take."""
 
 
 NO_HINTS: Final = Hints()
 
 
 def within(outer: Hints, path: tuple[str, ...], given: Mapping[str, Any]) -> Hints:
-    """The hints inside of the signal at `path`, which says `given`, checked already."""
+    """The hints inside the signal at `path`, for which the program gives `given`, which was checked."""
     if not given:
         return outer
     deadlines = outer.deadlines
@@ -49,7 +49,7 @@ def within(outer: Hints, path: tuple[str, ...], given: Mapping[str, Any]) -> Hin
 
 
 def check(where: str, given: Mapping[str, Any]) -> None:
-    """Raises `TypeError` for a hint that there is not, `ValueError` for one that is not what it may be."""
+    """Raise `TypeError` for an unknown hint, `ValueError` for a value that is not allowed."""
     for name, value in given.items():
         if name not in ALLOWED:
             raise TypeError(f"{where}: there is no hint {name!r}; allowed: {', '.join(ALLOWED)}")
@@ -66,7 +66,7 @@ def _holds(name: str, value: object) -> bool:
 
 
 def pack_hints(hints: Hints) -> list[Any]:
-    """The form for the wire; empty for none."""
+    """The hints as the wire carries them; empty if there are none."""
     if hints == NO_HINTS:
         return []
     return [hints.hot, hints.comm, [list(pair) for pair in hints.deadlines]]

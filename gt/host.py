@@ -1,4 +1,4 @@
-"""Who this process is, and how long others wait for it: facts that clients and daemons tell each other."""
+"""Facts about this process and its machine that clients and daemons tell each other, and how long they wait for each other."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from typing import Any, Final
 from .errors import SessionError
 
 CONNECT_TIMEOUT: Final = 4.0
-"""Seconds that a service has to answer."""
+"""The seconds that a service has to answer."""
 
 
 def host_facts() -> dict[str, Any]:
-    """Who this process is, so that a dispatcher on the same machine can notice its end."""
+    """The identity of this process, so that a dispatcher on the same machine notices when it ends."""
     namespace = ""
     try:
         namespace = str(Path("/proc/self/ns/pid").readlink())
@@ -32,12 +32,12 @@ def host_facts() -> dict[str, Any]:
 
 
 def orphaned(watch: int | None) -> bool:
-    """Whether the process that holds the other end of this pipe is gone, if there is one."""
+    """Whether the process at the other end of this pipe, if there is one, has ended."""
     return watch is not None and bool(select.select([watch], [], [], 0)[0])
 
 
 def boot() -> str:
-    """Which start of which machine this is: processes that agree on it have one monotonic clock. Empty when it is not known."""
+    """Identifies the boot of a machine: processes with the same value share a monotonic clock. Empty if it is unknown."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
     except OSError:
@@ -50,7 +50,7 @@ def program() -> str:
 
 
 def resident_memory() -> int:
-    """Bytes of this process' memory that are in place; 0 where /proc does not say."""
+    """The bytes of this process that are in memory; 0 if /proc does not say."""
     try:
         descriptor = os.open("/proc/self/statm", os.O_RDONLY)  # a third of the time that `Path` takes; it is read often
     except OSError:
@@ -62,7 +62,7 @@ def resident_memory() -> int:
 
 
 def peak_memory() -> int:
-    """The most bytes of this process' memory that were in place at one time; 0 where /proc does not say."""
+    """The most bytes of this process that were in memory at one time; 0 if /proc does not say."""
     try:
         lines = Path("/proc/self/status").read_text("ascii").splitlines()
     except OSError:
@@ -71,7 +71,7 @@ def peak_memory() -> int:
 
 
 def available_memory() -> int:
-    """The bytes that processes here could still have with nothing swapped out; all there are where /proc does not say."""
+    """The bytes that processes could still allocate without swapping; all memory if /proc does not say."""
     try:
         lines = Path("/proc/meminfo").read_text("ascii").splitlines()
     except OSError:
@@ -80,7 +80,7 @@ def available_memory() -> int:
 
 
 def memory_limit() -> int:
-    """The bytes that processes here may use: the machine's memory, or less where a control group says so."""
+    """The bytes that processes may use: the machine's memory, or the limit of a control group."""
     found = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
         try:
@@ -91,16 +91,16 @@ def memory_limit() -> int:
 
 
 START_TIMEOUT: Final = 30.0
-"""Seconds that daemons have to start, unless GT_START_TIMEOUT says otherwise."""
+"""The seconds that daemons have to start, unless GT_START_TIMEOUT says otherwise."""
 
 
 def start_timeout() -> float:
-    """Seconds that daemons have to start. Raises `SessionError` for a GT_START_TIMEOUT that is no number."""
+    """The seconds that daemons have to start. Raises `SessionError` if GT_START_TIMEOUT is not a number."""
     return environment_number("GT_START_TIMEOUT", START_TIMEOUT)
 
 
 def environment_number(name: str, default: float) -> float:
-    """A number from 0 from the environment. Raises `SessionError` for anything else."""
+    """A number that is at least 0, from the environment. Raises `SessionError` for anything else."""
     text = os.environ.get(name, "")
     try:
         value = float(text) if text else default

@@ -1,7 +1,7 @@
-"""A whole service in the caller's thread: the dispatcher's core and N workers' cores, joined by queues in memory.
+"""A whole service in the caller's thread: the cores of a dispatcher and of N workers, joined by queues in memory.
 
-`gt.connect("inproc", workers=N, config=…)` uses it, and so do tests: there is no process, socket or thread, nor, but while
-somebody watches, a clock, and every run is the same. Part of the public face, so it may reach into rooms, when it is first used.
+`gt.connect("inproc", workers=N, config=…)` and tests use it. It has no process, socket or thread, and no clock unless it is
+watched, so every run is the same. It belongs to the public face, so it may import components when first used.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
 CLIENT = b"client"
 WATCHER = b"watcher"
 Told = Callable[[list[Any], int], object]
-"""Who is given events as they travel, and how many were lost before them."""
+"""Receives events as they travel, and the number of events lost before them."""
 DEVICE = "cpu"
-"""What workers compute on when nobody says."""
+"""The device of a worker, unless one is given."""
 
 
 class Fabric:
-    """One dispatcher core, `workers` worker cores, and the messages between them in order of sending.
+    """One dispatcher core, `workers` worker cores, and the messages between them in the order in which they were sent.
 
-    `codec` True sends every message through its bytes, as sockets would. `facts[n]` is what worker n says of itself,
+    With `codec`, every message is encoded and decoded, as by sockets. `facts[n]` is what worker n reports about itself,
     `devices[n]` what it computes on.
     """
 
@@ -58,7 +58,7 @@ class Fabric:
         self.bulk_out, self.to_dispatcher, self.to_peer = BulkOut, ToDispatcher, ToPeer
         self.codec = codec
         self.time = 0
-        """Nanoseconds; it passes only while somebody watches."""
+        """In nanoseconds; it passes only while somebody watches."""
         self.began = 0
         self.told: Told | None = None
         self.level = self.seen = self.publish_at = self.limit = 0
@@ -76,10 +76,10 @@ class Fabric:
             for n, each in enumerate(computed)
         }
         self.on_gpus = any(each.staging is not None for each in computed)
-        """Whether there may be somebody to ask."""
+        """Whether some worker may have to be asked whether its GPU has finished."""
         self.numbers: dict[bytes, int] = {}
         self.rest: dict[bytes, int] = {}
-        """When a worker that is watched had done what it could."""
+        """When a watched worker ran out of work."""
         self.inboxes: dict[bytes, deque[m.Message]] = {}
         self.queue: deque[tuple[bytes, bytes, m.Message]] = deque()
         for number, (identity, worker) in enumerate(self.workers.items()):
@@ -91,7 +91,7 @@ class Fabric:
         self.run()
 
     def _communicators(self, backend: Backend) -> Communicators | None:
-        """None: what waits for others cannot be joined to them in one thread."""
+        """None: joint moves wait for each other, which one thread cannot do."""
         return None
 
     def _identity(self, number: int) -> bytes:
@@ -106,7 +106,7 @@ class Fabric:
         self._hand_out(self.dispatcher.handle(self.received(peer, number, message), self._now()))
 
     def kill(self, number: int) -> None:
-        """Worker `number` is gone, as if its process had been killed."""
+        """Lose worker `number`, as if its process had been killed."""
         identity = self._identity(number)
         del self.workers[identity]
         self._hand_out(self.dispatcher.handle(self.lost(identity, "killed"), self._now()))
@@ -135,7 +135,7 @@ class Fabric:
             self._deliver(target, message)
 
     def _deliver(self, target: bytes, message: m.Message | None) -> None:
-        """One message, or the time, and what its receiver sends because of it."""
+        """Deliver one message, or the time, and queue what its receiver sends."""
         worker = self.workers.get(target)
         if target == WATCHER and message is not None:
             self._hear(message)
@@ -156,11 +156,11 @@ class Fabric:
                 self.queue.append((target, send.address.encode(), send.message))
 
     def _asks(self) -> bool:
-        """Whether something is on its way from a GPU to a worker, or may begin to be."""
+        """Whether a transfer from a GPU is in progress at a worker, or may begin."""
         return self.on_gpus and any(worker.asks or worker.busy for worker in self.workers.values())
 
     def _act(self, target: bytes, worker: Worker, message: m.Message | None) -> list[Any]:
-        """What a worker sends because of a message; while it does nothing it is idle."""
+        """What a worker sends in response to a message; the time until then counts as idle."""
         self._rested(target, worker)
         try:
             sends = worker.handle(message, self._now())
@@ -171,13 +171,13 @@ class Fabric:
         return sends
 
     def _rested(self, target: bytes, worker: Worker) -> None:
-        """A worker has had nothing to do for a while."""
+        """Have a worker record that it was idle for a while."""
         began = self.rest.pop(target, None)
         if worker.recording is not None and began is not None:
             worker.recording.rested(began, worker.recording.clock(), worker.running is not None)
 
     def _failed(self, worker: Worker, reason: str) -> list[Any]:
-        """A worker whose device computes no more is gone, with all that it held."""
+        """Lose a worker whose device has failed, with all that it held."""
         identity = next(identity for identity, other in self.workers.items() if other is worker)
         del self.workers[identity]
         self._hand_out(self.dispatcher.handle(self.lost(identity, reason), self._now()))
@@ -186,8 +186,10 @@ class Fabric:
     # watching
 
     def watch(self, level: int, told: Told) -> None:
-        """From now on `told` is given what happens, as batches of events and how many were lost before each, whenever something
-        was done and a batch is due; there is one watcher at a time. Level 0: who watches is told what is left, and no more."""
+        """Give `told` the events from now on, in batches, with the number of events lost before each, whenever one is due.
+
+        There is one watcher at a time. With level 0 it gets the events that are left, and no more.
+        """
         if not level:
             if self.told is not None:
                 self._publish()
@@ -221,7 +223,7 @@ class Fabric:
         return self.told is not None and self._clock() >= self.publish_at
 
     def _publish(self) -> None:
-        """Have workers and dispatcher tell what they have recorded."""
+        """Have workers and dispatcher send the events that they have recorded."""
         self.publish_at = self._clock() + int(self.dispatcher.watching.period * 1e9)
         for identity, worker in self.workers.items():
             if worker.recording is not None:
@@ -231,7 +233,7 @@ class Fabric:
         self._hand_out(self.dispatcher.handle(self.publish(time.time_ns()), self._now()))
 
     def _hear(self, message: m.Message) -> None:
-        """Something for whoever watches."""
+        """Pass a message to the watcher."""
         if isinstance(message, m.Events) and self.told is not None:
             self.told(message.events, message.dropped)
             self.seen += 1
@@ -245,13 +247,13 @@ class Fabric:
 
 
 class NoBulk:
-    """What a link is without a bulk socket: its messages carry all data."""
+    """The bulk interface of a link without a bulk socket: control messages carry all data."""
 
     def __init__(self) -> None:
         self.memory = Pool(half_of_memory())
 
     def prepare(self, array: np.ndarray[Any, Any], kind: Hashable) -> None:
-        """Every array goes with its message."""
+        """Returns every array, to travel with its message."""
 
     def put_bulk(self, tensor: int, put: Any) -> None:
         """Never comes."""
@@ -304,7 +306,7 @@ class InprocLink(NoBulk):
             self.fabric.run()
 
     def receive(self) -> list[m.Message]:
-        """What the dispatcher has answered."""
+        """The dispatcher's answers so far."""
         inbox = self.fabric.inboxes.get(self.identity)
         if not inbox:
             return []
@@ -313,11 +315,11 @@ class InprocLink(NoBulk):
         return found
 
     def wait(self, timeout: float) -> None:
-        """Nothing to wait for: everything happened when it was sent."""
+        """Does nothing: everything happened when it was sent."""
 
     def alive(self) -> str | None:
-        """Whoever waits here waits for something that will not come by itself."""
+        """Why waiting is pointless: whatever was going to be answered has been."""
         return "every message was delivered and none answers this"
 
     def close(self) -> None:
-        """Nothing to close."""
+        """Does nothing."""

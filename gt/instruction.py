@@ -25,11 +25,11 @@ INPUT: Final = 1
 SCALAR: Final = 2
 
 ID_BITS: Final = 40
-"""Each thread of a client hands out ids from a range of its own, 2**40 long, the first half of it to puts."""
+"""Each thread of a client allocates ids from its own range of 2**40; the first half of the range is for puts."""
 MOVE: Final = "move"
-"""An op that only plans have: the same value in another layout."""
+"""An op that only occurs in plans: the same value in another layout."""
 VERIFY: Final = "verify"
-"""The other one: its operands are the same value, computed in two ways; `of` is the output whose value that is."""
+"""Another op that only occurs in plans: its operands are one value computed in two ways; `of` is the output that is checked."""
 
 
 def ref(kind: int, index: int) -> int:
@@ -38,14 +38,15 @@ def ref(kind: int, index: int) -> int:
 
 
 def sources(op: str, operands: tuple[int, ...]) -> tuple[int, ...]:
-    """Of an op's operands those whose values its results are computed from: what `follow`s another takes its place alone."""
+    """The operands from which an op computes its results. (`follow` reads only its first operand; the second gives a
+    placement.)"""
     return operands[:1] if op == "follow" else operands
 
 
 @dataclass(frozen=True, slots=True)
 class Tag:
-    """Where an instruction comes from: the path of signals, outermost first; the phase; the user's 'file:line'; and what
-    the program says about its signals."""
+    """Where an instruction comes from: the path of signals, outermost first; the phase; the user's 'file:line'; and the hints
+    of its signals."""
 
     signal: tuple[str, ...]
     phase: str
@@ -84,12 +85,12 @@ class Segment:
 
     @cached_property
     def made_under(self) -> list[int]:
-        """For each output the tag of the instruction that makes it."""
+        """For each output, the tag of the instruction that computes it."""
         return [instruction.tag for instruction in self.instructions for _ in instruction.outputs]
 
     @cached_property
     def scalar_types(self) -> list[type]:
-        """The types that its run-time scalars usually have."""
+        """The Python types that its run-time scalars usually have."""
         return [{"b": bool, "i": int, "f": float, "c": complex}[kind] for kind in self.kinds]
 
     @cached_property
@@ -101,7 +102,7 @@ class Segment:
 
     @cached_property
     def read_often(self) -> frozenset[int]:
-        """The references to outputs that more than one instruction reads; whoever asks for a survivor reads it too."""
+        """References to the outputs that are read more than once; a survivor counts as read once more."""
         seen = {ref(OUTPUT, number) for number in self.survivors}
         often: set[int] = set()
         for instruction in self.instructions:
@@ -115,7 +116,7 @@ class Segment:
 
 
 class Pipeline(NamedTuple):
-    """How a plan runs in microbatches: how many, which mesh axis has the stages, at which position of it each stage is.
+    """How a plan runs in microbatches: their number, the mesh axis of the stages, and the position of each stage on it.
 
     `schedule` is '1f1b' or 'gpipe' (`gt/schedule.py`).
     """
@@ -162,19 +163,20 @@ class Plan:
 
     @cached_property
     def makers(self) -> dict[int, Instruction]:
-        """Which instruction makes each output."""
+        """For each output, the instruction that computes it."""
         return {number: instruction for instruction in self.instructions for number in instruction.outputs}
 
     @cached_property
     def hot(self) -> bool:
-        """Whether the program says of something in it that it is hot."""
+        """Whether the program marks some instruction of the plan as hot."""
         return any(tag.hints.hot for tag in self.tags)
 
     def comm(self, move: Instruction) -> str:
-        """The algorithm that the program asks for if `move` is an all-reduce; empty: the best one.
+        """The algorithm that the program asks for if `move` is an all-reduce; empty for the best one.
 
-        It is said where the contributions are made: who reads a gradient's sum is an optimizer, in no signal. Where bits
-        may not depend on the number of workers, only what adds in the order of the tree over blocks is legal.
+        The hint is that of the instruction that computes the contributions, because the reader of a gradient's sum is an
+        optimizer, which runs in no signal. In a deterministic session, only algorithms that add along the tree over blocks are
+        legal.
         """
         if not any(tag.hints.comm for tag in self.tags):
             return ""

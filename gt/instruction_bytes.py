@@ -32,7 +32,7 @@ from .spec import Spec, pack_spec, unpack_spec
 
 MAX_INSTRUCTIONS: Final = 1 << 15
 TURN: Final = 16
-"""Instructions of a definition that are read in one turn, where it is read in turns."""
+"""How many instructions of a definition are read in one turn."""
 
 
 def _pack_instruction(instruction: Instruction) -> list[object]:
@@ -90,7 +90,7 @@ def _ints(raw: object, what: str) -> list[int]:
 
 
 class _Reader:
-    """Reads instructions in order, so that every reference is to something that exists already."""
+    """Reads instructions in order, so that every reference is to something that was read before."""
 
     def __init__(self, inputs: tuple[Spec, ...], kinds: str, tags: tuple[Tag, ...]) -> None:
         self.inputs = inputs
@@ -154,7 +154,7 @@ def unpack_segment(data: bytes) -> Segment:
 
 
 def segment_in_turns(data: bytes) -> Generator[None, None, Segment]:
-    """The same, `TURN` instructions at each turn."""
+    """As `unpack_segment`, reading `TURN` instructions in each turn."""
     specs, kinds, tags, instructions, survivors = _unpack(data, 5, "a definition")
     reader = _unpack_head(specs, kinds, tags)
     for index, item in enumerate(_instruction_list(instructions)):

@@ -1,9 +1,9 @@
-"""The file of an instruction log, written behind by a thread of its own, so that whoever is logged waits for no disk.
+"""The file of an instruction log. A thread of its own writes it, so that programs do not wait for the disk.
 
-A log is a chain of parts: `run.log` is the newest, `run.log.1` the one before. Beside each, `run.log.data` has the values that
-were kept, as NumPy's .npy records one behind the other. Values are written before the lines that name them, lines whole and
-at once, so what a killed process leaves can be read up to there. A disk that is full, or gone, ends the log with one
-warning, and never harms the program. What the lines say is `instruction_log.py`'s.
+A log is a chain of parts: `run.log` is the newest, `run.log.1` the one before. Next to each, `run.log.data` has the values
+that were kept, as NumPy's .npy records, one after the other. Values are written before the lines that name them, and lines
+whole, so that the file of a killed process can be read up to its end. If the disk is full or gone, the log ends with one
+warning, and the program goes on. `instruction_log.py` says what the lines mean.
 """
 
 from __future__ import annotations
@@ -28,28 +28,28 @@ from .spec import Spec, unpack_spec
 
 log: Final = logging.getLogger("gt")
 SIZE: Final = 256 << 20
-"""Bytes after which a log goes on in another part, with its data."""
+"""The bytes after which a log continues in another part, including its data."""
 PARTS: Final = 8
-"""Parts that are kept, the newest."""
+"""How many of the newest parts are kept."""
 MOMENT: Final = 0.05
-"""Seconds between two looks at what is to be written."""
+"""The seconds after which the writer looks for new records."""
 BEHIND: Final = 256 << 20
-"""Bytes of values that may wait to be written; whoever has more waits for the disk."""
+"""The most bytes of values that may wait to be written; beyond that, the program waits for the disk."""
 CROWD: Final = 1 << 14
-"""The same for records."""
+"""The most records that may wait."""
 PATIENCE: Final = 5.0
-"""Seconds that anybody waits for the disk; then the log is given up."""
+"""The most seconds that anybody waits for the disk; then the log is given up."""
 
 
 class Got(NamedTuple):
-    """What a fetch gave, before it is digested."""
+    """The result of a fetch, before its digest is computed."""
 
     request: int
     spec: Spec
 
 
 class InstructionFile:
-    """The log at `path`. Raises `OSError` or `GTError` when it cannot be begun. Other threads may add to it at any time."""
+    """The log at `path`. Any thread may add to it. Raises `OSError` or `GTError` if it cannot be started."""
 
     def __init__(self, path: str | Path, *, data: bool = False, size: float = SIZE) -> None:
         self.path = Path(path)
@@ -59,13 +59,13 @@ class InstructionFile:
         self.failed = False
         self.queue: deque[tuple[int, Any, Any]] = deque()
         self.bytes = 0
-        """Of the values in the queue."""
+        """The bytes of the values in the queue."""
         self.sessions = 0
         self.writer = Writer(os.urandom(4).hex(), data=data)
         self.lock = threading.Lock()
         self.wake = threading.Event()
         self.idle = True
-        """Whether the writer has nothing in its hands; what waits is in the queue."""
+        """Whether the writer has no batch in progress; records may still wait in the queue."""
         self.hurry = False
         self.written = 0
         self.placed = 0
@@ -81,7 +81,7 @@ class InstructionFile:
     # whoever is logged
 
     def session(self, where: str, workers: int, config: dict[str, Any] | None = None) -> int:
-        """The number of a session that begins; `config` is its service's, where that is known."""
+        """The number of a new session; `config` is that of its service, if known."""
         with self.lock:
             self.sessions += 1
             number = self.sessions
@@ -89,7 +89,7 @@ class InstructionFile:
         return number
 
     def add(self, session: int, record: Any, values: Any = None) -> None:
-        """Log a record; `values` (an array that nobody changes, or bytes) are what it put or fetched."""
+        """Log a record. `values` (an array that nobody changes, or bytes) are what was put or fetched."""
         if self.failed:
             return
         if values is not None:
@@ -101,13 +101,13 @@ class InstructionFile:
             self.wake.set()
 
     def drain(self) -> None:
-        """Wait until all is written, or the log is given up."""
+        """Wait until everything is written, or the log is given up."""
         self.hurry = True
         self._wait(lambda: not self.queue and self.idle)
         self.hurry = False
 
     def _wait(self, ready: Any) -> None:
-        """Wait for the writer; give the log up when it gets nowhere."""
+        """Wait for the writer; give the log up if it makes no progress."""
         until, before = time.monotonic() + PATIENCE, self.written
         while not (ready() or self.failed or os.getpid() != self.pid):
             time.sleep(0.001)
@@ -134,7 +134,7 @@ class InstructionFile:
                 time.sleep(MOMENT)  # so the thread takes what comes in the meantime at once
 
     def _write(self) -> None:
-        """Write a batch of what waits."""
+        """Write a batch of waiting records."""
         lines: list[str] = []
         length = 0
         while self.queue and length < 1 << 20:
@@ -163,7 +163,7 @@ class InstructionFile:
             self.written += count
 
     def _keep(self, known: Spec, values: Any) -> int:
-        """Append an array to the data file; where it lies there."""
+        """Append an array to the data file. Returns its offset there."""
         array = np.frombuffer(values, known.dtype.numpy) if not isinstance(values, np.ndarray) else values
         array = np.ascontiguousarray(array).reshape(known.shape)
         if array.dtype.kind == "V":  # bfloat16, which .npy files have no name for
@@ -196,8 +196,8 @@ class InstructionFile:
         return self.path.with_name(self.path.name + ".data")
 
     def _take(self) -> int:
-        """The descriptor of a new, locked file at `path`; nothing but a log is ever overwritten. Another process that is being
-        logged there keeps its file, and this one writes to `run.PID.log`."""
+        """The descriptor of a new, locked file at `path`. Only logs are ever overwritten. If another process is logging there,
+        it keeps its file, and this one writes to `run.PID.log`."""
         for path in (self.path, self.path.with_name(f"{self.path.stem}.{self.pid}{self.path.suffix}")):
             file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             try:
@@ -215,7 +215,7 @@ class InstructionFile:
         raise GTError(f"{self.path} is being written by another process")
 
     def _begin(self) -> None:
-        """Write what a part begins with."""
+        """Write the head of a part."""
         self.written = self.placed = 0
         self.values = None
         self._data().unlink(missing_ok=True)
@@ -226,7 +226,7 @@ class InstructionFile:
         self._put(self.text, self.writer.head(f"{about}{platform.node()}, {now}").encode())
 
     def _rotate(self) -> None:
-        """Go on in another part."""
+        """Continue in another part."""
         os.close(self.text)
         if self.values is not None:
             os.close(self.values)
@@ -244,5 +244,5 @@ class InstructionFile:
 
 
 def _wide(known: Spec) -> Any:
-    """A dtype that Python has numbers for."""
+    """A dtype that Python's numbers can represent."""
     return np.float32 if known.dtype.short == "bf16" else known.dtype.numpy

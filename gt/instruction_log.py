@@ -36,18 +36,18 @@ from .instruction_bytes import unpack_segment
 from .spec import Spec
 
 VERSION: Final = 1
-"""Of the text. A reader refuses a newer one."""
+"""The version of the text. A reader refuses a newer one."""
 HEAD: Final = "gt instruction log"
 _HALF: Final = 1 << ID_BITS - 1
 _REST: Final = _HALF - 1
 
 
 LOGGED: Final = (m.Define, m.Drop, m.Run, m.Free, m.Fetch, m.Configure, m.Options)
-"""Of a client's messages, those that have a line of their own form; a `Put` has one without its values."""
+"""The client's messages that are logged in a form of their own; a `Put` is logged without its values."""
 
 
 class Began(NamedTuple):
-    """A session began at a service of so many workers; `config` is the service's own, if it is known."""
+    """A session began at a service with so many workers; `config` is the service's own, if known."""
 
     where: str
     workers: int
@@ -55,14 +55,14 @@ class Began(NamedTuple):
 
 
 class Have(NamedTuple):
-    """A tensor that lived when an earlier part of the log ended."""
+    """A tensor that was alive when an earlier part of the log ended."""
 
     tensor: int
     spec: Spec
 
 
 class Putting(NamedTuple):
-    """A `Put` without its values, which lie at `data` of the file beside the log, if they were kept."""
+    """A `Put` without its values, which are at offset `data` of the data file, if they were kept."""
 
     tensor: int
     spec: Spec
@@ -71,7 +71,7 @@ class Putting(NamedTuple):
 
 
 class Fetched(NamedTuple):
-    """What a fetch gave: `digest` tells bits apart; the number itself when it was one; all of them at `data`, if kept."""
+    """The result of a fetch: a `digest` of its bits; the number itself if it was one; all values at offset `data`, if kept."""
 
     request: int
     spec: Spec
@@ -89,20 +89,20 @@ class Fault(NamedTuple):
 
 
 class Continued(NamedTuple):
-    """All that was said above was said in an earlier part already."""
+    """The lines before this one repeat what an earlier part said."""
 
 
 class Ended(NamedTuple):
-    """A session ended in order."""
+    """A session ended regularly."""
 
 
 def name(tensor: int) -> str:
-    """`%1.7` or `%1p0`: a tensor's id as it is printed."""
+    """A tensor's id as it is printed: `%1.7` or `%1p0`."""
     return names([tensor])
 
 
 def names(tensors: Iterable[int]) -> str:
-    """The same of several, with spaces between; the hot path of a log."""
+    """The printed ids of several tensors, separated by spaces; the hot path of a log."""
     return " ".join(
         [
             f"%{tensor >> ID_BITS}.{tensor & _REST}" if tensor & _HALF else f"%{tensor >> ID_BITS}p{tensor & _REST}"
@@ -138,7 +138,7 @@ def print_definition(number: int, segment: Segment) -> str:
 
 
 def print_run(number: int, run: m.Run) -> str:
-    """A run in one line: its number in the session, segment, first result, inputs, scalars, and what nobody needs after it."""
+    """A run as one line: its number in the session, the segment, the first result, inputs, scalars, and the tensors that die."""
     line = f"run {number} segment {run.segment} makes {name(run.base)}"
     if run.inputs:
         line += f" inputs {names(run.inputs)}"
@@ -156,7 +156,7 @@ def _data(at: int | None) -> str:
 
 
 def print_record(record: Any) -> str:
-    """The line of any other record."""
+    """Any other record as one line."""
     match record:
         case Began(where, workers, config):
             said = "" if config is None else f" config {json.dumps(config)}"
@@ -189,7 +189,7 @@ def print_record(record: Any) -> str:
 
 @dataclass
 class _Known:
-    """What of one session must be said again when its log goes on in another file."""
+    """What must be repeated about one session when its log continues in another file."""
 
     began: Began
     runs: int = 0
@@ -200,7 +200,7 @@ class _Known:
 
 
 class Writer:
-    """Makes the lines of all sessions of one log, and knows what the next part of it must begin with."""
+    """Makes the lines of all sessions of one log, and knows what the next part must begin with."""
 
     def __init__(self, identity: str, *, data: bool) -> None:
         self.identity = identity
@@ -210,7 +210,7 @@ class Writer:
         self.sessions: dict[int, _Known] = {}
 
     def head(self, about: str) -> str:
-        """How a part begins: what it is, and all that its lines rely on."""
+        """The lines at the beginning of a part: what it is, and everything that later lines rely on."""
         self.part += 1
         self.speaking = 0
         kept = "yes" if self.data else "no"
@@ -225,7 +225,7 @@ class Writer:
         return "".join(lines)
 
     def line(self, session: int, record: Any) -> str:
-        """The text of what a session said; it begins with `Began`."""
+        """The text for a record of a session; the first record is a `Began`."""
         if isinstance(record, Began):
             self.sessions[session] = _Known(record)
             self.speaking = session
