@@ -282,7 +282,8 @@ def _pick(
     loss = emission.apply("reshape", (emission.apply("gather", (scores, column), axis),), target.shape)
     counts = None
     if weight is not None:
-        counts = emission.apply("take", (weight, target), 0)
+        each = emission.apply("expand", (_along(weight, scores, axis),), scores.shape)
+        counts = emission.apply("reshape", (emission.apply("gather", (each, column), axis),), target.shape)
         loss = mul(loss, counts)
     if kept is not None:
         counts = cast(kept, loss.dtype) if counts is None else where(kept, counts, 0.0)

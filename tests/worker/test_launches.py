@@ -80,7 +80,7 @@ CASES: Final = {
     "cross-entropy, sum": Case((X,), _entropy(reduction="sum"), 2, 1),
     "cross-entropy, none": Case((X,), _entropy(reduction="none"), 1, 1),
     "cross-entropy, smoothed": Case((X,), _entropy(label_smoothing=0.1), 2, 1),
-    "cross-entropy, weighted": Case((X,), _entropy(weight=CLASS_WEIGHT), 3, 1),
+    "cross-entropy, weighted": Case((X,), _entropy(weight=CLASS_WEIGHT), 2, 1),
     "cross-entropy of tokens": Case((SCORES,), _tokens, 2, 1),
     "negative log-likelihood": Case((X,), lambda f, lib, x: f.nll_loss(x, lib.from_numpy(CLASSES)), 2, 1),
     "squared error": Case((X, Y), lambda f, _, x, y: f.mse_loss(x, y), 1, 1),
