@@ -1,7 +1,7 @@
-"""`gt doctor`: what on this machine keeps GT from working, or from working well, and what to do about it.
+"""`gt doctor`: what on this machine prevents GT from working, or from working well, and what to do about it.
 
-Every check has a time limit and none can hang the whole: what may block (a driver, a service) is asked in a process of its own.
-Part of the public face: the self-test starts sessions. No check changes anything.
+Every check has a time limit, and whatever may block (a driver, a service) is asked in a separate process. Part of the public
+face, because the self-test starts sessions. No check changes anything.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ OK: Final = "ok"
 NOTE: Final = "note"
 PROBLEM: Final = "problem"
 LIMIT: Final = 20.0
-"""Seconds that a check has."""
+"""The time limit of a check, in seconds."""
 FILES: Final = 1024
-"""Open files that a dispatcher with a few dozen peers wants to be allowed."""
+"""The number of open files that a dispatcher with a few dozen peers needs."""
 SOCKET_PATH: Final = 107
-"""Bytes of the longest path of a Unix socket."""
+"""The longest path of a Unix socket, in bytes."""
 VARIABLES: Final = (
     "GT_CACHE", "GT_CONFIG", "GT_PREFETCH_BUFFER_SIZE", "GT_MEMORY_POOL_SIZE", "GT_CPU_SPILL_THRESHOLD",
     "GT_GRAPHS", "GT_INSTRUCTION_LOG", "GT_INSTRUCTION_LOG_DATA", "GT_INSTRUCTION_LOG_SIZE", "GT_LOG_FORMAT", "GT_LOG_LEVEL",
     "GT_NCCL", "GT_NVLINK_GROUP_SIZE", "GT_NVTX", "GT_PEER_TIMEOUT", "GT_RESTARTS", "GT_SHARED_MEMORY", "GT_SILENCE",
     "GT_START_TIMEOUT", "GT_SYNC", "GT_THREADS",
 )  # fmt: skip
-"""What GT reads from the environment."""
+"""The environment variables that GT reads."""
 
 
 class Finding(NamedTuple):
@@ -101,7 +101,7 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 
 def devices() -> Iterator[Finding]:
-    """GPUs: driver, CUDA, CuPy, NCCL, asked in another process."""
+    """GPUs: driver, CUDA, CuPy and NCCL, examined in another process."""
     ended = ask("import json; from gt.worker.backend import diagnose; print(json.dumps(diagnose()))", LIMIT - 5)
     driver = Path("/proc/driver/nvidia/version")
     if isinstance(ended, str):
@@ -124,7 +124,7 @@ def devices() -> Iterator[Finding]:
 
 
 def _health(told: list[dict[str, Any]]) -> Iterator[Finding]:
-    """Of each GPU what NVML says."""
+    """What NVML reports about each GPU."""
     for number, gpu in enumerate(told):
         name = f"cuda:{number}"
         if "reason" in gpu:
@@ -147,7 +147,7 @@ def _health(told: list[dict[str, Any]]) -> Iterator[Finding]:
 
 
 def memory() -> Iterator[Finding]:
-    """Memory, and what shares it between processes."""
+    """Memory, and what processes need to share it."""
     import psutil
 
     from .host import memory_limit
@@ -173,7 +173,7 @@ def memory() -> Iterator[Finding]:
 
 
 def files() -> Iterator[Finding]:
-    """Open files, and where sockets and logs lie."""
+    """Open files, and the places of sockets and logs."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < FILES:
         yield Finding(
@@ -220,7 +220,7 @@ def processors() -> Iterator[Finding]:
 
 
 def _quota() -> float:
-    """Cores that a control group allows; 0: all."""
+    """The cores that a control group allows; 0 for all."""
     try:
         quota, period = Path("/sys/fs/cgroup/cpu.max").read_text("ascii").split()
         return int(quota) / int(period)
@@ -277,7 +277,7 @@ def _owner(port: int) -> str:
 
 
 def clocks() -> Iterator[Finding]:
-    """Whether the wall clock goes as the monotonic one does."""
+    """Whether the wall clock runs as the monotonic clock does."""
     start = time.time() - time.monotonic()
     time.sleep(0.25)
     stepped = time.time() - time.monotonic() - start
@@ -293,7 +293,7 @@ def clocks() -> Iterator[Finding]:
 
 
 def environment() -> Iterator[Finding]:
-    """What the environment says to GT."""
+    """GT's environment variables."""
     said = {name: value for name, value in os.environ.items() if name.startswith("GT_")}
     for name in sorted(set(said) - set(VARIABLES)):
         near = nearest(name, VARIABLES)
@@ -392,12 +392,12 @@ def _count(number: int, one: str) -> str:
 
 
 def service(address: str, timeout: float) -> dict[str, Any] | str:
-    """What the service at an address says of itself, or why it says nothing."""
+    """What the service at an address reports about itself, or why it reports nothing."""
     return ask(_SERVICE, timeout + 4, address, str(timeout))
 
 
 def ask(code: str, timeout: float, *arguments: str, environment: dict[str, str] | None = None) -> dict[str, Any] | str:
-    """The JSON that a program prints in a process of its own, or why there is none."""
+    """The JSON that a program prints in a separate process, or why there is none."""
     with subprocess.Popen(  # noqa: S603 — this very interpreter, with code from above
         [sys.executable, "-P", "-c", code, *arguments],
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment,
@@ -417,7 +417,7 @@ def ask(code: str, timeout: float, *arguments: str, environment: dict[str, str] 
 
 
 def examine(address: str | None = None) -> list[Finding]:
-    """All findings. The checks run beside each other; the tests that start services after the rest."""
+    """All findings. Checks run in parallel; tests that start services run after the others."""
     checks: list[tuple[str, Callable[[], Iterator[Finding]]]] = [
         ("python", python), ("packages", packages), ("gpu", devices), ("memory", memory), ("files", files),
         ("cores", processors), ("network", network), ("clock", clocks), ("environment", environment),
@@ -431,7 +431,7 @@ def examine(address: str | None = None) -> list[Finding]:
 
 
 def _together(checks: list[tuple[str, Callable[[], Iterator[Finding]]]], limit: float = LIMIT) -> list[Finding]:
-    """The findings of some checks, in their order. One that fails or takes too long is a finding itself."""
+    """The findings of some checks, in order. A check that fails or takes too long is a finding itself."""
     found: list[list[Finding]] = [[] for _ in checks]
     threads = []
     for (name, check), mine in zip(checks, found, strict=True):

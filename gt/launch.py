@@ -1,8 +1,8 @@
-"""Daemons as child processes of this one: how they are started, how they notice its end, how they are ended.
+"""Daemons as child processes: how they are started, how they notice the end of this process, and how they are ended.
 
-Children run in a session of their own, so Ctrl-C reaches only the parent; they watch a pipe whose write end only the
-parent holds, so they end with it however it ends. Their sockets lie in a private folder that whoever ends removes. A worker
-that is killed, as by a machine that is short of memory, is started again.
+Children run in a session of their own, so Ctrl-C reaches only the parent. They watch a pipe whose write end only the parent
+holds, so they end with it however it ends. Their sockets lie in a private folder, which is removed at the end. A worker that
+is killed, for instance because the machine is short of memory, is restarted.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 STOP_TIMEOUT = 5.0
-"""Seconds that a daemon has to end by itself before it is killed."""
+"""The seconds that a daemon has to end by itself before it is killed."""
 
 
 def default_workers(config: Config | None) -> int:
-    """How many workers to start when nobody says: one for each GPU, or as many as the config needs, at least one."""
+    """How many workers to start by default: one for each GPU, or without GPUs as many as the config needs, at least one."""
     from .worker.backend import count_devices
 
     return max(count_devices(), config.workers_needed() if config is not None else 1)
@@ -47,18 +47,18 @@ def default_workers(config: Config | None) -> int:
 ONE_THREAD: Final = dict.fromkeys(
     ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS", "NUMEXPR_NUM_THREADS"), "1"
 )
-"""What must be in the environment before NumPy is imported."""
+"""Environment variables that must be set before NumPy is imported."""
 
 
 def cores() -> int:
-    """Processor cores that this process may use."""
+    """The number of processor cores that this process may use."""
     return len(os.sched_getaffinity(0))
 
 
 def worker_environment(workers: int) -> dict[str, str]:
-    """The environment of a worker that shares this machine's cores with `workers` − 1 others: threads = cores / workers.
+    """The environment of one of `workers` workers that share this machine's cores: threads = cores / workers.
 
-    They are the worker's own (`worker/crew.py`): BLAS has one.
+    These are the worker's own threads (`worker/crew.py`); BLAS has one.
     """
     threads = str(max(1, cores() // max(1, workers)))
     threads = os.environ.get("GT_THREADS", threads)
@@ -67,7 +67,7 @@ def worker_environment(workers: int) -> dict[str, str]:
 
 @dataclass(slots=True)
 class _Daemon:
-    """One child process, and what becomes of it when it ends."""
+    """One child process, and what to do when it ends."""
 
     name: str
     arguments: list[str]
@@ -76,15 +76,15 @@ class _Daemon:
     since: float
     """When it was started, in seconds of `time.monotonic`."""
     due: float | None = None
-    """When it is started again."""
+    """When it is to be restarted."""
     over: bool = False
-    """Whether it has ended for good."""
+    """Whether it has ended and will not be restarted."""
     restarts: Restarts = field(default_factory=Restarts)
 
 
 class Local:
-    """A dispatcher and workers on this machine. `devices[i]` is worker i's, None: its own choice; `options` are further ones
-    of the dispatcher."""
+    """A dispatcher and workers on this machine. `devices[i]` is the device of worker i (None: its own choice); `options` are
+    further options of the dispatcher."""
 
     def __init__(
         self, workers: int, *, address: str | None = None, config: str | None = None, devices: list[str] | None = None,
@@ -144,7 +144,7 @@ class Local:
         )
 
     def look(self) -> None:
-        """Start workers again that were killed. Whoever waits for the daemons, or keeps a session, calls this now and then."""
+        """Restart workers that were killed. Call this now and then while waiting for the daemons or holding a session."""
         if os.getpid() != self.pid or self.write < 0 or not self.looking.acquire(blocking=False):
             return
         try:
@@ -172,14 +172,14 @@ class Local:
             worker.since, worker.due = now, None
 
     def log_from(self, level: str) -> None:
-        """Ask the daemons to log from this level on; they do so within two seconds."""
+        """Ask the daemons to log from this level on; they follow within two seconds."""
         if os.getpid() == self.pid and self.folder.is_dir():
             fresh = self.folder / f"{WANTED}-new"
             fresh.write_text(level, "ascii")
             fresh.replace(self.folder / WANTED)
 
     def failure(self) -> str | None:
-        """Why the daemons cannot serve any more, or None. A lost worker is the dispatcher's to report, unless it is the last."""
+        """Why the daemons can serve no longer, or None. The dispatcher reports lost workers, unless the last one is lost."""
         if os.getpid() != self.pid:
             return None
         self.look()
@@ -190,7 +190,7 @@ class Local:
         return self.ended() if all(worker.over for worker in workers) else None
 
     def ended(self) -> str | None:
-        """Which daemon has ended, if one has; the last one of several."""
+        """The name of a daemon that has ended, if any; of several, the last."""
         for daemon in reversed(self.daemons):
             status = daemon.process.poll()
             if status is not None:
@@ -198,14 +198,14 @@ class Local:
         return None
 
     def wait(self) -> None:
-        """Wait until the daemons cannot serve any more, which is an error. Workers that are killed start again meanwhile."""
+        """Wait until the daemons can serve no longer, which raises an error. Workers that are killed are restarted meanwhile."""
         while (failure := self.failure()) is None:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.daemons[0].process.wait(timeout=0.2)
         raise SessionError(failure)
 
     def close(self) -> None:
-        """End the daemons: their pipe closes; who does not follow in time is killed."""
+        """End the daemons by closing their pipe; those that do not end in time are killed."""
         if os.getpid() != self.pid:
             return
         _close_pipe(self)
@@ -222,7 +222,7 @@ class Local:
 
 
 def _pipe() -> tuple[int, int]:
-    """A pipe no end of which is a standard stream, as it would be where the program has closed one: a child has others there."""
+    """A pipe with no end on a standard stream's descriptor, which could happen if the program has closed one."""
     ends = os.pipe()
     read, write = (fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 3) for end in ends)
     for end in ends:
@@ -242,7 +242,7 @@ _running: WeakSet[Local] = WeakSet()
 
 
 def _close_pipe(local: Local) -> None:
-    """Let the daemons know that nobody needs them any more; a second call does nothing."""
+    """Tell the daemons to end. A second call does nothing."""
     if local.write >= 0:
         ends = local.write, local.read
         local.write = local.read = -1
@@ -252,7 +252,7 @@ def _close_pipe(local: Local) -> None:
 
 
 def _after_fork() -> None:
-    """A forked child must not hold the pipe open: the daemons end with the process that started them."""
+    """Close the pipe in a forked child: the daemons end with the process that started them."""
     for local in list(_running):
         _close_pipe(local)
 

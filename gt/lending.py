@@ -1,7 +1,7 @@
-"""Bulk data in another process' memory: what a worker keeps of what a client shows it.
+"""Bulk data in another process' memory: what a worker uses of the memory that a client shows it.
 
-A client's memory (`pool.py`) is mapped once, and stays mapped while the client is there, so that its pages are in place. A tensor
-that was put *is* the client's range; when the last array that reads it is gone, the client is told.
+A client's memory (`pool.py`) is mapped once, and stays mapped while the client is connected, so that its pages stay mapped
+too. A tensor that was put *is* the client's range; when the last array over it is gone, the client is told.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from .errors import ProtocolError
 from .memfd import BULK, machine, mapped
 
 ALIGNED: Final = 64
-"""Bytes at multiples of which a tensor begins in shared memory."""
+"""The alignment, in bytes, of tensors in shared memory."""
 Array = np.ndarray[Any, Any]
 
 
 class _Loan:
-    """Who holds a client's range while some array reads it: NumPy keeps this alive for as long."""
+    """Holds a range of a client's memory while some array reads it: NumPy keeps this object alive for that long."""
 
     __slots__ = ("__array_interface__", "memory", "returned", "token")
 
@@ -38,20 +38,20 @@ class _Loan:
 
 
 class Borrower:
-    """Clients' memory, as far as it is used here: the last that each has shown."""
+    """The clients' memories that are used here: for each client, the last one that it has shown."""
 
     def __init__(self) -> None:
         self.machine = machine()
         self.maps: dict[int, tuple[str, mmap.mmap]] = {}
         self.returned: deque[Any] = deque()
-        """The tokens of what is read no more. Whoever frees an array may be in any thread."""
+        """The tokens of loans that nobody reads any more. Arrays may be freed in any thread."""
 
     def read(
         self, client: int, where: str, offset: int, shape: Sequence[int], dtype: np.dtype[Any], token: Any
     ) -> Array:
-        """An array in a client's memory, not writable; `token` is `returned` when it and all its views are gone.
+        """A read-only array in a client's memory; when it and all its views are gone, `token` is added to `returned`.
 
-        Raises `OSError` or `ValueError` when the memory cannot be opened, `ProtocolError` when there are no such bytes.
+        Raises `OSError` or `ValueError` if the memory cannot be opened, `ProtocolError` if it has no such bytes.
         """
         memory, found = self._found(client, where, offset, prod(shape) * dtype.itemsize)
         found.flags.writeable = False
@@ -59,12 +59,12 @@ class Borrower:
         return lent.view(dtype).reshape(tuple(shape))
 
     def write(self, client: int, where: str, offset: int, shape: Sequence[int], dtype: np.dtype[Any]) -> Array:
-        """An array in a client's memory, to be written to. Raises as `read` does."""
+        """A writable array in a client's memory. Raises as `read` does."""
         _, found = self._found(client, where, offset, prod(shape) * dtype.itemsize)
         return found.view(dtype).reshape(tuple(shape))
 
     def forget(self, client: int) -> None:
-        """Let a client's memory go, with the last array that reads it."""
+        """Unmap a client's memory, once the last array over it is gone."""
         self.maps.pop(client, None)
 
     def _found(self, client: int, where: str, offset: int, nbytes: int) -> tuple[mmap.mmap, Array]:

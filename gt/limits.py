@@ -1,6 +1,6 @@
-"""What floating-point and integer dtypes can hold: `gt.finfo` and `gt.iinfo`, in PyTorch's names.
+"""The limits of floating-point and integer dtypes: `gt.finfo` and `gt.iinfo`, with PyTorch's names.
 
-Only numbers about dtypes may be in here; the dtypes themselves are in `gt/dtypes.py`.
+The dtypes themselves are in `gt/dtypes.py`.
 """
 
 from __future__ import annotations

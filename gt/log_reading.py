@@ -1,6 +1,6 @@
-"""Reads an instruction log back: lines become the messages that a client sent, checked as if they had come over the wire.
+"""Reads an instruction log: its lines become the messages that a client sent, checked as if they came over the wire.
 
-What a line is, `instruction_log.py` says. Pure: which files there are is `replaying.py`'s business.
+`instruction_log.py` defines the lines, `replaying.py` finds the files.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .spec import Spec, spec, unpack_spec
 
 
 class Line(NamedTuple):
-    """A record, which session it is of, the number of its line in `path`, and for a run its number in the session."""
+    """A record, its session, its line number in the file `path`, and for a run its number in the session."""
 
     session: int
     record: Any
@@ -41,7 +41,7 @@ _KINDS: Final = {"$": INPUT, "#": SCALAR, "%": OUTPUT}
 
 
 def read_spec(text: str) -> Spec:
-    """The inverse of a spec's printed form. Raises `ValueError`."""
+    """The spec that was printed so. Raises `ValueError`."""
     match = re.fullmatch(r"(\w+)\[([\d,]*)\]", text)
     if match is None or match[1] not in BY_SHORT:
         raise ValueError(f"{text!r} is not a dtype and a shape, as f32[64,10] is")
@@ -51,7 +51,7 @@ def read_spec(text: str) -> Spec:
 
 
 def _json(text: str) -> list[Any]:
-    """All values in a line, one behind the other."""
+    """All JSON values of a line, one after the other."""
     found, at = [], 0
     while at < len(text):
         value, at = _DECODER.raw_decode(text, at)
@@ -61,7 +61,7 @@ def _json(text: str) -> list[Any]:
 
 
 def _number(text: str) -> Any:
-    """A scalar, in the kind that it was."""
+    """A scalar of the kind that it had."""
     if text in ("True", "False"):
         return text == "True"
     for kind in (int, float, complex):
@@ -79,7 +79,7 @@ def _attribute(text: str) -> Any:
 
 
 class _Definition:
-    """A definition that is being read, line by line."""
+    """A definition that is being read line by line."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -91,7 +91,7 @@ class _Definition:
         self.survivors: tuple[int, ...] = ()
 
     def add(self, line: str) -> None:
-        """One line of it. Raises `ValueError` or `GTError`."""
+        """Take one line. Raises `ValueError` or `GTError`."""
         kind = line[2:3]
         if kind == "%":
             self._instruction(line)
@@ -129,7 +129,7 @@ class _Definition:
         self.values.extend(results)
 
     def message(self) -> m.Define:
-        """The whole of it, every shape derived again."""
+        """The complete definition, with every shape derived again."""
         segment = Segment(
             tuple(self.inputs), "".join(self.kinds), tuple(self.tags), tuple(self.instructions), tuple(self.values),
             self.survivors,
@@ -140,11 +140,11 @@ class _Definition:
 
 
 class Truncated(GTError):
-    """A log that ends in the middle of something, as that of a killed program may."""
+    """A log that ends in the middle of a record, as a killed program may leave it."""
 
 
 class Reader:
-    """Reads the lines of one part of a log, in order; `path` is for messages. After the head: `identity`, `part`, `data`."""
+    """Reads the lines of one part of a log, in order; `path` is for error messages. `head` sets `identity`, `part` and `data`."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -156,7 +156,7 @@ class Reader:
         self.runs: dict[int, int] = {}
 
     def head(self, lines: Iterator[str]) -> None:
-        """Read what a part begins with. Raises `GTError` for what is no log, or a newer one."""
+        """Read the beginning of a part. Raises `GTError` for a file that is not a log, or one of a newer version."""
         first = next(lines, "").rstrip("\n")
         version = first.removeprefix(f"{HEAD} ")
         if version == first or not version.isdigit():
@@ -175,7 +175,7 @@ class Reader:
         raise Truncated(f"{self.path} ends before it has begun")
 
     def read(self, lines: Iterable[str]) -> Iterator[Line]:
-        """What follows. Raises `GTError` for a line that cannot be, `Truncated` when the last one is not whole."""
+        """The records that follow. Raises `GTError` for an invalid line, `Truncated` if the last record is incomplete."""
         definition: _Definition | None = None
         for text in lines:
             self.at += 1
@@ -247,7 +247,7 @@ def _run(rest: str) -> tuple[int, m.Run]:
 
 
 def _record(word: str, rest: str) -> Any:
-    """What any other line says."""
+    """The record of any other line."""
     first, _, more = rest.partition(" ")
     if word == "put":
         known, _, said = more.partition(" signal ")

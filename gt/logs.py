@@ -1,8 +1,8 @@
-"""What daemons and clients log, and how it is written: standard `logging`, with what a record is about as fields of its own.
+"""Logging of daemons and clients: standard `logging`, with fields that say what a record is about.
 
-The fields are attributes of a record (`extra=`); in text they stand at its end as key=value, in JSON as keys. A daemon that
-a program started looks now and then whether that program wants another level (`gt.set_log_level`), in a file of the folder that
-they share.
+The fields are attributes of a record (`extra=`). Text shows them at the end as key=value, JSON as keys. A daemon that a
+program started regularly reads the level that the program wants (`gt.set_log_level`) from a file in the folder that they
+share.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any, Final
 
 FIELDS: Final = ("client", "worker", "plan", "order", "signal")
-"""What a record may be about; `order` is the number of a run of a plan in the one global order."""
+"""The fields of a record; `order` is the number of a run of a plan in the global order."""
 LEVELS: Final = ("debug", "info", "warning", "error")
 FORMS: Final = ("text", "json")
 WANTED: Final = "log-level"
-"""The file in a daemon's folder that says which level is wanted."""
+"""The file in a daemon's folder that contains the wanted level."""
 
 
 class Text(logging.Formatter):
@@ -60,18 +60,18 @@ def _fields(record: logging.LogRecord) -> dict[str, Any]:
 
 
 def formatter(room: str, form: str = "text") -> logging.Formatter:
-    """How records of a daemon or client are written."""
+    """The formatter for records of a daemon or client."""
     return Json(room) if form == "json" else Text(room)
 
 
 class Logs:
-    """A daemon's log, on stderr: everything from `level` on. In `folder` the program that started it may ask for another."""
+    """A daemon's log on stderr, from `level` on. In `folder`, the program that started the daemon may ask for another level."""
 
     def __init__(self, room: str, *, level: str = "info", form: str = "text", folder: str | None = None) -> None:
         self.wanted = None if folder is None else Path(folder) / WANTED
         self.seen = ""
         self.facts: dict[str, Any] = {}
-        """Fields of every record, as soon as they are known."""
+        """Fields for every record, as soon as they are known."""
         handler = logging.StreamHandler()
         handler.setFormatter(formatter(room, form))
         handler.addFilter(self._complete)
@@ -84,7 +84,7 @@ class Logs:
         return True
 
     def look(self) -> None:
-        """Log from the level on that is wanted now."""
+        """Adopt the level that is wanted now."""
         if self.wanted is None:
             return
         try:
@@ -97,8 +97,10 @@ class Logs:
 
 
 def set_level(level: str | int) -> str:
-    """Have this process' logger "gt" write everything from `level` on, to stderr unless the program has handlers of its own;
-    the level's name. Raises `ValueError`."""
+    """Have this process' logger "gt" write everything from `level` on, to stderr unless the program has handlers of its own.
+
+    Returns the level's name. Raises `ValueError`.
+    """
     known = logging.getLevelName(level).lower() if isinstance(level, int) else str(level).lower()
     if known not in LEVELS:
         raise ValueError(f"a log level is one of {', '.join(LEVELS)}, not {level!r}")

@@ -17,16 +17,18 @@ from pathlib import Path
 from typing import Final
 
 SHARED_MEMORY: Final = 256 << 20
-"""Bytes that a worker lends to its peers at most, unless GT_SHARED_MEMORY says so. Pages are taken as they are needed."""
+"""The most bytes that a worker lends to its peers, unless GT_SHARED_MEMORY says otherwise. Pages are allocated when first
+used."""
 BULK: Final = "bulk-"
-"""The kind of memory through which clients and workers hand over tensors."""
+"""The kind of memory through which clients and workers exchange tensors."""
 _SEALS: Final = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 _FORM: Final = re.compile(r"([^#/]{1,200})/([0-9]{1,10})/([0-9]{1,10})/((?:bulk-)?[0-9a-f]{16})")
 
 
 @lru_cache(maxsize=1)
 def machine() -> str:
-    """Who can open each other's descriptors: one kernel, one process namespace, one user. Empty when that is not known."""
+    """Identifies the processes that can open each other's descriptors: one kernel, one process namespace, one user. Empty if
+    unknown."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
         namespace = Path("/proc/self/ns/pid").readlink()
@@ -36,9 +38,10 @@ def machine() -> str:
 
 
 class Memory:
-    """So many bytes of this process' own, zeros at first. `where`: by what others find it. `kind` is part of its name.
+    """`nbytes` bytes of memory of this process, initially zeros. `where` tells others how to find it; `kind` is part of its
+    name.
 
-    Raises `OSError` when there is no such memory to be had.
+    Raises `OSError` if there is no such memory.
     """
 
     def __init__(self, nbytes: int, kind: str = "") -> None:
@@ -55,7 +58,7 @@ class Memory:
         self.where = f"{machine()}/{os.getpid()}/{self.descriptor}/{name}"
 
     def close(self) -> None:
-        """Lend no more. What others have mapped they keep."""
+        """Lend no more. Others keep what they have mapped."""
         descriptor, self.descriptor = self.descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
@@ -65,14 +68,13 @@ class Memory:
 
 
 def near(where: str) -> bool:
-    """Whether memory that was announced like this can be opened from here."""
+    """Whether memory that was announced so can be opened from here."""
     match = _FORM.fullmatch(where)
     return match is not None and match[1] == machine()
 
 
 def mapped(where: str, kind: str = "", *, write: bool = False) -> mmap.mmap:
-    """Another process' memory, read only unless `write`. Raises `OSError` or `ValueError` when it is not what it was
-    announced to be."""
+    """Another process' memory, read-only unless `write`. Raises `OSError` or `ValueError` if it is not as announced."""
     match = _FORM.fullmatch(where)
     if match is None or not match[4].startswith(kind):
         raise ValueError("no announcement of memory")

@@ -1,7 +1,7 @@
-"""Which mesh a config asks for: the one that it gives, or one that follows from its rules; and whether they agree.
+"""Which mesh a config asks for, given or derived from its rules, and whether mesh and rules agree.
 
-Pure arithmetic over a read config. How the config is read is `gt/config.py`'s; what a rule means on its axis is the
-dispatcher's. Everything is refused here before anything runs, with file, line, key and what is allowed.
+Pure arithmetic on a config. `gt/config.py` reads configs; the dispatcher decides what a rule means on its axis. Contradictions
+are refused here before anything runs, with file, line, key and what is allowed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ OUTERMOST_FIRST: Final = (
     ("expert_parallel",),
     ("sequence_parallel", "tensor_parallel"),
 )
-"""The order of the axes in a derived mesh: who exchanges most stands closest, and the last axis is the closest."""
+"""The order of the axes of a derived mesh. Workers along the last axis are the closest, so strategies that exchange most are
+last."""
 
 
 def mesh_for(config: Config, workers: int) -> dict[str, int]:
@@ -55,14 +56,14 @@ def mesh_for(config: Config, workers: int) -> dict[str, int]:
 
 
 def workers_needed(config: Config) -> int:
-    """The fewest workers that a config speaks of: its mesh, the parts of a batch, the largest worker index."""
+    """The fewest workers that a config needs: for its mesh, the parts of a batch, and the largest worker index."""
     rules = [rule for _, rule in config.each()]
     named = [index + 1 for rule in rules for _, index in _named(rule)]
     return max([math.prod((config.mesh or {}).values()), *named, *(rule.batch_split or 1 for rule in rules)])
 
 
 def stage_positions(key: Key, rule: Rule, mesh: Mapping[str, int]) -> tuple[int, ...]:
-    """Where each stage of a pipeline stands on its mesh axis: all workers at one position. Raises ConfigError."""
+    """The position of each stage of a pipeline on its mesh axis, where all workers of the stage are. Raises ConfigError."""
     axis = str(rule.axis)
     inner = math.prod(list(mesh.values())[list(mesh).index(axis) + 1 :])
     workers: dict[int, list[int]] = {}
@@ -108,10 +109,11 @@ def show_mesh(mesh: Mapping[str, int]) -> str:
 
 
 def _derive(config: Config, workers: int) -> dict[str, int]:
-    """A mesh axis for each that the rules speak of, as large as they say; one that none gives a size to takes the rest.
+    """The mesh that follows from the rules: an axis for each that they speak of, with the size that they give. An axis without
+    a size takes the remaining workers.
 
-    Stages are the outermost, and their workers all there are: with several a stage and no other rule's axis to tell
-    them apart they get the axis `data`. Copies of a tensor-parallel group that no other axis tells apart get `replicas`.
+    Stages are outermost, and their workers are all workers. If a stage has several workers and no other rule names an axis,
+    these get the axis `data`. Copies of a tensor-parallel group that no other axis separates get the axis `replicas`.
     """
     rules = _strategies(config)
     if not rules:
@@ -148,7 +150,7 @@ def _derive(config: Config, workers: int) -> dict[str, int]:
 
 
 def _stages(config: Config, workers: int) -> dict[str, int]:
-    """The axis of the pipelines, as large as there are stages; none without a pipeline."""
+    """The axis of the pipelines, as large as the number of stages; nothing without a pipeline."""
     pipelines = [(key, rule) for key, rule in config.each() if rule.stages is not None]
     if not pipelines:
         return {}
@@ -171,7 +173,7 @@ def _strategies(config: Config) -> list[tuple[Key, Rule]]:
 
 
 def _size(key: Key, rule: Rule, workers: int) -> int | None:
-    """The size that one rule gives to its axis, None where it gives none."""
+    """The size that a rule gives its axis, None if it gives none."""
     if rule.batch_split and rule.batch_split > workers:
         text = f"{rule.batch_split} parts need as many workers, there {_are(workers)}"
         raise ConfigError(f"{rule.where}: {show_key((*key, 'batch_split'))}: {text}; allowed: 1 to {workers}")
@@ -183,7 +185,7 @@ def _size(key: Key, rule: Rule, workers: int) -> int | None:
 
 
 def _named(rule: Rule) -> Iterator[tuple[Key, int]]:
-    """The workers that a rule names, and where in it."""
+    """The workers that a rule names, each with its key."""
     for position, index in enumerate(rule.shard.workers if rule.shard else ()):
         yield ("shard", "workers", position), index
     for stage, indexes in enumerate(rule.stages or ()):

@@ -1,8 +1,7 @@
-"""Run-time options: what a program may set at any time, and what each may be; and options of workers, which whoever starts
-them sets.
+"""Run-time options, which a program may set at any time, and options of workers, which are set by whoever starts the workers.
 
-`gt.config.set` and `gt.config.get` are their public names. They change how a session runs, never a value; but `tf32` says how
-GPUs may round. Nothing here speaks to a session, so that all rooms can share it.
+`gt.config.set` and `gt.config.get` are the public functions. Options change how a session runs, never values, except that
+`tf32` lets GPUs round. No session is used here, so that all components can share this module.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from .errors import ConfigError, SessionError
 
 
 class Option(NamedTuple):
-    """One option: what it is without a word, what it may be, and the test of that."""
+    """One option: its default, what is allowed, and the test for that."""
 
     default: Any
     allowed: str
@@ -30,12 +29,12 @@ OPTIONS: Final[dict[str, Option]] = {
 }
 
 chosen: Final[dict[str, Any]] = {}
-"""What this process has set; new sessions start with it."""
+"""The values set in this process; new sessions start with them."""
 
 
 class WorkerOption(NamedTuple):
-    """One option of workers. `read` makes its value of what was said and raises `ValueError`; workers find it in their
-    environment as `variable`."""
+    """One option of workers. `read` parses a value and raises `ValueError`; workers find it in the environment variable
+    `variable`."""
 
     default: int | float
     allowed: str
@@ -88,11 +87,11 @@ WORKER_OPTIONS: Final[dict[str, WorkerOption]] = {
 }
 
 for_workers: Final[dict[str, int | float]] = {}
-"""What this process has set for workers that it will start."""
+"""The values set in this process for workers that it will start."""
 
 
 def choose_for_workers(values: Mapping[str, Any]) -> None:
-    """Remember options for workers that this process starts. Raises `ConfigError`, and then none of them is."""
+    """Set options for workers that this process starts. Raises `ConfigError`, and then sets none of them."""
     found = {}
     for name, value in values.items():
         option = WORKER_OPTIONS[name]
@@ -104,12 +103,12 @@ def choose_for_workers(values: Mapping[str, Any]) -> None:
 
 
 def worker_environment() -> dict[str, str]:
-    """What this process has set for workers, as they find it in their environment."""
+    """The environment variables by which workers that this process starts learn their options."""
     return {WORKER_OPTIONS[name].variable: str(value) for name, value in for_workers.items()}
 
 
 def from_environment(name: str) -> int | float:
-    """A worker's option out of its environment. Raises `SessionError` when it is not allowed."""
+    """A worker's option from its environment. Raises `SessionError` for a value that is not allowed."""
     option = WORKER_OPTIONS[name]
     said = os.environ.get(option.variable, "")
     try:
@@ -119,7 +118,7 @@ def from_environment(name: str) -> int | float:
 
 
 def check_options(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values in their own types. Raises `ConfigError` for a key that is not known, or a value that is not allowed."""
+    """The values, converted to their types. Raises `ConfigError` for an unknown key or a value that is not allowed."""
     found = {}
     for name, value in values.items():
         option = known(name)
@@ -137,5 +136,5 @@ def known(name: str) -> Option:
 
 
 def choose(values: Mapping[str, Any]) -> None:
-    """Remember values for this process. Raises `ConfigError`, and then none of them is."""
+    """Set options in this process. Raises `ConfigError`, and then sets none of them."""
     chosen.update(check_options(values))

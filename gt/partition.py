@@ -38,12 +38,12 @@ def _weights(mesh: Mesh, axis: int, shard: Shard) -> tuple[int, ...]:
 
 
 def present(layout: Layout, coordinates: tuple[int, ...]) -> bool:
-    """Whether the worker at `coordinates` has any part in a value: it may be at other positions alone."""
+    """Whether the worker at `coordinates` has any part of a value, which may be at other positions only."""
     return all(not isinstance(p, At) or p.position == at for p, at in zip(layout, coordinates, strict=True))
 
 
 def box_at(shape: tuple[int, ...], layout: Layout, mesh: Mesh, coordinates: tuple[int, ...]) -> Box | None:
-    """The part of a tensor of `shape` that the worker at `coordinates` holds; None when it has no part in it.
+    """The part of a tensor of `shape` that the worker at `coordinates` holds; None if it holds none.
 
     A partial tensor has full extent.
     """
@@ -61,7 +61,7 @@ def box_at(shape: tuple[int, ...], layout: Layout, mesh: Mesh, coordinates: tupl
 
 
 def box(shape: tuple[int, ...], layout: Layout, mesh: Mesh, rank: int) -> Box | None:
-    """The part of a tensor of `shape` that `rank` holds; None when it has no part in it."""
+    """The part of a tensor of `shape` that `rank` holds; None if it holds none."""
     return box_at(shape, layout, mesh, mesh.coordinates(rank))
 
 
@@ -71,7 +71,7 @@ def extent(part: Box) -> tuple[int, ...]:
 
 
 def intersect(a: Box | None, b: Box | None) -> Box | None:
-    """The common part of two boxes; None when it has no element. Zero-dimensional boxes always meet."""
+    """The common part of two boxes; None if it has no element. Zero-dimensional boxes always intersect."""
     if a is None or b is None:
         return None
     common = tuple((max(a0, b0), min(a1, b1)) for (a0, a1), (b0, b1) in zip(a, b, strict=True))
@@ -79,13 +79,13 @@ def intersect(a: Box | None, b: Box | None) -> Box | None:
 
 
 def relative(part: Box, origin: Box) -> tuple[slice, ...]:
-    """`part` as slices into an array that holds `origin`."""
+    """`part` as slices into an array that holds the box `origin`."""
     return tuple(slice(start - base, stop - base) for (start, stop), (base, _) in zip(part, origin, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """One piece that travels: `part`, in global coordinates, from rank `source` to rank `target` (may be equal)."""
+    """A box sent in a move: `part`, in global coordinates, from rank `source` to rank `target` (they may be equal)."""
 
     source: int
     target: int
@@ -93,7 +93,7 @@ class Transfer:
 
 
 def _own(old: Placement, new: Placement) -> bool:
-    """Whether along an axis nobody needs the others: all hold the same, or contributions stay what they are."""
+    """Whether workers need nothing from each other along an axis: all hold the same, or contributions stay contributions."""
     if isinstance(new, Partial):
         if old != new:
             raise ValueError(f"{old} cannot become {new}: nothing becomes partial by being moved")
@@ -102,7 +102,7 @@ def _own(old: Placement, new: Placement) -> bool:
 
 
 def _sources(before: Layout, after: Layout, mesh: Mesh, target: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
-    """Coordinates of all that may hold something for `target`, in rank order."""
+    """The coordinates of all workers that may hold something for `target`, in order of rank."""
     choices: list[range | tuple[int]] = []
     for size, at, old, new in zip(mesh.sizes, target, before, after, strict=True):
         choices.append((at,) if _own(old, new) else (old.position,) if isinstance(old, At) else range(size))
@@ -110,7 +110,7 @@ def _sources(before: Layout, after: Layout, mesh: Mesh, target: tuple[int, ...])
 
 
 def _targets(before: Layout, after: Layout, mesh: Mesh, source: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
-    """Coordinates of all that may want something of `source`, in rank order."""
+    """The coordinates of all workers that may need something from `source`, in order of rank."""
     choices: list[range | tuple[int]] = []
     for size, at, old, new in zip(mesh.sizes, source, before, after, strict=True):
         choices.append((at,) if _own(old, new) else (new.position,) if isinstance(new, At) else range(size))
@@ -118,7 +118,8 @@ def _targets(before: Layout, after: Layout, mesh: Mesh, source: tuple[int, ...])
 
 
 def receives(shape: tuple[int, ...], before: Layout, after: Layout, mesh: Mesh, rank: int) -> list[Transfer]:
-    """What `rank` gets, in order of source rank: the order of adding contributions, the same on every replica."""
+    """What `rank` receives, in order of source rank. Contributions are added in this order, which is the same on every
+    replica."""
     here = mesh.coordinates(rank)
     wanted = box_at(shape, after, mesh, here)
     if wanted is None:
@@ -132,7 +133,7 @@ def receives(shape: tuple[int, ...], before: Layout, after: Layout, mesh: Mesh, 
 
 
 def sends(shape: tuple[int, ...], before: Layout, after: Layout, mesh: Mesh, rank: int) -> list[Transfer]:
-    """What `rank` gives, in order of target rank."""
+    """What `rank` sends, in order of target rank."""
     here = mesh.coordinates(rank)
     held = box_at(shape, before, mesh, here)
     if held is None:
@@ -146,8 +147,8 @@ def sends(shape: tuple[int, ...], before: Layout, after: Layout, mesh: Mesh, ran
 
 
 def exchanging(before: Layout, after: Layout, mesh: Mesh) -> list[int]:
-    """The axes along which workers need each other in a move: those that change, and those whose part of a dimension shifts
-    because another axis now cuts the same dimension, or no longer does."""
+    """The axes along which workers exchange data in a move: those that change, and those whose part of a dimension shifts
+    because another axis starts or stops cutting the same dimension."""
     pairs = list(enumerate(zip(before, after, strict=True)))
     cut = {p.dim for _, pair in pairs if pair[0] != pair[1] for p in pair if isinstance(p, Shard)}
     return [
@@ -162,9 +163,9 @@ def exchanging(before: Layout, after: Layout, mesh: Mesh) -> list[int]:
 def moved_bytes(
     shape: tuple[int, ...], itemsize: int, before: Layout, after: Layout, mesh: Mesh, asked: str = ""
 ) -> tuple[int, int]:
-    """(bytes that travel between workers in all, the most that any one worker receives).
+    """The bytes that workers send each other in all, and the most that any one worker receives.
 
-    Of an all-reduce those of the algorithm that it takes; when that has steps, a worker's part in them is rounded up.
+    For an all-reduce, these follow from its algorithm; if that has steps, a worker's part in them is rounded up.
     """
     changed = [(size, old, new) for size, old, new in zip(mesh.sizes, before, after, strict=True) if old != new]
     all_reduce = bool(changed) and all(isinstance(a, Partial) and isinstance(b, Replicate) for _, a, b in changed)

@@ -1,12 +1,12 @@
-"""Memory for large arrays that come and go, and that others on this machine may be shown: `numpy.empty`, recycled.
+"""Memory for large temporary arrays that can be shown to other processes of the machine: `numpy.empty`, with recycling.
 
-A pool is one memfd, long and sparse, mapped once here and once in each process that it is shown to; `ranges.py` says which
-ranges of it are in use. A range goes back when the array and all views of it are gone, with its pages in place on all sides,
-and these are given up when nobody has wanted them for a while. Where there is no such memory, arrays are ordinary ones.
+A pool is one memfd, long and sparse, mapped once here and once in each process that it is shown to. `ranges.py` knows which
+ranges of it are in use. A range is free when the array and all its views are gone; its pages stay allocated on all sides, and
+are given up after a while without use. Where there is no such memory, arrays are ordinary ones.
 
-What a fork means. A parent and its child share such memory, and an array that was fetched belongs to both, each to do with as
-it likes. So before a fork arrays are mapped privately, over themselves: from then on either sees what was there, and
-what it writes itself. And nothing that is in use then is ever used again, for the child may look at it.
+Forks: a parent and its child share this memory, and an array that was fetched belongs to both, to write to independently. So
+before a fork, arrays are mapped privately over themselves: both processes see the old values, and their own writes. Memory in
+use at a fork is never used again, because the child may read it.
 """
 
 from __future__ import annotations
@@ -28,26 +28,27 @@ from .memfd import BULK, Memory
 from .ranges import PAGE, Ranges
 
 SMALL: Final = 64 << 10
-"""Bytes up to which memory is the C library's, which keeps what is small by itself."""
+"""Memory of up to this many bytes is left to the C library, which recycles small allocations itself."""
 KEPT: Final = 1 << 30
-"""Bytes that stay warm at most while nobody uses them."""
+"""The most bytes of unused ranges whose pages are kept."""
 SPARSE: Final = 4
-"""So many times longer than what may be in use is the memory, so that there is always a place of the right size."""
+"""The memory is this many times longer than what may be in use, so that there is always a gap of the right size."""
 SHIFT: Final = 2048
-"""Bytes from the beginning of a page at which an array begins. Those of the C library begin at 16, and a copy takes three times
-as long when its target lies a little behind its source, as pages go: the processor takes it for reading what was just written."""
+"""The offset of an array from the beginning of its first page, in bytes. The C library's allocations begin at 16, and a copy
+takes three times as long when its target lies a little behind its source modulo the page size: the processor then assumes that
+it reads what was just written."""
 _POPULATE_WRITE: Final = 23
-"""Linux 5.14: bring in pages for writing, or say that there are none (else the process would be killed at their first use)."""
+"""Linux 5.14: allocate pages for writing, or fail (instead of killing the process when it first uses them)."""
 Array = np.ndarray[Any, Any]
 
 
 def half_of_memory() -> int:
-    """The bytes that a pool takes at most unless it is told: half of what processes here may use."""
+    """The default limit of a pool in bytes: half of the memory that processes here may use."""
     return memory_limit() // 2
 
 
 class _Lease:
-    """Who holds a range while some array reads it: NumPy keeps this alive for as long."""
+    """Holds a range while some array uses it: NumPy keeps this object alive for that long."""
 
     __slots__ = ("__array_interface__", "arena", "offset")
 
@@ -63,8 +64,8 @@ class _Lease:
 
 
 class _Arena:
-    """A memory and its ranges. A *retired* one gives out no more: what comes back is given up at once, or, when a child may
-    look at it (`frozen`), with the whole."""
+    """One memory and its ranges. A *retired* arena allocates no more: ranges that come back are given up at once or, if a
+    child may read them (`frozen`), with the whole."""
 
     def __init__(self, limit: int, kept: int) -> None:
         span = -(-SPARSE * limit // PAGE) * PAGE
@@ -72,13 +73,13 @@ class _Arena:
         self.ranges = Ranges(span, limit, kept)
         self.address = int(np.frombuffer(self.memory.map, np.uint8).ctypes.data)
         self.returned: deque[int] = deque()
-        """What has come back and was not yet looked at: whoever frees an array may be anywhere."""
+        """Ranges that have come back and are still to be collected; arrays may be freed in any thread."""
         self.arrays: set[int] = set()
-        """Ranges of arrays that this program may write to."""
+        """The ranges of arrays that this program may write to."""
         self.retired = self.frozen = False
 
     def take(self, nbytes: int) -> _Lease | None:
-        """A range of so many bytes that has its pages, or None when there is no room."""
+        """A range of so many bytes with its pages allocated, or None if there is no room."""
         self.collect()
         found = self.ranges.take(nbytes + SHIFT)
         self.give_up()
@@ -93,7 +94,7 @@ class _Arena:
         return _Lease(self, offset, nbytes)
 
     def _populate(self, offset: int, size: int) -> bool:
-        """Have the pages of a range now: who touches what cannot be had later is killed."""
+        """Allocate the pages of a range now, because a process that touches a page that cannot be allocated is killed."""
         try:
             try:
                 self.memory.map.madvise(_POPULATE_WRITE, offset, size)
@@ -104,7 +105,7 @@ class _Arena:
         return True
 
     def back(self, offset: int) -> None:
-        """The last array that read a range is gone. May be called anywhere, in any thread."""
+        """Return a range whose last array is gone. May be called in any thread."""
         if not self.retired:
             self.returned.append(offset)
         elif not self.frozen:
@@ -112,12 +113,12 @@ class _Arena:
         self.arrays.discard(offset)
 
     def collect(self) -> None:
-        """Look at what has come back."""
+        """Free the ranges that have come back."""
         while self.returned:
             self.ranges.back(self.returned.popleft())
 
     def give_up(self) -> None:
-        """Give up the pages of what got cold."""
+        """Give up the pages of ranges that became cold."""
         while self.ranges.cooled:
             self._remove(*self.ranges.cooled.pop())
 
@@ -128,7 +129,7 @@ class _Arena:
             pass  # the pages stay, and are used again
 
     def retire(self) -> None:
-        """Give out no more; the pages of what nobody uses are given up."""
+        """Allocate no more, and give up the pages of unused ranges."""
         self.collect()
         self.ranges.cool_all()
         self.give_up()
@@ -136,7 +137,7 @@ class _Arena:
         self.collect()
 
     def part(self) -> None:
-        """Let arrays be this process' own."""
+        """Map the arrays privately."""
         for offset in list(self.arrays):
             _map_privately(self.address + offset, self.ranges.used[offset], self.memory.descriptor, offset)
         self.arrays.clear()
@@ -144,19 +145,19 @@ class _Arena:
 
 
 class Pool:
-    """Arrays of at most `limit` bytes in all; `kept`: bytes that stay warm while nobody uses them."""
+    """Arrays of at most `limit` bytes in all; the pages of up to `kept` bytes of unused ranges are kept."""
 
     def __init__(self, limit: float, kept: int = KEPT) -> None:
         self.limit = int(limit)
         self.kept = kept
         self.arena: _Arena | None = None
         self.arenas: WeakSet[_Arena] = WeakSet()
-        """All that some array still lies in."""
+        """The arenas that still hold an array."""
         self.lock = threading.Lock()
         _pools.add(self)
 
     def empty(self, shape: Sequence[int], dtype: np.dtype[Any]) -> Array:
-        """A new array in row-major order, whose values are whatever was there. Raises `MemoryError`."""
+        """A new array in row-major order, with arbitrary values. Raises `MemoryError`."""
         nbytes = prod(shape) * dtype.itemsize
         lease = self._lease(nbytes, own=True) if nbytes > SMALL else None
         if lease is None:
@@ -164,12 +165,12 @@ class Pool:
         return np.asarray(lease).view(dtype).reshape(shape)
 
     def room(self, nbytes: int) -> Array | None:
-        """So many bytes to be filled once and then shown to others; None when there is no room."""
+        """So many bytes, to be filled once and then shown to others; None if there is no room."""
         lease = self._lease(nbytes, own=False)
         return None if lease is None else np.asarray(lease)
 
     def place(self, array: Array) -> tuple[str, int] | None:
-        """By what others find the memory in which an array of this pool begins, and where in it; None when they may not."""
+        """How others find an array of this pool: the name of the memory, and the offset in it. None if they cannot."""
         arena = self.arena
         if arena is None:
             return None
@@ -177,7 +178,7 @@ class Pool:
         return (arena.memory.where, offset) if 0 <= offset < arena.ranges.span else None
 
     def trim(self, now: float) -> None:
-        """Give up what nobody has wanted for a while; `now` in seconds, from any clock that goes on."""
+        """Give up pages that were not used for a while. `now` is in seconds, from any steady clock."""
         with self.lock:
             if self.arena is not None:
                 self.arena.collect()
@@ -185,7 +186,7 @@ class Pool:
                 self.arena.give_up()
 
     def renew(self) -> None:
-        """Never again use what is in use now, for somebody may still read it or write to it."""
+        """Never use again what is in use now, because another process may still read or write it."""
         with self.lock:
             self._retire()
 
@@ -229,7 +230,7 @@ class Pool:
 
 
 def _map_privately(address: int, nbytes: int, descriptor: int, offset: int) -> None:
-    """Have the memory at `address`, which is that of a file, read as it is and write for this process alone."""
+    """Map the memory at `address`, which is a file's, copy-on-write for this process."""
     function = ctypes.CDLL(None, use_errno=True).mmap
     function.restype = ctypes.c_void_p
     function.argtypes = (ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long)

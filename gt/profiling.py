@@ -1,5 +1,7 @@
-"""`gt.profile`: a trace of what a service does while a block of a program runs. It is recorded by a process of its own
-(`monitor/tracing.py`), which takes nothing of the program's time; where all of the service is in the program's thread, there.
+"""`gt.profile`: a trace of what a service does while a block of a program runs.
+
+A separate process records it (`monitor/tracing.py`), so that the program is not slowed down. An in-process service is recorded
+in the program's thread.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from .inproc import Fabric
 
 TIMEOUT: Final = 30.0
-"""Seconds that the recording has to begin, and to write what it has."""
+"""The seconds that a recording has to begin, and to write its file."""
 
 
 class profile:  # noqa: N801 — it is read as a verb: with gt.profile("run.json")
@@ -40,7 +42,7 @@ class profile:  # noqa: N801 — it is read as a verb: with gt.profile("run.json
         self.dropped = 0
         self._child: subprocess.Popen[str] | None = None
         self._inside: contextlib.ExitStack | None = None
-        """What is to be ended, where it is recorded in this thread."""
+        """The recording to be ended, if it runs in this thread."""
 
     def __enter__(self) -> profile:
         from .client import session as sessions
@@ -95,7 +97,7 @@ class profile:  # noqa: N801 — it is read as a verb: with gt.profile("run.json
             raise SessionError(f"the trace {self.path} ends early: {said['text']}")
 
     def _watch(self, fabric: Fabric) -> None:
-        """Record in this thread, from a service that is in it."""
+        """Record an in-process service, in this thread."""
         from .monitor.trace import Trace
         from .monitor.tracing import facts, writing
 
@@ -117,7 +119,7 @@ class profile:  # noqa: N801 — it is read as a verb: with gt.profile("run.json
             self._inside = stack.pop_all()
 
     def _hear(self, key: str) -> dict[str, Any]:
-        """The line of the recording that has this key."""
+        """The line of the recording process with this key."""
         child = self._child
         assert child is not None, "it is being recorded"
         out = _pipe(child.stdout)

@@ -1,8 +1,8 @@
-"""Which ranges of one long memory are in use: the books without the memory, which `pool.py` has.
+"""Which ranges of one long memory are in use. The memory itself is in `pool.py`.
 
-A range that comes back stays *warm*, its pages in place, for the next of its size: a page that is touched for the first time
-costs as much as copying it many times. What has lain warm for long, or is too much, gets *cold*: its pages are given up, and
-it is one with its neighbours again. Sizes are rounded, so that nearly equal ones share ranges.
+A range that comes back stays *warm*, with its pages allocated, for the next request of its size: touching a page for the first
+time costs as much as copying it many times. What was warm for long, or is too much, becomes *cold*: its pages are given up,
+and it is merged with its neighbours. Sizes are rounded, so that nearly equal ones share ranges.
 """
 
 from __future__ import annotations
@@ -13,29 +13,29 @@ from typing import Final
 
 PAGE: Final = 4096
 IDLE: Final = 10.0
-"""Seconds after which a range that nobody has wanted gets cold."""
+"""The seconds after which an unused range becomes cold."""
 
 
 class Ranges:
-    """Ranges of `span` bytes, of which at most `limit` have pages; `kept`: how much may be warm while nobody uses it."""
+    """The ranges of `span` bytes, of which at most `limit` have pages; at most `kept` bytes of unused ranges are warm."""
 
     def __init__(self, span: int, limit: int, kept: int) -> None:
         self.span, self.limit, self.kept = span, limit, kept
         self.used: dict[int, int] = {}
-        """By its offset, the size of each range in use."""
+        """Offset → size of each range in use."""
         self.warm: dict[int, tuple[int, float]] = {}
-        """By its offset, the size of a range that nobody uses, and since when; the one that came back first is first."""
+        """Offset → size of each unused warm range, and since when; the one that came back first is first."""
         self.sizes: dict[int, list[int]] = {}
-        """By size the warm ranges, the last freed last: it may still be in a cache."""
+        """Size → warm ranges, the last freed last, because it may still be in a cache."""
         self.cold: list[tuple[int, int]] = [(0, span)]
-        """(start, stop) of all else, in order; no two touch."""
+        """(start, stop) of everything else, in order; no two are adjacent."""
         self.cooled: list[tuple[int, int]] = []
-        """(offset, size) of what got cold since somebody looked: its pages are to be given up."""
+        """(offset, size) of ranges that became cold, whose pages are still to be given up."""
         self.used_bytes = self.warm_bytes = 0
         self.now = 0.0
 
     def take(self, nbytes: int) -> tuple[int, bool] | None:
-        """(the offset of a range of so many bytes, whether it is warm), or None when there is no room for it."""
+        """The offset of a range of so many bytes, and whether it is warm; None if there is no room."""
         size = rounded(nbytes)
         waiting = self.sizes.get(size)
         if waiting:
@@ -57,7 +57,7 @@ class Ranges:
         return at, False
 
     def back(self, offset: int) -> None:
-        """Nobody uses a range any more."""
+        """Return a range that nobody uses any more."""
         size = self.used.pop(offset)
         self.used_bytes -= size
         self.warm[offset] = size, self.now
@@ -67,13 +67,13 @@ class Ranges:
             self._cool(next(iter(self.warm)))
 
     def trim(self, now: float) -> None:
-        """Let what nobody has wanted for a while get cold; `now` in seconds, from any clock that goes on."""
+        """Cool ranges that were not used for a while. `now` is in seconds, from any steady clock."""
         self.now = now
         for offset in [offset for offset, (_, since) in self.warm.items() if now - since >= IDLE]:
             self._cool(offset)
 
     def cool_all(self) -> None:
-        """Let all that nobody uses get cold."""
+        """Cool all unused ranges."""
         for offset in list(self.warm):
             self._cool(offset)
 
@@ -117,7 +117,7 @@ class Ranges:
         self.cold.insert(at, (start, stop))
 
     def _fit(self, size: int) -> int | None:
-        """The first cold place of this size, which is cold no more; None when there is none."""
+        """Take the first cold gap of this size; None if there is none."""
         for at, (start, stop) in enumerate(self.cold):
             if start + size <= stop:
                 self.cold[at : at + 1] = [(start + size, stop)] if start + size < stop else []
@@ -126,6 +126,6 @@ class Ranges:
 
 
 def rounded(nbytes: int) -> int:
-    """A size that holds so many bytes in whole pages, and at most a 64th and a page more."""
+    """A size in whole pages that holds so many bytes: at most a 64th and a page more."""
     step = max(1 << max(0, nbytes.bit_length() - 7), PAGE)
     return -(-nbytes // step) * step

@@ -1,8 +1,8 @@
-"""Where events wait to be sent: bounded in number, whatever happens.
+"""The buffer in which events wait to be sent, which bounds their number.
 
-A token bucket says how many go by themselves. What comes beyond that is added up with what is alike (`telemetry.ALIKE`), so
-a flood becomes a few aggregates and no duration, count or byte is lost. Of samples only the last is kept. Pure state: the
-clock is an argument.
+A token bucket limits how many are kept individually. Further events are added up with similar ones (`telemetry.ALIKE`), so
+that a flood becomes a few aggregates and no duration, count or byte is lost. Only the latest of samples is kept. Pure state:
+the clock is an argument.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from typing import Any, Final
 from .telemetry import ALIKE, SAMPLES, SECOND, SUMMED, Event
 
 MAX_AGGREGATES: Final = 1024
-"""Different aggregates between two batches; what is beyond is added up by kind alone."""
+"""The most different aggregates between two batches; beyond that, events are added up by kind alone."""
 NEVER: Final = 1 << 62
-"""Nanoseconds that nobody sees pass."""
+"""A time in nanoseconds that is never reached."""
 MAX_OTHERS: Final = 4096
-"""Events that cannot be added up (a client joined) between two batches; what is beyond is dropped and counted."""
+"""The most events that cannot be added up (such as a client that joined) between two batches; further ones are dropped and
+counted."""
 
 _KEYS: Final[dict[type[Any], Any]] = {kind: attrgetter("worker", *names) for kind, names in ALIKE.items()}
 _SAMPLES: Final[dict[type[Any], Any]] = {kind: attrgetter("worker", *names) for kind, names in SAMPLES.items()}
@@ -35,13 +36,13 @@ _UNNAMED: Final[dict[str, Any]] = {
     "op": "",
     "text": "",
 }
-"""What stands in an aggregate of events that have nothing in common but their kind."""
+"""What an aggregate has in place of fields that its events do not share."""
 
 
 class Bucket:
-    """Tokens that come at `rate` a second, at most `burst` of them (0: a second's worth). Times are nanoseconds.
+    """A token bucket, filled at `rate` tokens per second up to `burst` (0: a second's worth). Times are in nanoseconds.
 
-    How many there are follows from when there were none, so to look is one comparison: `now >= bucket.until`.
+    The number of tokens follows from the time at which there were none, so a check is one comparison: `now >= bucket.until`.
     """
 
     __slots__ = ("burst", "interval", "rate", "until")
@@ -51,14 +52,14 @@ class Bucket:
         self.burst = min(burst or rate, rate)
         self.interval = SECOND // rate if rate else NEVER
         self.until = now - (self.burst - 1) * self.interval
-        """From then on there is one."""
+        """From this time on there is a token."""
 
     def has(self, now: int, wanted: int = 1) -> bool:
-        """Whether so many are there; for more than the bucket holds it must be full."""
+        """Whether so many tokens are there; a full bucket suffices for more than it can hold."""
         return now >= self.until + (min(wanted, self.burst) - 1) * self.interval and self.rate > 0
 
     def take(self, now: int, wanted: int = 1) -> bool:
-        """Take so many, if they are there."""
+        """Take so many tokens, if they are there."""
         if not self.has(now, wanted):
             return False
         self.until = max(self.until, now - (self.burst - 1) * self.interval) + wanted * self.interval
@@ -66,21 +67,21 @@ class Bucket:
 
 
 class Recorder:
-    """The events of one source, `rate` of them a second by themselves, `burst` at once. `clock` gives nanoseconds."""
+    """The events of one source: `rate` per second are kept individually, `burst` at once. `clock` gives nanoseconds."""
 
     def __init__(self, clock: Callable[[], int], rate: int, burst: int = 0) -> None:
         self.clock = clock
         self.bucket = Bucket(clock(), rate, burst)
         self.events: list[Event] = []
-        """Those that go by themselves."""
+        """The events that are kept individually."""
         self.aggregates: dict[tuple[type[Any], Hashable], list[Any]] = {}
         self.samples: dict[Hashable, Event] = {}
         self.others = 0
         self.dropped = 0
-        """Since the last batch: what could be neither kept nor added up."""
+        """How many events since the last batch could neither be kept nor added up."""
 
     def add(self, event: Event) -> None:
-        """Take in an event."""
+        """Record an event."""
         kind = type(event)
         if kind in _SAMPLES:
             self.samples[kind, _SAMPLES[kind](event)] = event
@@ -96,11 +97,11 @@ class Recorder:
             self.collapse(event)
 
     def keep(self, event: Event) -> None:
-        """Take in an event that its source bounds itself; it goes by itself."""
+        """Record an event individually; its source limits how many there are."""
         self.events.append(event)
 
     def collapse(self, event: Any) -> None:
-        """Add an event up with those like it."""
+        """Add an event up with similar ones."""
         kind = type(event)
         key = (kind, _KEYS[kind](event))
         found = self.aggregates.get(key)
@@ -115,7 +116,7 @@ class Recorder:
             found[at] += event[at]
 
     def take(self) -> tuple[list[Event], int]:
-        """All that was recorded since the last time, and how many events were dropped."""
+        """Everything recorded since the last call, and how many events were dropped."""
         out = self.events
         for key, fields in self.aggregates.items():
             out.append(key[0]._make(fields))

@@ -1,7 +1,7 @@
-"""Which services run on this machine for this user: one small file for each dispatcher, in the user's runtime folder.
+"""Which services this user runs on this machine: one small file per dispatcher, in the user's runtime folder.
 
-So a monitor finds a service without being told an address. A file whose process is gone says nothing, and whoever meets it
-removes it. Nothing that computes needs this: where the folder cannot be had, a service runs all the same.
+With it a monitor finds a service without an address. A file whose process is gone is removed by whoever finds it. Services do
+not depend on it: they also run where the folder cannot be created.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def folder() -> Path:
 
 
 def register(address: str) -> None:
-    """This process serves at `address` from now on."""
+    """Note that this process serves at `address`."""
     place = folder()
     said = json.dumps({"address": address, "pid": os.getpid(), "born": _born(os.getpid()), "since": time.time()})
     with contextlib.suppress(OSError):
@@ -42,7 +42,7 @@ def register(address: str) -> None:
 
 
 def unregister() -> None:
-    """It serves no longer."""
+    """Note that it serves no longer."""
     with contextlib.suppress(OSError):
         _file(os.getpid()).unlink()
         folder().rmdir()  # when it was the last
@@ -75,7 +75,7 @@ def _file(pid: int) -> Path:
 
 
 def _born(pid: int) -> str:
-    """When a process started, in ticks since the machine did: with its number that says which process it is. Empty: none runs."""
+    """When a process started, in ticks since boot, which identifies it together with its number. Empty if it does not run."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text("ascii", "replace")
     except OSError:

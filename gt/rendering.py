@@ -1,6 +1,6 @@
 """How an explanation looks: tables and the folded instruction stream, with colour on a terminal and plain elsewhere.
 
-Only rich text is made here, nothing is counted: the figures are `gt/explanation.py`'s. Loaded when something is shown.
+It only makes rich text from the figures of `gt/explanation.py`. Loaded when something is shown.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from .instruction import MOVE, print_instruction
 from .placement import collective_name
 
 WIDTH: Final = 100
-"""Columns where there is no terminal."""
+"""The width in columns where there is no terminal."""
 SHOWN: Final = 10
-"""Collectives that are shown one by one; `--full` shows all."""
+"""How many collectives are shown individually; `--full` shows all."""
 NAME: Final = 36
-"""The longest path that is shown whole."""
+"""The longest path that is shown in full."""
 PERIOD: Final = 64
-"""The longest repetition that is looked for."""
+"""The longest period of repetitions that are folded."""
 SAVED: Final = 4
-"""Lines that folding must save."""
+"""The fewest lines that folding must save."""
 _LAYOUT: Final = re.compile(
     r"(?<= )(?:R|S\d+(?:\([\d,]+\))?|P\(\w+\)|@\d+)(?:\|(?:R|S\d+(?:\([\d,]+\))?|P\(\w+\)|@\d+))*"
 )
@@ -81,13 +81,13 @@ def times(ratio: float) -> str:
 
 
 def place(site: str) -> str:
-    """The user's file and line, short."""
+    """The user's file and line, shortened."""
     file, _, line = site.rpartition(":")
     return f"{Path(file).name}:{line}" if file else site
 
 
 def short(path: str) -> str:
-    """A path, or where it is long the file's name."""
+    """A path, or only the file's name if the path is long."""
     return path if len(path) <= NAME else Path(path).name
 
 
@@ -206,7 +206,7 @@ def _coloured(line: Text) -> Text:
 
 
 class _Line(NamedTuple):
-    """One instruction as it is shown: `key` is what makes two alike, `spec` its result's."""
+    """One instruction as it is shown. Lines with the same `key` are alike; `spec` is that of the result."""
 
     key: tuple[Any, ...]
     shown: str
@@ -260,7 +260,7 @@ def _row(line: _Line | None, fold: str, room: int, full: bool) -> Text:
 
 
 def folded(lines: Sequence[_Line], full: bool = False) -> Iterator[tuple[_Line | None, str]]:
-    """The lines, a run of repetitions shown once and then told of. Two are alike when they do the same to any shape."""
+    """The lines, with repetitions shown once and counted. Two lines are alike if they do the same, to any shape."""
     at = 0
     previous = ""
     while at < len(lines):
@@ -277,7 +277,7 @@ def folded(lines: Sequence[_Line], full: bool = False) -> Iterator[tuple[_Line |
 
 
 def _repetition(lines: Sequence[_Line], at: int) -> tuple[int, int]:
-    """(period, count) of the repetition from `at` on that saves the most lines; (1, 1) when none is worth it."""
+    """The (period, count) of the repetition from `at` on that saves the most lines; (1, 1) if none is worth it."""
     best, saved = (1, 1), SAVED - 1
     for period in range(1, min(PERIOD, (len(lines) - at) // 2) + 1):
         count = 1
@@ -324,7 +324,7 @@ def _compared(explanations: Sequence[Explanation]) -> Group:
 
 
 def _beside(figures: Sequence[float], shown: Any) -> list[str]:
-    """Each figure, and its ratio to the first."""
+    """Each figure with its ratio to the first."""
     first = figures[0]
     return [
         shown(figure) + (f" ({times(figure / first)})" if n and first and not math.isclose(figure, first) else "")

@@ -1,8 +1,7 @@
-"""Runs an instruction log again, on workers in this very thread: `gt replay`. Part of the public face, so it reaches into rooms.
+"""Runs an instruction log again, on workers in this thread: `gt replay`. Part of the public face, so it may import components.
 
-Every session of the log gets a service in memory. What the log's client sent is sent again, message by message, so the
-service plans and computes as it did then, or as another config on another number of workers has it. Each fetched value is
-compared with what the log knows of it.
+Every session of the log gets a service in memory. The messages of the log's client are sent again, so that the service plans
+and computes as it did, or as another config on another number of workers asks. Each fetched value is compared with the log.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ from .log_reading import Line, Reader, Truncated
 from .spec import Spec, pack_spec
 
 FEW = 8
-"""Elements up to which a tensor is printed whole in one line."""
+"""Tensors of up to this many elements are printed in full, in one line."""
 
 
 def chain(path: Path) -> list[Path]:
-    """The parts of the log that ends with `path`, the oldest first."""
+    """The parts of the log that ends with the file `path`, the oldest first."""
     base, _, suffix = path.name.rpartition(".")
     stem, number = (base, int(suffix)) if suffix.isdigit() and base else (path.name, 0)
     found, head = [path], _head(path)
@@ -57,7 +56,7 @@ def _head(path: Path) -> Reader:
 
 
 def lines(paths: list[Path], cut: Callable[[str], None]) -> Iterator[Line]:
-    """All records of a chain of parts; `cut` is told when the last of them is not whole."""
+    """All records of a chain of parts; `cut` is called if the last record is incomplete."""
     for path in paths:
         reader, known = Reader(str(path)), path is not paths[0]
         with path.open(encoding="utf-8", errors="replace") as text:
@@ -76,21 +75,21 @@ def lines(paths: list[Path], cut: Callable[[str], None]) -> Iterator[Line]:
 
 @dataclass
 class Replayed:
-    """One session on its way through the log."""
+    """One session being replayed."""
 
     began: Began
     link: Any = None
     session: Any = None
     bodies: dict[int, bytes] = field(default_factory=dict)
     futures: dict[int, tuple[Any, int, int]] = field(default_factory=dict)
-    """By request: the future, the tensor and the run after which it was asked for."""
+    """By request: the future, the tensor, and the run after which it was requested."""
     runs: int = 0
     drawn: bool = False
-    """Whether any values so far came from the seed."""
+    """Whether any values so far were drawn because the log does not have them."""
     over: bool = False
 
     def close(self) -> None:
-        """Free the tensors of a session that is over."""
+        """Free the tensors of a session that has ended."""
         if self.over and self.session is not None:
             self.session.close()
             self.session = self.link = None
@@ -98,27 +97,27 @@ class Replayed:
 
 @dataclass
 class Replay:
-    """How a log is to be replayed, and what came of it. `say` is told each line."""
+    """How to replay a log, and the result. `say` receives each line of output."""
 
     say: Callable[[str], None]
     workers: int | None = None
     config: Any = None
-    """In place of the log's own: a `Config`, or False for none at all."""
+    """A `Config` to use in place of the log's own, or False for none."""
     seed: int = 0
     draw: bool = False
     until: int | None = None
     only: int | None = None
-    """The session that is replayed; None: all."""
+    """The session to replay; None for all."""
     verbose: bool = False
     tolerance: float = 0.0
-    """By how much of its largest element a value may differ from the log's and be the same."""
+    """By which share of its largest element a value may differ from the log's and still count as the same."""
     farthest: float = 0.0
-    """By how much of its largest element any did differ."""
+    """The largest such share by which any value differed."""
     sessions: dict[int, Replayed] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
 
     def run(self, path: Path) -> None:
-        """Replay the log that ends with `path`. Raises `GTError` for what is no log or cannot be replayed."""
+        """Replay the log that ends with `path`. Raises `GTError` for a file that is not a log or cannot be replayed."""
         paths = chain(path)
         if _head(paths[0]).part > 1:
             self.say(f"the parts before {paths[0]} are gone: tensors that lived then are drawn from seed {self.seed}")
@@ -137,7 +136,7 @@ class Replay:
 
     @property
     def fault(self) -> str:
-        """What came out otherwise than the log has it, in a line; "" when nothing did."""
+        """What differs from the log, in one line; "" if nothing does."""
         different, other = self.counts["different"], self.counts["other outcome"]
         most = f" (by up to {self.farthest:.2g} of their largest element)" if self.farthest else ""
         said = [f"{different} fetched values differ from the log{most}"] if different else []
@@ -145,7 +144,7 @@ class Replay:
         return "; ".join(said)
 
     def value(self, tensor: int) -> np.ndarray[Any, Any]:
-        """A tensor as it is where the replay stopped. Raises `GTError` for one that does not live there."""
+        """The value of a tensor where the replay stopped. Raises `GTError` if it does not exist there."""
         for session in self.sessions.values():
             if session.link is not None and tensor in self._table(session):
                 found: np.ndarray[Any, Any] = self._ask(session, tensor).result()
@@ -191,7 +190,7 @@ class Replay:
             raise GTError(f"{line.path}:{line.line}: {error}") from None
 
     def _open(self, session: Replayed, first: Any) -> None:
-        """Begin a service in memory, of as many workers as there were, or as the config needs."""
+        """Start a service in memory with as many workers as in the log, or as the config needs."""
         from .client.session import Session
         from .config import Config
         from .host import CONNECT_TIMEOUT, host_facts
@@ -238,7 +237,7 @@ class Replay:
             self._hear(session, line)
 
     def _hear(self, session: Replayed, line: Line) -> None:
-        """Take in the service's answers. What it refuses is said: then too it was, or the log is not as it was written."""
+        """Process the service's answers. Refusals are reported: it refused then too, or the log is not what was written."""
         session.session.pump()
         try:
             session.session.usable()
@@ -273,7 +272,7 @@ class Replay:
     # fetches
 
     def _verdict(self, session: Replayed, future: Any, record: Fetched | Fault, line: Line) -> str:
-        """How what was fetched compares with the log."""
+        """Compare a fetched value with the log."""
         error = future.exception(0)
         if error is not None or isinstance(record, Fault):
             both = error is not None and isinstance(record, Fault)
@@ -319,7 +318,7 @@ class Replay:
 
 
 def draw(known: Spec, seed: int, tensor: int) -> np.ndarray[Any, Any]:
-    """Values for an input whose own are not known: normal numbers, or 0 and 1 where there are only integers."""
+    """Values for an input that the log does not contain: normal numbers, or 0 and 1 for integers."""
     random = np.random.default_rng([seed, tensor])
     kind = known.dtype.kind
     if kind in "bi":
@@ -331,7 +330,7 @@ def draw(known: Spec, seed: int, tensor: int) -> np.ndarray[Any, Any]:
 
 
 def load(path: str, at: int, known: Spec) -> np.ndarray[Any, Any]:
-    """Values that were kept beside a log."""
+    """Values that were stored next to a log."""
     beside = Path(path + ".data")
     try:
         with beside.open("rb") as file:
@@ -364,7 +363,7 @@ def summary(array: np.ndarray[Any, Any], known: Spec | None) -> str:
 
 
 def distance(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> tuple[float, float]:
-    """How far apart two arrays are at most, and which share that is of the largest element of the other; NaN is like NaN."""
+    """The largest difference of two arrays, and its share of the largest element of the second; NaN equals NaN."""
     wide = np.complex128 if "c" in (one.dtype.kind, other.dtype.kind) else np.float64
     one, other = one.astype(wide), other.astype(wide)
     with np.errstate(invalid="ignore"):

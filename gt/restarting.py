@@ -1,4 +1,4 @@
-"""When a worker that ended is started again: after a pause that doubles, and not for ever."""
+"""When a worker that has ended is restarted: after a pause that doubles each time, and not forever."""
 
 from __future__ import annotations
 
@@ -6,30 +6,30 @@ from dataclasses import dataclass
 from typing import Final
 
 MOST: Final = 5
-"""Restarts one after the other: what goes on failing is broken."""
+"""The most restarts in a row: a worker that keeps failing is broken."""
 CALM: Final = 600.0
-"""Seconds of service after which earlier restarts do not count any more."""
+"""The seconds of service after which earlier restarts no longer count."""
 FIRST: Final = 0.5
 LONGEST: Final = 30.0
-"""Seconds of the first pause, twice as long each time, and of the longest."""
+"""The first pause in seconds, which doubles each time, and the longest."""
 SETTLED: Final = 5.0
-"""Seconds after which a worker that ends with an error had been serving: one that ends sooner cannot start."""
+"""A worker that ends with an error within this many seconds counts as unable to start."""
 
 
 def pause(times: int) -> float | None:
-    """Seconds to wait before starting again for the next time; None: not any more."""
+    """The seconds to wait before the next restart; None if there is none."""
     return min(LONGEST, FIRST * 2.0**times) if times < MOST else None
 
 
 @dataclass(slots=True)
 class Restarts:
-    """How often one worker was started again, one restart after the other."""
+    """The restarts of one worker in a row."""
 
     times: int = 0
 
     def after(self, status: int, served: float) -> float | None:
-        """Seconds to wait before starting a process again that ended with this exit status (negative: the signal that killed it)
-        after so many seconds; None: not again, since it was asked to end, cannot start, or has failed too often."""
+        """The seconds to wait before restarting a process that ended with this exit status (negative: the signal that killed
+        it) after so many seconds. None if it is not restarted: it was asked to end, cannot start, or has failed too often."""
         if status == 0 or (status > 0 and served < SETTLED):
             return None
         if served >= CALM:

@@ -22,11 +22,11 @@ SCHEDULES: Final = ("1f1b", "gpipe")
 FORWARD, BACKWARD = 0, 1
 
 Item = tuple[int, int]
-"""The position of an instruction in the plan, and a microbatch (0 for what is done once)."""
+"""The position of an instruction in the plan, and a microbatch (0 for an instruction that runs once)."""
 
 
 class Turn(NamedTuple):
-    """When one instruction may run: `repeated` for every microbatch or once, in which wave and sweep."""
+    """When one instruction may run: for every microbatch (`repeated`) or once, and in which wave and sweep."""
 
     repeated: bool
     wave: int
@@ -34,12 +34,12 @@ class Turn(NamedTuple):
 
 
 def repeats(layout: Layout) -> bool:
-    """Whether a value of a pipelined plan with this layout is there once for each microbatch."""
+    """Whether a value with this layout, in a pipelined plan, exists once for each microbatch."""
     return isinstance(layout[-1], (Shard, Partial))
 
 
 def turns(plan: Plan) -> list[Turn]:
-    """For each instruction of a pipelined plan when it may run."""
+    """For each instruction of a pipelined plan, when it may run."""
     waves: dict[int, int] = {ref(INPUT, i): 0 for i in range(len(plan.inputs))}
     sweeps: dict[int, int] = {}
     found = []
@@ -64,7 +64,7 @@ def turns(plan: Plan) -> list[Turn]:
 
 
 def order(plan: Plan, coordinates: tuple[int, ...]) -> Iterator[Item]:
-    """The instructions of a plan as the worker at `coordinates` of its mesh runs them."""
+    """The instructions of a plan in the order in which the worker at `coordinates` runs them."""
     pipeline = plan.pipeline
     if pipeline is None:
         yield from ((at, 0) for at in range(len(plan.instructions)))
@@ -96,7 +96,7 @@ def _sweeps(plan: Plan, coordinates: tuple[int, ...]) -> list[tuple[int, int]]:
 
 
 def hindrance(plan: Plan) -> str:
-    """Why a plan cannot run as 1f1b; empty when it can."""
+    """Why a plan cannot run as 1f1b; empty if it can."""
     pipeline = plan.pipeline
     assert pipeline is not None, "only a pipelined plan has a schedule"
     stage_of = {position: stage for stage, position in enumerate(pipeline.stages)}

@@ -1,8 +1,8 @@
-"""Proposes a sharding config: what a program asked for is planned again under one config after the other, the best is kept.
+"""Proposes a sharding config: plans what a program asked for again under many configs, and keeps the best.
 
-Coordinate descent over what each signal may be told on each mesh axis, for every shape of mesh that the workers can have,
-by the same cost model as everything else. The proposal is YAML that says, rule by rule, what it is good for. Nothing is
-computed, and the program does not run again.
+It uses coordinate descent over what each signal may be told on each mesh axis, for every shape of mesh that the workers can
+form, with the planner's cost model. The proposal is YAML that says of each rule what it gains. Nothing is computed, and the
+program does not run again.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from .explanation import Explanation
 
 BUDGET: Final = 150
-"""Configs that are tried at most."""
+"""The most configs that are tried."""
 WORTH: Final = 0.995
-"""What a rule must make of the time to be kept: it has to be read, too."""
+"""A change, and each rule, must reduce the time to less than this share of it to be kept, because rules also have to be read."""
 BEST_MESHES: Final = 2
-"""Shapes of mesh that are searched, out of all those that are tried."""
+"""How many of the mesh shapes that were tried are searched further."""
 
 Rule = Mapping[str, Any]
 BATCH: Final[Rule] = {"strategy": "data_parallel"}
@@ -48,7 +48,7 @@ Choice = dict[tuple[str, str], Rule]
 
 @dataclass(frozen=True)
 class Score:
-    """What one config comes to: seconds, bytes moved, the most that a worker holds."""
+    """What one config takes: seconds, bytes moved, and the most bytes that a worker holds."""
 
     seconds: float
     moved: int
@@ -57,7 +57,7 @@ class Score:
 
 @dataclass
 class Proposal:
-    """The best config that was found. `score` is its own, `given` that of the config that the program was explained with."""
+    """The best config found. `score` is its score, `given` that of the config with which the program was explained."""
 
     program: str
     workers: int
@@ -68,11 +68,11 @@ class Proposal:
     alone: float
     tried: int
     without: dict[str, Score] = field(default_factory=dict)
-    """For each signal's rules, what the config comes to without them."""
+    """For each signal, the score of the config without its rules."""
 
     @property
     def yaml(self) -> str:
-        """The config with the reasons as comments, as it can be loaded."""
+        """The config as YAML that can be loaded, with the reasons as comments."""
         return "".join(f"{line}\n" for line in self._lines())
 
     def _lines(self) -> Iterator[str]:
@@ -107,7 +107,7 @@ class Proposal:
 
 
 class Search:
-    """One search. `stream` is what the program asked for, with None between its updates; `limit` as in `propose`."""
+    """One search. `stream` has the program's messages, with None between updates; `limit` is as in `propose`."""
 
     def __init__(self, stream: Sequence[Any], facts: Sequence[Mapping[str, Any]], updates: int, limit: int = 0) -> None:
         self.stream = stream
@@ -116,7 +116,7 @@ class Search:
         self.scores: dict[Any, Score | None] = {}
 
     def propose(self, program: str, signals: Sequence[str], given: tuple[str, Score], alone: float) -> Proposal:
-        """The best config for these signals, in order of their first use. Raises GTError when none can be followed."""
+        """The best config for these signals, which are in order of first use. Raises GTError if every config is refused."""
         found: list[tuple[float, dict[str, int], Choice]] = []
         for mesh in _meshes(len(self.facts)):
             for choice in self.starts(mesh, signals):
@@ -140,7 +140,7 @@ class Search:
         return Proposal(program, len(self.facts), mesh, choice, score, given, alone, len(self.scores), without)
 
     def starts(self, mesh: Mapping[str, int], signals: Sequence[str]) -> Iterator[Choice]:
-        """Where the search begins: the batch cut, weights whole or cut; and the same with layers in pairs of column and row."""
+        """The starting points: the batch sharded, weights whole or sharded; and layers in pairs of column and row form."""
         bases: list[Choice] = [{}]
         if "data" in mesh:
             who = ((signals[:1], BATCH), (signals, BATCH), (signals, SHARDED))
@@ -154,7 +154,7 @@ class Search:
     def descend(
         self, mesh: dict[str, int], choice: Choice, signals: Sequence[str]
     ) -> tuple[float, dict[str, int], Choice]:
-        """Change one thing after the other, or two neighbours at once, as long as it helps."""
+        """Change one thing after the other, or two neighbouring ones at once, as long as it helps."""
         score = self.score(mesh, choice)
         assert score is not None, "a start that can be followed"
         best = score.seconds
@@ -181,7 +181,7 @@ class Search:
                         yield kept if rule is None else kept | {(signal, axis): rule}
 
     def smaller(self, mesh: dict[str, int], choice: Choice) -> dict[str, int]:
-        """The mesh without an axis that no rule speaks of, where that costs nothing: workers that others can have."""
+        """The mesh without an axis that no rule uses, if that costs nothing: others can use these workers."""
         now = self.score(mesh, choice)
         for axis in mesh:
             rest = {name: length for name, length in mesh.items() if name != axis}
@@ -192,7 +192,7 @@ class Search:
         return mesh
 
     def pruned(self, mesh: dict[str, int], choice: Choice) -> tuple[Choice, dict[str, Score]]:
-        """The choice without the rules that are good for nothing, and what it comes to without each of the others."""
+        """The choice without the rules that gain nothing, and its score without each of the others."""
         without: dict[str, Score] = {}
         for signal in list(_by_signal(choice)):
             now = self.score(mesh, choice)
@@ -208,14 +208,14 @@ class Search:
         return choice, without
 
     def score(self, mesh: Mapping[str, int], choice: Choice) -> Score | None:
-        """What a config comes to; None when a service would refuse it."""
+        """The score of a config; None if a service would refuse it."""
         key = (tuple(mesh.items()), tuple(sorted((at, tuple(rule.items())) for at, rule in choice.items())))
         if key not in self.scores:
             self.scores[key] = self.planned(mesh, choice)
         return self.scores[key]
 
     def planned(self, mesh: Mapping[str, int], choice: Choice) -> Score | None:
-        """Plan the whole stream again: memory may be shortest before the last update."""
+        """Plan the whole stream again, because memory may be scarcest before the last update."""
         try:
             shadow = Shadow("", config_of(mesh, choice), self.facts)
             for message in self.stream:
@@ -229,9 +229,9 @@ class Search:
 
 
 def propose(program: str, explainer: Explainer, given: Explanation, limit: int = 0) -> Proposal:
-    """The best config for a program that has been explained, under which no worker holds more than `limit` bytes (0: any).
+    """The best config for an explained program under which no worker holds more than `limit` bytes (0: no limit).
 
-    Raises GTError when there is nothing to bind to, or nothing fits.
+    Raises GTError if there is no signal to bind to, or nothing fits.
     """
     shadow = explainer.shadows[0]
     signals = signals_of(shadow.uses)
@@ -248,14 +248,14 @@ def propose(program: str, explainer: Explainer, given: Explanation, limit: int =
 
 
 def score_of(shadow: Shadow, update: int) -> Score:
-    """What a shadow's plans of one update come to."""
+    """The score of a shadow's plans for one update."""
     accounts = [ran.account for ran in shadow.runs if ran.update == update]
     seconds, moved = sum(each.seconds for each in accounts), sum(each.moved for each in accounts)
     return Score(seconds, moved, shadow.memory.peak)
 
 
 def signals_of(paths: Iterable[Sequence[str]]) -> list[str]:
-    """The names that a config can bind to, outermost first; those that differ in numbers alone are one pattern."""
+    """The names that a config can bind to, outermost first; names that differ only in numbers become one pattern."""
     names = dict.fromkeys(name for path in sorted(paths, key=len) for name in path)
     alike: dict[str, list[str]] = {}
     for name in names:
@@ -264,7 +264,7 @@ def signals_of(paths: Iterable[Sequence[str]]) -> list[str]:
 
 
 def config_of(mesh: Mapping[str, int], choice: Choice) -> Config:
-    """The config that a choice stands for."""
+    """The config for a choice."""
     from .config import Config
 
     rules = {signal: each[0] if len(each) == 1 else each for signal, each in _by_signal(choice).items()}

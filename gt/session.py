@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .config import Config
 
 substitutes: list[Callable[[Config | None, int | None], Session]] = []
-"""While a program is explained, what starts a session in place of the one that it asks for."""
+"""While a program is explained: what starts a session in place of the one that it asks for."""
 _registered: list[tuple[str, Any, str]] = []
 """Rules that wait for a session: signal, rules, and the line that registered them."""
 
@@ -102,7 +102,7 @@ def _join(address: str, config: Config | None, timeout: float, local: Any) -> Se
 
 
 def _logged(link: Any) -> Any:
-    """The link, and whatever goes through it into the instruction log, if there is to be one."""
+    """The link, wrapped so that its messages go to the instruction log, if there is to be one."""
     if not os.environ.get("GT_INSTRUCTION_LOG"):
         return link
     from .client.logged import logged
@@ -111,7 +111,7 @@ def _logged(link: Any) -> Any:
 
 
 def _begin(session: Session, config: Config | None) -> Session:
-    """Make a session that has just opened the default one, with its config and options."""
+    """Make a newly opened session the default one, with its config and options."""
     from .client import session as sessions
 
     begin = getattr(session.link, "begin", None)
@@ -206,7 +206,7 @@ def register_config(signal: str, rules: Any) -> None:
 
 
 def send_options() -> None:
-    """Tell the session, if there is one, of the run-time options that were set."""
+    """Send the run-time options that were set to the session, if there is one."""
     from .client import session as sessions
 
     if options.chosen and sessions.active() is not None:
@@ -246,7 +246,7 @@ def set_log_level(level: str | int) -> None:
 
 
 def set_for_workers(values: Mapping[str, Any]) -> None:
-    """Set options of the workers that this process will start. Raises `ConfigError` when it has them, or joined others'."""
+    """Set options of the workers that this process will start. Raises `ConfigError` if they run already, or belong to others."""
     from .client import session as sessions
 
     if sessions.active() is not None:

@@ -1,8 +1,7 @@
-"""A service that only plans: a dispatcher's core, and workers that need not exist and say at once that they are done.
+"""A service that only plans: a dispatcher's core, with workers that need not exist and report at once that they are done.
 
-It gets the messages of a real session beside the real service and keeps what it would have made of them: every run's
-plan, its account, and what each worker then held. So homes, caches and refusals are the dispatcher's own, not a copy of
-its rules. Nothing is computed here, and nothing is ever answered.
+It gets the messages of a real session in parallel to the real service, and keeps every run's plan, its account, and what each
+worker would then hold. Homes, caches and refusals are the dispatcher's own. Nothing is computed, and no answers are sent.
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ if TYPE_CHECKING:
 
 CLIENT: Final = b"client"
 PACE: Final = 16
-"""Plans after which the workers say that they are done: fewer than the credits of any dispatcher."""
+"""The number of plans after which the workers report that they are done: fewer than any dispatcher's credits."""
 
 
 class Ran(NamedTuple):
-    """One run: its plan, and in which update of the program it came (from 0)."""
+    """One run: its plan, and the update of the program in which it came (from 0)."""
 
     update: int
     plan: Plan
@@ -40,7 +39,7 @@ class Ran(NamedTuple):
 
 
 class Use(NamedTuple):
-    """One place where a signal's tensors are: `role` is 'parameter' or 'activation'."""
+    """One place of a signal's tensors; `role` is 'parameter' or 'activation'."""
 
     role: str
     spec: Spec
@@ -55,27 +54,27 @@ class Uses:
     found: dict[tuple[int, int], Use] = field(default_factory=dict)
 
     def count(self, role: str) -> Counter[tuple[Spec, Layout]]:
-        """How many tensors of a role are of one spec in one layout."""
+        """How many tensors of a role have a spec and a layout."""
         return Counter((use.spec, use.layout) for use in self.found.values() if use.role == role)
 
 
 @dataclass
 class Memory:
-    """The most that one worker holds at once, and when."""
+    """The most bytes that one worker holds at once, and when."""
 
     peak: int = 0
     worker: int = 0
     resident: int = 0
-    """Of it, what lives between plans."""
+    """The part of it that lives between plans."""
     signal: str = ""
     phase: str = ""
 
 
 @dataclass
 class Shadow:
-    """Plans for `facts`, one mapping for each worker.
+    """Plans for the workers described by `facts`.
 
-    Updates before number `since` are planned, as later ones depend on them, and not accounted for.
+    Updates before number `since` are planned, because later ones depend on them, but not accounted for.
     """
 
     name: str
@@ -87,7 +86,7 @@ class Shadow:
     """For each signal path, where its parameters and activations were in the last update that used it."""
     memory: Memory = field(default_factory=Memory)
     answers: list[Any] = field(default_factory=list)
-    """What the dispatcher has said to the client and nobody has read."""
+    """The dispatcher's messages to the client that nobody has read."""
     update: int = 0
     mesh: Mesh | None = None
     speeds: Speeds | None = None
@@ -133,7 +132,7 @@ class Shadow:
     # the dispatcher
 
     def _say(self, peer: bytes, message: Any) -> list[Any]:
-        """`peer` sends a message; what the workers are told."""
+        """Send a message of `peer`. Returns what the workers are told."""
         self.numbers[peer] += 1
         told = []
         sends = self.core.handle(self.received(peer, self.numbers[peer], message), 0.0)
@@ -151,7 +150,7 @@ class Shadow:
         return told
 
     def _catch_up(self) -> None:
-        """All workers have done what they were told."""
+        """Report that all workers have finished."""
         self.behind = 0
         for record in list(self.core.service.meshes.values()):
             if record.pending:
@@ -161,15 +160,15 @@ class Shadow:
 
     @property
     def client(self) -> Any:
-        """The one session, as the dispatcher knows it."""
+        """The dispatcher's record of the one session."""
         return self.core.service.clients[CLIENT]
 
     def _inputs(self, run: m.Run) -> list[bool]:
-        """Whether each input of a run is a parameter."""
+        """For each input of a run, whether it is a parameter."""
         return [entry is not None and entry.home.param for entry in map(self.client.table.get, run.inputs)]
 
     def _check(self, message: Any) -> None:
-        """Raise what would reach the program only when it fetches something."""
+        """Raise errors that would otherwise reach the program only at its next fetch."""
         for answer in self.answers:
             if isinstance(answer, m.Failed):
                 raise m.error_of(answer.kind, f"{self.name}: {answer.text}")
@@ -187,7 +186,7 @@ class Shadow:
         return Counter((entry.spec, entry.home.layout) for entry in self.client.table.values() if entry.fault is None)
 
     def _before(self, run: m.Run) -> tuple[Any, ...] | None:
-        """What lives before a run: all of it, what its inputs are not, and what becomes of those."""
+        """What lives before a run: in all, besides its inputs, and what becomes of those."""
         from .dispatcher.preparing import beside
 
         if not all(number in self.client.table for number in run.inputs):
@@ -227,7 +226,7 @@ class Shadow:
         from .dispatcher.cost import VIEWS
 
         source: dict[int, int] = {}
-        """What each moved copy is a copy of."""
+        """For each moved copy, its original."""
         weights = {ref(INPUT, index) for index, param in enumerate(params) if param}
         homes = {ref(INPUT, index): plan.layouts[output] for index, output in plan.rehomed}
         for instruction in plan.instructions:

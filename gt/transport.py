@@ -1,7 +1,7 @@
-"""ZeroMQ sockets for all rooms: the only module that imports zmq.
+"""ZeroMQ sockets for all components: the only module that imports zmq.
 
-Every socket has unlimited queues: what may be under way is bounded by GT's own credits, and nothing is dropped silently.
-Sending to a peer that is gone says so. Control, bulk and worker-to-worker traffic each have sockets of their own.
+Every socket has unlimited queues: GT's own credits bound what is in flight, and nothing is dropped silently. Sending to a peer
+that is gone fails visibly. Control, bulk and worker-to-worker traffic each have sockets of their own.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import zmq
 from .errors import ConnectionFailed, GTError
 
 MAX_FRAME: Final = (1 << 31) + (1 << 20)
-"""Bytes of the largest frame that a socket takes in; a peer that sends a larger one is cut off."""
+"""The largest frame, in bytes, that a socket accepts; a peer that sends a larger one is disconnected."""
 
 LOOP_BACK_MS: Final = 4000
 
@@ -25,13 +25,13 @@ LOOP_BACK_MS: Final = 4000
 _NOW: Final = int(zmq.DONTWAIT)
 _MORE: Final = int(zmq.SNDMORE | zmq.DONTWAIT)
 _READABLE: Final = int(zmq.POLLIN)
-"""As plain integers: to combine members of an enumeration takes as long as a socket needs to give its next frame."""
+"""As plain integers, because combining enumeration members takes as long as reading the next frame from a socket."""
 
 _contexts: dict[int, zmq.Context[Any]] = {}
 
 
 class AddressInUse(GTError, OSError):
-    """Another process listens at the address already."""
+    """Another process listens at the address."""
 
 
 class Refused(GTError, ValueError):
@@ -39,7 +39,7 @@ class Refused(GTError, ValueError):
 
 
 def facts() -> dict[str, Any]:
-    """Which ZeroMQ this is, and whether it can encrypt."""
+    """The version of ZeroMQ, and whether it can encrypt."""
     return {"libzmq": zmq.zmq_version(), "pyzmq": zmq.pyzmq_version(), "curve": bool(zmq.has("curve"))}
 
 
@@ -85,7 +85,7 @@ def bind(kind: int, address: str) -> zmq.Socket[bytes]:
 
 
 def _bound(socket: zmq.Socket[bytes], address: str) -> zmq.Socket[bytes]:
-    """Have a socket listen. Closes it when it cannot."""
+    """Make a socket listen; close it if it cannot."""
     try:
         check_bind(address)
         if address.startswith("ipc://") and _answers(address.removeprefix("ipc://")):
@@ -107,7 +107,7 @@ _IN_USE: Final = "{} is in use by another process; choose another --address"
 
 
 def _answers(path: str) -> bool:
-    """Whether anybody listens at the path of a socket."""
+    """Whether a process listens at a socket's path."""
     with socketlib.socket(socketlib.AF_UNIX) as probe:
         try:
             probe.connect(path)
@@ -117,38 +117,39 @@ def _answers(path: str) -> bool:
 
 
 def unlink(socket: zmq.Socket[bytes]) -> None:
-    """Remove the path at which a socket listens, if it is one: ZeroMQ leaves it when the process ends."""
+    """Remove the path of a listening `ipc` socket, which ZeroMQ leaves behind when the process ends."""
     address = endpoint(socket)
     if address.startswith("ipc://"):
         Path(address.removeprefix("ipc://")).unlink(missing_ok=True)
 
 
 def router(address: str) -> zmq.Socket[bytes]:
-    """A listening ROUTER that says when a peer is gone."""
+    """A listening ROUTER that reports when a peer is gone."""
     socket = bind(zmq.ROUTER, address)
     socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
     return socket
 
 
 def publisher(address: str) -> zmq.Socket[bytes]:
-    """A listening XPUB that tells who subscribes or has ended, and leaves it to us who hears what."""
+    """A listening XPUB that reports subscriptions and their ends, and leaves the choice of topics to its owner."""
     socket = _socket(zmq.XPUB)
     socket.setsockopt(zmq.XPUB_MANUAL, 1)
     return _bound(socket, address)
 
 
 def subscriber(address: str) -> zmq.Socket[bytes]:
-    """An XSUB connected to a `publisher`; which topics it hears is the publisher's decision."""
+    """An XSUB connected to a `publisher`, which decides the topics that it receives."""
     return _connect(zmq.XSUB, address)
 
 
 def subscribe(subscriber: zmq.Socket[bytes], ticket: bytes, wanted: bool = True) -> None:
-    """Send a ticket to the publisher, or take it back."""
+    """Send a ticket to the publisher, or withdraw it."""
     subscriber.send((b"\x01" if wanted else b"\x00") + ticket)
 
 
 def subscription(publisher: zmq.Socket[bytes]) -> tuple[bytes, bool] | None:
-    """(a ticket that arrived, True; or that was taken back, or whose connection is gone, False), or None."""
+    """A ticket that arrived (with True), or that was withdrawn or whose connection is gone (with False); None if there is
+    none."""
     frames = receive(publisher)
     if not frames or not frames[0]:
         return None
@@ -156,12 +157,12 @@ def subscription(publisher: zmq.Socket[bytes]) -> tuple[bytes, bool] | None:
 
 
 def hears(publisher: zmq.Socket[bytes], topic: bytes, wanted: bool = True) -> None:
-    """Whoever sent the last `subscription` hears this topic from now on, or no longer; nobody, if it is gone already."""
+    """Give the sender of the last `subscription` a topic, or take it away; does nothing if the sender is gone."""
     publisher.setsockopt(zmq.SUBSCRIBE if wanted else zmq.UNSUBSCRIBE, topic)
 
 
 def publish(publisher: zmq.Socket[bytes], topic: bytes, frames: list[Any]) -> None:
-    """Send a message to all who hear a topic, which is put before its first frame. Never waits."""
+    """Send a message to all receivers of a topic, which precedes its first frame. Never waits."""
     if len(frames) == 1:
         publisher.send(topic + frames[0], _NOW)
     else:
@@ -198,17 +199,17 @@ def push(address: str) -> zmq.Socket[bytes]:
 
 
 def new_identity() -> bytes:
-    """A name for a connection that nobody can guess; never begins with a zero byte, which ZeroMQ keeps for itself."""
+    """An unguessable name for a connection; it never begins with a zero byte, which ZeroMQ reserves."""
     return b"g" + os.urandom(15)
 
 
 def endpoint(socket: zmq.Socket[bytes]) -> str:
-    """Where a socket listens, with the port that was chosen for it."""
+    """The address of a listening socket, with the port that was chosen for it."""
     return str(socket.getsockopt(zmq.LAST_ENDPOINT).decode())  # type: ignore[union-attr]
 
 
 def send(socket: zmq.Socket[bytes], frames: list[Any]) -> bool:
-    """Send without waiting; False when the peer is gone. Large frames are not copied."""
+    """Send without waiting; False if the peer is gone. Large frames are not copied."""
     try:
         for frame in frames[:-1]:
             socket.send(frame, _MORE)
@@ -222,7 +223,7 @@ def send(socket: zmq.Socket[bytes], frames: list[Any]) -> bool:
 
 
 def receive(socket: zmq.Socket[bytes]) -> list[Any] | None:
-    """The frames of one message (large ones as memory of ZeroMQ, uncopied), or None when there is none."""
+    """The frames of one message (large ones uncopied, in ZeroMQ's memory), or None if there is none."""
     if not socket.get(zmq.EVENTS) & _READABLE:  # type: ignore[operator]  # cheaper than being told by an exception
         return None
     frames: list[Any] = []
@@ -235,7 +236,8 @@ def receive(socket: zmq.Socket[bytes]) -> list[Any] | None:
 
 
 def loop_back(bulk: zmq.Socket[bytes], identity: bytes) -> None:
-    """Wait until the relay knows this end of a bulk socket: what comes for an unknown one is lost. Raises `ConnectionFailed`."""
+    """Wait until the relay knows this end of a bulk socket, because messages for unknown ends are lost. Raises
+    `ConnectionFailed`."""
     send(bulk, [identity, b"", b""])
     if not bulk.poll(LOOP_BACK_MS):
         raise ConnectionFailed(f"the dispatcher's bulk socket did not answer within {LOOP_BACK_MS / 1000:g} s")
