@@ -159,7 +159,10 @@ def mvlgamma(input: Any, p: int) -> Tensor:
 def log_sigmoid(input: Any) -> Tensor:
     """`log(1 / (1 + e⁻ˣ))`, without overflow."""
     x = arithmetic._floating("log_sigmoid", input)
-    return sub(arithmetic.minimum(x, 0.0), arithmetic.log1p(arithmetic.exp(arithmetic.neg(arithmetic.abs(x)))))
+    x = arithmetic.minimum(x, 800.0)  # from where on it is 0; of an infinity the difference below is no number
+    size = arithmetic.abs(x)
+    below = sub(mul(x, 0.5), mul(size, 0.5))  # the smaller of x and 0, with the slope ½ between them
+    return sub(below, arithmetic.log1p(arithmetic.exp(arithmetic.neg(size))))
 
 
 def sgn(input: Any) -> Tensor:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from . import config as config
     from . import cuda as cuda
     from . import data as data
+    from . import distributions as distributions
     from . import fft as fft
     from . import func as func
     from . import jit as jit
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from .client.copies import *  # noqa: F403
     from .client.creation import *  # noqa: F403
     from .client.devices import device as device
+    from .client.distributions.draws import binomial as binomial
+    from .client.distributions.draws import poisson as poisson
     from .client.files import load as load
     from .client.files import save as save
     from .client.functional import *  # noqa: F403
@@ -279,6 +282,9 @@ _HOMES: Final[dict[str, tuple[str, ...]]] = {
     ".client.spectra": (
         "bartlett_window", "blackman_window", "hamming_window", "hann_window", "istft", "kaiser_window", "stft",
     ),
+    ".client.distributions.draws": (
+        "binomial", "poisson",
+    ),
     ".client.devices": (
         "device",
     ),
@@ -402,6 +408,7 @@ _SUBMODULES: Final = (
     "config",
     "cuda",
     "data",
+    "distributions",
     "fft",
     "func",
     "jit",

@@ -725,3 +725,21 @@ def test_booleans_are_squared_and_added_up_as_in_pytorch() -> None:
     both(lambda x: gt.square(x), lambda x: torch.square(x), BOOLS)
     both(lambda x: x.sum(1, dtype=gt.bool), lambda x: x.sum(1, dtype=torch.bool), INTS)
     both(lambda x: x.prod(dtype=gt.bool), lambda x: x.prod(dtype=torch.bool), BOOLS)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+def test_the_slope_of_log_sigmoid_at_zero_is_a_half(dtype: str) -> None:
+    """Where logits begin that start at 0."""
+    x = gt.tensor([0.0, -0.0, -2.0, 30.0, -30.0], dtype=dtype, requires_grad=True)
+    out = gt.nn.functional.logsigmoid(x)
+    out.sum().backward()
+    expected = 1 / (1 + np.exp(np.array([0.0, 0.0, -2.0, 30.0, -30.0])))
+    np.testing.assert_allclose(x.grad.numpy(), expected, rtol=1e-3 if dtype == "float16" else 1e-6, atol=1e-13)
+    ends = gt.nn.functional.logsigmoid(gt.tensor([math.inf, -math.inf, 1000.0, -1000.0], dtype=dtype))
+    assert ends.tolist() == [0.0, -math.inf, 0.0, -1000.0]
+
+
+def test_the_cross_entropy_of_logits_at_zero_has_pytorchs_gradient() -> None:
+    logits = gt.zeros(2, requires_grad=True)
+    gt.nn.functional.binary_cross_entropy_with_logits(logits, gt.tensor([0.0, 1.0]), reduction="sum").backward()
+    assert logits.grad.tolist() == [0.5, -0.5]
