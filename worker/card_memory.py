@@ -1,12 +1,12 @@
-"""Memory of a GPU that the workers of one host lend each other: pieces pass from card to card, or within one, not by the host.
+"""GPU memory that the workers of one host lend each other, so that pieces pass between GPUs, or within one, without the host.
 
-What `shared.py` is for the host's memory this is for a card's. A worker has an allocation of its own, in slots, which is not of
-CuPy's pool, for others map an allocation as a whole; its CUDA IPC handle is announced in the worker's address. Who maps it says
-so, by reading the loan `OPENED`, and from then on gets its pieces here; who cannot (another host, another container, a card
-out of reach) says nothing, and gets them as before. A piece is copied to a slot once, and its readers add straight out of it; the
-slot is given back when the reader's kernels have read it, which an event says.
+It is for a GPU's memory what `shared.py` is for the host's. A worker allocates a slab of its own, outside CuPy's pool, because
+others map an allocation as a whole, and announces its CUDA IPC handle in its address. A peer that has mapped it says so by
+reading the special loan `OPENED`, and from then on gets its pieces here. A peer that cannot map it (on another host, in
+another container, or with a GPU out of reach) says nothing and gets pieces as before. A piece is copied to a slot once, and
+its readers add directly from it; a reader returns the slot when its kernels have read it, which an event tells.
 
-Takes the module `cupy` as an argument, in `Streams`, for only `backend.py` names it.
+Takes the module `cupy` as an argument, in `Streams`, because only `backend.py` names it.
 """
 
 from __future__ import annotations
@@ -24,14 +24,15 @@ from .streams import Streams
 
 log = logging.getLogger(__name__)
 SLOTS: Final = 16
-"""Pieces that a worker lends at the same time; what finds no slot goes by the host."""
+"""How many pieces a worker can lend at the same time; others go through the host."""
 OPENED: Final = 1 << 40
-"""Before the first loan of a card's memory: their numbers are larger than those of the host's. Read by who has mapped it."""
+"""The special loan that a peer reads when it has mapped a GPU's memory; loans of such memory have larger numbers, those of the
+host's memory smaller ones."""
 HANDLE_BYTES: Final = 64
 
 
 class Lending:
-    """A piece on its way to a slot. `block`: where its readers find it, when nothing is `left` to be copied."""
+    """A piece on its way to a slot. When nothing is `left` to be copied, its readers find it at `block`."""
 
     def __init__(self, block: list[int], over: Any) -> None:
         self.block = block
@@ -43,9 +44,9 @@ class Lending:
 
 
 class CardMemory:
-    """The memory that a worker lends on its card, and that of the peers it has mapped.
+    """The memory that a worker lends on its GPU, and that of the peers that it has mapped.
 
-    Raises what CuPy raises where there is no such memory, or it cannot be shared.
+    Raises what CuPy raises if there is no such memory or it cannot be shared.
     """
 
     def __init__(self, streams: Streams, slots: int = SLOTS) -> None:
@@ -55,18 +56,18 @@ class CardMemory:
         self.handle = bytes(self.cupy.cuda.runtime.ipcGetMemHandle(self.own.ptr))
         self.slab = Slab(slots, OPENED)
         self.readers: set[int] = set()
-        """Workers that have mapped what this one lends."""
+        """The workers that have mapped this one's memory."""
         self.peers: dict[int, Any] = {}
         """The memory that peers lend."""
         self._reading: deque[tuple[Any, list[int]]] = deque()
-        """Loans that kernels read, each with the event behind those."""
+        """The loans that kernels still read, each with the event after those kernels."""
 
     def announce(self, address: str) -> str:
-        """A worker's address with its memory in the host, and where that on its card is."""
+        """A worker's address with the places of its memory on the host and on the GPU."""
         return f"{address}#{machine()}/{self.handle.hex()}" if machine() and "#" in address else address
 
     def know(self, worker: int, address: str) -> bool:
-        """Map a peer's memory, if it is on this machine; whether that is new, and to be told."""
+        """Map a peer's memory, if it is on this machine. Returns whether it is newly mapped and the peer has to be told."""
         where, _, handle = (address.split("#") + [""] * 3)[2].partition("/")
         if worker in self.peers or not where or where != machine() or len(handle) != 2 * HANDLE_BYTES:
             return False
@@ -79,11 +80,11 @@ class CardMemory:
         return True
 
     def opened(self, worker: int) -> None:
-        """A peer has mapped what this one lends."""
+        """A peer has mapped this worker's memory."""
         self.readers.add(worker)
 
     def forget(self, worker: int) -> None:
-        """A peer is gone: what it borrowed is free, what it lent is mapped no more."""
+        """A peer is gone: its loans are returned, and its memory is unmapped."""
         self.readers.discard(worker)
         self.slab.lost(worker)
         pointer = self.peers.pop(worker, None)
@@ -95,7 +96,7 @@ class CardMemory:
                 log.debug("the card's memory of worker %d cannot be given up: %s", worker, error)
 
     def lend(self, number: int, array: Any, readers: list[int]) -> Lending | None:
-        """Have an array of worker `number`, this one, copied to where `readers` can read it; None when it is too large, or all
+        """Copy an array of this worker (its number is `number`) to where `readers` can read it; None if it is too large or all
         slots are in use."""
         lent = self.slab.lend(readers) if array.nbytes <= CHUNK else None
         if lent is None:
@@ -109,7 +110,7 @@ class CardMemory:
         self.slab.back(reader, loans)
 
     def view(self, worker: int, offset: int, shape: tuple[int, ...], dtype: Any) -> Any:
-        """An array that a peer has lent. Raises `WorkerError` when there is none."""
+        """An array that a peer has lent. Raises `WorkerError` if there is none."""
         pointer = self.peers.get(worker)
         if pointer is None:
             raise WorkerError(f"the card's memory of worker {worker} cannot be read: it has ended, or is elsewhere")
@@ -119,15 +120,15 @@ class CardMemory:
 
     @property
     def reading(self) -> bool:
-        """Whether kernels may read some loan as yet."""
+        """Whether kernels may still read some loan."""
         return bool(self._reading)
 
     def read(self, block: list[int]) -> None:
-        """All kernels that read a loan were told to."""
+        """All kernels that read a loan have been launched."""
         self._reading.append((self.streams.mark(self.streams.compute), block))
 
     def was_read(self) -> list[list[int]]:
-        """The loans that kernels have read."""
+        """The loans whose kernels have finished reading."""
         found = []
         while self._reading and self._reading[0][0].done:
             found.append(self._reading.popleft()[1])

@@ -1,4 +1,4 @@
-"""What goes into the worker's core and comes out of it, beside the messages of the wire (`gt/messages.py`)."""
+"""What goes into the worker's core and comes out of it, besides the wire's messages (`gt/messages.py`)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ToPeer(NamedTuple):
 
 
 class BulkOut(NamedTuple):
-    """A part of a fetch: `array` may wait for a bulk grant under `key`, or go with `message`, as the shell sees fit."""
+    """A part of a fetch. `array` may wait for a bulk grant under `key`, or travel with `message`, as the shell decides."""
 
     message: m.Part
     key: Key
@@ -33,7 +33,7 @@ class BulkOut(NamedTuple):
 
 
 class Forgotten(NamedTuple):
-    """A client is forgotten: no part of it goes out any more."""
+    """A client was forgotten: no part is sent to it any more."""
 
     client: int
 
@@ -48,7 +48,7 @@ Send = ToDispatcher | ToPeer | BulkOut | Forgotten | Unreachable
 
 
 class BulkIn(NamedTuple):
-    """An event: a bulk put has arrived whole. `array` is the own part, None when there was no memory for it."""
+    """An event: a bulk put has arrived completely. `array` is this worker's part, None if there was no memory for it."""
 
     client: int
     tensor: int

@@ -1,9 +1,8 @@
 """How fast the links are to workers that cannot read this one's memory: on another host, or in another container.
 
-Each is measured once, when the two first hear of each other, and answers come at once. Empty probes say how long one
-exchange takes, larger ones how many bytes a second come on top of that; the best of a few counts, because whatever else
-happens only makes a probe slower. The dispatcher is told, for its cost model, and pieces are compressed by it
-(`packing.py`). A state machine: no socket or clock in here.
+Each link is measured once, when its ends first hear of each other; answers come at once. Empty probes give the latency of an
+exchange, larger ones the bandwidth. The best of a few counts, because disturbances only make a probe slower. The dispatcher
+uses the figures in its cost model, and `packing.py` to decide about compression. A state machine without socket and clock.
 """
 
 from __future__ import annotations
@@ -14,15 +13,15 @@ from typing import Final, NamedTuple
 from gt import messages as m
 
 TRIES: Final = 3
-"""Probes of each size."""
+"""The number of probes of each size."""
 LARGE: Final = 256 << 10
-"""Bytes of a large probe: a quarter of a second on a link of 1 MB/s, and more than goes into any buffer on the way."""
+"""The size of a large probe in bytes: a quarter of a second at 1 MB/s, and more than any buffer on the way holds."""
 FASTEST: Final = 1e12
-"""Bytes a second of a link on which a large probe takes no longer than an empty one."""
+"""The bandwidth, in bytes/s, that is assumed if a large probe takes no longer than an empty one."""
 
 
 class Link(NamedTuple):
-    """A link that was measured: bytes a second, seconds of an exchange however small, and whether its other end unpacks."""
+    """A measured link: bytes/s, the seconds of the smallest exchange, and whether the other end can decompress."""
 
     bandwidth: float
     latency: float
@@ -31,7 +30,7 @@ class Link(NamedTuple):
 
 @dataclass(slots=True)
 class Trial:
-    """A link that is being measured: when the last probe left, and how long the others took."""
+    """A link being measured: when the last probe was sent, and how long the earlier ones took."""
 
     left: float
     small: list[float] = field(default_factory=list)
@@ -39,21 +38,21 @@ class Trial:
 
 
 class Links:
-    """The links of one worker, by the number of the other."""
+    """The links of one worker, by the number of the other worker."""
 
     def __init__(self) -> None:
         self.measured: dict[int, Link] = {}
         self.trials: dict[int, Trial] = {}
 
     def meet(self, own: int, worker: int, now: float) -> m.Probe | None:
-        """The first probe to a worker of whom nothing was known."""
+        """The first probe for an unknown worker."""
         if worker in self.measured or worker in self.trials:
             return None
         self.trials[worker] = Trial(now)
         return m.Probe(own, 0, b"")
 
     def echoed(self, own: int, echo: m.Echo, now: float) -> m.Probe | Link | None:
-        """A probe came back: the next one, or what all of them say; None when nobody waited for it."""
+        """A probe came back. Returns the next probe or the result of all; None if nobody waited for it."""
         trial = self.trials.get(echo.worker)
         if trial is None or echo.probe != len(trial.small) + len(trial.large):
             return None
@@ -68,12 +67,12 @@ class Links:
         return link
 
     def forget(self, worker: int) -> None:
-        """A worker is gone."""
+        """Forget a worker that is gone."""
         self.measured.pop(worker, None)
         self.trials.pop(worker, None)
 
     def slowest(self, workers: list[int]) -> float | None:
-        """Bytes a second on the slowest link to these workers; None unless all are known, and all unpack."""
+        """The bytes/s of the slowest link to these workers; None unless all are measured and all can decompress."""
         links = [self.measured.get(worker) for worker in workers]
         known = [link.bandwidth for link in links if link is not None and link.unpacks]
         return min(known) if known and len(known) == len(links) else None

@@ -1,7 +1,7 @@
-"""A worker's part in moves: entering one, sending pieces and taking them in, giving up on who does not come, and leaving it.
+"""A worker's part in moves: entering one, sending and receiving pieces, giving up on missing peers, and leaving it.
 
-The core says when; here is what a plan that stands in a move does. Pieces of moves to come wait here, and so do those that are on
-their way from a GPU. No socket, clock or thread in here.
+The core says when to act; this module says what a plan that waits in a move does. Pieces of later moves wait here, and so do
+pieces on their way to or from a GPU. No socket, clock or thread is used here.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from .staging import Landing, Parcel, Staging
 from .stored import Poison, Stored
 
 MOVE_BITS: Final = 24
-"""Of the number of a move among all that are done together; plans have fewer."""
+"""A joint move is numbered by its plan's order and, in this many bits, its number in the plan."""
 PIECES: Final = 32
-"""Pieces that may be on their way from a GPU before others begin."""
+"""How many pieces may be on their way from a GPU before further ones begin."""
 
 
 class Leaving(NamedTuple):
@@ -46,7 +46,7 @@ class Leaving(NamedTuple):
 
 
 class Coming(NamedTuple):
-    """A piece that waits for room in pinned memory, on its way to the device."""
+    """A piece that waits for room in pinned memory on its way to the device."""
 
     exchange: Exchange
     source: int
@@ -57,8 +57,8 @@ class Coming(NamedTuple):
 
 
 class Moving:
-    """The moves of one worker. `turn` is how many bytes of one are sent before what has arrived is looked at again; None is all
-    of them. Seconds without a piece are counted up to `patience`."""
+    """The moves of one worker. After `turn` bytes of one were sent, arrivals are processed (None: all is sent first).
+    `patience` is the number of seconds without any piece after which peers are given up."""
 
     def __init__(
         self,
@@ -79,20 +79,20 @@ class Moving:
         self.patience = patience
         self.out = peers.out
         self.recording: Recording | None = None
-        """What is told to watchers, while there are any."""
+        """The recorder of events for watchers, if there are any."""
         self.arrived: dict[tuple[int, int], list[m.Piece]] = {}
-        """Pieces of moves to come, by order and move."""
+        """Pieces of later moves, by order and move."""
         self.pieces: deque[Leaving] = deque()
         """Pieces on their way from a GPU."""
         self.coming: deque[Coming] = deque()
-        """Pieces on their way to a GPU of which not all copies have begun."""
+        """Pieces on their way to a GPU whose copies have not all been started."""
         self.last: tuple[Program, Move] | None = None
-        """The last collective that was finished."""
+        """The last collective that was completed."""
 
     # the course of a move
 
     def start(self, running: Running, now: float) -> bool:
-        """Enter the move that comes next, and begin those behind it that may be begun by now; whether it is entered yet."""
+        """Enter the next move, and begin those after it that can begin now. Returns whether it was entered."""
         program, at = running.program, running.block
         last = at + 1 if running.careful is not None else program.begun[at]
         while at + len(running.moves) < last:
@@ -104,7 +104,7 @@ class Moving:
         return bool(running.moves)
 
     def _begin(self, running: Running, move: Move) -> None:
-        """Enter a move, taking in what has come already."""
+        """Enter a move, with the pieces that have already come."""
         unready = None
         if running.careful is not None:
             try:
@@ -145,12 +145,13 @@ class Moving:
         self.out.append(ToDispatcher(message))
 
     def _take_arrived(self, running: Running, exchange: Exchange | Meeting) -> None:
-        """Take in what has come already."""
+        """Take the pieces that have already come."""
         for piece in self.arrived.pop((running.order, exchange.step), ()):
             self._take(running, exchange, piece)
 
     def advance(self, running: Running, now: float) -> bool:
-        """Send what is ready, as far as this turn goes, and look who is still to be waited for; whether the move is over."""
+        """Send what is ready, as far as this turn allows, and check which peers are missing. Returns whether the move is
+        complete."""
         spent = 0
         while True:
             for exchange in running.moves:
@@ -173,7 +174,7 @@ class Moving:
                 self._take_arrived(running, following)
 
     def _send(self, running: Running, exchange: Exchange | Meeting, ready: Ready) -> int:
-        """One piece to all who need it: those on this machine read one copy of it in shared memory. Its bytes."""
+        """Send a piece to all ranks that need it; those on this machine read one copy in shared memory. Returns its bytes."""
         info, move, fault = running.info, exchange.move, ready.fault
         workers = [worker for t in ready.targets if (worker := info.mesh.members[t]) not in self.peers.lost]
         head = (running.order, exchange.step, ready.number, info.rank, list(fault or ()))
@@ -190,7 +191,8 @@ class Moving:
         return int(ready.array.nbytes)
 
     def _leave(self, head: Head, array: Any, workers: list[int]) -> None:
-        """Have a piece on its way: from a GPU it is lent on the card to those who have mapped that, and to others by the host."""
+        """Start sending a piece from a GPU: it is lent on the card to workers that have mapped the card's memory, and goes
+        through the host to others."""
         lent = self.peers.lend_on_card(array, workers)
         if lent is not None:
             near = [worker for worker in workers if self.peers.on_my_card(worker)]
@@ -205,7 +207,7 @@ class Moving:
             self.pieces.append(Leaving(head, staging.pieces_out.send(array), workers))
 
     def send_what_came(self, staging: Staging) -> None:
-        """Send the pieces that have come from the device meanwhile, in their order."""
+        """Send the pieces that have arrived from the device, in their order."""
         if not self.pieces:
             return
         staging.pieces_out.turn()
@@ -223,7 +225,7 @@ class Moving:
                 self.peers.say((*head[:4], [*self.stored.fault(error)]), there)
 
     def forget(self, finished: int) -> None:
-        """Plans up to this one are over: nobody waits for their pieces."""
+        """Drop waiting pieces of plans up to this order, which have ended."""
         for key in [key for key in self.arrived if key[0] <= finished]:
             for piece in self.arrived.pop(key):
                 self.peers.was_read(piece.block)
@@ -234,8 +236,8 @@ class Moving:
             self.recording.piece_sent(workers, array.nbytes)
 
     def hear(self, piece: m.Piece, running: Running | None, finished: int, now: float) -> None:
-        """A piece of the move that the plan under way stands in, of one to come, or of one that was given up: of a plan up to
-        `finished`."""
+        """Take a piece of the move in which the plan stands, of a later one, or of one that was given up (a plan up to
+        `finished`)."""
         if piece.order <= finished:
             self.peers.was_read(piece.block)
             return
@@ -249,7 +251,7 @@ class Moving:
         self.arrived.setdefault((piece.order, piece.step), []).append(piece)
 
     def _take(self, running: Running, exchange: Exchange | Meeting, piece: m.Piece) -> None:
-        """Hand a piece to the move that waits for it."""
+        """Give a piece to the move that waits for it."""
         source = piece.source
         if piece.fault:
             exchange.fail(source, (piece.fault[0], piece.fault[-1]))
@@ -285,7 +287,7 @@ class Moving:
             self.peers.was_read(exchange.read.pop())
 
     def take_what_came(self, staging: Staging) -> None:
-        """Hand on the pieces of which the device was told all copies, in their order."""
+        """Deliver, in their order, the pieces whose copies to the device have all been started."""
         staging.pieces_in.turn()
         while self.coming and (event := self.coming[0].landing.event) is not None:
             exchange, source, part, array, _, block = self.coming.popleft()
@@ -299,7 +301,7 @@ class Moving:
                 self.peers.was_read(exchange.read.pop())
 
     def _give_up(self, running: Running, exchange: Exchange | Meeting, now: float) -> None:
-        """Stop waiting for ranks that are lost, and for all when nothing has come for too long: their pieces are faults."""
+        """Stop waiting for lost ranks, and for all ranks if nothing has come for too long: their pieces become faults."""
         if not exchange.waiting:
             return
         members = running.info.mesh.members
@@ -314,7 +316,7 @@ class Moving:
                     exchange.fail(rank, ("WorkerLost", self.peers.lost[members[rank]]))
 
     def _overdue(self, running: Running, exchange: Exchange | Meeting, workers: list[int]) -> str:
-        """Whom a plan waited for in vain, in which collective, for how much, and what was well before."""
+        """The error of a time-out: the missing ranks, the collective, how much they owe, and the last collective that worked."""
         move = exchange.move
         who = f"worker{'s' if len(workers) > 1 else ''} {', '.join(map(str, workers))}"
         nbytes, whole = move.expected(exchange.waiting), move.expected(move.awaited)
@@ -326,7 +328,7 @@ class Moving:
         )
 
     def _together(self, program: Program, move: Move, info: MeshInfo) -> str:
-        """What a move waits for that NCCL does not finish."""
+        """What a joint move waits for besides NCCL."""
         assert move.joint is not None, "it was joint"
         others = [info.mesh.members[rank] for rank in move.joint.ranks if rank != info.rank]
         who = f"worker{'s' if len(others) > 1 else ''} {', '.join(map(str, others))}"
@@ -337,7 +339,7 @@ class Moving:
         )
 
     def complete(self, running: Running) -> None:
-        """Leave a move with what it brought; step on to the next block."""
+        """Leave a move with its result, and go on to the next block."""
         exchange, slots = running.moves.popleft(), running.slots
         move = exchange.move
         fault = exchange.fault
@@ -361,7 +363,7 @@ class Moving:
             self.recording.move_ends(running, move, exchange.sent, exchange.received)
 
     def _unfinished(self, running: Running, meeting: Meeting) -> None:
-        """Calls were made: whether they come to their end is a doubt of the result; without doubts it is waited for."""
+        """Whether the calls of a joint move complete is a doubt of its result; without doubts they are waited for."""
         finish, move = meeting.finish, meeting.move
         assert finish is not None, "calls were made"
 
@@ -383,8 +385,8 @@ class Moving:
     # doubts
 
     def _settled(self, running: Running, move: Move) -> bool:
-        """Have what a move is to send sound or poison, for others are to see it; whether that is known yet. What the same group
-        does next anyway comes after what it has not finished."""
+        """Make sure that what a move sends is known to be sound, or poison, because others will see it. Returns whether that
+        is known yet. Later calls of the same group follow its unfinished ones anyway."""
         doubts = self.doubts
         assert doubts is not None, "who has doubts keeps them"
         group = None
@@ -401,5 +403,5 @@ class Moving:
 
 
 def _named(program: Program, move: Move) -> str:
-    """A collective, as a time-out names the last one that was well."""
+    """A collective as a time-out names the last one that worked."""
     return f"the {move.collective or 'move'} of {move.spec} at {program.plan.tags[move.instruction.tag].site}"

@@ -1,4 +1,4 @@
-"""Whether an array is nobody else's, so that it may be written to although values never change.
+"""Whether nobody else holds an array, so that it may be overwritten although values never change.
 
 Every slot, store, view, fetch, transfer and user of an array holds a reference to it, so counting references finds them all.
 """
@@ -17,11 +17,12 @@ def _alone() -> int:
 
 
 ALONE: Final = _alone()
-"""What `getrefcount(x)` is when nobody but the variable `x` has an array."""
+"""The value of `getrefcount(x)` if only the variable `x` holds an array."""
 
 
 def taken(slots: list[Any], slot: int) -> Any:
-    """An array of NumPy out of its slot, if nobody else has it or looks at it and it lies row by row; else None, and it stays."""
+    """A NumPy array, taken out of its slot, if nothing else holds it or looks at it and it is in row-major order; else None,
+    and it stays."""
     array = slots[slot]
     slots[slot] = None
     if getrefcount(array) == ALONE and type(array) is np.ndarray and array.base is None and array.flags.carray:

@@ -1,9 +1,8 @@
-"""Compression of pieces, without loss, where the link to their reader is so slow that it saves time.
+"""Lossless compression of pieces, where the link to the reader is so slow that it saves time.
 
-Data says by itself whether it is worth it: a sample is packed first, and the rest only if the sample took less time than
-its saved bytes would have taken on the link. Weights and activations hardly get smaller, and cost one sample; masks,
-one-hot rows, sparse gradients and tokens do. LZ4 is an extra (`pip install 'gt-tensor[compress]'`); who lacks it gets and
-sends everything as it is.
+A sample of the data is compressed first, and the rest only if that took less time than sending the saved bytes would have.
+Weights and activations hardly become smaller, and cost one sample; masks, one-hot rows, sparse gradients and tokens do. LZ4 is
+an extra (`pip install 'gt-tensor[compress]'`); a worker without it sends and receives everything uncompressed.
 """
 
 from __future__ import annotations
@@ -15,14 +14,14 @@ from typing import Any, Final
 from gt.errors import ProtocolError
 
 LEAST: Final = 4 << 10
-"""Bytes below which nothing is packed: a message costs as much."""
+"""Data of fewer bytes is not compressed, because the message alone costs as much."""
 SAMPLE: Final = 64 << 10
 UNPACKING: Final = 1.5
-"""What packing and unpacking take together, by what packing takes."""
+"""The time of compressing and decompressing together, relative to that of compressing."""
 
 
 class Packer:
-    """Packs and unpacks. `pack(data)` and `unpack(data, nbytes)` are the compressor's; `clock` gives seconds."""
+    """Compresses and decompresses. `pack(data)` and `unpack(data, nbytes)` are the compressor's; `clock` gives seconds."""
 
     def __init__(
         self,
@@ -35,7 +34,7 @@ class Packer:
         self._clock = clock
 
     def packed(self, data: memoryview, bandwidth: float) -> bytes | None:
-        """The bytes in fewer, when sending those over a link of so many bytes a second is sooner; else None."""
+        """The compressed bytes, if sending those over a link of `bandwidth` bytes/s is faster; else None."""
         if len(data) < LEAST:
             return None
         middle = max(0, (len(data) - SAMPLE) // 2)
@@ -49,7 +48,7 @@ class Packer:
         return whole if len(whole) < len(data) else None
 
     def unpacked(self, data: Any, nbytes: int) -> bytes:
-        """What was packed, so many bytes. Raises `ProtocolError` when it is something else."""
+        """The `nbytes` bytes that were compressed. Raises `ProtocolError` if it is anything else."""
         try:
             found = self._unpack(data, nbytes)
         except Exception as error:  # noqa: BLE001 — whatever the compressor raises for bytes that are none of its own
@@ -60,7 +59,7 @@ class Packer:
 
 
 def packer() -> Packer | None:
-    """A packer by LZ4; None where that is not installed."""
+    """A packer with LZ4; None if that is not installed."""
     try:
         from lz4.block import compress, decompress
     except ImportError:

@@ -1,9 +1,9 @@
-"""Other workers, as one worker knows them: where they are, who is lost, whose memory can be read, how fast the links are,
-and so in which form a piece goes to each.
+"""What one worker knows about others: their addresses, who is lost, whose memory it can read, how fast the links are, and so
+in which form a piece goes to each.
 
-Who can read this worker's memory gets a piece as a loan (`shared.py`), everybody else its bytes, packed where the link is
-slow enough (`links.py`, `packing.py`). What a piece means is the core's and the exchange's business. No socket, clock or
-thread in here.
+A worker that can read this one's memory gets a piece as a loan (`shared.py`). All others get its bytes, compressed if the link
+is slow enough (`links.py`, `packing.py`). What a piece means is known to the core and the exchange. No socket, clock or thread
+is used here.
 """
 
 from __future__ import annotations
@@ -23,41 +23,42 @@ from .links import Links
 from .packing import Packer
 
 SHARED: Final = 32 << 10
-"""Bytes from which a piece goes through shared memory, where there is some."""
+"""From this size in bytes on, a piece goes through shared memory, if there is any."""
 BATCH: Final = 4
-"""Loans that a reader gives back with one message while it waits in a move."""
+"""How many loans a reader returns in one message while it waits in a move."""
 MAX_PROBED: Final = 4096
-"""Workers of whom nothing is known yet, and whose probes wait for that."""
+"""The most unknown workers whose probes are kept until their addresses are known."""
 
 
 Head = tuple[int, int, int, int, list[str]]
-"""What a piece begins with: order, step, part, source and fault."""
+"""The first fields of a piece: order, step, part, source and fault."""
 
 
 class Memory(Protocol):
-    """Memory that this worker lends to others on its machine, and theirs that it reads (`shared.py`)."""
+    """The memory that this worker lends to others on its machine, and the memory of theirs that it reads (`shared.py`)."""
 
     def know(self, worker: int, address: str) -> None:
-        """Where a worker is, and so its memory."""
+        """Learn a worker's address, and with it where its memory is."""
 
     def forget(self, worker: int) -> None:
-        """A worker is gone, and reads nothing more."""
+        """Forget a worker that is gone and reads no more."""
 
     def reaches(self, worker: int) -> bool:
         """Whether a worker can read what this one lends."""
 
     def lend(self, nbytes: int, readers: list[int]) -> tuple[int, int, np.ndarray[Any, Any]] | None:
-        """(the loan's number, where it lies, the bytes to fill), or None when there is no room."""
+        """The number of a loan, its offset, and the bytes to fill; None if there is no room."""
 
     def back(self, reader: int, loans: list[int]) -> None:
         """`reader` has read these loans."""
 
     def view(self, worker: int, offset: int, nbytes: int) -> np.ndarray[Any, Any]:
-        """Bytes that a worker has lent. Raises `GTError` when there are none."""
+        """Bytes that a worker has lent. Raises `GTError` if there are none."""
 
 
 class Peers:
-    """All other workers. `number` is the own one, once the dispatcher has said it; what is to be sent is added to `out`."""
+    """All other workers. `number` is this worker's own, once the dispatcher has said it; messages to send are appended to
+    `out`."""
 
     def __init__(
         self,
@@ -73,15 +74,15 @@ class Peers:
         self.number = -1
         self.addresses: dict[int, str] = {}
         self.lost: dict[int, str] = {}
-        """Who is gone, and why."""
+        """The lost workers, and why they are lost."""
         self.read: dict[int, list[int]] = {}
-        """Loans that were read and not given back yet, by the worker that lent them."""
+        """Loans that were read and are still to be returned, by lender."""
         self.probed: dict[int, int] = {}
-        """Probes of workers whose address is not known yet."""
+        """Probes of workers whose addresses are not known yet."""
         self.out: list[Send] = []
 
     def know(self, worker: int, address: str, now: float) -> None:
-        """Where another worker is. The link to one that cannot read this one's memory is measured, once."""
+        """Learn a worker's address. The link to a worker that cannot read this one's memory is measured, once."""
         if worker == self.number or worker in self.lost:
             return
         self.addresses[worker] = address
@@ -115,7 +116,7 @@ class Peers:
     # links
 
     def hear(self, event: m.Read | m.Probe | m.Echo, now: float) -> None:
-        """What another worker says, beside pieces."""
+        """Process a message of another worker that is not a piece."""
         if isinstance(event, m.Read):
             if self.card is not None:
                 if OPENED in event.loans:
@@ -143,12 +144,12 @@ class Peers:
     # pieces that go
 
     def say(self, head: Head, workers: list[int], block: Sequence[int] = ()) -> None:
-        """To these workers a piece without data: a fault, a word, or one that lies in a block."""
+        """Send these workers a piece without data: a fault, a word, or a piece that lies in shared memory at `block`."""
         for worker in workers:
             self.out.append(ToPeer(self.addresses[worker], m.Piece(*head, [*block], False, b"")))
 
     def send(self, head: Head, array: np.ndarray[Any, Any], workers: list[int]) -> None:
-        """One piece, `head` and an array, to these workers: those on this machine read one copy of it in shared memory."""
+        """Send a piece, `head` and an array, to these workers; those on this machine read one copy in shared memory."""
         near, block = self._lend(array, workers)
         far = [worker for worker in workers if worker not in near]
         data, packed = self._packed(array, far) if far else (b"", False)
@@ -157,19 +158,20 @@ class Peers:
             self.out.append(ToPeer(self.addresses[worker], piece))
 
     def on_my_card(self, worker: int) -> bool:
-        """Whether a worker can read what this one lends on its card."""
+        """Whether a worker can read what this one lends on its GPU."""
         return self.card is not None and worker in self.card.readers
 
     def lend_on_card(self, held: Any, workers: list[int]) -> Lending | None:
-        """Have an array of the device copied to where those of these workers can read it who have mapped the card's memory; None
-        where nobody has, or it is small, or there is no room."""
+        """Copy an array of the device to where those of these workers can read it that have mapped the GPU's memory. None if
+        none has, if the array is small, or if there is no room."""
         near = [worker for worker in workers if self.on_my_card(worker)]
         if self.card is None or not near or held.nbytes < SHARED:
             return None
         return self.card.lend(self.number, held, near)
 
     def _lend(self, array: np.ndarray[Any, Any], workers: list[int]) -> tuple[list[int], list[int]]:
-        """Copy an array to where some of these workers can read it: (who they are, the block), or nobody."""
+        """Copy an array to shared memory for those of these workers that can read it. Returns those workers, and where it
+        lies."""
         memory = self.memory
         if memory is None or array.nbytes < SHARED:
             return [], []
@@ -182,7 +184,7 @@ class Peers:
         return near, [self.number, loan, offset, array.nbytes]
 
     def _packed(self, array: np.ndarray[Any, Any], workers: list[int]) -> tuple[Any, bool]:
-        """The bytes of an array on their way to these workers, and whether they are packed."""
+        """The bytes of an array for these workers, and whether they are compressed."""
         if not array.size:
             return b"", False
         data = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
@@ -193,7 +195,8 @@ class Peers:
     # pieces that come
 
     def look(self, piece: m.Piece) -> m.Piece:
-        """A piece with the memory that it lies in, if that can be read: its owner may be gone when its turn comes."""
+        """A piece with the shared memory that it lies in, if that can be read, because its owner may be gone when the piece is
+        needed."""
         if piece.block and piece.block[0] in self.addresses and piece.block[1] <= OPENED:
             try:
                 return piece._replace(data=self._view(piece))
@@ -202,7 +205,7 @@ class Peers:
         return piece
 
     def on_card(self, piece: m.Piece, shape: tuple[int, ...], dtype: Any) -> Any:
-        """The array that a piece holds in memory of a card; None when it does not. Raises `GTError` when it cannot be read."""
+        """The array of a piece that lies in a GPU's memory; None for other pieces. Raises `GTError` if it cannot be read."""
         if not piece.block or piece.block[1] <= OPENED:
             return None
         lender, _, offset, nbytes = piece.block
@@ -211,7 +214,7 @@ class Peers:
         return self.card.view(lender, offset, shape, dtype)
 
     def bytes_of(self, piece: m.Piece, nbytes: int) -> Any:
-        """What a piece of so many bytes holds. Raises `GTError` when it cannot be read."""
+        """The bytes of a piece, of which there must be `nbytes`. Raises `GTError` if they cannot be read."""
         if piece.block and not len(piece.data):
             return self._view(piece)
         if not piece.packed:
@@ -228,18 +231,18 @@ class Peers:
 
     @property
     def reading(self) -> bool:
-        """Whether kernels read what peers have lent on their cards."""
+        """Whether kernels still read what peers have lent on their GPUs."""
         return self.card is not None and self.card.reading
 
     def was_read(self, block: list[int]) -> None:
-        """A loan was read, if it was one: one on a card, when kernels that were told to read it have."""
+        """Note that a loan, if it is one, was read; one on a GPU counts as read when the kernels that read it have finished."""
         if block and self.card is not None and block[1] > OPENED:
             self.card.read(block)
         elif block:
             self.read.setdefault(block[0], []).append(block[1])
 
     def give_back(self, *, waits: bool) -> None:
-        """Tell lenders what was read: in batches while a plan `waits`, all of it when none does."""
+        """Tell lenders which loans were read: in batches while a plan waits (`waits`), else all of them."""
         for lender, loan, *_ in self.card.was_read() if self.card is not None else ():
             self.read.setdefault(lender, []).append(loan)
         for worker, loans in list(self.read.items()):

@@ -1,8 +1,8 @@
 """Who sends which portion of a value to whom in one move, and in which order contributions are added: pure functions.
 
-Every rank derives its own side from the same arguments. A transfer is cut into pieces of bounded size, so that one is
-reduced while the next is prepared; a *portion* is what becomes of the pieces that have the same place in the result.
-Once it is made it may go on to further ranks. That is all an algorithm is: which pieces make a portion, and who gets it.
+Every rank derives its own side from the same arguments. A transfer is cut into pieces of limited size, so that one is reduced
+while the next is prepared. A *portion* is a box of the result, made of the pieces that belong there; once made, it may be sent
+on to further ranks. An algorithm only decides which pieces make a portion, and who gets it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gt.partition import Box, Transfer, extent
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A part of the value as it is before the move, which goes to `targets` as piece `number`."""
+    """A box of the value before the move, sent to `targets` as piece `number`."""
 
     number: int
     part: Box
@@ -27,9 +27,9 @@ class Sent:
 
 @dataclass(slots=True)
 class Made:
-    """A portion of the result: the contributions of `sources`, added in this order (the own rank's is what it holds).
+    """A portion of the result: the contributions of `sources`, added in this order (this rank's own is what it holds).
 
-    When it is made it goes to `targets` as piece `number`.
+    Once made, it is sent to `targets` as piece `number`.
     """
 
     part: Box
@@ -40,7 +40,7 @@ class Made:
 
 @dataclass(slots=True)
 class Schedule:
-    """One rank's side. `awaited` says to which portion piece (source, number) belongs."""
+    """One rank's side of a move. `awaited` says to which portion the piece (source, number) belongs."""
 
     sent: list[Sent] = field(default_factory=list)
     made: list[Made] = field(default_factory=list)
@@ -55,7 +55,7 @@ class Schedule:
 
 
 def cut(part: Box, count: int) -> Iterator[Box]:
-    """At least `count` boxes (fewer when there are fewer elements) that tile `part`, each a stretch of it in row-major order."""
+    """At least `count` boxes (fewer if there are fewer elements) that tile `part`, each contiguous in row-major order."""
     if count <= 1 or not part or not math.prod(extent(part)):
         yield part
         return
@@ -73,7 +73,7 @@ def cut(part: Box, count: int) -> Iterator[Box]:
 
 
 def pieces(part: Box, itemsize: int) -> Iterator[Box]:
-    """A transfer's part, cut into pieces."""
+    """The part of a transfer, cut into pieces."""
     return cut(part, chunks(math.prod(extent(part)) * itemsize))
 
 
@@ -99,14 +99,14 @@ def redistribution(sends: list[Transfer], receives: list[Transfer], rank: int, i
 
 
 def _shares(part: Box, itemsize: int, parts: int) -> list[tuple[int, Box]]:
-    """The pieces of a value, each with the position of whom it is the share of."""
+    """The pieces of a value, each with the position of the rank that reduces it."""
     count = chunks(math.prod(extent(part)) * itemsize)
     boxes = list(cut(part, -(-count // parts) * parts))
     return [(at * parts // len(boxes), box) for at, box in enumerate(boxes)]
 
 
 def two_step(part: Box, itemsize: int, group: tuple[int, ...], rank: int) -> Schedule:
-    """Reduce-scatter, then all-gather: each rank reduces its share of all contributions and hands it to all others."""
+    """Reduce-scatter, then all-gather: each rank reduces its share of all contributions, and sends the result to all others."""
     schedule = Schedule()
     others = tuple(other for other in group if other != rank)
     for number, (share, box) in enumerate(_shares(part, itemsize, len(group))):
@@ -120,7 +120,7 @@ def two_step(part: Box, itemsize: int, group: tuple[int, ...], rank: int) -> Sch
 
 
 def ring(part: Box, itemsize: int, group: tuple[int, ...], rank: int) -> Schedule:
-    """Each share goes around once and gathers a contribution at every rank, and once more to hand out the sum."""
+    """Each share goes around once, adding a contribution at every rank, and a second time to distribute the sum."""
     schedule = Schedule()
     here, size = group.index(rank), len(group)
     before, behind = group[here - 1], group[(here + 1) % size]
@@ -139,7 +139,7 @@ def ring(part: Box, itemsize: int, group: tuple[int, ...], rank: int) -> Schedul
 
 
 def tree(part: Box, itemsize: int, group: tuple[int, ...], rank: int) -> Schedule:
-    """Contributions go up a binomial tree, each rank adding its children's to its own, and the sum comes down again."""
+    """Contributions go up a binomial tree, in which each rank adds those of its children to its own; the sum comes down again."""
     schedule = Schedule()
     here = group.index(rank)
     parent = group[here & (here - 1)]
@@ -168,4 +168,4 @@ ALL_REDUCE: Final[dict[str, Callable[[Box, int, tuple[int, ...], int], Schedule]
     "ring": ring,
     "tree": tree,
 }
-"""The algorithms beside `direct`, which is the plain redistribution."""
+"""The algorithms other than `direct`, which is the plain redistribution."""

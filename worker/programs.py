@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 class Programs:
-    """What to run, by the numbers that the dispatcher gives to plans."""
+    """Plans and programs, by the numbers that the dispatcher gives to plans."""
 
     def __init__(self, backend: Backend, graphs: Graphs | None) -> None:
         self.backend = backend
@@ -34,7 +34,7 @@ class Programs:
         self.compiled: dict[int, Program] = {}
 
     def define(self, number: int, body: bytes) -> None:
-        """From now on this number means this plan."""
+        """Learn a plan and its number."""
         self.plans[number] = body
 
     def drop(self, number: int) -> None:
@@ -47,7 +47,7 @@ class Programs:
         return unpack_plan(self.plans[number])
 
     def program(self, number: int, meshes: Mapping[int, MeshInfo], recording: Recording | None) -> Program:
-        """The program for the next run of a plan. Raises whatever compiling does."""
+        """The program for the next run of a plan. Raises whatever the compiler raises."""
         program = self.compiled.get(number)
         if program is None:
             if recording is not None:
@@ -63,7 +63,7 @@ class Programs:
         return program
 
     def _heated(self, program: Program) -> Program:
-        """The program fused; as it was if that fails, since it does the same."""
+        """The fused program, or if fusing fails the program as it is, which does the same."""
         try:
             hot = fused(program, executor(self.backend))
             if self.backend.marks is not None:
@@ -79,6 +79,6 @@ class Programs:
 
 
 def lines_of(plan: Plan) -> str:
-    """The first and the last line of what a plan computes."""
+    """The first and last user lines of a plan's instructions."""
     sites = [plan.tags[instruction.tag].site for instruction in plan.instructions] or ["nothing"]
     return sites[0] if sites[0] == sites[-1] else f"{sites[0]} to {sites[-1]}"

@@ -1,9 +1,9 @@
-"""What a worker has finished and not said yet: `Done` speaks for all orders of its mesh up to one, so a few go as one word.
+"""What a worker has finished and not reported yet. One `Done` covers all orders of a mesh up to one, so reports are batched.
 
-Each word costs the dispatcher's only thread a wake-up, and of a large mesh every member says one for every plan. So a word
-may wait: among few workers until there is nothing else to do, which also lets an answer to a fetch go first, and among
-many for a time in proportion to their number. No plan waits for it: a mesh has several times more credits than a worker
-keeps to itself. Pure state; the time is an argument.
+Each report wakes the dispatcher's only thread, and in a large mesh every member reports every plan. So a report may wait:
+among few workers until the worker is idle, which also lets the answer to a fetch go first; among many for a time in proportion
+to their number. No plan waits for it, because a mesh has several times more credits than a worker withholds. Pure state; the
+time is an argument.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from typing import Final
 from gt import messages as m
 
 FEW: Final = 8
-"""Members of the largest mesh whose workers say at once what they have finished when they have nothing else to do."""
+"""The largest mesh whose workers report as soon as they are idle."""
 PLANS: Final = 8
-"""Plans after which it is said in any case; a quarter of the credits that a mesh has."""
+"""The number of plans after which a worker reports in any case: a quarter of a mesh's credits."""
 SECONDS: Final = 0.01
-"""After which it is said though there is more to do."""
+"""The seconds after which a busy worker reports."""
 SECONDS_A_MEMBER: Final = 1 / 16_000
-"""For which it is kept in a mesh of more than a few, times its members: all of them together say some 16,000 words a second."""
+"""How long a worker of a larger mesh waits, times the number of members: together they send some 16,000 reports per second."""
 
 
 class Reports:
-    """The last order that was finished of each mesh, where that has not been said. `plans` 1: all is said at once."""
+    """For each mesh, the last finished order that was not reported. With `plans` 1, everything is reported at once."""
 
     def __init__(self, plans: int = 1) -> None:
         self.plans = plans
@@ -31,11 +31,11 @@ class Reports:
         """By mesh."""
         self.count = 0
         self.members = 0
-        """Of the largest of these meshes."""
+        """The size of the largest of these meshes."""
         self.since = 0.0
 
     def finished(self, order: int, mesh: int, members: int, now: float) -> list[m.Done]:
-        """A plan or put has left this worker; what to say of it now."""
+        """A plan or put has finished. Returns the reports to send now."""
         if not self.count:
             self.since = now
         self.last[mesh] = order
@@ -44,11 +44,11 @@ class Reports:
         return self.take() if self.count >= self.plans else []
 
     def due(self, now: float, *, idle: bool) -> list[m.Done]:
-        """What to say now, when there is something else to do or not."""
+        """The reports to send now; `idle` tells whether there is no other work."""
         return self.take() if self.count and now >= self.since + self._patience(idle) else []
 
     def wait(self, now: float) -> float | None:
-        """Seconds after which an idle worker has something to say; None if it has not."""
+        """The seconds after which an idle worker has a report to send; None if it has none."""
         return max(0.0, self.since + self._patience(idle=True) - now) if self.count else None
 
     def _patience(self, idle: bool) -> float:
@@ -57,7 +57,7 @@ class Reports:
         return 0.0 if idle else SECONDS
 
     def take(self) -> list[m.Done]:
-        """All that was not said yet."""
+        """All reports that were not sent yet."""
         said = [m.Done(order) for order in sorted(self.last.values())]
         self.last = {}
         self.count = self.members = 0

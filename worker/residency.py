@@ -1,10 +1,10 @@
-"""Which memory stays on a device and which goes out, when only so much may stay: the books, without any memory in them.
+"""Which buffers stay on a device and which are evicted when its memory is limited. Bookkeeping only, without any memory.
 
-There are three tiers: the device, pinned memory of the host (of GPUs alone), and the file. A limit is on one of them.
+There are three tiers: the device, pinned memory of the host (for GPUs only), and a file. The limit applies to one of them.
 
-A *buffer* is memory that one or more values look at. Values are in *places*: the slots of the program under way, and the
-tensors in store. What runs next is known, so what goes out first is the buffer that is wanted again last (L. A. Belady, "A
-study of replacement algorithms for a virtual-storage computer", 1966). No array may be in here, and no file.
+A *buffer* is memory that one or more values look at. Values are in *places*: the slots of the running program, and stored
+tensors. Future reads are known, so the buffer that is read again last is evicted first (L. A. Belady, "A study of replacement
+algorithms for a virtual-storage computer", 1966). No array and no file may be used here.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from typing import Final
 Place = int | tuple[int, int]
 """A slot, or (client, tensor)."""
 NEVER: Final = float("inf")
-"""When a value is wanted next of which nobody knows."""
+"""The time of the next read of a value whose next read is unknown."""
 
 
 class Full(MemoryError):
-    """What must be there at once is more than may be: `wanted` bytes more, beside `fixed` that cannot go out."""
+    """More must be in memory at once than the limit allows: `wanted` bytes more, besides `fixed` bytes that cannot be evicted."""
 
     def __init__(self, wanted: int, fixed: int, limit: int) -> None:
         super().__init__(f"{wanted:,} bytes are needed beside {fixed:,} that cannot go out, and {limit:,} is the limit")
@@ -36,7 +36,7 @@ FILE: Final = 2
 
 @dataclass(slots=True, eq=False)
 class Buffer:
-    """Memory of `nbytes` in some `tier`; `places` are where its values are."""
+    """Memory of `nbytes` bytes in some `tier`; `places` are those whose values look at it."""
 
     nbytes: int
     tier: int
@@ -49,22 +49,22 @@ class Buffer:
 
 
 class Residency:
-    """Buffers by whatever key they are given, of which at most `limit` bytes are to be inside."""
+    """Buffers by arbitrary keys, of which at most `limit` bytes are to be inside."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.buffers: dict[Hashable, Buffer] = {}
         self.keys: dict[Place, Hashable] = {}
         self.held = [0, 0, 0]
-        """Bytes in each tier."""
+        """The bytes in each tier."""
 
     @property
     def used(self) -> int:
-        """Bytes inside."""
+        """The bytes inside."""
         return self.held[INSIDE]
 
     def put(self, place: Place, key: Hashable, nbytes: int, tier: int = INSIDE) -> None:
-        """The value in a place looks at this buffer from now on, and at no other."""
+        """From now on, the value in a place looks at this buffer and no other."""
         if self.keys.get(place, self) == key:
             return
         self.clear(place)
@@ -76,7 +76,7 @@ class Residency:
         self.keys[place] = key
 
     def clear(self, place: Place) -> None:
-        """No value is in a place any more. What nobody looks at is gone."""
+        """A place holds no value any more. A buffer that no value looks at is forgotten."""
         key = self.keys.pop(place, None)
         if key is None:
             return
@@ -87,8 +87,10 @@ class Residency:
             self.held[buffer.tier] -= buffer.nbytes
 
     def turn(self, old: Hashable, new: Hashable, tier: int) -> None:
-        """A buffer has gone to another tier, and has another key there if it went out or came in. Where one is known by that key
-        they are one now: what came in was in already, for others who had looked at it before."""
+        """A buffer has moved to another tier, and has another key if it was evicted or restored.
+
+        If a buffer is already known by that key, both are one now: the buffer had been restored before, for other values.
+        """
         buffer = self.buffers.pop(old)
         known = self.buffers.get(new)
         self.held[buffer.tier] -= buffer.nbytes
@@ -105,10 +107,10 @@ class Residency:
     def victims(
         self, nbytes: int, pinned: Collection[Hashable], wanted: Callable[[Place], float], limit: int | None = None
     ) -> Iterator[Hashable]:
-        """Which buffers have to go out so that there is room for so many bytes more, the one that is wanted last first.
+        """Yields the buffers to evict so that `nbytes` more fit, the one that is read again last first.
 
-        `pinned` stay; `wanted` says of a place when its value is read next. Whoever is told moves it out (`turn`) before it
-        asks for the next. Raises `Full` when all that may go out is not enough, and then nothing was named.
+        Buffers in `pinned` stay; `wanted` gives the time of the next read of a place. The caller evicts each buffer (`turn`)
+        before it asks for the next. Raises `Full` before the first one if evicting everything would not be enough.
         """
         most = self.limit if limit is None else limit
         if self.used + nbytes <= most:
@@ -124,8 +126,8 @@ class Residency:
     def give_way(
         self, nbytes: int, when: float, pinned: Collection[Hashable], wanted: Callable[[Place], float]
     ) -> list[Hashable]:
-        """Which buffers may go out for so many bytes that are read at `when`: such as are wanted later, the last first. None
-        where these are not enough."""
+        """The buffers that may be evicted for `nbytes` that are read at time `when`: those that are read later, the last
+        first. Empty if they are not enough."""
         found = []
         for at, key in self.last_first(INSIDE, pinned, wanted):
             if at <= when:
@@ -139,7 +141,7 @@ class Residency:
     def last_first(
         self, tier: int, but: Collection[Hashable], wanted: Callable[[Place], float]
     ) -> Iterator[tuple[float, Hashable]]:
-        """When each buffer of a tier is wanted next, and its key: what is wanted last first, of equal ones the largest."""
+        """For each buffer of a tier, the time of its next read and its key: the last first, of equal ones the largest."""
         free = [(key, buffer) for key, buffer in self.buffers.items() if buffer.tier == tier and key not in but]
         order = [
             (-min(map(wanted, buffer.places)), -buffer.nbytes, at)

@@ -1,4 +1,4 @@
-"""A plan under way on one worker: where it is, what it holds, and which moves it has begun. State alone."""
+"""The state of a plan in progress on one worker: its position, its values, and the moves that it has begun."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from .stored import Poison
 
 @dataclass(slots=True)
 class MeshInfo:
-    """A mesh that this worker is a member of."""
+    """A mesh to which this worker belongs."""
 
     mesh: Mesh
     rank: int
     cards: tuple[int, ...] = ()
-    """For each of its workers the number of a GPU that takes part in joint moves, or 0; empty where this one cannot."""
+    """For each member, the number of its GPU if it takes part in joint moves, or 0; empty if this worker takes no part."""
 
 
 @dataclass(slots=True)
 class Running:
-    """An execution under way: where it is (`block`), the moves that it has begun, and since when nothing came."""
+    """An execution in progress: the current `block`, the moves that have begun, and the time of the last arrival."""
 
     order: int
     plan: int
@@ -41,19 +41,19 @@ class Running:
     slots: list[Any]
     block: int = 0
     moves: deque[Exchange | Meeting] = field(default_factory=deque)
-    """Moves under way, in the order of the plan: the next, in which it stands, and those behind that were begun with it."""
+    """The moves in progress, in the plan's order: the one that it waits in, and those after it that have begun."""
     since: float = 0.0
     poisoned: bool = False
     refuted: Poison | None = None
-    """What stands for all that comes out of it, when a check found a mistake."""
+    """The poison that replaces all its results when a check has found a mistake."""
     doubts: dict[int, list[Doubt]] = field(default_factory=dict)
-    """Of slots, what a GPU has not yet said of their operands."""
+    """For slots, the checks of their operands on the GPU that are not known yet."""
     careful: Careful | None = None
-    """How it runs when it and what is stored do not fit into memory together."""
+    """How it runs if it does not fit into memory together with the stored tensors."""
     recording: Recording | None = None
-    """What is told of it; of a flood some runs go for all."""
+    """The recorder of its events; in a flood, only some runs are recorded individually."""
 
     @property
     def exchange(self) -> Exchange | Meeting | None:
-        """The move that it stands in."""
+        """The move in which it waits."""
         return self.moves[0] if self.moves else None

@@ -1,7 +1,7 @@
 """Shared memory between the workers of one machine: this worker's own, which others read, and theirs, which it reads.
 
-A worker announces its memory (`gt/memfd.py`) in its address, with the facts by which a peer knows that it can open it;
-peers elsewhere get their pieces through the socket. Which slot is lent to whom is in `gt/slab.py`.
+A worker announces its memory (`gt/memfd.py`) in its address, with the facts by which a peer knows whether it can open it.
+Other peers get their pieces through the socket. `gt/slab.py` tracks which slot is lent to whom.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from gt.slab import Slab
 
 
 class Shared:
-    """The memory that a worker lends, and that of the peers it knows."""
+    """The memory that a worker lends, and that of the peers that it knows."""
 
     def __init__(self, limit: float = SHARED_MEMORY) -> None:
         slots = int(limit) // CHUNK
         self.own = Memory(slots * CHUNK) if slots and machine() else None
         self.slab = Slab(slots if self.own else 0)
         self.near: set[int] = set()
-        """Workers that can read what this one lends."""
+        """The workers that can read what this one lends."""
         self.peers: dict[int, mmap.mmap] = {}
         """The memory that peers lend."""
 
     def announce(self, address: str) -> str:
-        """A worker's address, and where its memory is."""
+        """A worker's address, with the place of its memory."""
         return address if self.own is None else f"{address}#{self.own.where}"
 
     def know(self, worker: int, address: str) -> None:
@@ -45,7 +45,7 @@ class Shared:
             pass  # it has ended already; whoever needs what it lent is told so
 
     def forget(self, worker: int) -> None:
-        """A peer is gone: what it borrowed is free, what it lent is unmapped with the last array that reads it."""
+        """A peer is gone: its loans are returned, and its memory is unmapped with the last array over it."""
         self.near.discard(worker)
         self.peers.pop(worker, None)
         self.slab.lost(worker)
@@ -56,11 +56,11 @@ class Shared:
 
     @property
     def lent(self) -> int:
-        """Slots in use."""
+        """The number of slots in use."""
         return len(self.slab.loans)
 
     def lend(self, nbytes: int, readers: list[int]) -> tuple[int, int, np.ndarray[Any, Any]] | None:
-        """(the loan's number, its offset, the bytes to fill), or None when it is too large or all slots are in use."""
+        """The number of a loan, its offset, and the bytes to fill; None if it is too large or all slots are in use."""
         lent = self.slab.lend(readers) if nbytes <= CHUNK else None
         if lent is None or self.own is None:
             return None
@@ -72,7 +72,7 @@ class Shared:
         self.slab.back(reader, loans)
 
     def view(self, worker: int, offset: int, nbytes: int) -> np.ndarray[Any, Any]:
-        """Bytes that a peer has lent, not writable. Raises `WorkerError` when there are none."""
+        """Bytes that a peer has lent, read-only. Raises `WorkerError` if there are none."""
         memory = self.peers.get(worker)
         if memory is None:
             raise WorkerError(f"the shared memory of worker {worker} cannot be read: it has ended, or is elsewhere")

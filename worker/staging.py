@@ -1,11 +1,11 @@
-"""What comes to a GPU and what leaves it, through a little pinned memory: so that copies run beside kernels, and nobody waits.
+"""Transfers to and from a GPU through a little pinned memory, so that copies run in parallel to kernels and nobody waits.
 
-A GPU copies by itself only to and from pinned memory, and to pin takes long. So values pass in parts through a *ring* of it, one
-for each direction: while one part is copied by the GPU the next is copied by the host. What comes is a *landing*: as much of
-it as there is room for is written to the ring at once, and the rest whenever somebody looks (`Arrivals.turn`). What leaves is a
-*parcel*, which moves on in the same way (`Departures.turn`), in the order of sending.
+A GPU copies asynchronously only to and from pinned memory, and pinning is slow. So values pass in parts through a *ring* of
+pinned memory, one for each direction: while the GPU copies one part, the host copies the next. An incoming value is a
+*landing*: as much of it as has room is written to the ring at once, and the rest at later turns (`Arrivals.turn`). An outgoing
+value is a *parcel*, which proceeds in the same way (`Departures.turn`), in the order of sending.
 
-Takes the module `cupy` as an argument, in `Streams`. In which order the GPU does it is in `streams.py`.
+Takes the module `cupy` as an argument, in `Streams`. The order of the GPU's work is in `streams.py`.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ import numpy as np
 from .streams import Lent, Streams
 
 RING: Final = 16 << 20
-"""Bytes of a ring."""
+"""The size of a ring in bytes."""
 PART: Final = 2 << 20
-"""Bytes of a part, at most: some are under way while another is written or read."""
+"""The largest part in bytes, so that some parts are being copied while another is written or read."""
 ALIGNED: Final = 256
 QUEUED: Final = 256 << 20
-"""Bytes of the host that may wait for room in the ring of puts before the next put does."""
+"""The most bytes of puts that may wait for room in their ring before a further put has to wait."""
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
 
 class Ring:
-    """Pinned memory that is given from its beginning to its end and then again: what was given first comes back first."""
+    """Pinned memory that is allocated from its beginning to its end and around again; parts are returned in the same order."""
 
     def __init__(self, pin: Callable[[int], Bytes], nbytes: int = RING) -> None:
         self._pin = pin
         self.nbytes = nbytes
         self._buffer: Bytes | None = None
         self._given: deque[int] = deque()
-        """Where each part begins that has not come back."""
+        """Where each part that was not returned begins."""
         self._at = 0
         """Where the last of them ends."""
 
     def take(self, nbytes: int) -> Bytes | None:
-        """So many bytes, at most `PART`; None while others are in the way."""
+        """At most `PART` bytes; None while other parts are in the way."""
         size = -(-nbytes // ALIGNED) * ALIGNED
         assert size <= self.nbytes, "a part is smaller than the ring"
         first = self._given[0] if self._given else None
@@ -62,7 +62,7 @@ class Ring:
         return self._buffer[at : at + nbytes]
 
     def back(self) -> None:
-        """Nobody needs the part that was given first any more."""
+        """Return the part that was allocated first."""
         self._given.popleft()
 
     def _pinned(self) -> Bytes:
@@ -73,8 +73,8 @@ class Ring:
 
 
 class Landing:
-    """A value on its way to the device. `event`, behind its copies, is there when all of them have begun, and until then
-    `source`, which must not be written to."""
+    """A value on its way to the device. `event`, after its copies, exists once all of them have been started; until then
+    `source` must not be written to."""
 
     __slots__ = ("at", "event", "flat", "lent", "source")
 
@@ -83,11 +83,11 @@ class Landing:
         self.flat: Bytes = np.ascontiguousarray(source).reshape(-1).view(np.uint8)
         self.lent = lent
         self.at = 0
-        """How many bytes are being copied, or were."""
+        """The number of bytes whose copies have been started."""
         self.event: Any = None
 
     def all_told(self, event: Any) -> None:
-        """The device was told to copy the last of it."""
+        """Note that the last copy has been started."""
         self.event, self.source = event, None
         del self.flat, self.lent
 
@@ -100,17 +100,20 @@ class Arrivals:
         self.stream = stream
         self.ring = Ring(pin)
         self._events: deque[Any] = deque()
-        """Behind the copy of each part of the ring."""
+        """For each part of the ring, the event after its copy."""
         self._waiting: deque[Landing] = deque()
-        """Those of which not all copies have begun."""
+        """The landings whose copies have not all been started."""
         self.waiting = 0
-        """Bytes of them whose copies have not."""
+        """Their bytes whose copies have not been started."""
         self.landed = 0
-        """Parts of the ring that came back."""
+        """The number of parts of the ring that were returned."""
 
     def bring(self, array: np.ndarray[Any, Any]) -> tuple[Any, Landing | None]:
-        """The values of an array of the host on the device, and how they come there: kernels are to wait for the event of the
-        landing before they read them. The host does not wait. Raises `MemoryError`."""
+        """Copy an array of the host to the device. Returns the value and its landing, for whose event kernels must wait before
+        they read.
+
+        The host does not wait. Raises `MemoryError`.
+        """
         streams, stream = self.streams, self.stream
         streams.let_go()
         if not array.nbytes:
@@ -123,8 +126,8 @@ class Arrivals:
         return lent.look(array.shape, array.dtype), landing
 
     def bring_now(self, array: np.ndarray[Any, Any]) -> Any:
-        """The same for kernels that come next. The array may be written to again. The host waits only while the ring is full of
-        copies. Raises `MemoryError`."""
+        """The same for kernels that follow at once; the array may be overwritten afterwards. The host waits only while the
+        ring is full. Raises `MemoryError`."""
         value, landing = self.bring(array)
         if landing is not None:
             self.finish()
@@ -132,20 +135,20 @@ class Arrivals:
         return value
 
     def turn(self) -> None:
-        """Move on what is under way. Does not wait."""
+        """Continue the landings, without waiting."""
         while self._events and self._events[0].done:
             self._back()
         while self._waiting and self._begin(self._waiting[0]):
             self._waiting.popleft()
 
     def finish(self, address: int | None = None) -> None:
-        """Have all copies begun, or those to memory at this address. The host waits while the ring is full of them."""
+        """Start all copies, or those to memory at this address. The host waits while the ring is full."""
         while self._waiting and (address is None or any(each.lent.pointer.ptr == address for each in self._waiting)):
             self._events[0].synchronize()
             self.turn()
 
     def _begin(self, landing: Landing) -> bool:
-        """Begin as many copies of it as find room in the ring; whether these are all."""
+        """Start as many copies of a landing as have room in the ring. Returns whether these are all."""
         streams, flat = self.streams, landing.flat
         while landing.at < flat.size:
             part = flat[landing.at : landing.at + PART]
@@ -168,7 +171,8 @@ class Arrivals:
 
 
 class Parcel:
-    """A value on its way from the device. `array` is there when nothing is `left`; `source` until all copies have begun."""
+    """A value on its way from the device. `array` is complete when nothing is `left`; `source` is held until all copies have
+    been started."""
 
     __slots__ = ("array", "at", "left", "source")
 
@@ -177,7 +181,7 @@ class Parcel:
         self.array: np.ndarray[Any, Any] = np.empty(source.shape, source.dtype)
         self.left = self.array.nbytes
         self.at = 0
-        """How many bytes are being copied, or were."""
+        """The number of bytes whose copies have been started."""
 
 
 class Departures:
@@ -188,19 +192,19 @@ class Departures:
         self.stream = stream
         self.ring = Ring(pin)
         self._waiting: deque[Parcel] = deque()
-        """Those of which not all copies have begun."""
+        """The parcels whose copies have not all been started."""
         self.landed = 0
-        """Parts that have come."""
+        """The number of parts that have arrived."""
         self._flying: deque[tuple[Any, Bytes, Bytes, Parcel]] = deque()
-        """Copies that have begun: the event behind each, the part of the ring, and where in which parcel it is to go."""
+        """The copies in progress: for each the event after it, the part of the ring, and where in which parcel it belongs."""
 
     @property
     def under_way(self) -> bool:
-        """Whether anything is."""
+        """Whether any parcel is in progress."""
         return bool(self._flying or self._waiting)
 
     def send(self, value: Any) -> Parcel:
-        """A value on its way to the host, as kernels so far leave it. Raises `MemoryError`."""
+        """A value on its way to the host, as the kernels launched so far leave it. Raises `MemoryError`."""
         streams = self.streams
         parcel = Parcel(streams.cupy.ascontiguousarray(value).reshape(value.shape))
         streams.follow(self.stream, streams.compute)
@@ -210,7 +214,7 @@ class Departures:
         return parcel
 
     def turn(self) -> None:
-        """Move on what is under way. Does not wait."""
+        """Continue the parcels, without waiting."""
         self._begin_all()
         while self._flying and self._flying[0][0].done:
             _, through, target, parcel = self._flying.popleft()
@@ -225,7 +229,7 @@ class Departures:
             self._waiting.popleft()
 
     def _begin(self, parcel: Parcel) -> bool:
-        """Begin as many copies of a parcel as find room in the ring; whether these are all."""
+        """Start as many copies of a parcel as have room in the ring. Returns whether these are all."""
         streams, source = self.streams, parcel.source
         flat: Bytes = parcel.array.reshape(-1).view(np.uint8)
         while parcel.at < flat.size:
@@ -245,7 +249,7 @@ class Departures:
 
 
 class Staging:
-    """All ways to a device and from it."""
+    """All transfers to and from a device."""
 
     def __init__(self, streams: Streams, pin: Callable[[int], Bytes]) -> None:
         self.streams = streams
@@ -256,5 +260,5 @@ class Staging:
 
     @property
     def landed(self) -> int:
-        """Parts that have come from the device so far, or that it has taken of what comes."""
+        """The number of parts that have arrived so far, in both directions."""
         return self.fetches.landed + self.pieces_out.landed + self.puts.landed + self.pieces_in.landed

@@ -1,6 +1,6 @@
-"""What a worker holds of every client's tensors, and how values come and go otherwise than by computing: puts, fetches, frees.
+"""The tensors that a worker stores for every client, and how they come and go without computing: puts, fetches, frees.
 
-Part of the worker's core: no socket, clock or thread in here, and nothing of plans.
+Part of the worker's core: no socket, clock or thread is used here, and plans play no part.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from .staging import QUEUED, Landing, Parcel
 
 
 class Poison(NamedTuple):
-    """What stands where a value would be that could not be computed."""
+    """Stands in for a value that could not be computed."""
 
     fault: Fault
 
 
 class Absent:
-    """What is stored of a tensor that this worker has no part in."""
+    """Stands in for a tensor of which this worker has no part."""
 
     nbytes: Final = 0
 
@@ -46,7 +46,7 @@ ABSENT: Final = Absent()
 
 
 class Answer(NamedTuple):
-    """What a client is told of a tensor when a GPU has come so far. `parcel`: None where there is only a word to say."""
+    """The answer to a fetch, which waits for a GPU. Without `parcel` it only reports that the value is sound."""
 
     message: m.Collect
     worker: int
@@ -56,16 +56,16 @@ class Answer(NamedTuple):
     began: int
 
     def come(self) -> bool:
-        """Whether it may leave."""
+        """Whether it can be sent."""
         if self.parcel is not None and self.parcel.left:
             return False
         return all(doubt.settled() for doubt in self.doubts)
 
 
 class Stored:
-    """The values by client and tensor, and the puts under way. With `keeping` there is a limit to their memory.
+    """The stored values by client and tensor, and the puts in progress. With `keeping` their memory is limited.
 
-    `queue` is what the worker has still to do, by which `keeping` knows what is needed next; what is to be sent goes to
+    `queue` has the worker's future work, from which `keeping` knows what is needed next. Messages to send are appended to
     `out`.
     """
 
@@ -75,30 +75,30 @@ class Stored:
         self.queue = queue
         self.out = out
         self.tensors: dict[int, dict[int, Any]] = {}
-        """By client and tensor an array, a scalar of NumPy's, `ABSENT`, what is `Spilled`, or a `Poison`."""
+        """By client and tensor: an array, a NumPy scalar, `ABSENT`, a `Spilled`, or a `Poison`."""
         self.origins = Origins()
         if keeping is not None:
             keeping.origins = self.origins
         self.most = 0
-        """The most that the device's pool was seen to have."""
+        """The most bytes that the device's pool was seen to have."""
         self.explained = (-1, "")
-        """Who held what when memory first failed in the plan of this order."""
+        """Who held memory when it first ran out, in the plan of this order."""
         self.expecting: dict[tuple[int, int], tuple[bytes, Spec, Box]] = {}
-        """Bulk puts announced and not landed: (client, tensor) -> (sender, spec, box); read by the shell."""
+        """Bulk puts that were announced and have not landed: (client, tensor) → (sender, spec, box). The shell reads it."""
         self.unwanted: set[tuple[int, int]] = set()
-        """Bulk puts that were freed before they landed: their sender is heard to the end, and nothing is kept."""
+        """Bulk puts that were freed before they landed: they are received and dropped."""
         self.coming: dict[tuple[int, int], Landing] = {}
-        """Of tensors that no kernel has read since they were put on a GPU, how they come there."""
+        """For tensors on their way to a GPU that no kernel has read yet: the copy in progress."""
         self.answers: deque[Answer] = deque()
-        """Answers to fetches that are on their way from a GPU, in the order of the questions."""
+        """Answers to fetches that are on their way from a GPU, in the order of the requests."""
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all stored tensors (arrays that share memory count each)."""
+        """The bytes of all stored tensors; arrays that share memory each count."""
         return sum(v.nbytes for store in self.tensors.values() for v in store.values() if not isinstance(v, Poison))
 
     def survey(self, most: int) -> dict[str, Any]:
-        """This worker's memory as `gt.memory()` says it, with the `most` largest holdings of each client."""
+        """This worker's memory for `gt.memory()`, with the `most` largest holdings of each client."""
         held = holdings(self.tensors, self.origins, self.backend.buffers)
         usage, keeping = self.backend.usage(), self.keeping
         live = sum(each.live for each in held)
@@ -117,7 +117,7 @@ class Stored:
     def fault(
         self, error: BaseException, order: int = -1, program: Program | None = None, slots: Sequence[Any] = ()
     ) -> Fault:
-        """An error in the plan of this order, or in none (-1), as it travels. One of memory says who has it."""
+        """An error as it travels, with the order of its plan, or -1. An error of memory names the holders."""
         kind, text = fault_of(error)
         if isinstance(error, MemoryError) and not isinstance(error, Explained):
             if order < 0 or self.explained[0] != order:
@@ -128,7 +128,7 @@ class Stored:
         return kind, text
 
     def put(self, message: m.Store, mesh: Mesh, rank: int, recording: Recording | None) -> None:
-        """Keep this worker's part of what is put; or expect it, when its bytes come by themselves."""
+        """Store this worker's part of a put, or expect it, if its bytes come over the bulk socket."""
         spec = unpack_spec(message.spec)
         part = box(spec.shape, parse_layout(message.layout), mesh, rank)
         assert part is not None, "a put is cut or whole"
@@ -156,7 +156,7 @@ class Stored:
             recording.transferred("put", began, message.client, message.tensor, nbytes)
 
     def land(self, event: BulkIn, recording: Recording | None) -> None:
-        """The bytes of a put are there."""
+        """The bytes of a put have arrived."""
         key = event.client, event.tensor
         announced = self.expecting.pop(key, None)
         if announced is None:
@@ -182,7 +182,7 @@ class Stored:
         return Poison((kind, f"a put of {spec}: {text}"))
 
     def _received(self, client: int, tensor: int, array: np.ndarray[Any, Any]) -> Any:
-        """What came, on the device or on its way there; other values go out of memory for it if they must."""
+        """What arrived, as a value on the device or on its way there. Other values are evicted for it if necessary."""
         if self.keeping is not None:
             self.keeping.cause = Cause(client)
             self.keeping.receives(array, self.tensors, self.queue)
@@ -195,8 +195,8 @@ class Stored:
         return value
 
     def ready(self, message: Any) -> bool:
-        """Whether the device was told of all copies of what the next thing to do reads. What was put last may still wait for room
-        in pinned memory, which comes back by and by; and for another put there must be room to wait in."""
+        """Whether the device has been told of all copies that the next message depends on. The last put may still wait for
+        room in pinned memory, which becomes free by and by; before another put, there must be room for it to wait."""
         staging = self.backend.staging
         if staging is None or not staging.puts.waiting:
             return True
@@ -212,7 +212,7 @@ class Stored:
         return all(landing is None or landing.event is not None for landing in found)
 
     def meet(self, client: int, tensors: Iterable[int]) -> None:
-        """Have kernels from now on find these tensors there."""
+        """Let later kernels read these tensors: they wait for the copies to the device."""
         assert self.backend.streams is not None, "elsewhere nothing is on its way"
         for tensor in tensors:
             landing = self.coming.pop((client, tensor), None)
@@ -220,7 +220,7 @@ class Stored:
                 self.backend.streams.compute.wait_event(landing.event)
 
     def free(self, client: int, tensors: list[int]) -> None:
-        """Nobody needs these any more."""
+        """Free tensors that nobody needs any more."""
         store = self.tensors.get(client, {})
         for tensor in tensors:
             store.pop(tensor, None)
@@ -230,7 +230,7 @@ class Stored:
                 self.unwanted.add((client, tensor))
 
     def forget(self, client: int) -> None:
-        """A client is gone, and all that it had."""
+        """Forget a client that is gone, with all its tensors."""
         self.tensors.pop(client, None)
         self.origins.forget(client)
         for key in [key for key in self.expecting if key[0] == client]:
@@ -243,8 +243,11 @@ class Stored:
     def collect(
         self, message: m.Collect, worker: int, recording: Recording | None, doubts: Sequence[Doubt] = ()
     ) -> None:
-        """Send a client this worker's part of what it fetches; or say, when another has the same, that it is sound. From a GPU it
-        leaves when it has come from there and its `doubts` are settled (`turn`)."""
+        """Send a client this worker's part of a fetched tensor; or only report that the value is sound, if another worker
+        sends the same.
+
+        From a GPU, the answer is sent when the data has arrived and its `doubts` are settled (`turn`).
+        """
         began = recording.clock() if recording is not None else 0
         value = self.tensors.get(message.client, {}).get(message.tensor)
         if value is None:
@@ -273,7 +276,7 @@ class Stored:
             self.answers.append(Answer(message, worker, fault, parcel, doubts, began))
 
     def turn(self, recording: Recording | None) -> None:
-        """Send the answers that have come from the device meanwhile, in the order of the questions."""
+        """Send the answers whose data has arrived from the device, in the order of the requests."""
         while self.answers and self.answers[0].come():
             message, worker, fault, parcel, doubts, began = self.answers.popleft()
             fault = next((doubt.fault for doubt in doubts if doubt.fault is not None), fault)
@@ -295,7 +298,7 @@ class Stored:
                 recording.transferred("fetch", began, message.client, message.tensor, array.nbytes)
 
     def take_in(self, key: tuple[int, int], value: Spilled) -> Any:
-        """A stored value, by client and tensor, that was out of memory; there is room for it."""
+        """A stored value, by client and tensor, that was evicted; there is room for it."""
         assert self.keeping is not None, "only what it put out is out"
         try:
             return self.keeping.take_in(value, key)
@@ -305,12 +308,12 @@ class Stored:
 
 
 def missing(tensor: int, worker: int) -> Poison:
-    """What stands for a tensor that should be here and is not: its reader fails, and nobody else."""
+    """Stands in for a tensor that should be stored and is not: only its readers fail."""
     return Poison(("WorkerError", f"tensor {tensor} is not on worker {worker}"))
 
 
 def kept(value: Any) -> Any:
-    """A value as it is stored: an array, and no small view that keeps a much larger one alive."""
+    """A value as it is stored: an array, but not a small view that keeps a much larger array alive."""
     if type(value) is Poison or type(value) is Spilled:
         return value
     if value is None:
