@@ -1,7 +1,8 @@
 """Factories of kernels over sliding windows: convolutions as matrix products, windows as views, and their transpose.
 
-A convolution copies the windows of as many examples as fit into `BUDGET` bytes next to each other ("im2col") and leaves
-the arithmetic to a matrix product. Windows themselves are another look at what is there, which takes no memory.
+On a GPU a convolution copies the windows of as many examples as fit into `BUDGET` bytes next to each other ("im2col") and
+leaves the arithmetic to a matrix product (on a CPU: `patches.py`). Windows themselves are another look at what is there,
+which takes no memory.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from gt.dtypes import HALVES, bfloat16
 
 from .attention import attention, attention_grad
 from .call import Call, Kernel, KernelFactory
-from .convolution import conv, overlap_add, windows
+from .convolution import overlap_add, windows
 from .cublas import Gemm
 from .elementwise import (
     bessel,
@@ -48,6 +48,7 @@ from .elementwise import (
 from .fourier import fourier
 from .indexing import gather, scatter, scatter_add, segment_sum, slice_, take, update_slice
 from .linalg import linalg, permutation, solve
+from .patches import conv
 from .philox import normal, uniform
 from .products import has_parts, in_parts, on_tensor_cores, product
 from .reductions import arg, reduction, softmax

@@ -17,6 +17,7 @@ import numpy as np
 from gt.dtypes import bfloat16
 from gt.spec import Spec
 
+from . import patches
 from .attention import Strips
 from .call import Call
 from .convolution import padded_shape, windows_at_once
@@ -95,6 +96,9 @@ def _conv(call: Call) -> int:
     x, w, result = call.tensor(0), call.tensor(1), call.result
     if not x.size or not w.size:  # no channels, in a shard of them: zeros
         return 0
+    if call.xp is np:
+        widened = result.size * wide(result.dtype).numpy.itemsize if wide(result.dtype) is not result.dtype else 0
+        return cast(x) + cast(w) + patches.scratch(call) + widened
     work = wide(result.dtype).numpy.itemsize
     padded = padded_shape(x.shape, call.attributes["pads"], call.attributes["spreads"])
     step, inner, outer = windows_at_once(call)

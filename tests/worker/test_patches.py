@@ -1,0 +1,112 @@
+"""Convolutions on a CPU: in whichever way they are computed, and by however many lanes."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+from effort import cases
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gt.dtypes import float32
+from gt.infer import infer
+from gt.spec import spec
+from gt.worker import patches
+from gt.worker.call import Call
+from gt.worker.crew import Crew
+from gt.worker.patches import conv, form_of
+
+Array = np.ndarray[Any, Any]
+PAIRS = st.tuples(st.integers(1, 3), st.integers(1, 3))
+
+
+def call_of(x: tuple[int, ...], w: tuple[int, ...], crew: Crew | None, **attributes: Any) -> Call:
+    operands = spec(float32, x), spec(float32, w)
+    (result,) = infer("conv", operands, attributes)
+    box = tuple((0, size) for size in result.shape)
+    return Call(np, "conv", attributes, operands, result, result.shape, box, crew=crew)
+
+
+def plain(x: Array, w: Array, call: Call) -> Array:
+    """The same from its definition, for numbers that float32 holds exactly."""
+    a = call.attributes
+    space = x.shape[3:]
+    extents = [(n - 1) * s + 1 for n, s in zip(space, a["spreads"], strict=True)]
+    large = 40
+    whole = np.zeros((*x.shape[:3], *(2 * large + n for n in extents)))
+    whole[(..., *(slice(large, large + n, s) for n, s in zip(extents, a["spreads"], strict=True)))] = x
+    out = np.zeros(call.result.shape)
+    for at in itertools.product(*map(range, call.result.shape[3:])):
+        index = [
+            large - before + o * stride + np.arange(size) * apart
+            for before, o, stride, size, apart in zip(
+                a["pads"][::2], at, a["strides"], w.shape[3:], a["dilations"], strict=True
+            )
+        ]
+        window = whole[(slice(None), slice(None), slice(None), *np.ix_(*index))]
+        out[(..., *at)] = np.einsum("ngcij,gocij->ngo", window, w)
+    return out
+
+
+@settings(max_examples=cases(120), deadline=None)
+@given(
+    examples=st.sampled_from([1, 3, 8]), groups=st.integers(1, 2), channels=st.integers(1, 3), made=st.integers(1, 3),
+    space=st.tuples(st.integers(1, 9), st.integers(1, 9)), sizes=st.tuples(st.integers(1, 4), st.integers(1, 5)),
+    strides=PAIRS, spreads=PAIRS, dilations=PAIRS, pads=st.tuples(*[st.integers(-1, 4)] * 4), near=st.sampled_from([1, 1 << 20]),
+)  # fmt: skip
+def test_it_is_what_a_convolution_is(
+    examples: int, groups: int, channels: int, made: int, space: tuple[int, int], sizes: tuple[int, int],
+    strides: tuple[int, int], spreads: tuple[int, int], dilations: tuple[int, int], pads: tuple[int, ...], near: int,
+) -> None:  # fmt: skip
+    """Padded, cropped, spread, with strides and dilations; exactly, for small integers, whoever computes it."""
+    x, w = (examples, groups, channels, *space), (groups, made, channels, *sizes)
+    attributes = {"strides": strides, "spreads": spreads, "dilations": dilations, "pads": pads}
+    for n, k, s, d, low, high in zip(space, sizes, spreads, dilations, pads[::2], pads[1::2], strict=True):
+        if (n - 1) * s + 1 + low + high < (k - 1) * d + 1:
+            return
+    random = np.random.default_rng(0)
+    a, b = (random.integers(-4, 5, shape).astype(np.float32) for shape in (x, w))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(patches, "NEAR", near)
+        patch.setattr(patches, "MANY", 8)
+        patch.setattr(patches, "SPREAD", 1)
+        calls = [call_of(x, w, crew, **attributes) for crew in (None, Crew(1), Crew(2), Crew(3))]
+        found = [conv(call)(a, b) for call in calls]
+    np.testing.assert_array_equal(found[0], plain(a, b, calls[0]))
+    for each in found[1:]:
+        assert each.tobytes() == found[0].tobytes()
+
+
+def test_shapes_choose_the_way() -> None:
+    """And how many examples are taken at a time: as many as a cache holds, if that is enough for a product."""
+    ones: dict[str, Any] = {"strides": (1, 1), "spreads": (1, 1), "dilations": (1, 1), "pads": (1, 1, 1, 1)}
+    forward = form_of(call_of((32, 1, 16, 14, 14), (1, 32, 16, 3, 3), None, **ones))
+    assert (forward.way, forward.step) == ("columns", patches.NEAR // (16 * 9 * 14 * 14 * 4))
+    deep = form_of(call_of((32, 1, 512, 7, 7), (1, 512, 512, 3, 3), None, **ones))
+    assert (deep.way, deep.step) == ("columns", 9), (
+        "of which 8 MiB hold the windows, where 11 would have columns enough"
+    )
+    weight = form_of(call_of((16, 1, 32, 14, 14), (1, 32, 32, 14, 14), None, **ones))
+    assert (weight.way, weight.step) == ("rows", -(-patches.TALL // 9))
+    spread = {**ones, "spreads": (2, 2), "pads": (1, 2, 1, 2)}
+    assert form_of(call_of((32, 1, 32, 16, 16), (1, 16, 32, 3, 3), None, **spread)).way == "taps"
+    both = {**spread, "strides": (2, 1)}
+    assert form_of(call_of((32, 1, 32, 16, 16), (1, 16, 32, 3, 3), None, **both)).way == "columns"
+
+
+def test_bits_do_not_depend_on_how_many_lanes_there_are() -> None:
+    """In none of the ways."""
+    random = np.random.default_rng(1)
+    ones: dict[str, Any] = {"strides": (1, 1), "spreads": (1, 1), "dilations": (1, 1), "pads": (1, 1, 1, 1)}
+    for x, w, attributes in (
+        ((32, 1, 16, 20, 20), (1, 32, 16, 3, 3), ones),
+        ((32, 1, 8, 14, 14), (1, 16, 8, 14, 14), ones),
+        ((32, 1, 16, 16, 16), (1, 16, 16, 3, 3), {**ones, "spreads": (2, 2), "pads": (1, 2, 1, 2)}),
+    ):
+        a, b = (random.standard_normal(shape).astype(np.float32) for shape in (x, w))
+        kernels = [conv(call_of(x, w, Crew(lanes), **attributes)) for lanes in (1, 2, 3)]
+        for _ in range(3):
+            assert len({kernel(a, b).tobytes() for kernel in kernels}) == 1
