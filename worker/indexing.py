@@ -16,6 +16,7 @@ import numpy as np
 from gt.dtypes import HALVES
 from gt.errors import IndexOutOfRange
 
+from . import few
 from .call import Call, Check, Kernel
 from .elementwise import chooser, nothing_of, wide
 
@@ -132,7 +133,12 @@ def gather(call: Call) -> Kernel:
     whole = all(x_shape[at] == result.shape[at] for at in range(result.ndim) if at != axis)
     line = tuple(slice(None) if at == axis else 0 for at in range(result.ndim))
 
+    one_each = few.has_one_each(call)
+
     def read(x: Any, index: Any) -> Any:
+        places = few.places_of(x, index) if one_each else None
+        if places is not None:
+            return x.reshape(-1).take(places).reshape(result.shape)
         # An index that was expanded along all other axes takes whole rows: an embedding, at the speed of a copy.
         if whole and not any(index.strides[at] for at in others):
             return x.take(index[line], axis)
@@ -169,11 +175,18 @@ def scatter_add(call: Call, *, own: bool = False) -> Kernel:
         return lambda x, _index, _value: x
     grid, written = _grid(call), _written(call, own=own and dtype not in HALVES)
     if index_shape[axis] == 1:  # as the gradient of a cross-entropy: no place can come twice
+        one_each = few.has_one_each(call)
 
         def once(x: Any, index: Any, value: Any) -> Any:
             if xp is not np:
                 index = _refuse(call, index, size)
             out = written(x)
+            flat = few.places_of(out, index) if one_each else None
+            if flat is not None:
+                line = out.reshape(-1)
+                total = line.take(flat).astype(work, copy=False) + value.reshape(-1).astype(work, copy=False)
+                line[flat] = total.astype(dtype.numpy, copy=False)
+                return out
             places = grid(index)
             total = out[places].astype(work, copy=False) + value.astype(work, copy=False)
             out[places] = total.astype(dtype.numpy, copy=False)

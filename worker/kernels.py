@@ -18,6 +18,7 @@ import numpy as np
 
 from gt.dtypes import HALVES, bfloat16
 
+from . import few
 from .attention import attention, attention_grad
 from .call import Call, Kernel, KernelFactory
 from .convolution import overlap_add, windows
@@ -71,6 +72,8 @@ def _arange(call: Call) -> Kernel:
 
 
 def _reshape(call: Call) -> Kernel:
+    if call.xp is np and few.joined(call):
+        return few.reshape(call)
     return methodcaller("reshape", call.result.shape)
 
 

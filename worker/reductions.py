@@ -14,6 +14,7 @@ import numpy as np
 
 from gt.dtypes import HALVES, DType, bfloat16
 
+from . import few
 from .call import Call, Kernel
 from .elementwise import same, wide
 
@@ -70,6 +71,8 @@ def arg(call: Call) -> Kernel:
     xp, axis, keepdims, result = call.xp, call.attributes["axis"], call.attributes["keepdims"], call.result
     if call.tensor(0).size == 0:
         return lambda _x: xp.zeros(result.shape, result.dtype.numpy)
+    if xp is np and few.is_arg(call):
+        return few.arg(call)
     own: Kernel = methodcaller(call.op, axis=axis, keepdims=keepdims)
     first, some = (methodcaller(name, axis=axis, keepdims=keepdims) for name in ("argmax", "any"))
 
