@@ -1,1 +1,1 @@
-"""The monitor: what shows a service at work. It reads the event stream, and nothing else of any other room."""
+"""The monitor: tools that show a service at work. They read only the event stream."""

@@ -1,7 +1,7 @@
-"""The doctor's advice: what in a recording looks like a mistake, on which line of the program, and what to do about it.
+"""The doctor's advice: what looks like a mistake in a recording, on which line of the program, and what to do about it.
 
-`RULES` is the whole of it: small pure functions from findings to pieces of advice. A rule speaks only where it would pay:
-thresholds are the constants above it. Nothing is drawn here.
+`RULES` contains all of it: small pure functions from findings to pieces of advice. A rule speaks only if following it would
+pay; its thresholds are the constants above it. Nothing is drawn here.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from .findings import GATHERS, Findings
 
 
 class Advice(NamedTuple):
-    """What is wrong at a line (`site`, "" when none is known) of a signal, in words, and what to do. `cost` is the share of
-    the time recorded that it takes, as far as that can be told: what is listed first."""
+    """What is wrong at a line (`site`, "" if unknown) of a signal, and what to do. `cost` is the share of the recorded time
+    that it takes, as far as that is known; the costliest is listed first."""
 
     rule: str
     site: str
@@ -26,30 +26,30 @@ class Advice(NamedTuple):
 
 
 OFTEN: Final = 10
-"""Times from which something is a loop."""
+"""The number of repetitions from which something counts as a loop."""
 NEAR_EVERY: Final = 0.5
-"""Fetches to a run from which they are in the inner loop."""
+"""The fetches per run from which they count as in the inner loop."""
 MUCH: Final = 0.05
-"""Share of the workers' time from which gathering is worth a word."""
+"""The share of the workers' time from which gathering is reported."""
 REPEATS: Final = 2
-"""Runs to a plan below which it never repeats."""
+"""Plans with fewer runs than this never repeat."""
 TINY: Final = 4096
-"""Elements below which an op is tiny."""
+"""Ops on fewer elements than this are tiny."""
 OVERHEAD: Final = 0.3
-"""Share of the workers' busy time that is GT's own from which tiny ops are a matter."""
+"""The share of the workers' busy time taken by GT itself from which tiny ops are reported."""
 UNEVEN: Final = 1.3
-"""How many times the mean a worker computes in a plan from which it is unbalanced."""
+"""A worker is overloaded if it computes this many times the mean in a plan."""
 LOST: Final = 0.02
-"""Share of the time recorded that all wait for that one, or for values, from which it is worth a word."""
+"""The share of the recorded time lost in waiting for it, or for values, from which it is reported."""
 
 
 def advise(found: Findings) -> list[Advice]:
-    """All advice, what costs most first."""
+    """All advice, the costliest first."""
     return sorted((each for rule in RULES.values() for each in rule(found)), key=lambda each: -each.cost)
 
 
 def fetch_in_a_loop(found: Findings) -> Iterator[Advice]:
-    """Every turn of a loop waits for a value."""
+    """Every iteration of a loop waits for a value."""
     by_line: defaultdict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0, 0])
     for plan in found.plans.values():
         waited = round(plan.fetches * plan.blocking)
@@ -70,7 +70,7 @@ def fetch_in_a_loop(found: Findings) -> Iterator[Advice]:
 
 
 def gathering(found: Findings) -> Iterator[Advice]:
-    """A sharded value is made whole again and again."""
+    """A sharded value is gathered again and again."""
     whole = sum(found.time.values())
     for (kind, signal, site), moved in found.moves.items():
         cost = share(moved.duration, whole)
@@ -86,7 +86,7 @@ def gathering(found: Findings) -> Iterator[Advice]:
 
 
 def never_repeats(found: Findings) -> Iterator[Advice]:
-    """A loop whose every turn is a program that has not been seen."""
+    """Every iteration of a loop is a new program."""
     by_line: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
     for plan in found.plans.values():
         if plan.described is not None and plan.described.reason == "new":
@@ -104,7 +104,7 @@ def never_repeats(found: Findings) -> Iterator[Advice]:
 
 
 def replanned(found: Findings) -> Iterator[Advice]:
-    """The same segment is planned again because its inputs lie elsewhere."""
+    """The same segment is planned again because the layouts of its inputs differ."""
     for (cache, reason, site), times in found.misses.items():
         if cache == "plan" and reason == "placements" and times >= OFTEN:
             yield Advice(
@@ -116,7 +116,7 @@ def replanned(found: Findings) -> Iterator[Advice]:
 
 
 def tiny_ops(found: Findings) -> Iterator[Advice]:
-    """More time goes into handling instructions than into computing."""
+    """Handling instructions takes longer than computing."""
     time = found.time
     busy = time["compute"] + time["communication"] + time["runtime"]
     overhead = share(time["runtime"], busy)
@@ -154,7 +154,7 @@ def _short(op: str) -> str:
 
 
 def unbalanced(found: Findings) -> Iterator[Advice]:
-    """One worker computes for longer than the others, who wait."""
+    """One worker computes for longer than the others, which wait."""
     for plan in found.plans.values():
         members = plan.described.members if plan.described is not None else sorted(plan.compute)
         runs = max(plan.times.values(), default=0)
@@ -186,7 +186,7 @@ RULES: Final[dict[str, Callable[[Findings], Iterable[Advice]]]] = {
 
 
 def share(part: float, whole: float) -> float:
-    """How much of the whole a part is; of nothing, nothing."""
+    """The share of a part in a whole; 0 if the whole is 0."""
     return part / whole if whole > 0 else 0.0
 
 

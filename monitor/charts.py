@@ -1,4 +1,4 @@
-"""Small pictures for the report, as HTML and SVG text: bars, and memory over time. Colours are names of the style sheet's."""
+"""Small charts for the report, as HTML and SVG text: bars, and memory over time. Colours are names in the style sheet."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from .findings import Findings
 WIDTH, HEIGHT = 920, 240
 LEFT, RIGHT, TOP, BOTTOM = 76, 12, 12, 26
 POINTS: Final = 400
-"""Of a line, at most: where there were more, the highest of neighbours stands."""
+"""The most points of a line; of more, the highest of neighbours is drawn."""
 SERIES: Final = 8
-"""Lines that have a colour of their own."""
+"""The most lines with colours of their own."""
 
 
 def bars(parts: Iterable[tuple[str, float]]) -> str:
@@ -24,7 +24,7 @@ def bars(parts: Iterable[tuple[str, float]]) -> str:
 
 
 def stacked(parts: Mapping[str, int], title: str) -> str:
-    """Where time went, as one full bar with a text that says it."""
+    """Where time went, as one full bar with a text."""
     whole = sum(parts.values())
     said = ", ".join(f"{name} {percent(share(value, whole))}" for name, value in parts.items())
     inner = "".join(

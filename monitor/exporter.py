@@ -1,7 +1,7 @@
-"""`/metrics` for Prometheus: a process of its own beside the dispatcher, that watches it as any other watcher does.
+"""`/metrics` for Prometheus: a separate process that watches the dispatcher like any other watcher.
 
-So it takes nothing of the dispatcher's time, and what goes wrong in it is no harm to the service. Started by `gt/launch.py`;
-it ends when its standard input does. The one user of prometheus_client, which only writes the format and answers HTTP.
+So it takes none of the dispatcher's time, and its failures do not affect the service. `gt/launch.py` starts it; it ends when
+its standard input does. Only this module uses prometheus_client, which writes the format and answers HTTP.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from .stream import Stream
 
 log = logging.getLogger("gt.metrics")
 TURN: Final = 0.5
-"""Seconds after which it is known whether the service still answers."""
+"""The seconds after which it is known whether the service still answers."""
 
 
 class Exporter:
-    """The metrics of one service, for prometheus_client to collect while another thread takes in events."""
+    """The metrics of one service, which prometheus_client collects while another thread processes events."""
 
     def __init__(self) -> None:
         self.metrics = Metrics()
@@ -38,17 +38,17 @@ class Exporter:
         self.registry.register(self)
 
     def describe(self) -> list[Any]:
-        """Nothing before it is asked for."""
+        """Returns nothing, so that registering does not collect."""
         return []
 
     def collect(self) -> Iterator[Any]:
-        """Everything, in prometheus_client's words."""
+        """All metrics, as prometheus_client's objects."""
         with self.lock:
             families = list(self.metrics.families())
         return map(_worded, families)
 
     def follow(self, stream: Stream) -> None:
-        """Take in events until standard input ends."""
+        """Process events until standard input ends."""
         stream.listen(sys.stdin.fileno())
         while not select.select([sys.stdin], [], [], 0)[0]:
             events = stream.read(TURN)

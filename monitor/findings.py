@@ -1,7 +1,7 @@
-"""What a recording amounts to: sums over its events, one pass, from which reports and advice are made.
+"""What a recording amounts to: sums over its events, made in one pass, for reports and advice.
 
-Pure: events in, numbers out; nothing is drawn or worded here. Memory grows with the program (its lines, plans and ops),
-and, for the timeline alone, with the recording.
+Pure: events in, numbers out; nothing is drawn or worded here. Memory grows with the program (its lines, plans and ops), and,
+for the timeline only, with the recording.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from gt.ops import OPS
 SHARES: Final = ("compute", "communication", "runtime", "waiting", "idle")
 GATHERS: Final = ("all-gather", "gather")
 MAX_TOLD: Final = 500
-"""Errors and decisions that are kept word by word."""
+"""The most errors and decisions that are kept verbatim."""
 GROUPS: Final[dict[str, tuple[str, ...]]] = {
     "products": ("matmul", "conv", "attention", "attention_grad", "linalg", "solve", "fft"),
     "element-wise": ("unary", "binary", "cast", "where", "creation", "random", "follow", "tag"),
@@ -34,12 +34,12 @@ GROUPS: Final[dict[str, tuple[str, ...]]] = {
         "slice",
     ),
 }
-"""Families of ops as they are coloured; all others rearrange."""
+"""The colour groups of op families; all other families rearrange."""
 _GROUP_OF: Final = {family: group for group, families in GROUPS.items() for family in families}
 
 
 def group_of(op: str) -> str:
-    """How an op (or the first of several fused ones) is coloured."""
+    """The colour group of an op (of fused ones, that of the first)."""
     known = OPS.get(op.partition("+")[0])
     return _GROUP_OF.get(known.family, "rearranging") if known else "rearranging"
 
@@ -55,7 +55,7 @@ class Place(NamedTuple):
 
 @dataclass(slots=True)
 class Sampled:
-    """Of op slices: how many, how long, and elements of their results."""
+    """Sampled op slices: their number, their time, and the elements of their results."""
 
     times: int = 0
     duration: int = 0
@@ -64,7 +64,7 @@ class Sampled:
 
 @dataclass(slots=True)
 class Moved:
-    """Of collectives."""
+    """Sums over collectives."""
 
     times: int = 0
     duration: int = 0
@@ -74,8 +74,8 @@ class Moved:
 
 @dataclass(slots=True)
 class Gone:
-    """Of what went out to a worker's file and came back: bytes `out` and `back`, of these read `ahead`, and how long the
-    worker's thread was held up."""
+    """Sums over evictions to a worker's file: bytes `out` and `back`, of these bytes read `ahead`, and how long the worker's
+    thread was delayed."""
 
     times: int = 0
     duration: int = 0
@@ -86,7 +86,7 @@ class Gone:
 
 @dataclass(slots=True)
 class Plan:
-    """What became of a plan. `compute` and `times` are by worker."""
+    """Sums over the runs of a plan. `compute` and `times` are by worker."""
 
     number: int
     described: t.PlanDescribed | None = None
@@ -96,10 +96,10 @@ class Plan:
     duration: int = 0
     fetches: int = 0
     fetching: int = 0
-    """Nanoseconds that fetches after it took."""
+    """The nanoseconds of fetches after it."""
     told: int = 0
     waited: int = 0
-    """Of the fetches that were told one by one: all, and those for which the program seems to have waited."""
+    """Of the fetches that were reported individually: all, and those for which the program seems to have waited."""
 
     @property
     def blocking(self) -> float:
@@ -124,7 +124,7 @@ class Plan:
 
 @dataclass(slots=True)
 class Worker:
-    """What is known of a worker: its first and last counters, what it held, what it has sent."""
+    """What is known about a worker: its first and last counters, what it held, and what it sent."""
 
     number: int
     joined: t.WorkerJoined | None = None
@@ -139,7 +139,7 @@ class Worker:
 
 @dataclass(slots=True)
 class Client:
-    """What is known of a client."""
+    """What is known about a client."""
 
     number: int
     joined: t.ClientJoined | None = None
@@ -155,7 +155,7 @@ class Client:
 
 
 class Slice(NamedTuple):
-    """One slice of a track of the timeline. `what` is an event's kind or a group of ops."""
+    """One slice on a track of the timeline. `what` is the kind of an event or a colour group."""
 
     start: int
     duration: int
@@ -169,7 +169,7 @@ class Slice(NamedTuple):
 
 @dataclass(slots=True)
 class Findings:
-    """All of it."""
+    """Everything that a recording amounts to."""
 
     start: int = 0
     end: int = 0
@@ -179,24 +179,24 @@ class Findings:
     plans: dict[int, Plan] = field(default_factory=dict)
     ops: defaultdict[Place, Sampled] = field(default_factory=lambda: defaultdict(Sampled))
     moves: defaultdict[tuple[str, str, str], Moved] = field(default_factory=lambda: defaultdict(Moved))
-    """By collective, signal, site."""
+    """By collective, signal and site."""
     spills: defaultdict[tuple[int, str, str], Gone] = field(default_factory=lambda: defaultdict(Gone))
-    """By worker, and signal and site of the run for which it was done."""
+    """By worker, and by signal and site of the run that caused them."""
     waits: Counter[tuple[str, int]] = field(default_factory=Counter)
-    """Nanoseconds in which the dispatcher held up a client's queue, by why and client."""
+    """The nanoseconds in which the dispatcher delayed a client's queue, by reason and client."""
     misses: Counter[tuple[str, str, str]] = field(default_factory=Counter)
-    """By cache, reason, site."""
+    """By cache, reason and site."""
     told: list[t.Failure | t.Decision] = field(default_factory=list)
     tracks: dict[tuple[str, int, str], list[Slice]] = field(default_factory=dict)
     """Slices by ('worker' or 'client', number, stream)."""
 
     @property
     def span(self) -> int:
-        """Nanoseconds from the first to the last moment that something is known of."""
+        """The nanoseconds from the first to the last moment that the recording covers."""
         return max(0, self.end - self.start)
 
     def time_of(self, worker: Worker) -> dict[str, int]:
-        """Where a worker's time went while it was recorded."""
+        """Where a worker's time went during the recording."""
         last, first = worker.counters, worker.before
         if last is None:
             return dict.fromkeys(SHARES, 0)
@@ -212,14 +212,14 @@ class Findings:
         return total
 
     def sent(self, worker: Worker) -> dict[int, int]:
-        """Bytes that a worker sent to each other while it was recorded."""
+        """The bytes that a worker sent to each other worker during the recording."""
         before = worker.sent_before or {}
         return {peer: nbytes - before.get(peer, 0) for peer, nbytes in worker.sent.items()}
 
     def estimated(self) -> list[tuple[Place, Sampled, float]]:
-        """Time in kernels by place: a plan's compute time, shared out as its samples say. Longest first.
+        """The time in kernels by place: the computing time of each plan, divided as its samples suggest. The longest first.
 
-        A plan without a sample stands as a whole, at its own signal and first line.
+        A plan without samples counts as a whole, at its own signal and first line.
         """
         sampled: Counter[int] = Counter()
         for place, op in self.ops.items():
@@ -238,7 +238,7 @@ class Findings:
 
 
 def gather(events: Iterable[t.Event]) -> Findings:
-    """Sum up a recording, as `reading.read` gives it: there, waiting that goes on is one event."""
+    """Sum up a recording as `reading.read` yields it, in which waiting that goes on is a single event."""
     found = Findings()
     first, last = 1 << 63, -(1 << 63)
     for event in events:
@@ -253,7 +253,7 @@ def gather(events: Iterable[t.Event]) -> Findings:
 
 
 def _when(event: Any) -> tuple[int, int]:
-    """When an event tells of; of who is there since long, it is when that was told, which others know."""
+    """The time of an event. For peers that joined long before, it is the time of the report, which other events tell."""
     if isinstance(event, (t.ClientJoined, t.WorkerJoined, t.PlanDescribed)):
         return 1 << 63, -(1 << 63)
     if isinstance(event, t.Waiting):

@@ -1,8 +1,8 @@
-"""What Prometheus is told of a service: events in, families of samples out. Pure; who serves them is `exporter.py`.
+"""The metrics of a service for Prometheus: events in, families of samples out. Pure; `exporter.py` serves them.
 
-Counters only grow, whatever restarts: workers count anew whenever recording changes, and that is added to what was there.
-Labels are bounded: workers and clients that are there now (who left disappears), and some words, never what a program calls
-its signals and ops. Units are in the names, as Prometheus has them: seconds, bytes.
+Counters only grow, whatever restarts: workers count anew whenever recording changes, and the counts are added up. Labels are
+bounded: present workers and clients, and a fixed set of words, never the program's names of signals and ops. Units are in the
+names, as is Prometheus' custom: seconds, bytes.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from gt import telemetry as t
 from gt.errors import KINDS
 
 MAX_CLIENTS: Final = 256
-"""Clients that have samples of their own: the oldest that are there."""
+"""The most clients with samples of their own: those that joined first."""
 MAX_KINDS: Final = 32
-"""Values of a label that are words (collectives, causes); what is beyond is `OTHER`."""
+"""The most values of a label (collectives, causes); further ones become `OTHER`."""
 OTHER: Final = "other"
 STATES: Final = ("compute", "communication", "runtime", "waiting", "idle")
 BUCKETS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -27,8 +27,8 @@ BUCKETS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.
 
 
 class Family(NamedTuple):
-    """One metric: its name (without `_total`), 'counter', 'gauge' or 'histogram', a sentence, the labels' names, and by the
-    labels' values the number, or for histograms [(upper bound, count so far), …] and the sum."""
+    """One metric: its name (without `_total`); 'counter', 'gauge' or 'histogram'; a description; the names of the labels; and
+    by the labels' values the number, or for histograms [(upper bound, cumulative count), …] and the sum."""
 
     name: str
     kind: str
@@ -38,20 +38,20 @@ class Family(NamedTuple):
 
 
 class Histogram:
-    """Durations, by size."""
+    """A histogram of durations."""
 
     def __init__(self) -> None:
         self.counts = [0] * (len(BUCKETS) + 1)
         self.sum = 0.0
 
     def add(self, seconds: float, times: int) -> None:
-        """So many, that took so long together: each is taken to have taken the mean."""
+        """Add some durations with this sum; each counts with their mean."""
         if times > 0:
             self.counts[bisect_left(BUCKETS, seconds / times)] += times
             self.sum += seconds
 
     def sample(self) -> tuple[list[tuple[str, int]], float]:
-        """As Prometheus has it: how many took so long at most."""
+        """The cumulative counts, as Prometheus has them."""
         bounds = [*(f"{bound:g}" for bound in BUCKETS), "+Inf"]
         return list(zip(bounds, accumulate(self.counts), strict=True)), self.sum
 
@@ -124,8 +124,9 @@ COLLECTIVES: Final = (
     ("gt_collective_sent_bytes", "sent", 1.0, "Bytes that were sent in collectives."),
 )
 MISSES: Final = (("plan", "new"), ("plan", "placements"), ("definition", ""))
-"""Words that are told from the beginning, at 0: Prometheus takes a counter's first value for what was there before, so the first
-error of a kind would be no increase. So are all `KINDS` of errors, of transfers and of spills."""
+"""Label values that are present from the beginning, with 0. Prometheus takes the first value of a counter for what was there
+before, so otherwise the first error of a kind would not count as an increase. The same holds for `KINDS` of errors, transfers
+and spills."""
 TRANSFERS: Final = (
     ("gt_transfers", "times", 1.0, "Workers' parts of puts and fetches."),
     ("gt_transferred_bytes", "nbytes", 1.0, "Bytes of these."),
@@ -138,7 +139,7 @@ SPILLS: Final = (
 
 
 class Metrics:
-    """All that is known of one service."""
+    """All metrics of one service."""
 
     def __init__(self) -> None:
         self.service: t.Service | None = None
@@ -148,12 +149,12 @@ class Metrics:
         self.gpus: dict[int, t.Device] = {}
         self.graphs: dict[int, t.Graphs] = {}
         self.without: dict[str, None] = {}
-        """Reasons why there was no graph."""
+        """The reasons why steps run without CUDA graphs."""
         self.states: dict[int, t.ClientState] = {}
         self.counted: dict[tuple[str, int], int] = {}
-        """What counters said last, by what and worker."""
+        """The last reported value of each counter, by counter and worker."""
         self.totals: Counter[tuple[str, int]] = Counter()
-        """What that adds up to, over all beginnings."""
+        """The sums of the counters over all restarts."""
         self.collectives: Counter[tuple[str, str]] = Counter()
         self.transfers: Counter[tuple[str, str]] = _zeros(TRANSFERS, ("put", "fetch"))
         self.spills: Counter[tuple[str, str]] = _zeros(SPILLS, ("out", "full", "in", "ahead"))
@@ -165,7 +166,7 @@ class Metrics:
         self.live = False
 
     def add(self, events: Iterable[t.Event], *, dropped: int = 0, live: bool = True) -> None:
-        """Take in a batch. `dropped` events were lost in all; `live`: whether the stream is."""
+        """Process a batch. `dropped` is the number of events lost in all; `live` tells whether the stream is live."""
         self.dropped = max(self.dropped, dropped)
         self.live = live
         for event in events:
@@ -261,7 +262,7 @@ class Metrics:
     # out
 
     def families(self) -> Iterator[Family]:
-        """Everything, as it is now."""
+        """All families, with the present values."""
         yield Family("gt_stream_up", "gauge", "Whether the dispatcher is heard.", (), [((), int(self.live))])
         yield Family("gt_events_dropped", "counter", "Events that got lost on the way here.", (), [((), self.dropped)])
         yield from self._of_service()

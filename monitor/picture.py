@@ -14,7 +14,7 @@ from .findings import Findings
 from .timeline import rows
 
 LIMIT: Final = 20_000
-"""Slices that are drawn, at most."""
+"""The most slices that are drawn."""
 COLOURS: Final = {
     "plan": "#86b3e6",
     "products": "#2f77c8",
@@ -31,7 +31,7 @@ COLOURS: Final = {
 
 
 def save(found: Findings, path: Path, title: str) -> None:
-    """Draw the timeline into a file, whatever it is called. Raises `GTError` without matplotlib, `OSError`."""
+    """Draw the timeline into a PNG file, whatever its name. Raises `GTError` without matplotlib, and `OSError`."""
     try:
         from matplotlib.colors import to_rgba
         from matplotlib.figure import Figure
@@ -72,5 +72,5 @@ def save(found: Findings, path: Path, title: str) -> None:
 
 
 def _plain(text: str) -> str:
-    """A text in which nothing is read as a formula."""
+    """A text in which matplotlib reads nothing as a formula."""
     return text.replace("$", r"\$")

@@ -1,6 +1,6 @@
-"""Events out of a trace: what `monitor/trace.py` wrote, made again line by line, and checked as if it came over the wire.
+"""Reads events from a trace that `monitor/trace.py` wrote, line by line, checked as if they came over the wire.
 
-A trace whose writer was killed ends early; what is there is read. No file is opened here but the one that is read.
+A trace whose writer was killed ends early; what is there is read.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from gt.errors import ProtocolError, TraceError
 from .trace import HEAD, ORIGIN, SAMPLE
 
 MAX_LINE: Final = 1 << 24
-"""Characters of a line."""
+"""The longest line, in characters."""
 _BY_NAME: Final = {kind.__name__: code for code, kind in enumerate(t.KINDS)}
 
 
 @dataclass(slots=True)
 class Recorded:
-    """What a trace says of itself: the `facts` of its metadata, known when it has been read to its end."""
+    """What a trace says about itself: the `facts` of its metadata are known once it was read to its end."""
 
     facts: dict[str, Any] = field(default_factory=dict)
     begun: bool = False
-    """It has a trace's first line."""
+    """Whether it has a trace's first line."""
     cut: bool = True
-    """It has no end: the writer was killed."""
+    """Whether it has no end, because its writer was killed."""
 
 
 def read(path: Path, recorded: Recorded) -> Iterator[t.Event]:
-    """The events of a trace file, compressed or not, in the order in which they came.
+    """The events of a trace file, compressed or not, in the order in which they were written.
 
-    Fills `recorded`. Raises `TraceError` for a file that is no trace of GT's, `OSError` for one that cannot be read.
+    Fills `recorded`. Raises `TraceError` for a file that is not a trace of GT, `OSError` for one that cannot be read.
     """
     with path.open("rb") as probe:
         packed = probe.read(2) == b"\x1f\x8b"
@@ -59,7 +59,7 @@ def _lines(file: Any) -> Iterator[str]:
 
 
 def parse(lines: Iterable[str], recorded: Recorded) -> Iterator[t.Event]:
-    """The same from lines. Raises `TraceError` that names no file."""
+    """The same from lines. Its `TraceError` names no file."""
     number = 0
     origin: int | None = None
     for line in lines:
@@ -105,7 +105,7 @@ def _origin(line: str) -> int:
 
 
 def _event(line: str, number: int, origin: int) -> t.Event | None:
-    """The event of a line, or None: an arrow, a counter, a name."""
+    """The event of a line; None for arrows, counters and names."""
     if line.startswith(('{"ph":"C"', '{"ph":"s"', '{"ph":"f"')):
         return None
     try:

@@ -1,7 +1,7 @@
-"""Events in, a `Snapshot` out: what a monitor knows of a service, in bounded memory, with no clock, socket or thread.
+"""Events in, a `Snapshot` out: what a monitor knows about a service, in bounded memory, without clock, socket or thread.
 
-The time is that of the newest event, on the dispatcher's clock. Counters become rates and shares by their differences, over
-about a second. What a service says when it was started anew begins everything anew but the log.
+The time is that of the newest event, on the dispatcher's clock. Differences of counters over about a second give rates and
+shares. When the service reports that it was restarted, everything but the log begins anew.
 """
 
 from __future__ import annotations
@@ -19,32 +19,32 @@ from .snapshot import ClientView, Hot, LogLine, Matrix, Snapshot, Split, Status,
 
 SECOND: Final = 1_000_000_000
 WINDOW: Final = SECOND
-"""Nanoseconds over which rates and shares are, at least."""
+"""The least time, in nanoseconds, over which rates and shares are computed."""
 HISTORY: Final = 300
-"""Seconds of a worker's splits that are kept."""
+"""The seconds of a worker's history that are kept."""
 TASKS: Final = 400
-"""Slices of one track."""
+"""The most slices that are kept of a track."""
 LOG: Final = 1000
-"""Lines of the log."""
+"""The most lines that are kept of the log."""
 PLANS: Final = 4096
-"""Plans that are known."""
+"""The most plans that are remembered."""
 MINUTE: Final = 60
-"""Seconds over which what is hot is added up."""
+"""The seconds over which hot ops and signals are added up."""
 NAMES: Final = 256
-"""Different names that are hot in one second; the rest is one."""
+"""The most different hot names in one second; the rest is summed up as one."""
 OTHERS: Final = "(others)"
 FRESH: Final = SECOND
-"""Nanoseconds for which it holds that something waits."""
+"""The nanoseconds for which a report of waiting is valid."""
 SILENT: Final = 3 * SECOND
 LOST: Final = 30 * SECOND
-"""Nanoseconds for which a lost worker is shown."""
+"""The nanoseconds for which a lost worker is shown."""
 GONE: Final = 256
-"""Clients that left of which that is remembered."""
+"""The most clients that have left and are remembered."""
 _STATES: Final = ("compute", "communication", "runtime", "waiting", "idle")
 
 
 class Series:
-    """The last samples of something with counters: enough for differences over `WINDOW`."""
+    """The latest samples of counters: enough for differences over `WINDOW`."""
 
     __slots__ = ("samples",)
 
@@ -52,7 +52,7 @@ class Series:
         self.samples: deque[Any] = deque(maxlen=64)
 
     def add(self, sample: Any) -> None:
-        """A later one."""
+        """Add a later sample."""
         samples = self.samples
         samples.append(sample)
         while len(samples) > 2 and sample.time - samples[1].time >= WINDOW:
@@ -60,11 +60,11 @@ class Series:
 
     @property
     def last(self) -> Any:
-        """The last one; None without."""
+        """The latest sample; None if there is none."""
         return self.samples[-1] if self.samples else None
 
     def rate(self, value: Callable[[Any], float]) -> float:
-        """By how much a counter grows, a second."""
+        """By how much a counter grows per second."""
         if len(self.samples) < 2:
             return 0.0
         first, last = self.samples[0], self.samples[-1]
@@ -72,7 +72,7 @@ class Series:
         return max(0.0, value(last) - value(first)) * SECOND / passed if passed > 0 else 0.0
 
     def split(self) -> Split:
-        """Shares of a worker's time."""
+        """The shares of a worker's time."""
         if len(self.samples) < 2:
             return Split()
         return _split(self.samples[0], self.samples[-1])
@@ -92,7 +92,7 @@ class _Worker:
     recent: deque[Task] = field(default_factory=lambda: deque(maxlen=TASKS))
     history: deque[Split] = field(default_factory=lambda: deque(maxlen=HISTORY))
     marked: t.Utilisation | None = None
-    """The counters with which the last second of the history ended."""
+    """The counters at the end of the last second of the history."""
 
 
 @dataclass(slots=True)
@@ -105,7 +105,7 @@ class _Client:
 
 
 class Reducer:
-    """What is known of one service. `feed` it events, ask for a `snapshot`."""
+    """What is known about one service. `feed` it events, and ask for a `snapshot`."""
 
     def __init__(self) -> None:
         self.log: deque[LogLine] = deque(maxlen=LOG)
@@ -117,15 +117,15 @@ class Reducer:
         self.workers: dict[int, _Worker] = {}
         self.clients: dict[int, _Client] = {}
         self.gone: deque[int] = deque(maxlen=GONE)
-        """The clients that left last: what is told of them late brings none of them back."""
+        """The clients that left last, so that late events do not bring them back."""
         self.plans: dict[int, t.PlanDescribed] = {}
         self.misses: Counter[str] = Counter()
         self.hot: deque[tuple[int, dict[tuple[str, str], list[Any]]]] = deque(maxlen=MINUTE)
-        """By second: for ops and signals, (how often, how long, where last)."""
+        """By second, for ops and signals: (how often, how long, where last)."""
         self.failures: deque[str] = deque(maxlen=64)
 
     def feed(self, events: Iterable[t.Event]) -> None:
-        """Take in what has happened."""
+        """Process events."""
         for event in events:
             take = _TAKES.get(type(event))
             if take is not None:
@@ -153,7 +153,7 @@ class Reducer:
         self._worker(event.number, event.time).lost = event.time
 
     def _worker(self, number: int, time: int) -> _Worker:
-        """A worker, also one whose joining was not told."""
+        """The record of a worker, created if its joining was not reported."""
         found = self.workers.get(number)
         if found is None:
             found = self.workers[number] = _Worker(t.WorkerJoined(time, t.DISPATCHER, number, "", -1, "", "", 0))
@@ -167,7 +167,7 @@ class Reducer:
         self.gone.append(event.client)
 
     def _client(self, number: int, time: int) -> _Client:
-        """A client, also one whose joining was not told."""
+        """The record of a client, created if its joining was not reported."""
         found = self.clients.get(number)
         if found is None:
             found = _Client(t.ClientJoined(time, t.DISPATCHER, number, "", -1, ""))
@@ -301,7 +301,7 @@ class Reducer:
     # out
 
     def snapshot(self, status: Status) -> Snapshot:
-        """How everything is now, with how the stream itself is."""
+        """The present state, with the status of the stream."""
         service: t.Service | None = self.service.last
         runs = self.service.rate(lambda each: each.runs)
         hits = self.service.rate(lambda each: each.plan_hits)
@@ -448,4 +448,4 @@ _TAKES: Final[dict[type[Any], Callable[[Reducer, Any], None]]] = {
     t.Decision: Reducer._decision,
     t.Spill: Reducer._spill,
 }
-"""What is done with each kind; kinds that are not here (`RunIssued`) are for traces alone."""
+"""The handler of each kind of event; kinds that are missing (`RunIssued`) are only for traces."""

@@ -1,7 +1,7 @@
-"""A recording as one page that needs nothing else: no server, no network, and for all but the timeline no script.
+"""A recording as a single HTML page: it needs no server and no network, and a script only for the timeline.
 
-Findings go in, text comes out; the page's frame, style and script are `report.html`. Every text of a recording (signals,
-lines, programs, errors) goes through `escape` or, for the script, through `data_of`: it may hold anything.
+Findings go in, text comes out; the page's frame, style and script are in `report.html`. Every text of a recording (signals,
+lines, programs, errors) passes through `escape` or, for the script, through `data_of`, because it may contain anything.
 """
 
 from __future__ import annotations

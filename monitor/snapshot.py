@@ -1,7 +1,7 @@
-"""How a service is at one moment, as everything that shows it is given it: immutable, made by `reducer.py` from events alone.
+"""The state of a service at one moment, as everything that shows it gets it: immutable, made by `reducer.py` from events.
 
-Whoever draws reads these and never the stream. Times are nanoseconds on the dispatcher's clock, as in the events; `Snapshot.wall`
-turns them into dates. Rates are a second, shares from 0 to 1.
+Whoever draws reads snapshots and never the stream. Times are nanoseconds on the dispatcher's clock, as in the events;
+`Snapshot.wall` turns them into dates. Rates are per second, shares from 0 to 1.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ CLOSED: Final = "closed"
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """How the stream itself is: its `state`, the address, seconds since the last batch came (`age`, None: none yet), events
-    lost because this side was slow or the service's memory for them full, and why it is not live (`text`)."""
+    """The status of the stream: its `state`, the address, the seconds since the last batch (`age`; None before the first), the
+    events lost because this side was slow or the service's buffer full, and why it is not live (`text`)."""
 
     state: str = CONNECTING
     address: str = ""
@@ -29,12 +29,12 @@ class Status:
     dropped: int = 0
     text: str = ""
     capabilities: tuple[str, ...] = ()
-    """What the service can do beyond watching, as its welcome said ('cancel', …)."""
+    """What the service allows besides watching, according to its welcome ('cancel', …)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Shares of a worker's time; they add up to 1, or are all 0 while nothing is known."""
+    """The shares of a worker's time: they add up to 1, or are all 0 while nothing is known."""
 
     compute: float = 0.0
     communication: float = 0.0
@@ -44,14 +44,15 @@ class Split:
 
     @property
     def used(self) -> float:
-        """All but waiting and idleness."""
+        """Everything but waiting and idling."""
         return self.compute + self.communication + self.runtime
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One slice of a track. `kind` 'plan', 'op', 'collective', 'put', 'fetch', 'spill'; `name` is what to write on it: the op,
-    the collective, or the plan's signal; `family` of an op (`gt/ops.py`), for its colour. `times` > 1: several as one."""
+    """One slice of a track. `kind` is 'plan', 'op', 'collective', 'put', 'fetch' or 'spill'; `name` is its label: the op, the
+    collective, or the plan's signal; `family` is that of an op (`gt/ops.py`), for its colour. `times` > 1 marks several in
+    one."""
 
     time: int
     duration: int
@@ -69,8 +70,8 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class WorkerView:
-    """One worker. `state`: 'running', 'waiting' (for pieces), 'busy' (in something long), 'idle', 'silent' (nothing was heard
-    of it for some seconds) or 'lost'."""
+    """One worker. `state` is 'running', 'waiting' (for pieces), 'busy' (in something long), 'idle', 'silent' (for some
+    seconds) or 'lost'."""
 
     number: int
     host: str
@@ -83,22 +84,22 @@ class WorkerView:
     split: Split
     """Over the last second or so."""
     history: tuple[Split, ...]
-    """One a second, oldest first; at most `reducer.HISTORY`."""
+    """One per second, the oldest first; at most `reducer.HISTORY`."""
     queue: int
     gauges: Gauges | None
     counters: Utilisation | None
     bytes_per_s: float
     """Sent to peers."""
     age: int
-    """Since it was heard of last."""
+    """The time since its last event."""
     recent: tuple[Task, ...]
-    """What it did last, in order of beginning; at most `reducer.TASKS`."""
+    """Its latest tasks, in order of beginning; at most `reducer.TASKS`."""
     waiting: Waiting | None
     """What it waits for now."""
     gpu: Device | None = None
-    """How its GPU is; None for a CPU, and where that is not told."""
+    """The health of its GPU; None for a CPU, or if unknown."""
     graphs: Graphs | None = None
-    """What it has captured and launched; None for a CPU, and where there are no graphs."""
+    """The CUDA graphs that it has captured and launched; None for a CPU, or without graphs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +120,7 @@ class ClientView:
 
 @dataclass(frozen=True, slots=True)
 class Hot:
-    """What takes time: an op, or a signal, over the time that is remembered (sampled; `share` of all sampled time)."""
+    """An op or a signal that takes time (sampled); `share` is that of all sampled time."""
 
     name: str
     family: str
@@ -127,12 +128,12 @@ class Hot:
     duration: int
     share: float
     site: str
-    """Where most of it is."""
+    """The line that takes most of it."""
 
 
 @dataclass(frozen=True, slots=True)
 class TensorView:
-    """One of the largest tensors. `age` in nanoseconds, -1: older than the recording."""
+    """One of the largest tensors. `age` is in nanoseconds; -1 if the tensor is older than the recording."""
 
     client: int
     tensor: int
@@ -146,7 +147,7 @@ class TensorView:
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """Something that happened. `level` as in logging; `source` 'dispatcher', 'worker 3', 'client 2'."""
+    """An event as a line. `level` is as in logging; `source` is 'dispatcher', 'worker 3' or 'client 2'."""
 
     time: int
     level: str
@@ -159,7 +160,7 @@ class LogLine:
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """Bytes from each worker (row) to each (column) since recording began, and a second."""
+    """The bytes from each worker (row) to each (column), since recording began and per second."""
 
     workers: tuple[int, ...] = ()
     total: tuple[tuple[int, ...], ...] = ()
@@ -174,7 +175,7 @@ class Snapshot:
     now: int
     """On the dispatcher's clock."""
     wall: int
-    """The wall clock at `now`, in nanoseconds since 1970; 0: not known yet."""
+    """The wall clock at `now`, in nanoseconds since 1970; 0 if unknown."""
     service: Service | None
     uptime: float
     """Seconds."""
@@ -183,7 +184,7 @@ class Snapshot:
     bytes_per_s: float
     """Between workers."""
     hit_rate: float | None
-    """Share of runs that found their plan, lately; None without runs."""
+    """The recent share of runs that found their plan; None without runs."""
     workers: tuple[WorkerView, ...]
     clients: tuple[ClientView, ...]
     matrix: Matrix
@@ -196,4 +197,4 @@ class Snapshot:
     misses: Mapping[str, int]
     """Cache misses since the stream began, by 'cache: reason'."""
     plans: Mapping[int, PlanDescribed]
-    """Those that are known, by number."""
+    """The known plans, by number."""

@@ -1,8 +1,8 @@
-"""The reading side of the event stream: connects to a service, yields its events, and comes back when the service does.
+"""The reading side of the event stream: connects to a service, yields its events, and reconnects when the service returns.
 
-Every wait has an end. What is lost on the way (the service stopped, or was silent) is a state, not an error: `status` says
-'reconnecting' and how old the last word is. Only where nothing was ever heard is it an error, one line that says what to
-do. No thread in here: whoever reads calls `read` and decides how long it may take.
+Every wait has a limit. A lost connection (the service stopped, or was silent) is a state, not an error: `status` then says
+'reconnecting', and how old the last event is. Only if nothing was ever received, an error says in one line what to do. No
+thread is used: the caller calls `read` and decides how long it may take.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from gt.registry import services
 from .snapshot import CLOSED, CONNECTING, LIVE, RECONNECTING, Status
 
 SILENCE: Final = 3.0
-"""Seconds without a word after which the connection is made anew; the service gives a sign of life every second."""
+"""The seconds of silence after which the stream reconnects; the service sends a heartbeat every second."""
 RETRY: Final = 1.0
-"""Seconds between two attempts."""
+"""The seconds between two attempts to connect."""
 READ: Final = 4
-"""Batches after which it is said that they were read; the service goes on for a few times as many."""
+"""After this many batches, the stream reports that they were read; the service sends a few times as many without a report."""
 ALIVE: Final = 2.0
-"""Seconds after which this side gives a sign of life."""
+"""The seconds after which the stream sends a heartbeat."""
 
 
 def discover() -> str:
-    """The address of the service that was started last on this machine by this user. Raises `ConnectionFailed`."""
+    """The address of the service that this user started last on this machine. Raises `ConnectionFailed`."""
     found = services()
     if not found:
         raise ConnectionFailed("no service runs on this host: start one with `gt up`, or say its address")
@@ -41,15 +41,18 @@ def discover() -> str:
 
 
 class Stream:
-    """One watcher. `address` None is found by `discover`. Raises `ConnectionFailed` when nothing answers within `timeout`
-    seconds, `ProtocolError` when something else than this version of GT does."""
+    """One watcher's connection. Without `address`, `discover` finds the service.
+
+    Raises `ConnectionFailed` if nothing answers within `timeout` seconds, `ProtocolError` if the peer is not this version of
+    GT.
+    """
 
     def __init__(self, address: str | None = None, *, level: int = t.SUMMARY, timeout: float = CONNECT_TIMEOUT) -> None:
         self.asked = address
         self.address = address or discover()
         self.level = level
         self.again = True
-        """Whether it connects anew when the service is lost: there, or where another is found by then."""
+        """Whether to reconnect when the service is lost, at its address, or (without one) where `discover` then finds one."""
         self.dropped = 0
         self.capabilities: tuple[str, ...] = ()
         self._state = CONNECTING
@@ -62,7 +65,7 @@ class Stream:
         self._poller = transport.poller()
         self._beside: int | None = None
         self._called = False
-        """Whether something has come beside the service."""
+        """Whether the descriptor given to `listen` has become readable."""
         self._socket: transport.Socket | None = None
         self._connect()
         deadline = time.monotonic() + timeout
@@ -85,8 +88,8 @@ class Stream:
         return Status(self._state, self.address, age, self.dropped, self._text, self.capabilities)
 
     def read(self, timeout: float) -> list[t.Event]:
-        """The events that have come, as soon as there are some, or [] after `timeout` seconds, or when something came where
-        `listen` said. Connects anew when it must, and may (`again`)."""
+        """The events that have arrived, as soon as there are some; [] after `timeout` seconds, or when the descriptor given to
+        `listen` becomes readable. Reconnects if necessary and allowed (`again`)."""
         deadline = time.monotonic() + timeout
         self._called = False
         while not self._events and self._state != CLOSED and not self._called:
@@ -98,7 +101,7 @@ class Stream:
         return events
 
     def listen(self, descriptor: int | None) -> None:
-        """From now on `read` returns early when this can be read from, so nobody need look in turns; None: not any more."""
+        """From now on, `read` returns early when this descriptor is readable; None: no longer."""
         if self._beside is not None:
             self._poller.unregister(self._beside)
         self._beside = descriptor
@@ -106,15 +109,18 @@ class Stream:
             self._poller.register(descriptor, transport.READABLE)
 
     def set_level(self, level: int) -> None:
-        """Want more or less from now on."""
+        """Ask for more or less detail."""
         self.level = level
         if self._state == LIVE:
             self._say(m.Watch(level, self._seen))
 
     def cancel(self, client: int, timeout: float = CONNECT_TIMEOUT) -> dict[str, int]:
-        """Drop a client's work that has not begun (docs/events.md): how many `runs`, `puts` and `fetches` that were. Events that
-        come meanwhile are kept for `read`. Raises `SessionError` where the service does not let anybody, or has no such
-        client, `ConnectionFailed` when it does not answer."""
+        """Drop a client's work that has not begun (docs/events.md). Returns how many `runs`, `puts` and `fetches` were
+        dropped.
+
+        Events that arrive meanwhile are kept for `read`. Raises `SessionError` if the service forbids it or has no such
+        client, `ConnectionFailed` if it does not answer.
+        """
         if "cancel" not in self.capabilities:
             raise SessionError(
                 f"the service at {self.address} is only watched: work is cancelled at a Unix socket (ipc://)"
@@ -136,7 +142,7 @@ class Stream:
         return {name: count for name, count in answer.facts.items() if type(count) is int}
 
     def close(self) -> None:
-        """Watch no longer."""
+        """End the connection."""
         if self._socket is not None:
             if self._state == LIVE:
                 self._say(m.Goodbye("", "it has seen enough"))
@@ -172,14 +178,14 @@ class Stream:
         transport.send(self._socket, m.encode(message, self._number))
 
     def _lose(self, why: str) -> None:
-        """The connection is no use any more."""
+        """Drop a broken connection."""
         if self._state == CONNECTING:
             raise ProtocolError(f"the service at {self.address} refused: {why}")
         self._state, self._text = RECONNECTING if self.again else CLOSED, why
         self._drop()
 
     def _again(self) -> None:
-        """Try anew, where the service was, or where another is by now."""
+        """Try to reconnect, at the address or where another service is by now."""
         self._drop()
         if self.asked is None:
             found = [each.address for each in services()]
@@ -188,7 +194,7 @@ class Stream:
         self._connect()
 
     def _hear(self, timeout: float) -> None:
-        """Take in what comes within `timeout` seconds, and do what is due."""
+        """Process what arrives within `timeout` seconds, and do what is due."""
         now = time.monotonic()
         if self._state == RECONNECTING and now - self._tried >= RETRY:
             self._again()
@@ -213,7 +219,7 @@ class Stream:
             self._say(m.Ping())
 
     def _frames(self) -> Iterator[list[Any]]:
-        """What has come, until there is no more or the connection is given up."""
+        """The messages that have arrived, until there are no more or the connection is dropped."""
         while self._socket is not None:
             frames = transport.receive(self._socket)
             if frames is None:

@@ -1,6 +1,5 @@
-"""A recording's slices as rows of a picture: what overlaps lies in rows of its own, and what is too fine to be seen is put
-together, so that a page stays small however long the recording is. Pure: what is drawn with is not known here.
-"""
+"""A recording's slices as rows of a picture. Overlapping slices get rows of their own, and slices too fine to be seen are
+merged, so that a page stays small however long the recording is. Pure: how it is drawn is not known here."""
 
 from __future__ import annotations
 
@@ -9,17 +8,18 @@ from typing import Final, NamedTuple
 from .findings import Findings, Slice
 
 LIMIT: Final = 20_000
-"""Slices of a timeline, at most."""
+"""The most slices of a timeline."""
 MAX_ROWS: Final = 400
-"""Rows of a timeline, at most."""
+"""The most rows of a timeline."""
 MAX_LANES: Final = 6
-"""Rows for what overlaps on one stream; what is beyond lies over others."""
+"""The most rows for overlapping slices of one stream; further slices cover others."""
 STREAMS: Final = ("fetches", "plans", "instructions", "communication", "transfers", "spills", "waiting")
-"""The order of a group's rows; each may be followed by what was added up."""
+"""The order of a group's rows; each may be followed by one for aggregated slices."""
 
 
 class Drawn(NamedTuple):
-    """One piece of a row. `many` > 1: several slices that are too fine, of whose extent they fill the share `fill`."""
+    """One piece of a row. `many` > 1 marks several slices that are too fine to be drawn; they fill the share `fill` of its
+    extent."""
 
     start: int
     duration: int
@@ -29,7 +29,7 @@ class Drawn(NamedTuple):
 
 
 class Row(NamedTuple):
-    """One row: what it belongs to ('worker 0'), its name there ('plans'), what lies in it in order of beginning."""
+    """One row: its group ('worker 0'), its name there ('plans'), and its pieces in order of beginning."""
 
     group: str
     name: str
@@ -37,7 +37,7 @@ class Row(NamedTuple):
 
 
 def rows(found: Findings, limit: int = LIMIT) -> list[Row]:
-    """The rows of a recording, clients first, of `limit` pieces in all or few more."""
+    """The rows of a recording, clients first, with about `limit` pieces in all."""
     out: list[Row] = []
     for who in ("client", "worker"):
         numbers = sorted({number for kind, number, _ in found.tracks if kind == who})
@@ -53,7 +53,7 @@ def rows(found: Findings, limit: int = LIMIT) -> list[Row]:
 
 
 def _lanes(slices: list[Slice], *, together: bool) -> list[list[Drawn]]:
-    """Slices in rows in which none overlaps another. `together`: in one row, each beginning when there is room."""
+    """Slices in rows in which none overlap. `together` puts them into one row, each beginning when there is room."""
     lanes: list[list[Drawn]] = []
     ends: list[int] = []
     for piece in sorted(slices):
@@ -70,7 +70,7 @@ def _lanes(slices: list[Slice], *, together: bool) -> list[list[Drawn]]:
 
 
 def _thin(found: list[Row], span: int, limit: int) -> list[Row]:
-    """Put together neighbours that are finer than a grain, which is made coarser until few enough are left."""
+    """Merge neighbours that are finer than a grain, which is made coarser until few enough are left."""
     grain = max(1, span // 20_000)
     out = found
     while sum(len(row.pieces) for row in out) > max(limit, len(found)) and grain <= max(1, span):
@@ -96,7 +96,7 @@ def _merge(pieces: list[Drawn], grain: int) -> list[Drawn]:
 
 
 def _one(group: list[Drawn]) -> Drawn:
-    """Several pieces as one, which is called as the longest of them."""
+    """Several pieces as one, with the label of the longest."""
     if len(group) == 1:
         return group[0]
     longest = max(group, key=lambda piece: piece.duration)

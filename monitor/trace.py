@@ -23,23 +23,23 @@ HEAD: Final = '{"traceEvents":['
 ORIGIN: Final = "gt.origin"
 """The name of the second line: metadata that says at which time the trace's clock is 0."""
 SAMPLE: Final = "gt."
-"""What the names of metadata begin with that are samples: for reports, and shown by no viewer."""
+"""The prefix of metadata that are samples: they are for reports, and no viewer shows them."""
 BEFORE: Final = 10_000_000_000
 """Nanoseconds before the first word at which that clock is 0: what was under way by then may have begun earlier. Counted from
 there times are small enough for the floating-point numbers in which viewers read microseconds."""
 EXACT: Final = 1 << 47
 """Nanoseconds (39 hours) up to which microseconds as floating-point numbers are exact; arguments say what is beyond."""
 MARK: Final = 1_000
-"""Nanoseconds that a run is drawn on its client's track, where it only begins."""
+"""The nanoseconds for which a run is drawn on its client's track, where it only begins."""
 MAX_LANES: Final = 16
-"""Threads for things of one stream that overlap."""
+"""The most threads for overlapping slices of one stream."""
 MAX_KNOWN: Final = 16_384
 """Plans whose names, runs whose places, and collectives whose plans are remembered until they are needed."""
 
 DISPATCHER: Final = 1
 WORKERS: Final = 1_000
 CLIENTS: Final = 100_000
-"""Processes in the trace: the dispatcher, worker 0, client 0."""
+"""Process numbers in the trace: the dispatcher, worker 0, client 0."""
 STREAMS: Final = (
     "events", "runs", "fetches", "compute", "instructions", "communication", "transfers", "spills", "waiting",
     "runs (added up)", "fetches (added up)", "compute (added up)", "instructions (added up)",
@@ -89,7 +89,7 @@ def microseconds(nanoseconds: int) -> str:
 
 
 class Trace:
-    """A trace under way: events go in, lines go to `write`. `facts` (versions, …) stand in its metadata."""
+    """A trace being written: events go in, lines go to `write`. `facts` (versions, …) are put into its metadata."""
 
     def __init__(self, write: Callable[[str], object], facts: dict[str, Any] | None = None) -> None:
         self.write = write
@@ -101,23 +101,23 @@ class Trace:
         self.dropped = 0
         self.service: t.Service | None = None
         self.names: OrderedDict[int, str] = OrderedDict()
-        """What is written on slices of a plan."""
+        """The labels of each plan's slices."""
         self.ends: dict[int, int] = {}
-        """By thread: when its last slice ends. A thread that is here has its name."""
+        """By thread, when its last slice ends. A thread in here has been named."""
         self.processes: set[int] = set()
         self.runs: OrderedDict[int, tuple[int, int]] = OrderedDict()
         """By order: the thread and time of the client's run, for arrows from there."""
         self.early: OrderedDict[tuple[int, int], tuple[int, int]] = OrderedDict()
-        """By (order, worker): thread and time of a plan whose run has not been told yet."""
+        """By (order, worker): thread and time of a plan whose run was not reported yet."""
         self.inner: OrderedDict[tuple[int, int], list[tuple[int, int]]] = OrderedDict()
         """By (order, worker): threads and times of collectives whose plan has not ended yet."""
         self.arrows = 0
         self.used: dict[int, t.Utilisation] = {}
         self.waits: dict[Hashable, t.Waiting] = {}
-        """What waits now: known to have ended when something else is told."""
+        """The waiting in progress, which has ended when something else is reported."""
 
     def add(self, events: Iterable[t.Event], dropped: int = 0) -> None:
-        """Take in a batch; `dropped` events before it were lost."""
+        """Process a batch; `dropped` events before it were lost."""
         self.dropped += dropped
         events = list(events)
         if events and not self.begun:
@@ -386,7 +386,7 @@ class Trace:
 
 
 def _keep(known: OrderedDict[Any, Any], key: Hashable, value: object) -> None:
-    """Remember, and forget the oldest of too many."""
+    """Remember an item, and forget the oldest beyond a limit."""
     known[key] = value
     if len(known) > MAX_KNOWN:
         known.popitem(last=False)

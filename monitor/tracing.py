@@ -1,8 +1,8 @@
-"""Recording a trace: a watcher at the level of traces whose events go to a file as they come.
+"""Recording a trace: a watcher at the level of traces that writes events to a file as they arrive.
 
-`gt trace` records for some seconds, `gt.profile` for as long as a block of a program runs: then in a process of its own
-(`python -m gt.monitor.tracing`), which takes nothing of the program's time and ends, with a whole file, however the
-program ends. What a trace looks like is `trace.py`'s business.
+`gt trace` records for some seconds; `gt.profile` records while a block of a program runs, in a separate process (`python -m
+gt.monitor.tracing`), which takes none of the program's time and ends with a complete file however the program ends. `trace.py`
+defines the format.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from .stream import Stream
 from .trace import Trace
 
 PATIENCE: Final = 2.0
-"""Seconds to wait for the workers' first word when a recording begins, and for their last one when it ends."""
+"""The seconds to wait for the workers' first events when a recording begins, and for their last ones when it ends."""
 STDOUT: Final = Path("-")
-"""Not a file of that name: standard output, as everywhere."""
+"""Stands for standard output, not for a file of that name."""
 TURN: Final = 0.1
-"""Seconds between two looks at whether it is over, where nothing comes that says so."""
+"""The seconds between two checks whether the recording is over, where nothing signals it."""
 
 
 class Summary(NamedTuple):
-    """What was recorded: `events`, those `dropped`, for how many `seconds`, and why it ended early (or "")."""
+    """The result of a recording: its `events`, those `dropped`, its `seconds`, and why it ended early (or "")."""
 
     events: int
     dropped: int
@@ -70,16 +70,16 @@ def writing(path: Path) -> Iterator[TextIO]:
 
 
 def facts() -> dict[str, Any]:
-    """What stands in a trace's metadata beside what the service says of itself."""
+    """What a trace's metadata contains besides what the service reports about itself."""
     return {"python": platform.python_version(), "system": platform.platform(), "host": platform.node()}
 
 
 def record(
     stream: Stream, file: TextIO, over: Callable[[], bool], *, begun: Callable[[], object] = lambda: None
 ) -> Summary:
-    """Write what `stream` tells to `file` until `over()`, and what follows of what had begun by then.
+    """Write the events of `stream` to `file` until `over()`, and then those that belong to what had begun by then.
 
-    `begun` is called once all workers record. Ends early when the service is lost, and within a few seconds of `over()`.
+    `begun` is called once all workers record. Ends early if the service is lost, and within a few seconds of `over()`.
     """
     stream.again = False  # another has workers of the same numbers
     trace = Trace(file.write, facts())
@@ -119,9 +119,9 @@ def record(
 
 
 def main(arguments: list[str]) -> int:
-    """`ADDRESS PATH`: record until a line comes in, or standard input ends.
+    """`ADDRESS PATH`: record until a line comes on standard input, or it ends.
 
-    Says `begun`, and at the end what it has (or `error`), each as a line of JSON.
+    Prints `begun`, and at the end a summary (or `error`), each as a line of JSON.
     """
     address, path = arguments
 

@@ -1,8 +1,8 @@
-"""How a worker whose device failed starts again: the same command, in the same process, with nothing left of what it was.
+"""How a worker whose device has failed restarts: the same command in the same process, with nothing left of what it was.
 
-What kills a device's context is gone with the program that had it, so the program is loaded anew (execve(2)). Whoever started the
-process need not know of that: its number, its output and the pipe that it watches stay. The dispatcher was told that all is lost;
-who joins is a new worker. Nothing here may touch the device.
+A failed device context ends with its program, so the process loads the program anew (execve(2)). Its parent need not know: the
+process number, the output and the pipe that it watches stay. The dispatcher was told that everything is lost; the worker joins
+as a new one. Nothing here may touch the device.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from gt.restarting import CALM, pause
 
 log = logging.getLogger(__name__)
 VARIABLE: Final = "GT_RESTARTS"
-"""How often it was, as one program tells the next."""
+"""The environment variable that counts the restarts."""
 
 
 def begun(served: float) -> int:
-    """How often this worker has started again, when it has now served for so many seconds."""
+    """How often this worker has restarted, given that it has now served for so many seconds."""
     said = os.environ.get(VARIABLE, "")
     return int(said) if served < CALM and said.isascii() and said.isdecimal() else 0
 
 
 def start_again(times: int, watch: int | None) -> bool:
-    """Become the program that this process was, after a pause. Returns where that is not to be: True when whoever started it
-    is gone, False when it has been too often."""
+    """Load the program of this process anew, after a pause. Returns only if that is not to be: True if the parent is gone,
+    False after too many restarts."""
     seconds = pause(times)
     if seconds is None:
         log.error("it started again %d times, and the device failed each time: it ends", times)

@@ -1,14 +1,14 @@
-"""How fast this worker is: measured when it starts, unless one like it was today, and told to the dispatcher in its hello.
+"""How fast this worker is: measured when it starts, unless it was measured within a day, and reported when it joins.
 
-Two figures are enough for the cost model (`dispatcher/cost.py`, which rounds them): the flops/s of a matrix product and
-the bytes/s that element-wise work reads and writes. The best of some tries within a fixed time counts, because whatever
-else the machine does only ever makes a try slower. On a CPU it is this thread's own time: matrices are so small that BLAS
-keeps to one thread (several of them wait for each other, and on a busy machine measure 100 times too little), and their
-speed counts once for each thread that the worker may use.
+Two figures are enough for the cost model (`dispatcher/cost.py`, which rounds them): the flops/s of a matrix product, and the
+bytes/s that element-wise work reads and writes. The best of several tries within a fixed time counts, because disturbances
+only make a try slower. On a CPU this thread's own processor time is measured: the matrices are so small that BLAS uses one
+thread (several would wait for each other, and on a busy machine measure 100 times too little), and their speed is multiplied
+by the number of threads that the worker may use.
 
-What was measured is kept in a file (in `GT_CACHE`, else the user's folder for caches) by all that it depends on, for a day: so
-workers that start one after the other say the same, also where one starts while the others compute. Nothing here may decide
-anything.
+Results are kept for a day in a file (in `GT_CACHE`, else the user's cache folder), by everything that they depend on. So
+workers that start one after the other report the same figures, even if one starts while the others compute. Nothing is decided
+here.
 """
 
 from __future__ import annotations
@@ -29,17 +29,18 @@ from gt.host import environment_number, memory_limit
 from .backend import Backend
 
 FRESH: Final = 86_400.0
-"""Seconds for which figures are kept."""
+"""The seconds for which figures are kept."""
 BUDGET: Final = 0.02
-"""Seconds for each of the two figures."""
+"""The seconds spent on each of the two figures."""
 MATRICES: Final = {"cpu": (8, 60), "cuda": (1, 2048)}
-"""How many matrices are multiplied and their rows and columns: enough for full speed, or nearly, and for many tries."""
+"""The number of matrices multiplied, and their size: enough for nearly full speed, and for many tries."""
 ELEMENTS: Final = {"cpu": 1 << 20, "cuda": 1 << 25}
-"""float32 elements that are added: more than caches hold."""
+"""The number of float32 elements added: more than caches hold."""
 
 
 def facts(backend: Backend, now: float) -> dict[str, Any]:
-    """Facts for a hello, as `measure` has them; `now` is the time of day in seconds. What is kept may be missing or anything."""
+    """The facts of `measure`: those in the file if they are fresh, else measured and kept. `now` is the time of day in
+    seconds. The file may be missing or invalid."""
     more = _model(backend)
     about = [backend.kind, more.get("model") or _processor(), threads(), backend.xp.__name__, backend.xp.__version__]
     path = _folder() / f"speed-{hashlib.sha256(json.dumps(about).encode()).hexdigest()[:16]}.json"
@@ -66,7 +67,7 @@ def _folder() -> Path:
 
 
 def _processor() -> str:
-    """Which host and processor this is."""
+    """Identifies the host and its processor."""
     try:
         lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
     except OSError:
@@ -76,7 +77,8 @@ def _processor() -> str:
 
 
 def measure(backend: Backend) -> dict[str, Any]:
-    """Facts for a hello: `speed` is [flops/s, bytes/s]; a GPU's `model` and `memory` in bytes, or else the host's."""
+    """What a worker reports when it joins: `speed` as [flops/s, bytes/s], a GPU's `model`, and the `memory` of the GPU or host
+    in bytes."""
     xp = backend.xp
     (count, side), elements = MATRICES[backend.kind], ELEMENTS[backend.kind]
     clock, share = (time.thread_time, threads()) if backend.kind == "cpu" else (time.perf_counter, 1)
@@ -92,9 +94,9 @@ def measure(backend: Backend) -> dict[str, Any]:
 
 
 def threads() -> int:
-    """In how many threads the worker may compute: what the environment says (GT_THREADS), but no more than it has cores.
+    """How many threads the worker may use: GT_THREADS, but at most the number of its cores.
 
-    Raises `SessionError` where it says anything but a whole number from 1.
+    Raises `SessionError` if GT_THREADS is not a whole number from 1.
     """
     cores = len(os.sched_getaffinity(0))
     said = environment_number("GT_THREADS", cores)
@@ -106,7 +108,7 @@ def threads() -> int:
 
 
 def best(run: Callable[[], Any], synchronize: Callable[[], None], clock: Callable[[], float]) -> float:
-    """Seconds of the fastest of at least two runs within the budget, after one that does not count."""
+    """The seconds of the fastest of at least two runs within the budget, after one warm-up run."""
     run()
     synchronize()
     end = clock() + BUDGET

@@ -1,4 +1,4 @@
-"""What a kernel's factory is told. It may hold nothing but facts that are known when a plan is made."""
+"""What a kernel's factory is told: only facts that are known when a plan is compiled."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ from .direct import Direct
 
 
 class Part(NamedTuple):
-    """Which part of an operand of global `shape` this worker holds."""
+    """The part of an operand of global `shape` that this worker holds."""
 
     shape: tuple[int, ...]
     box: Box
 
 
 class Check(NamedTuple):
-    """A kernel's doubt: unless `found` is 0, an int64 of the device without dimensions, it should have raised `error(found)`.
-    That is all it holds of the device: kernels of later runs may write where its operands were."""
+    """A check that a kernel leaves for later: unless `found`, a zero-dimensional int64 on the device, is 0, the kernel should
+    have raised `error(found)`. It holds nothing else of the device, because later kernels may overwrite the kernel's operands.
+    """
 
     call: Call
     found: Any
@@ -32,23 +33,23 @@ class Check(NamedTuple):
 
 
 class Flags(Protocol):
-    """Answers on their way from the device."""
+    """Results of checks on their way from the device."""
 
     def come(self) -> bool:
-        """Whether they are there; does not wait."""
+        """Whether they have arrived. Does not wait."""
 
     def all(self) -> Sequence[int]:
-        """All of them; waits."""
+        """All results. Waits for them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
     """One instruction as one worker sees it.
 
-    `operands` and `result` are local: what this worker holds. `attributes` and `shape` (the result's) are global, and
-    `box` says which part of the global result is the local one, `parts` the same of each operand (None for a run-time
-    scalar; empty when every operand is whole). An operand that is a `str` is the kind of a run-time scalar. `blocks`: into how
-    many everything is computed in a deterministic session, else 0.
+    `operands` and `result` are local: what this worker holds. `attributes` and `shape` (the result's) are global. `box` is the
+    part of the global result that this worker computes, `parts` the same for each operand (None for a run-time scalar; empty
+    if every operand is whole). An operand that is a `str` is the kind of a run-time scalar. `blocks` is the number of blocks
+    of a deterministic session, else 0.
     """
 
     xp: Any
@@ -61,22 +62,22 @@ class Call:
     parts: tuple[Part | None, ...] = ()
     blocks: int = 0
     crew: Crew | None = None
-    """Who may share what is large; nobody in a deterministic session."""
+    """The threads among which large work is divided; None in a deterministic session."""
     direct: Direct | None = None
-    """How cuBLAS is called, if not by CuPy: products can then be captured."""
+    """A way to call cuBLAS other than CuPy's, so that products can be captured."""
     later: Callable[[Check], object] | None = None
-    """Takes what a kernel finds out about its operands by the device alone; None where it finds out at once."""
+    """Takes the checks of operands that only the device can evaluate; None if kernels raise at once."""
     tf32: bool = False
-    """Whether a GPU may round the operands of products of float32 to TF32."""
+    """Whether a GPU may round the operands of float32 products to TF32."""
 
     def tensor(self, position: int) -> Spec:
-        """The local spec of an operand that is a tensor."""
+        """The local spec of a tensor operand."""
         operand = self.operands[position]
         assert isinstance(operand, Spec), f"{self.op}: operand {position} is a tensor"
         return operand
 
     def span(self, position: int, axis: int) -> tuple[int, int, int]:
-        """Along an axis of a tensor operand: its global size, and from where to where this worker holds it."""
+        """For an axis of a tensor operand: its global size, and the range that this worker holds."""
         part = self.parts[position] if self.parts else None
         if part is None:
             size = self.tensor(position).shape[axis]
@@ -85,7 +86,7 @@ class Call:
 
 
 Kernel = Callable[..., Any]
-"""Called on the hot path with the operands in order: local arrays, and Python scalars for run-time scalars."""
+"""Called on the hot path with the operands in order: local arrays, and Python numbers for run-time scalars."""
 
 KernelFactory = Callable[[Call], Kernel]
 """Called once, when a plan is compiled."""

@@ -1,7 +1,7 @@
-"""Who computes the strips of chains: threads, and the scratch memory of each. Bounded: one lane of `LANE` bytes a thread.
+"""A worker's thread pool, which computes the strips of chains: its lanes, each with `LANE` bytes of scratch memory.
 
-The caller is lane 0; the others are threads that begin when they are first needed and end with the process. NumPy lets go
-of the interpreter while it computes, so lanes compute at the same time.
+The caller is lane 0; the others are threads that start when they are first needed and end with the process. NumPy releases the
+interpreter lock while it computes, so lanes run in parallel.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from typing import Any, Final, Protocol
 import numpy as np
 
 LANE: Final = 8 << 20
-"""Bytes of scratch memory of one lane."""
+"""The bytes of scratch memory of one lane."""
 ALIGNED: Final = 64
 
 
 def aligned(nbytes: int) -> int:
-    """What an array of so many bytes takes of a lane."""
+    """The bytes that an array of `nbytes` bytes takes of a lane."""
     return -(-nbytes // ALIGNED) * ALIGNED
 
 
 class Work(Protocol):
-    """What may be done on any lane."""
+    """Work that may be done on any lane."""
 
     def join(self, lane: int) -> None:
-        """Do it, or a part of it, unless others have done it all."""
+        """Do the work or a part of it, unless others have done all of it."""
 
 
 class Crew:
-    """`lanes` that compute at the same time, of which the caller is the first."""
+    """`lanes` that compute in parallel; the caller is the first."""
 
     def __init__(self, lanes: int = 1) -> None:
         self.lanes = lanes
@@ -64,9 +64,10 @@ class Crew:
             registers[register.number] = self._zeros[:size].view(register.dtype).reshape(shape)
 
     def run(self, part: Callable[[int], None]) -> None:
-        """`part(lane)` on the caller's lane and on all others that come before it is done; raises what one of them raised.
+        """Run `part(lane)` on the caller's lane, and on every other lane that arrives before it is done. Raises what one of
+        them raised.
 
-        Who comes later finds nothing to do: a lane whose core is busy with something else holds nobody up.
+        Lanes that arrive later find nothing to do, so a lane on a busy core delays nobody.
         """
         self._start()
         job = _Job(part)
@@ -81,7 +82,7 @@ class Crew:
                 raise error
 
     def leave(self, work: Work) -> None:
-        """Leave work to whichever other lane is free first. Whoever needs its result joins it, should none have been."""
+        """Leave work to the other lane that is free first. Whoever needs its result joins it, in case none was free."""
         self._start()
         self._work.put(work)
 
@@ -99,7 +100,7 @@ class Crew:
 
 
 class _Job:
-    """Work that lanes share, as long as it is open."""
+    """Work that lanes share while it is open."""
 
     def __init__(self, part: Callable[[int], None]) -> None:
         self._part: Callable[[int], None] | None = part
@@ -108,7 +109,7 @@ class _Job:
         self._done: SimpleQueue[BaseException | None] = SimpleQueue()
 
     def join(self, lane: int) -> None:
-        """Do a part, unless it is closed."""
+        """Do a part, unless the job is closed."""
         with self._lock:
             part = self._part
             self._joined += part is not None
@@ -123,7 +124,7 @@ class _Job:
         self._done.put(raised)
 
     def close(self) -> list[BaseException | None]:
-        """Let nobody in any more, and wait for those who are; what they raised. Nothing of the work is referred to after it."""
+        """Admit no further lanes, and wait for those at work. Returns what they raised. Nothing refers to the work afterwards."""
         with self._lock:
             self._part = None
         return [self._done.get() for _ in range(self._joined)]

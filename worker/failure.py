@@ -1,8 +1,8 @@
-"""When a device fails for good: what its last words were, and which lines it may have been computing.
+"""When a device fails for good: its last error, and the lines that it may have been computing.
 
-A kernel that writes where it must not kills all that its process has on the device, and is noticed at some later call: whatever
-failed by that is not to blame. So the device itself is asked after each event, and a worker whose device computes no more
-ends, with all that it held; its dispatcher says so to whom it concerns.
+A kernel that writes to invalid memory destroys everything that its process has on the device, and is noticed only at a later
+call, which is not to blame. So the device itself is asked after each event. A worker whose device has failed ends and loses
+everything that it held; its dispatcher tells those concerned.
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ from typing import Final, NamedTuple
 from .program import Program
 
 RECENT: Final = 4
-"""Plans of which one may be to blame: what a device has under way when it fails."""
+"""The number of recent plans that may be to blame, because a device runs that far behind."""
 LINES: Final = 12
-"""Lines of the user's that are named."""
+"""The most user lines that are named."""
 
 
 class DeviceFailed(Exception):
-    """The device computes no more."""
+    """The device has failed for good."""
 
 
 class Device(NamedTuple):
-    """What a core knows of a device that computes by itself. `sync`: it is waited for after every step."""
+    """What a core knows about an asynchronous device. With `sync` it is waited for after every step."""
 
     name: str
     failure: Callable[[], str]
-    """Why it computes no more; empty while it does. Does not wait."""
+    """Why it has failed; empty while it works. Does not wait."""
     sync: bool = False
 
 
 class Watch:
-    """Remembers what may be to blame."""
+    """Remembers which plans and steps may be to blame."""
 
     def __init__(self, device: Device) -> None:
         self.device = device
@@ -42,14 +42,14 @@ class Watch:
         """The first step that failed since the last look."""
 
     def look(self) -> None:
-        """Raises `DeviceFailed` when the device computes no more."""
+        """Raise `DeviceFailed` if the device has failed."""
         reason = self.device.failure()
         if reason:
             raise DeviceFailed(f"{self.device.name} failed: {reason}; {self._where()}")
         self.blamed = ""
 
     def blame(self, step: str) -> None:
-        """A step failed: when the device is waited for after every step, it is the one."""
+        """Note a failed step: if the device is waited for after every step, it is to blame."""
         self.blamed = self.blamed or step
 
     def _where(self) -> str:

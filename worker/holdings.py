@@ -1,7 +1,7 @@
-"""Who holds what on this worker: by client and signal, counted when somebody asks (`Survey`) or nothing fits any more.
+"""Who holds what on this worker, by client and signal: counted when somebody asks (`Survey`), or when memory has run out.
 
-What a tensor was made in is not kept beside each tensor. Of every run the worker remembers its base and its program's
-signals, of every put its own, so that a run costs one entry however many tensors it leaves. No array is changed here.
+The signal is not stored with each tensor. For every run the worker remembers its base and its program's signals, and for every
+put its own signal, so a run costs one entry however many tensors it leaves. No array is changed here.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ Stores = dict[int, dict[int, Any]]
 Signals = Mapping[int, str]
 """By offset from a run's base, the signal of each tensor that it leaves."""
 SLACK: Final = 1024
-"""Runs of one client that are remembered before it is looked which of them have left anything."""
+"""How many runs of one client are remembered before those that have left nothing are removed."""
 OTHERS: Final = "(others)"
 NAMED: Final = 6
-"""Holdings that an error names one by one."""
+"""How many holdings an error names individually."""
 
 
 class Holding(NamedTuple):
-    """Tensors of one client from one signal: how many, and their bytes in the worker's own memory, in memory that processes
-    share, and out of memory."""
+    """The tensors of one client from one signal: their number, and their bytes in the worker's own memory, in memory shared
+    between processes, and outside memory."""
 
     client: int
     signal: str
@@ -41,12 +41,12 @@ class Holding(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """All of them."""
+        """The sum of these bytes."""
         return self.live + self.shared + self.spilled
 
 
 def signals_of(plan: Plan) -> Signals:
-    """The signals of what a run of a plan leaves."""
+    """The signals of the tensors that a run of a plan leaves."""
     found = {}
     for offset, index in plan.survivors:
         made = plan.makers[index]
@@ -57,14 +57,14 @@ def signals_of(plan: Plan) -> Signals:
 
 
 class Origins:
-    """In which signals the stored tensors of all clients were made."""
+    """The signals of the stored tensors of all clients."""
 
     def __init__(self) -> None:
         self.made: dict[int, dict[int, Signals]] = {}
-        """By client and base of a run; a put's base is its tensor."""
+        """By client and base of a run; the base of a put is its tensor."""
 
     def note(self, client: int, base: int, signals: Signals, store: Mapping[int, Any]) -> None:
-        """A run has left tensors in `store`, or a put one."""
+        """Note that a run or a put has left tensors in `store`."""
         made = self.made.get(client)
         if made is None:
             made = self.made[client] = {}
@@ -77,7 +77,7 @@ class Origins:
         self.made.pop(client, None)
 
     def signals(self, client: int, tensors: list[int]) -> Iterator[str]:
-        """The signal of each of these tensors; '' where none is known."""
+        """The signal of each of these tensors; '' if unknown."""
         made = self.made.get(client, {})
         bases = sorted(made)
         for tensor in tensors:
@@ -92,7 +92,7 @@ class Origins:
 
 
 def holdings(stores: Stores, origins: Origins, buffers: Buffers) -> list[Holding]:
-    """What is stored, the largest first. Memory at which several tensors look is counted with the first of them."""
+    """What is stored, the largest first. Memory that several tensors look at is counted with the first of them."""
     sums: dict[tuple[int, str], list[int]] = {}
     seen: set[Hashable] = set()
     for client, store in stores.items():
@@ -117,13 +117,13 @@ def holdings(stores: Stores, origins: Origins, buffers: Buffers) -> list[Holding
 
 
 def pinned_bytes(stores: Stores) -> int:
-    """Of what is out, the bytes that are in pinned memory."""
+    """The bytes of evicted values that are in pinned memory."""
     out = {value.outside for store in stores.values() for value in store.values() if type(value) is Spilled}
     return sum(outside.nbytes for outside in out if outside.pinned is not None)
 
 
 def under_way(program: Program, slots: Sequence[Any], stores: Stores, buffers: Buffers) -> list[Holding]:
-    """What the plan under way has made and is not stored, by signal; the client is −1."""
+    """What the running plan has computed and not stored yet, by signal; the client is −1."""
     tags = program.plan.tags
     made = {step.writes: step.instruction.tag for block in program.blocks for step in block}
     made |= {move.target: move.instruction.tag for move in program.moves}
@@ -140,7 +140,7 @@ def under_way(program: Program, slots: Sequence[Any], stores: Stores, buffers: B
 
 
 def _key(value: Any, buffers: Buffers) -> tuple[Hashable, int]:
-    """Who a value's buffer is, in memory or out, and its bytes; None where there is none."""
+    """A key for a value's buffer, in memory or outside, and its bytes; None if it has none."""
     if type(value) is Spilled:
         return value.outside, value.outside.nbytes
     return buffers.of(value) or (None, 0)
@@ -160,7 +160,7 @@ def who_holds(held: list[Holding]) -> str:
 
 
 def largest(held: list[Holding], most: int) -> list[Holding]:
-    """At most so many of each client, the others of it added up in the signal '(others)'."""
+    """At most so many holdings of each client; its others are summed up as the signal '(others)'."""
     counts: dict[int, int] = {}
     found: list[Holding] = []
     rest: dict[int, list[int]] = {}

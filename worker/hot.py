@@ -1,8 +1,7 @@
-"""What a program becomes when it is hot: its chains and bands are one action each, and products that are read late run beside
-the rest.
+"""What a program becomes when it is hot: each chain and band is one action, and products that are read late run in parallel.
 
-That changes the time and the memory that a program takes, and no bit of what it makes; so it may happen at any run, and
-where something fails or is poison the steps are there as before, in an order in which they can run one by one.
+This changes the time and memory that a program takes, and no bit of its results, so it may happen at any run. Where something
+fails or is poisoned, the steps are there as before, in an order in which they can run one by one.
 """
 
 from __future__ import annotations
@@ -22,24 +21,24 @@ from .fusion import Chain, fuse
 from .program import Action, Program, Slots, Step, action_of
 
 HOT: Final = 3
-"""The run at which a program is fused: from then on it saves more than fusing takes. Nothing changes but the time. (On a GPU it
-is the first: there rows are added up in an order of their own.)"""
+"""The run at which a program is fused: from then on this saves more than it costs. It changes only the time. (On a GPU it is
+the first run, because fused kernels add up rows in an order of their own.)"""
 
 
 class Executor(NamedTuple):
-    """Who computes chains: which calls they may have, which of them pay, and what runs one (None: its steps)."""
+    """What runs chains: which calls they may contain, which of them pay, and what makes one an action (None: run its steps)."""
 
     able: Callable[[Call], bool]
     worth: Callable[[Chain], bool]
     compile: Callable[[Chain, tuple[int, ...], Action], Action | None]
     loose: bool = False
-    """Whether it takes chains of loose forms."""
+    """Whether it accepts chains of loose forms."""
     crew: Crew | None = None
-    """Whose other lanes may take what is read late."""
+    """The crew whose other lanes may compute what is read late."""
 
 
 def on_cpu(crew: Crew) -> Executor:
-    """NumPy's own functions over strips of rows."""
+    """Chains as NumPy's functions over strips of rows."""
     return Executor(
         lowering.able,
         lambda chain: strips.worth(chain, crew),
@@ -49,7 +48,7 @@ def on_cpu(crew: Crew) -> Executor:
 
 
 def on_gpu(xp: Any) -> Executor:
-    """A kernel written for each chain."""
+    """Chains as generated kernels, one for each."""
     return Executor(
         generated.able,
         generated.worth,
@@ -59,12 +58,12 @@ def on_gpu(xp: Any) -> Executor:
 
 
 def executor(backend: Backend) -> Executor:
-    """The one that a backend has."""
+    """The executor of a backend."""
     return on_gpu(backend.xp) if backend.crew is None else on_cpu(backend.crew)
 
 
 def fused(program: Program, executor: Executor) -> Program:
-    """The same program with its chains as one action each. Poison and errors still go step by step."""
+    """The program with each chain as one action. Poison and errors are still handled step by step."""
     wanted = {slot for _, slot in program.survivors + program.rehomed}
     blocks: list[list[Step]] = []
     actions: list[list[Action]] = []
@@ -82,7 +81,7 @@ def fused(program: Program, executor: Executor) -> Program:
 
 
 def _fused_block(steps: list[Step], wanted: set[int], executor: Executor) -> tuple[list[Step], list[Action], list[int]]:
-    """The steps of a block in the order in which they run as chains, the actions, and where in the steps each begins."""
+    """The steps of a block in the order in which they run as chains, the actions, and the index of each action's first step."""
     order = fuse(steps, wanted, executor.able, executor.worth, loose=executor.loose)
     whole = order if executor.crew is None else bands(steps, order, executor.crew)
     groups = _grouped(steps, whole, wanted, executor)
@@ -95,7 +94,7 @@ def _fused_block(steps: list[Step], wanted: set[int], executor: Executor) -> tup
 def _grouped(
     steps: list[Step], order: Sequence[Chain | int | Band], wanted: set[int], executor: Executor
 ) -> list[Group]:
-    """Steps in the order in which they run, those of a chain or a band together."""
+    """Steps in the order in which they run, with those of a chain or band together."""
     if all(isinstance(each, int) for each in order):
         return [Group(step.action, [step]) for step in steps]
     flat = [steps[at] for each in order for at in ((each,) if isinstance(each, int) else each.steps)]
@@ -130,7 +129,7 @@ def _grouped(
 
 
 def _one_by_one(steps: list[Step], dead: tuple[int, ...]) -> Action:
-    """Steps as one action. What dies is kept to the end, so that after an error they can run again."""
+    """Several steps as one action. Slots that die are cleared at the end, so that the steps can run again after an error."""
     calls = [(step.kernel, step.reads, step.writes) for step in steps]
 
     def run(slots: Slots) -> None:

@@ -1,13 +1,13 @@
-"""A joint move under way on one worker: its members tell each other that they are ready, and then all make the same calls.
+"""A joint move in progress on one worker: its members tell each other that they are ready, and then all make the same calls.
 
-A collective library waits for ever for a member that does not come, and knows no faults. So nothing is called before every
-member has said by a *word* (a `Piece` without data) that it stands in this move with a sound value: who is missing is missed
-here, by name, and a fault travels in place of the word, as it does in place of a piece. As all members are in the same move at
-one moment, the orders in which devices get calls cannot contradict each other, however many groups they are in.
+A collective library waits forever for a missing member, and knows no faults. So nothing is called before every member has said
+by a *word* (a `Piece` without data) that it stands in this move with a sound value. A missing member is noticed here, by name,
+and a fault travels in place of the word, as it does in place of a piece. Since all members are in the same move at one moment,
+the orders in which devices get calls cannot contradict each other, however many groups they belong to.
 
-With its word each says which communicator it has (`nccl.Group`). When these differ they make the next one: the first member
-makes an id, which the dispatcher passes on, and when each has joined they say so by a second word. If some member cannot,
-all go the other way, as pieces. A state machine like an `Exchange`: no message, socket or clock may be in here.
+With its word each member says which communicator it has (`nccl.Group`). If these differ, they create the next one: the first
+member makes an id, which the dispatcher passes on, and each confirms by a second word that it has joined. If some member
+cannot join, all use pieces instead. A state machine like an `Exchange`: no message, socket or clock may be used here.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from .nccl import REFUSED, Finish, Group
 
 
 class Meeting:
-    """`group` is the one that meets; `serial` a number that no other move of it has, and all members know. `say` sends a message
-    to the dispatcher; `wake` has the core called, from another thread; `what` is the move as an error names it."""
+    """The rendezvous of `group`. `serial` is a number that only this move has, known to all members. `say` sends a message to
+    the dispatcher; `wake` has the core called, from another thread; `what` is the move as errors name it."""
 
     __slots__ = (
         "_explain", "_fault", "_group", "_held", "_joined", "_next", "_said", "_say", "_serial", "_wake", "_what", "_words",
@@ -51,19 +51,19 @@ class Meeting:
         self.ready: deque[Ready] = deque()
         self.faults: dict[int, Fault] = {}
         self.read: list[list[int]] = []
-        """Nothing is lent here."""
+        """Always empty: nothing is lent here."""
         self.sent = self.received = 0
-        """Bytes of pieces; words have none."""
+        """The bytes of pieces: none, as words have none."""
         self.finish: Finish | None = None
-        """When the device is done with it."""
+        """When the device will have finished the move."""
         self._fault, self._held, self._xp, self._explain = fault, held, xp, explain
         self._group, self._say, self._wake, self._what = group, say, wake, what
         self._words: list[int] = []
         self._said = group.generation
-        """The own word: what is lost from now on the others do not know."""
+        """Its own word. The others do not know of peers that it loses later."""
         self._serial = serial
         self._next = 0
-        """The generation that is being made, this move's number; 0: none."""
+        """The generation of the communicator being created, which is this move's number; 0 for none."""
         self._joined = False
         self._work: Work | None = None
         self.left = 1
@@ -75,9 +75,9 @@ class Meeting:
         self._begin(0, fault)
 
     def _begin(self, turn: int, fault: Fault | None) -> None:
-        """Wait for a word of every other member in this turn, and give the own one, if it is known."""
+        """Wait for a word of every other member in this turn, and send its own, if it is known."""
         self.step = -1 - 2 * self.move.number - turn
-        """What words of this turn say that they belong to: no move has such a number."""
+        """The step that words of this turn carry; no move has such a number."""
         self.waiting = dict.fromkeys(self.move.awaited, 0)
         self._words.clear()
         if fault is not None:
@@ -100,22 +100,23 @@ class Meeting:
             self._words.append(word)
 
     def fail(self, source: int, fault: Fault) -> None:
-        """No word comes from `source`, or a fault in place of it."""
+        """`source` sends no word, or a fault in its place."""
         self.faults.setdefault(source, fault)
         self.waiting.pop((source, 0), None)
         if source == self.move.rank:
             self._group.joining = None  # whatever comes of it
 
     def send_no_more(self, fault: Fault) -> None:
-        """This rank cannot give its word: the others learn why."""
+        """This rank cannot send its word: tell the others why."""
         self.ready.clear()
         self._tell(fault)
 
     def make_own(self) -> None:
-        """Nothing is made alone."""
+        """Does nothing: no member computes anything alone."""
 
     def go_on(self) -> Exchange | Meeting | None:
-        """Look what has come of it: what takes this one's place, itself when a new turn has begun, None when there is no news."""
+        """What follows: the exchange that replaces this meeting, itself if a new turn has begun, or None if nothing has
+        changed."""
         group = self._group
         if self._next and not self._joined and not self.faults:
             self._unite(group)
@@ -148,7 +149,7 @@ class Meeting:
         return self
 
     def _unite(self, group: Group) -> None:
-        """Join when the id is there; say it when that is done, or cannot be."""
+        """Join the communicator once its id is there, and report when that is done or has failed."""
         if REFUSED in self._words:
             self._refuse(None)
             return
@@ -166,7 +167,7 @@ class Meeting:
             self._word(self._next)
 
     def _refuse(self, error: Exception | None) -> None:
-        """This member can have no communicator."""
+        """This member cannot have a communicator."""
         self._joined = True
         self._group.refuse(error)
         self.waiting.pop((self.move.rank, 0), None)

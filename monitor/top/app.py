@@ -1,6 +1,6 @@
-"""The Textual app: which keys do what. What is shown is `display.py`'s.
+"""The Textual app of `gt top`: which keys do what. `display.py` decides what is shown.
 
-Keys change the view. Nothing is asked of the service but what a user confirmed, and only what it says that it can do.
+Keys change the view. The service is asked to do something only after the user confirmed it, and only if it offers it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from .widgets import Clicks, Listing
 from .words import LANGUAGES, NAMES
 
 AT_ONCE: Final = frozenset({"ctrl+c"})
-"""Keys that mean the same whatever is open or typed."""
+"""Keys with the same effect whatever is open or being typed."""
 
 
 class Top(Display):
@@ -57,17 +57,17 @@ class Top(Display):
         kept: Settings = UNSET,
         file: Path | None = None,
     ) -> None:
-        """`folder` is where exports go, `file` where settings are kept (None: nowhere), `kept` what was."""
+        """`folder` is where exports go, `file` where settings are kept (None: nowhere), `kept` the settings of the last run."""
         super().__init__(source, ink, frame, kept.theme)
         self.folder = folder or Path.cwd()
         self.kept = kept
         self.file = file
         self.searched = ""
         self.asking = ""
-        """What the line at the bottom is asked for: 'search', 'filter' or nothing."""
+        """The purpose of the input line: 'search', 'filter' or ''."""
 
     def _say(self, key: str, severity: SeverityLevel = "information", **values: object) -> None:
-        """Tell something, letter by letter: what somebody typed, or a path, may look like markup."""
+        """Show a notice verbatim, because typed text or a path may look like markup."""
         self.notify(self.ink.word(key, **values), severity=severity, markup=False)
 
     # the mouse, and what tables tell
@@ -349,8 +349,8 @@ class Top(Display):
 
 
 def run(source: Source, ink: Ink, kept: Settings = UNSET, file: Path | None = None) -> int:
-    """Show a service until somebody quits; the exit status is Textual's, or a signal's. Who ends it by one gets the terminal
-    back as it was."""
+    """Show a service until the user quits. Returns the exit status, Textual's or that of a signal, after which the terminal is
+    restored."""
     app = Top(source, ink, kept=kept, file=file)
 
     async def shown() -> None:

@@ -1,6 +1,6 @@
-"""What the app shows: its parts, how high each is, and a frame from the latest snapshot and view alone.
+"""The parts of the app's screen, their heights, and a frame made from the latest snapshot and view.
 
-Drawing only: keys, and what they do, are `app.py`'s. Nothing is asked of the service in here.
+Drawing only: `app.py` has the keys and what they do. The service is asked nothing here.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from .view import PANES, View
 from .widgets import Canvas, Clicks, Lines, Listing
 
 FRAME: Final = 0.25
-"""Seconds between frames, whatever the service tells in between."""
+"""The seconds between frames, however fast events come."""
 LEAST: Final = (60, 16)
-"""Characters that a terminal must have, across and down."""
+"""The smallest terminal, in characters: width and height."""
 NARROW: Final = (110, 34)
-"""Below either of these there are no borders."""
+"""Below either of these sizes there are no borders."""
 LISTINGS: Final = ("workers", "clients", "ops", "signals", "tensors", "log", "plans")
 OF_PANE: Final = {"hot": "ops", "tensors": "tensors", "log": "log", "plans": "plans"}
 """The table that a pane has, where it is one."""

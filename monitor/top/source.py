@@ -1,4 +1,4 @@
-"""Where `gt top` has its snapshots from: whatever hands over the latest one at any time, and passes on what a user confirmed."""
+"""Where `gt top` gets its snapshots: a source gives the latest one at any time, and passes on what the user confirmed."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""How somebody looks at snapshots: what is sorted, searched, marked, hidden; and which rows of a snapshot that makes.
+"""How a user looks at snapshots: what is sorted, searched, marked and hidden, and which rows that makes of a snapshot.
 
-It knows no terminal: the app changes a view as keys are pressed, `frame.py` uses one as it is at the start.
+It knows no terminal: the app changes a view when keys are pressed; `frame.py` uses the initial one.
 """
 
 from __future__ import annotations
