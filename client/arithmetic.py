@@ -415,8 +415,9 @@ def abs(input: Any) -> Tensor:
 
 
 def sign(input: Any) -> Tensor:
-    """−1, 0 or 1; 0 for NaN."""
-    return emission.apply_one("sign", tensor_of("sign", input))
+    """−1, 0 or 1; 0 for NaN. Booleans are their own signs."""
+    x = tensor_of("sign", input)
+    return clone(x) if x.dtype is bool_ else emission.apply_one("sign", x)
 
 
 def relu(input: Any, inplace: bool = False) -> Tensor:

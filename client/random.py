@@ -422,6 +422,18 @@ def set_rng_state(new_state: tuple[int, int]) -> None:
     _source = _Source(*new_state)
 
 
+@contextmanager
+def fork_rng(devices: Any = None, enabled: bool = True, **named: Any) -> Iterator[None]:
+    """Random numbers that are drawn inside, and seeds that are set there, do not count outside: the state is put back at the
+    end. With `enabled=False` they do. All devices draw from one source, so `devices` and `device_type` have no effect."""
+    state = get_rng_state()
+    try:
+        yield
+    finally:
+        if enabled:
+            set_rng_state(state)
+
+
 def numbers(generator: Generator | None = None) -> np.random.Generator:
     """NumPy's generator for the next draw at the client: of `generator`, or of the one that `manual_seed` sets."""
     key = next_draw() if generator is None else _known(generator).next()

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from . import linalg as linalg
     from . import nn as nn
     from . import optim as optim
+    from . import random as random
     from . import signal as signal
     from . import special as special
     from . import utils as utils
@@ -415,6 +416,7 @@ _SUBMODULES: Final = (
     "linalg",
     "nn",
     "optim",
+    "random",
     "signal",
     "special",
     "utils",

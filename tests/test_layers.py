@@ -45,6 +45,7 @@ ALIASES = (
     "gt/distributions/constraints.py",
     "gt/distributions/kl.py",
     "gt/distributions/transforms.py",
+    "gt/random.py",
     "gt/special.py",
     "gt/nn/__init__.py",
     "gt/nn/functional.py",

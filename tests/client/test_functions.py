@@ -1,5 +1,6 @@
 """Each public function against PyTorch, on the same inputs: values, dtypes, shapes and gradients."""
 
+import contextlib
 import itertools
 import math
 from collections.abc import Callable
@@ -723,6 +724,7 @@ def test_values_are_searched_in_rows_of_another_dtype(rows: list[Any], values: A
 
 def test_booleans_are_squared_and_added_up_as_in_pytorch() -> None:
     both(lambda x: gt.square(x), lambda x: torch.square(x), BOOLS)
+    both(lambda x: gt.sign(x), lambda x: torch.sign(x), BOOLS)
     both(lambda x: x.sum(1, dtype=gt.bool), lambda x: x.sum(1, dtype=torch.bool), INTS)
     both(lambda x: x.prod(dtype=gt.bool), lambda x: x.prod(dtype=torch.bool), BOOLS)
 
@@ -743,3 +745,21 @@ def test_the_cross_entropy_of_logits_at_zero_has_pytorchs_gradient() -> None:
     logits = gt.zeros(2, requires_grad=True)
     gt.nn.functional.binary_cross_entropy_with_logits(logits, gt.tensor([0.0, 1.0]), reduction="sum").backward()
     assert logits.grad.tolist() == [0.5, -0.5]
+
+
+def test_forked_random_numbers_leave_those_outside_alone() -> None:
+    gt.manual_seed(3)
+    expected = gt.rand(4, 2).tolist()
+    gt.manual_seed(3)
+    found = []
+    for number in range(4):
+        found.append(gt.rand(2).tolist())
+        with contextlib.suppress(KeyError), gt.random.fork_rng(devices=[0], enabled=True):
+            gt.manual_seed(number)
+            raise KeyError(gt.rand(3))
+    gt.manual_seed(3)
+    again = [gt.rand(2).tolist() for _ in range(4)]
+    assert found == again != expected
+    with gt.random.fork_rng(enabled=False):
+        gt.manual_seed(9)
+    assert gt.initial_seed() == 9
