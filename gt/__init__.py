@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from . import func as func
     from . import jit as jit
     from . import linalg as linalg
+    from . import masked as masked
     from . import nn as nn
     from . import optim as optim
     from . import random as random
@@ -414,6 +415,7 @@ _SUBMODULES: Final = (
     "func",
     "jit",
     "linalg",
+    "masked",
     "nn",
     "optim",
     "random",

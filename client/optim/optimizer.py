@@ -20,7 +20,7 @@ Group = dict[str, Any]
 State = dict[str, Any]
 Numbers = tuple[Any, ...]
 
-NUMBERS = ("step", "mu_product")
+NUMBERS = ("step", "mu_product", "eta", "mu")
 """Entries of states that PyTorch keeps as tensors without dimensions, and that are Python numbers here."""
 
 

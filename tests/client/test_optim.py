@@ -65,6 +65,9 @@ OPTIMIZERS: dict[str, tuple[str, dict[str, Any]]] = {
     "adagrad": ("Adagrad", {"lr": 0.05, "lr_decay": 0.1, "weight_decay": 0.01, "initial_accumulator_value": 0.1}),
     "rprop": ("Rprop", {"lr": 0.01}),
     "rprop-ascent": ("Rprop", {"lr": 0.01, "etas": (0.4, 1.3), "step_sizes": (1e-4, 0.02), "maximize": True}),
+    "asgd": ("ASGD", {"lr": 0.1, "lambd": 0.01, "alpha": 0.5, "t0": 1, "weight_decay": 0.01}),
+    "adafactor": ("Adafactor", {"lr": 0.05, "weight_decay": 0.1}),
+    "adafactor-ascent": ("Adafactor", {"lr": 0.05, "d": 1.5, "eps": (1e-8, 1e-2), "maximize": True}),
     "adadelta": ("Adadelta", {"lr": 0.5, "rho": 0.8, "weight_decay": 0.01}),
 }
 
@@ -125,7 +128,7 @@ def test_steps_in_double_precision_are_as_exact_as_pytorchs(name: str) -> None:
             optimizer.zero_grad()
             (parameter.sin() * parameter).sum().backward()
             optimizer.step()
-    exact = 1e-6 if kind == "NAdam" else 1e-12  # PyTorch keeps NAdam's product of momenta in single precision
+    exact = 1e-6 if kind in ("NAdam", "ASGD") else 1e-12  # PyTorch keeps NAdam's and ASGD's numbers in single precision
     np.testing.assert_allclose(ours.detach().numpy(), theirs.detach().numpy(), rtol=exact)
 
 

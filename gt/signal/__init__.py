@@ -3,4 +3,6 @@
 from __future__ import annotations
 
 from gt.client.signal import *  # noqa: F403  # all of its public names
-from gt.client.signal import __all__ as __all__  # noqa: PLC0414  # and their list
+from gt.client.signal import __all__ as __all__  # and their list
+
+from . import windows as windows

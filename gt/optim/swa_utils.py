@@ -1,0 +1,6 @@
+"""Averages of weights, under the name by which programs import them."""
+
+from __future__ import annotations
+
+from gt.client.optim.averaging import *  # noqa: F403  # all of its public names
+from gt.client.optim.averaging import __all__ as __all__  # noqa: PLC0414  # and their list
