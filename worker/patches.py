@@ -30,6 +30,8 @@ MANY: Final = 512
 """Columns that a product has at least, if there are so many: for fewer, BLAS would arrange the weight more often."""
 TALL: Final = 64
 """The same of rows."""
+TAPS: Final = 64
+"""Elements of a window, at most, that are taken one by one."""
 SPREAD: Final = 256 << 10
 """Windows' elements from which lanes share a convolution: it takes tens of microseconds to wake them."""
 
@@ -50,10 +52,10 @@ def form_of(call: Call) -> Form:
     sizes, counts, space = w.shape[3:], call.result.shape[3:], x.shape[3:]
     groups, itemsize = x.shape[1], wide(call.result.dtype).numpy.itemsize
     most, inner, outer = windows_at_once(call)
-    if max(a["spreads"]) > 1 and max(a["strides"]) == 1:
+    rows = sizes[-1] > counts[-1]
+    if max(a["spreads"]) > 1 and max(a["strides"]) == 1 and not rows and math.prod(sizes) <= TAPS:
         inner, outer = math.prod(sizes) * w.shape[1], math.prod(space)
         return Form("taps", max(1, min(x.shape[0], NEAR // (groups * inner * outer * itemsize))), inner, outer)
-    rows = sizes[-1] > counts[-1]
     near = max(NEAR // (groups * inner * outer * itemsize), -(-(TALL if rows else MANY) // outer))
     return Form("rows" if rows else "columns", max(1, min(x.shape[0], most, near)), inner, outer)
 

@@ -93,6 +93,12 @@ def test_shapes_choose_the_way() -> None:
     assert (weight.way, weight.step) == ("rows", -(-patches.TALL // 9))
     spread = {**ones, "spreads": (2, 2), "pads": (1, 2, 1, 2)}
     assert form_of(call_of((32, 1, 32, 16, 16), (1, 16, 32, 3, 3), None, **spread)).way == "taps"
+    gradient = form_of(
+        call_of((8, 1, 16, 32, 32), (1, 8, 16, 64, 64), None, **{**ones, "spreads": (2, 2), "pads": (2, 2, 2, 2)})
+    )
+    assert gradient.way == "rows", "4,096 taps"
+    large = call_of((8, 1, 4, 16, 16), (1, 4, 4, 9, 9), None, **{**spread, "pads": (8, 8, 8, 8)})
+    assert form_of(large).way == "columns", "81 taps"
     both = {**spread, "strides": (2, 1)}
     assert form_of(call_of((32, 1, 32, 16, 16), (1, 16, 32, 3, 3), None, **both)).way == "columns"
 
