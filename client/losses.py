@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "binary_cross_entropy", "binary_cross_entropy_with_logits", "cross_entropy", "gaussian_nll_loss", "huber_loss",
-    "kl_div", "l1_loss", "mse_loss", "nll_loss", "poisson_nll_loss", "smooth_l1_loss",
+    "kl_div", "l1_loss", "linear_cross_entropy", "mse_loss", "nll_loss", "poisson_nll_loss", "smooth_l1_loss",
 ]  # fmt: skip
 
 
@@ -355,3 +355,34 @@ def cross_entropy(
     if weight is not None:
         known = mul(known, _along(weight, x, axis))
     return reduced("cross_entropy", neg(reductions.sum(mul(scores, known), axis)), reduction)
+
+
+def linear_cross_entropy(
+    input: Any,
+    linear_weight: Any,
+    target: Any,
+    *,
+    linear_bias: Any = None,
+    weight: Any = None,
+    reduction: str = "mean",
+    ignore_index: int | None = None,
+    label_smoothing: float = 0.0,
+    options: Any = None,
+) -> Tensor:
+    """`cross_entropy` of the logits that a linear map makes of (N, features) or (features,), by a weight (C, …, features).
+
+    A bias has the shape (C, …), or (C,). `options` say how PyTorch divides the work, and mean nothing here.
+    """
+    x, w = tensor_of("linear_cross_entropy", input), tensor_of("linear_cross_entropy", linear_weight)
+    if x.ndim not in (1, 2) or w.ndim < 2 or x.shape[-1] != w.shape[-1]:
+        raise ShapeError(f"linear_cross_entropy: input {x.shape} and linear_weight {w.shape}")
+    flat = shaping.reshape(w, (-1, w.shape[-1]))
+    logits = emission.apply("matmul", (shaping.reshape(x, (-1, x.shape[-1])), shaping.transpose(flat, 0, 1)))
+    logits = shaping.reshape(logits, (*x.shape[:-1], *w.shape[:-1]))
+    if linear_bias is not None:
+        bias = tensor_of("linear_cross_entropy", linear_bias)
+        logits = add(logits, shaping.reshape(bias, (*bias.shape, *(1,) * (w.ndim - 1 - bias.ndim))))
+    ignored = -100 if ignore_index is None else ignore_index
+    return cross_entropy(
+        logits, target, weight, ignore_index=ignored, reduction=reduction, label_smoothing=label_smoothing
+    )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from gt.client import functional
-
 from . import init
 from .activations import (
     CELU,
@@ -35,6 +33,7 @@ from .activations import (
     Tanhshrink,
     Threshold,
 )
+from .adaptive import AdaptiveLogSoftmaxWithLoss, CrossMapLRN2d, DataParallel
 from .attention import MultiheadAttention
 from .containers import ModuleDict, ModuleList, Sequential
 from .convolution import (
@@ -49,6 +48,23 @@ from .convolution import (
 )
 from .dropout import AlphaDropout, Dropout, Dropout1d, Dropout2d, Dropout3d, FeatureAlphaDropout
 from .embedding import Embedding, EmbeddingBag
+from .lazy import (
+    LazyBatchNorm1d,
+    LazyBatchNorm2d,
+    LazyBatchNorm3d,
+    LazyConv1d,
+    LazyConv2d,
+    LazyConv3d,
+    LazyConvTranspose1d,
+    LazyConvTranspose2d,
+    LazyConvTranspose3d,
+    LazyInstanceNorm1d,
+    LazyInstanceNorm2d,
+    LazyInstanceNorm3d,
+    LazyLinear,
+    UninitializedBuffer,
+    UninitializedParameter,
+)
 from .linear import Bilinear, Identity, Linear
 from .losses import (
     BCELoss,
@@ -62,6 +78,7 @@ from .losses import (
     HuberLoss,
     KLDivLoss,
     L1Loss,
+    LinearCrossEntropyLoss,
     MarginRankingLoss,
     MSELoss,
     MultiLabelMarginLoss,
@@ -146,6 +163,10 @@ from .transformer import (
 )
 
 __all__ = [
+    "AdaptiveLogSoftmaxWithLoss", "CrossMapLRN2d", "DataParallel", "LinearCrossEntropyLoss", "LazyBatchNorm1d",
+    "LazyBatchNorm2d", "LazyBatchNorm3d", "LazyConv1d", "LazyConv2d", "LazyConv3d", "LazyConvTranspose1d",
+    "LazyConvTranspose2d", "LazyConvTranspose3d", "LazyInstanceNorm1d", "LazyInstanceNorm2d", "LazyInstanceNorm3d",
+    "LazyLinear", "UninitializedBuffer", "UninitializedParameter",
     "Module", "Parameter", "Buffer", "Sequential", "ModuleList", "ModuleDict", "ParameterList", "ParameterDict",
     "Identity", "Linear", "Bilinear", "Embedding", "EmbeddingBag",
     "LayerNorm", "RMSNorm", "GroupNorm", "LocalResponseNorm", "BatchNorm1d", "BatchNorm2d", "BatchNorm3d",
@@ -169,5 +190,5 @@ __all__ = [
     "KLDivLoss", "PoissonNLLLoss", "GaussianNLLLoss", "MultiMarginLoss", "MultiLabelMarginLoss",
     "MultiLabelSoftMarginLoss", "SoftMarginLoss", "MarginRankingLoss", "CosineEmbeddingLoss", "HingeEmbeddingLoss",
     "TripletMarginLoss", "TripletMarginWithDistanceLoss", "CosineSimilarity", "PairwiseDistance",
-    "functional", "init",
+    "init",
 ]  # fmt: skip

@@ -204,3 +204,74 @@ def _one_more(mask: Tensor | None) -> Tensor | None:
         return None
     column = creation.full((*mask.shape[:-1], 1), mask.dtype.kind == "b", dtype=mask.dtype)
     return arranging.cat([mask, column], -1)
+
+
+def multi_head_attention_forward(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    embed_dim_to_check: int,
+    num_heads: int,
+    in_proj_weight: Tensor | None,
+    in_proj_bias: Tensor | None,
+    bias_k: Tensor | None,
+    bias_v: Tensor | None,
+    add_zero_attn: bool,
+    dropout_p: float,
+    out_proj_weight: Tensor,
+    out_proj_bias: Tensor | None,
+    training: bool = True,
+    key_padding_mask: Tensor | None = None,
+    need_weights: bool = True,
+    attn_mask: Tensor | None = None,
+    use_separate_proj_weight: bool = False,
+    q_proj_weight: Tensor | None = None,
+    k_proj_weight: Tensor | None = None,
+    v_proj_weight: Tensor | None = None,
+    static_k: Tensor | None = None,
+    static_v: Tensor | None = None,
+    average_attn_weights: bool = True,
+    is_causal: bool = False,
+) -> tuple[Tensor, Tensor | None]:
+    """What `MultiheadAttention` computes, of weights that are given: (L, N, E) or (L, E), and the weights of keys or None.
+
+    Without `need_weights`, `is_causal` may be said without a mask.
+    """
+    if static_k is not None or static_v is not None:
+        raise NotImplementedError(
+            "multi_head_attention_forward: keys and values are projected: leave static_k and static_v"
+        )
+    if query.shape[-1] != embed_dim_to_check:
+        raise ShapeError(f"multi_head_attention_forward: queries {query.shape} of {embed_dim_to_check} features")
+    if is_causal and attn_mask is None and not need_weights:
+        attn_mask = arithmetic.logical_not(attention._causal(query.shape[0], key.shape[0]))
+    layer = object.__new__(MultiheadAttention)
+    Module.__init__(layer)
+    layer.__dict__.update(
+        training=training,
+        embed_dim=embed_dim_to_check,
+        num_heads=num_heads,
+        head_dim=embed_dim_to_check // num_heads,
+        dropout=dropout_p,
+        batch_first=False,
+        add_zero_attn=add_zero_attn,
+        _qkv_same_embed_dim=not use_separate_proj_weight,
+        in_proj_weight=in_proj_weight,
+        q_proj_weight=q_proj_weight,
+        k_proj_weight=k_proj_weight,
+        v_proj_weight=v_proj_weight,
+        in_proj_bias=in_proj_bias,
+        bias_k=bias_k,
+        bias_v=bias_v,
+        out_proj=lambda x: functional.linear(x, out_proj_weight, out_proj_bias),
+    )
+    return layer.forward(
+        query,
+        key,
+        value,
+        key_padding_mask,
+        need_weights,
+        attn_mask,
+        average_attn_weights,
+        is_causal and attn_mask is not None,
+    )

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from gt.client.functional import *  # noqa: F403  # all of its public names
-from gt.client.functional import __all__ as __all__  # noqa: PLC0414  # and their list
+from gt.client.functional import __all__ as _names
+from gt.client.nn.attention import multi_head_attention_forward
 from gt.client.outputs import all_filling
+
+__all__ = [*_names, "multi_head_attention_forward"]  # noqa: PLE0604  # a list of strings
 
 _FILLING = (
     "avg_pool2d", "avg_pool3d", "gelu", "hardshrink", "linear", "logsigmoid", "normalize", "softplus", "softshrink",

@@ -22,15 +22,17 @@ except ImportError:
 pytestmark = pytest.mark.usefixtures("shared")
 
 ABSENT = {
-    "LinearCrossEntropyLoss": "not in GT",
+    f"LazyConv{kind}{count}d": "PyTorch's has no values before its first input: test_lazy.py compares it"
+    for kind in ("", "Transpose")
+    for count in (1, 2, 3)
 }
-"""Modules of PyTorch's list that are not in GT, and why."""
+"""Modules of PyTorch's list that are not compared here, and why."""
 
 MOST = cases(6)
 """Samples of one module that run; PyTorch draws up to some hundreds of an attention."""
 
 INFOS = {info.name.removeprefix("nn."): info for info in module_db}
-COVERED = sorted(name for name in INFOS if hasattr(gt.nn, name))
+COVERED = sorted(name for name in INFOS if hasattr(gt.nn, name) and name not in ABSENT)
 
 
 def given(value: Any) -> Any:
@@ -149,4 +151,4 @@ def test_a_module_agrees_with_pytorch(name: str) -> None:
 def test_what_is_not_covered_is_listed() -> None:
     """A module of PyTorch's list is in GT, or among those that are named with a reason."""
     missing = {name for name in set(INFOS) - set(COVERED) if not re.search(r"Conv|Pool|Lazy", name)}
-    assert missing == set(ABSENT)
+    assert missing == set()
