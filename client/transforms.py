@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import creation, modes
 from .jacobians import ended, jacobian, one_element, products, results_of, started, weights_of
+from .jacobians import jvp as forward_product
 
 if TYPE_CHECKING:
     from .nn.module import Module
@@ -110,6 +111,49 @@ def jacrev(func: Function, argnums: int | tuple[int, ...] = 0) -> Function:
         return jacobian(of_those, chosen if isinstance(argnums, tuple) else chosen[0], create_graph=graph)
 
     return matrix
+
+
+def jacfwd(func: Function, argnums: int | tuple[int, ...] = 0) -> Function:
+    """The function that returns the Jacobian of `func` by its arguments `argnums`: as `jacrev`, of whose walks it is made."""
+    return jacrev(func, argnums)
+
+
+def jvp(func: Function, primals: Any, tangents: Any, *, strict: bool = False, has_aux: bool = False) -> tuple[Any, ...]:
+    """(result, Jacobian · tangents) of `func` at `primals`, by two walks backwards.
+
+    With `has_aux` `func` returns (result, more), and `more` comes third.
+    """
+    listed = tuple(primals)
+    graph = any(x.requires_grad for x in listed)
+    extra: list[Any] = []
+
+    def plain(*given: Any) -> Any:
+        returned = func(*given)
+        if not has_aux:
+            return returned
+        extra.append(returned[1])
+        return returned[0]
+
+    out, pushed = forward_product(plain, listed, tuple(tangents), graph, strict)
+    return (out, pushed, extra[0]) if has_aux else (out, pushed)
+
+
+def linearize(func: Function, *primals: Any) -> tuple[Any, Function]:
+    """(result, push): `push(*tangents)` is the Jacobian of `func` at `primals` times tangents, as often as it is called."""
+    with modes.enable_grad():
+        starts = started(primals, False)
+        out = func(*starts)
+        ends = results_of(out)
+        dummies = tuple(creation.zeros_like(y).requires_grad_() for y in ends)
+        first = products(ends, starts, dummies, True, False)
+
+    def push(*tangents: Any) -> Any:
+        with modes.enable_grad():
+            given = weights_of("linearize", tangents, starts)
+            found = products(first, dummies, given, True, False)
+        return ended(found, out, False)
+
+    return ended(ends, out, False), push
 
 
 def hessian(func: Function, argnums: int | tuple[int, ...] = 0) -> Function:

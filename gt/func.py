@@ -2,6 +2,19 @@
 
 from __future__ import annotations
 
-from gt.client.transforms import functional_call, grad, grad_and_value, hessian, jacrev, value_and_grad, vjp
+from gt.client.transforms import (
+    functional_call,
+    grad,
+    grad_and_value,
+    hessian,
+    jacfwd,
+    jacrev,
+    jvp,
+    linearize,
+    value_and_grad,
+    vjp,
+)
 
-__all__ = ["functional_call", "grad", "grad_and_value", "hessian", "jacrev", "value_and_grad", "vjp"]
+__all__ = [
+    "functional_call", "grad", "grad_and_value", "hessian", "jacfwd", "jacrev", "jvp", "linearize", "value_and_grad", "vjp",
+]  # fmt: skip
