@@ -34,7 +34,8 @@ from .question import (
     whole,
 )
 from .ranking import Ranked, case_of, ranked_rows
-from .rules import legal_rows, reshape_aligned
+from .reshaping import reshape_aligned
+from .rules import legal_rows
 
 KEPT: Final[Mapping[str, int]] = {
     "data_parallel": DATA, "fully_sharded": DATA, "sequence_parallel": DATA,

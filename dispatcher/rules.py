@@ -9,15 +9,16 @@ attributes and cut points. Costs, signals and links are the planner's business a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from functools import lru_cache
 from itertools import chain
 from typing import Final, NamedTuple, Protocol
 
 from gt.attributes import Attributes
 from gt.ops import OPS
-from gt.partition import Box, bounds, box
-from gt.placement import PARTIAL_OPS, REPLICATE, Layout, Mesh, Partial, Placement, Shard
+from gt.partition import bounds
+from gt.placement import PARTIAL_OPS, REPLICATE, Partial, Placement, Shard
 from gt.spec import MAX_DIMENSIONS, Spec
+
+from .reshaping import delimited
 
 
 class Row(NamedTuple):
@@ -87,17 +88,6 @@ def legal_rows(op: str, attributes: Attributes, operands: tuple[Spec | str, ...]
         return known
 
     return legal
-
-
-def reshape_aligned(
-    shape_in: tuple[int, ...], layout_in: Layout, shape_out: tuple[int, ...], layout_out: Layout, mesh: Mesh
-) -> bool:
-    """Whether on every rank a reshape of its part of the input is its part of the output.
-
-    True when both boxes hold the same elements: each enumerates its own in ascending row-major order. Rows know one
-    mesh axis; this is the check for all of them together, when several cut one dimension.
-    """
-    return _aligned_boxes(shape_in, _shards(layout_in), shape_out, _shards(layout_out), mesh)
 
 
 # from letters to rows
@@ -326,31 +316,12 @@ def _windows(case: Case) -> Iterable[Row]:
 def _reshape(case: Case) -> Iterable[Row]:
     """From dimension d to dimension e wherever cutting either delimits the same elements for every part."""
     x = case.tensor(0)
-    targets = [_delimited(case.result.shape, dim, case.cut) for dim in range(case.result.ndim)]
+    targets = [delimited(case.result.shape, dim, case.cut(case.result.shape[dim])) for dim in range(case.result.ndim)]
     for dim in range(x.ndim):
-        source = _delimited(x.shape, dim, case.cut)
+        source = delimited(x.shape, dim, case.cut(x.shape[dim]))
         for other, target in enumerate(targets):
             if source == target:
                 yield Row((_SHARDS[other],), (_SHARDS[dim],))
-
-
-def _delimited(shape: tuple[int, ...], dim: int, cut: Cut) -> tuple[int, ...]:
-    """What cutting `dim` delimits, in a form that is equal exactly when the parts hold the same elements.
-
-    The elements of a part are runs between scaled cut points, once a period. A part that holds everything has no
-    period, and of no elements nothing can be told apart.
-    """
-    inner = 1
-    for size in shape[dim + 1 :]:
-        inner *= size
-    size = shape[dim]
-    if 0 in shape:
-        return ()
-    points = cut(size)
-    last = points.index(size) - 1
-    if points[last] == 0:
-        return (last,)
-    return (size * inner, *(point * inner for point in points))
 
 
 ANY_CUT: Final = Cut((1, 1))
@@ -470,43 +441,3 @@ def _passed(partial: Partial, pattern: str, operands: tuple[Spec | str, ...]) ->
         else:
             inputs.append(None)
     return tuple(inputs)
-
-
-# several mesh axes at once
-
-
-def _shards(layout: Layout) -> Layout:
-    return tuple(placement if isinstance(placement, Shard) else REPLICATE for placement in layout)
-
-
-@lru_cache(maxsize=4096)
-def _aligned_boxes(
-    shape_in: tuple[int, ...], layout_in: Layout, shape_out: tuple[int, ...], layout_out: Layout, mesh: Mesh
-) -> bool:
-    return all(
-        _elements(shape_in, box(shape_in, layout_in, mesh, rank))
-        == _elements(shape_out, box(shape_out, layout_out, mesh, rank))
-        for rank in range(len(mesh.members))
-    )
-
-
-def _elements(shape: tuple[int, ...], part: Box | None) -> tuple[tuple[int, int, int], ...]:
-    """The elements of `part` in a form that is equal exactly when the sets of row-major indices are.
-
-    Levels (size, start, stop), outermost first. Two merge while the outer has one index or the inner is whole; then the
-    innermost level is one maximal run and its period, which the set determines, and so are by induction all others.
-    """
-    if part is None or any(start == stop for start, stop in part):
-        return ()
-    levels = [(1, 0, 1)]
-    for size, (start, stop) in zip(shape, part, strict=True):
-        levels.append((size, start, stop))
-        while len(levels) > 1:
-            (outer, first, last), (inner, low, high) = levels[-2:]
-            if last - first == 1:
-                levels[-2:] = [(outer * inner, first * inner + low, first * inner + high)]
-            elif high - low == inner:
-                levels[-2:] = [(outer * inner, first * inner, last * inner)]
-            else:
-                break
-    return tuple(levels)

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from gt.config import Config
 from gt.dispatcher.plan import Planned, Planner
 from gt.dispatcher.policy import resolve
-from gt.dispatcher.rules import Cut, Row, reshape_aligned, rows
+from gt.dispatcher.reshaping import reshape_aligned
+from gt.dispatcher.rules import Cut, Row, rows
 from gt.dispatcher.tables import Home
 from gt.dispatcher.ways import path
 from gt.dtypes import float32, float64, int64

@@ -19,7 +19,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rule_samples import FAMILIES, Array, Sample, drawn, floats, spec_of
 
-from gt.dispatcher.rules import PASSING, RULES, Cut, Row, reshape_aligned, rows
+from gt.dispatcher.reshaping import reshape_aligned
+from gt.dispatcher.rules import PASSING, RULES, Cut, Row, rows
 from gt.dtypes import scalar_kind
 from gt.ops import OPS
 from gt.partition import box
