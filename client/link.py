@@ -2,23 +2,47 @@
 
 from __future__ import annotations
 
+import os
 import select
 import threading
+import time
 from collections.abc import Callable, Hashable
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from gt import messages as m
 from gt import transport
 from gt.bulk import INLINE, Bulk, Frames
-from gt.host import environment_number
+from gt.host import environment_number, host_facts
 from gt.memfd import machine
 from gt.pool import Pool, half_of_memory
 from gt.spec import Spec
 
 from .fetches import Fetches
 from .puts import Put, Puts
+
+LAST_WORDS: Final = 0.2
+"""Seconds in which what a dispatcher sent before its end may still arrive."""
+
+
+def _watched(process: Any) -> int | None:
+    """A descriptor that can be read from when the dispatcher's process has ended; None if that is not on this machine."""
+    here = host_facts()
+    known = process if isinstance(process, dict) else {}
+    pid = known.get("pid")
+    if type(pid) is not int or pid <= 0 or any(known.get(key) != here[key] for key in ("host", "namespace", "boot")):
+        return None
+    try:
+        return os.pidfd_open(pid)
+    except (OSError, OverflowError):
+        return None  # its silence will tell
+
+
+def _ended(process: int) -> bool:
+    poll = select.poll()
+    poll.register(process, select.POLLIN)
+    return bool(poll.poll(0))
 
 
 class SocketLink:
@@ -38,6 +62,10 @@ class SocketLink:
         self.puts = Puts(self.memory, self.streams.outbox)
         self.fetches = Fetches(self.memory, self.streams.inbox)
         self.gone = False
+        self.process: int | None = None
+        """The descriptor of the dispatcher's process, if it is on this machine."""
+        self.ended = 0.0
+        """When that process was first found to have ended."""
         self.closed = False
         """Another thread may still wait for something, and finds that nothing comes any more."""
         self.pollers = threading.local()
@@ -50,6 +78,7 @@ class SocketLink:
         transport.loop_back(self.bulk, self.bulk_identity)
         self.descriptors.append(self.bulk.fileno())
         self.pollers = threading.local()
+        self.process = _watched(facts.get("process")) if self.local is None else None
 
     def send(self, message: m.Message) -> None:
         """Send one message. Never waits, never loses."""
@@ -165,11 +194,19 @@ class SocketLink:
         """None, or why the service cannot answer any more."""
         if self.gone:
             return "it closed the connection"
+        if self.process is not None and _ended(self.process):
+            now = time.monotonic()
+            self.ended = self.ended or now
+            if now - self.ended > LAST_WORDS:
+                return "its process ended"
         return None if self.local is None else self.local.failure()
 
     def close(self) -> None:
         """Close the sockets; what was sent still leaves."""
         self.closed = True
+        if self.process is not None:
+            os.close(self.process)
+            self.process = None
         self.control.close(linger=500)
         if self.bulk is not None:
             self.bulk.close(linger=0)

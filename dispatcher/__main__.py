@@ -53,7 +53,7 @@ class Shell:
         self.core = Core(
             config=read,
             workers_expected=workers,
-            facts={"bulk_address": transport.endpoint(self.bulk)},
+            facts={"bulk_address": transport.endpoint(self.bulk), "process": host_facts()},
             log=lambda level, text, **about: getattr(log, level)(text, extra=about),
             boot=boot(),
             patience=start_timeout(),

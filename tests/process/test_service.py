@@ -316,6 +316,18 @@ def test_the_last_worker_may_go_and_another_come(machine: Machine) -> None:
     right()
 
 
+def test_a_dispatcher_that_is_killed_is_missed_at_once(machine: Machine) -> None:
+    """A program on the same machine sees the end of its process, and does not wait until its silence is long enough."""
+    address, dispatcher, _ = machine.service(1)
+    gt.connect(address)
+    right()
+    x = gt.ones(3)
+    dispatcher.signal(signal.SIGKILL)
+    dispatcher.wait()
+    with pytest.raises(gt.SessionError, match="its process ended"):
+        (x + 1).numpy()
+
+
 # garbage
 
 
