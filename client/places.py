@@ -36,7 +36,8 @@ def lists(key: Any) -> bool:
     """Whether a subscript holds more than integers, slices, None and Ellipsis."""
     items = key if type(key) is tuple else (key,)
     return any(
-        isinstance(item, (core.Tensor, list)) or (isinstance(item, np.ndarray) and item.ndim > 0) for item in items
+        isinstance(item, (core.Tensor, list, range)) or (isinstance(item, np.ndarray) and item.ndim > 0)
+        for item in items
     )
 
 
@@ -51,7 +52,7 @@ def _tensor(item: Any) -> Tensor:
 
 def _parse(key: Any, shape: tuple[int, ...]) -> Parts:
     items = [
-        _tensor(item) if isinstance(item, (core.Tensor, list, np.ndarray)) else item
+        _tensor(item) if isinstance(item, (core.Tensor, list, range, np.ndarray)) else item
         for item in (key if type(key) is tuple else (key,))
     ]
     wide: list[Any] = []  # a mask in as many places as it has dimensions, of which the first holds it

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 # fmt: off
 if TYPE_CHECKING:
+    from . import accelerator as accelerator
     from . import amp as amp
     from . import array_api as array_api
     from . import autograd as autograd
@@ -19,13 +20,16 @@ if TYPE_CHECKING:
     from . import config as config
     from . import cuda as cuda
     from . import data as data
+    from . import distributed as distributed
     from . import distributions as distributions
     from . import fft as fft
     from . import func as func
     from . import jit as jit
     from . import linalg as linalg
     from . import masked as masked
+    from . import multiprocessing as multiprocessing
     from . import nn as nn
+    from . import onnx as onnx
     from . import optim as optim
     from . import random as random
     from . import signal as signal
@@ -392,6 +396,7 @@ _RENAMED: Final = {
     "pinverse": (".client.pseudoinverse", "pinv"),
     "result_type": (".client.arithmetic", "result_type_of"),
     "promote_types": (".dtypes", "promote"),
+    "OutOfMemoryError": (".errors", "OutOfMemory"),
 }
 """Names that are others' where they live: PyTorch's, some of which hide Python's own."""
 
@@ -403,6 +408,7 @@ _CONSTANTS: Final[dict[str, Any]] = {
 """Numbers, what shapes are, and PyTorch's layouts, which are accepted and mean nothing."""
 
 _SUBMODULES: Final = (
+    "accelerator",
     "amp",
     "array_api",
     "autograd",
@@ -410,13 +416,16 @@ _SUBMODULES: Final = (
     "config",
     "cuda",
     "data",
+    "distributed",
     "distributions",
     "fft",
     "func",
     "jit",
     "linalg",
     "masked",
+    "multiprocessing",
     "nn",
+    "onnx",
     "optim",
     "random",
     "signal",
@@ -445,7 +454,10 @@ def __getattr__(name: str) -> Any:
 
         value = version("gt-tensor")
     else:
-        raise AttributeError(f"module 'gt' has no attribute {name!r}")
+        from .instead import INSTEAD
+
+        advice = f": {INSTEAD[name]}" if name in INSTEAD else ""
+        raise AttributeError(f"module 'gt' has no attribute {name!r}{advice}")
     globals()[name] = value  # the next look-up finds it at once
     return value
 

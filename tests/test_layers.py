@@ -34,7 +34,7 @@ OWNERS = {
 }
 # The public face and the command line may reach into rooms; these when they are asked to, never on import.
 COMMANDS = tuple(sorted(str(path.relative_to(REPOSITORY)) for path in REPOSITORY.glob("gt/commands/*.py")))
-LAZY = ("gt/__init__.py", "gt/cuda.py", *COMMANDS)
+LAZY = ("gt/__init__.py", "gt/cuda/__init__.py", *COMMANDS)
 ALIASES = (
     "gt/array_api/__init__.py",
     "gt/array_api/fft.py",
@@ -50,9 +50,8 @@ ALIASES = (
     "gt/nn/__init__.py",
     "gt/nn/functional.py",
     "gt/nn/init.py",
-    "gt/nn/modules/__init__.py",
-    "gt/nn/modules/batchnorm.py",
-    "gt/nn/modules/instancenorm.py",
+    *sorted(str(path.relative_to(REPOSITORY)) for path in REPOSITORY.glob("gt/nn/modules/*.py")),
+    "gt/nn/parallel.py",
     "gt/nn/parameter.py",
     "gt/nn/utils/__init__.py",
     "gt/nn/utils/fusion.py",
@@ -61,10 +60,15 @@ ALIASES = (
     "gt/nn/utils/rnn.py",
     "gt/optim/__init__.py",
     "gt/amp.py",
+    "gt/cuda/amp.py",
     "gt/data.py",
 )
-DERIVATIVES = ("gt/autograd/__init__.py", "gt/autograd/function.py", "gt/autograd/functional.py", "gt/func.py")
-RECOMPUTATION = ("gt/utils/__init__.py", "gt/utils/checkpoint.py", "gt/utils/data.py")
+DERIVATIVES = (*sorted(str(path.relative_to(REPOSITORY)) for path in REPOSITORY.glob("gt/autograd/*.py")), "gt/func.py")
+RECOMPUTATION = (
+    "gt/utils/__init__.py",
+    "gt/utils/checkpoint.py",
+    *sorted(str(path.relative_to(REPOSITORY)) for path in REPOSITORY.glob("gt/utils/data/*.py")),
+)
 STARTERS = ("gt/session.py", "gt/inventory.py", "gt/inproc.py", "gt/launch.py", "gt/profiling.py")
 EXPLAINERS = ("gt/explaining.py", "gt/explanation.py", "gt/rendering.py", "gt/search.py", "gt/shadow.py")
 FACE = (

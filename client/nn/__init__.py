@@ -33,7 +33,7 @@ from .activations import (
     Tanhshrink,
     Threshold,
 )
-from .adaptive import AdaptiveLogSoftmaxWithLoss, CrossMapLRN2d, DataParallel
+from .adaptive import AdaptiveLogSoftmaxWithLoss, CrossMapLRN2d
 from .attention import MultiheadAttention
 from .containers import ModuleDict, ModuleList, Sequential
 from .convolution import (
@@ -106,6 +106,7 @@ from .normalization import (
     RMSNorm,
     SyncBatchNorm,
 )
+from .parallel import DataParallel
 from .parameter import Buffer, Parameter
 from .parameters import ParameterDict, ParameterList
 from .pooling import (

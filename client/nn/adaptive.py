@@ -111,14 +111,3 @@ class CrossMapLRN2d(Module):
 
     def extra_repr(self) -> str:
         return f"{self.size}, alpha={self.alpha}, beta={self.beta}, k={self.k}"
-
-
-class DataParallel(Module):
-    """The module itself: how a batch is divided over workers is said by the config, not by the program."""
-
-    def __init__(self, module: Module, device_ids: Any = None, output_device: Any = None, dim: int = 0) -> None:
-        super().__init__()
-        self.module = module
-
-    def forward(self, *inputs: Any, **options: Any) -> Any:
-        return self.module(*inputs, **options)

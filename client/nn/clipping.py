@@ -14,7 +14,7 @@ from gt.errors import GradientError, ShapeError
 from .parameter import Parameter, marked
 
 __all__ = [
-    "clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm_", "get_total_norm", "parameters_to_vector",
+    "clip_grad_norm", "clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm_", "get_total_norm", "parameters_to_vector",
     "vector_to_parameters",
 ]  # fmt: skip
 
@@ -81,6 +81,10 @@ def clip_grad_norm_(
     total = get_total_norm(_gradients(listed), norm_type, error_if_nonfinite)
     clip_grads_with_norm_(listed, max_norm, total)
     return total
+
+
+clip_grad_norm = clip_grad_norm_
+"""An older name, which PyTorch still has."""
 
 
 def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float, foreach: bool | None = None) -> None:

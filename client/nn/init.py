@@ -17,6 +17,8 @@ from .parameter import Parameter, marked
 __all__ = [
     "calculate_gain", "constant_", "dirac_", "eye_", "kaiming_normal_", "kaiming_uniform_", "normal_", "ones_",
     "orthogonal_", "sparse_", "trunc_normal_", "uniform_", "xavier_normal_", "xavier_uniform_", "zeros_",
+    "constant", "dirac", "eye", "kaiming_normal", "kaiming_uniform", "normal", "orthogonal", "sparse", "uniform",
+    "xavier_normal", "xavier_uniform",
 ]  # fmt: skip
 
 _GAINS: Final = {
@@ -190,3 +192,21 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Gener
     for column in range(columns):
         values[numbers.permutation(rows)[: math.ceil(sparsity * rows)], column] = 0
     return _filled(tensor, creation.from_numpy(values.astype(tensor.dtype.numpy)))
+
+
+constant, dirac, eye, kaiming_normal, kaiming_uniform, normal = (
+    constant_,
+    dirac_,
+    eye_,
+    kaiming_normal_,
+    kaiming_uniform_,
+    normal_,
+)
+orthogonal, sparse, uniform, xavier_normal, xavier_uniform = (
+    orthogonal_,
+    sparse_,
+    uniform_,
+    xavier_normal_,
+    xavier_uniform_,
+)
+"""Older names, which PyTorch still has."""

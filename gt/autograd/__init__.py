@@ -6,10 +6,11 @@ from gt.client.derivatives import backward, grad
 from gt.client.function import Function
 from gt.client.gradcheck import gradcheck, gradgradcheck
 from gt.client.modes import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
+from gt.client.variable import Variable
 
-from . import function, functional
+from . import function, functional, variable
 
 __all__ = [
-    "Function", "backward", "enable_grad", "function", "functional", "grad", "gradcheck", "gradgradcheck",
-    "inference_mode", "is_grad_enabled", "no_grad", "set_grad_enabled",
+    "Function", "Variable", "backward", "enable_grad", "function", "functional", "grad", "gradcheck", "gradgradcheck",
+    "inference_mode", "is_grad_enabled", "no_grad", "set_grad_enabled", "variable",
 ]  # fmt: skip

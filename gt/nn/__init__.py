@@ -7,5 +7,6 @@ from gt.client.nn import __all__ as __all__
 
 from . import functional as functional
 from . import modules as modules
+from . import parallel as parallel
 from . import parameter as parameter
 from . import utils as utils

@@ -119,11 +119,3 @@ def test_attention_of_weights_that_are_given(separate: bool, need_weights: bool)
         assert (mine is None) == (theirs is None)
         if mine is not None:
             np.testing.assert_allclose(mine.numpy(), theirs.numpy(), rtol=1e-4, atol=1e-5)
-
-
-def test_a_data_parallel_module_is_the_module() -> None:
-    inner = nn.Linear(2, 3)
-    model = nn.DataParallel(inner)
-    assert list(model.state_dict()) == ["module.weight", "module.bias"]
-    x = gt.ones(1, 2)
-    assert gt.equal(model(x), inner(x))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 from typing import Any
 
@@ -288,3 +289,103 @@ def test_lists_of_parameters_hold_lists_of_parameters() -> None:
     restored = gt.nn.ParameterList([gt.nn.ParameterList([gt.zeros(2), gt.ones(2)])])
     restored.load_state_dict({"0.0": gt.full((2,), 7.0), "0.1": gt.zeros(2)})
     assert restored[0][0].tolist() == [7, 7]
+
+
+def test_paths_by_which_programs_import() -> None:
+    """What plain PyTorch programs import at their top exists under the same path, also where it has no effect."""
+    for path, name in (
+        ("autograd", "Variable"),
+        ("autograd.variable", "Variable"),
+        ("backends.cudnn", "benchmark"),
+        ("cuda.amp", "autocast"),
+        ("distributed", "init_process_group"),
+        ("multiprocessing", "spawn"),
+        ("nn.modules.conv", "Conv2d"),
+        ("nn.modules.loss", "CrossEntropyLoss"),
+        ("nn.modules.module", "Module"),
+        ("nn.parallel", "DistributedDataParallel"),
+        ("onnx", "export"),
+        ("utils.data.dataloader", "DataLoader"),
+        ("utils.data.dataset", "Dataset"),
+        ("utils.data.sampler", "Sampler"),
+    ):
+        assert hasattr(importlib.import_module(f"gt.{path}"), name), path
+
+
+def test_a_variable_is_a_tensor() -> None:
+    x = gt.ones(2, requires_grad=True)
+    assert isinstance(x, gt.autograd.Variable)
+    leaf = gt.autograd.Variable(x * 2, requires_grad=True)
+    leaf.sum().backward()
+    assert leaf.grad is not None
+    assert x.grad is None
+    assert not gt.autograd.Variable(x * 2).requires_grad
+    with pytest.raises(TypeError, match="has to be a tensor, but got list"):
+        gt.autograd.Variable([1.0])
+
+
+def test_constructors_of_the_accelerator() -> None:
+    assert gt.cuda.FloatTensor([1.0, 2.0]).dtype is gt.float32
+    assert gt.cuda.LongTensor(3).dtype is gt.int64
+    assert gt.cuda.OutOfMemoryError is gt.OutOfMemoryError is gt.OutOfMemory
+    assert not gt.accelerator.is_available()
+    assert gt.accelerator.current_accelerator() is None
+    assert gt.accelerator.device_count() == 0
+    with pytest.raises(AttributeError, match=r"gt\.devices\(\) lists them|`gt.devices\(\)` lists them"):
+        gt.cuda.get_device_properties(0)
+
+
+def test_older_mixed_precision_takes_no_device() -> None:
+    with gt.cuda.amp.autocast():
+        assert (gt.ones(2, 2) @ gt.ones(2, 2)).dtype is gt.float16
+    with gt.cuda.amp.autocast(False):
+        assert (gt.ones(2, 2) @ gt.ones(2, 2)).dtype is gt.float32
+    assert gt.cuda.amp.GradScaler(1024.0, enabled=True).get_scale() == 1024.0
+
+
+@pytest.mark.parametrize("wrapped", ["DataParallel", "DistributedDataParallel"])
+def test_wrappers_for_many_devices_call_their_module(wrapped: str) -> None:
+    """They wrap and do nothing: states have PyTorch's keys, so that its checkpoints load."""
+    plain = gt.nn.Linear(3, 2)
+    model = getattr(gt.nn.parallel, wrapped)(plain, device_ids=[0])
+    x = gt.randn(4, 3)
+    assert gt.equal(model(x), plain(x))
+    assert list(model.state_dict()) == ["module.weight", "module.bias"]
+    assert model.module is plain
+    assert gt.equal(gt.nn.parallel.data_parallel(plain, x, device_ids=[0]), plain(x))
+
+
+def test_older_names_of_functions() -> None:
+    weight = gt.empty(3, 2)
+    assert gt.nn.init.constant(weight, 2.0) is weight
+    assert weight.sum().item() == 12
+    assert gt.nn.utils.clip_grad_norm is gt.nn.utils.clip_grad_norm_
+
+
+def test_what_is_missing_on_purpose_says_what_to_do_instead() -> None:
+    for ask, advice in (
+        (lambda: gt.distributed.init_process_group("nccl"), "strategy: data_parallel"),
+        (lambda: gt.multiprocessing.spawn(print), "one process"),
+        (lambda: gt.onnx.export(gt.nn.Linear(1, 1), (), "x.onnx"), "safetensors"),
+    ):
+        with pytest.raises(gt.GTError, match=advice):
+            ask()
+    assert not gt.distributed.is_available()
+    assert not gt.distributed.is_initialized()
+    assert (gt.distributed.get_rank(), gt.distributed.get_world_size()) == (0, 1)
+    for name, advice in (
+        ("sparse_coo_tensor", "scatter_add"),
+        ("profiler", "gt report"),
+        ("vmap", "leading dimensions"),
+    ):
+        with pytest.raises(AttributeError, match=advice):
+            getattr(gt, name)
+
+
+def test_a_range_lists_places() -> None:
+    x = gt.arange(12).reshape(3, 4)
+    assert x[range(3), range(3)].tolist() == [0, 5, 10]
+    assert x[:, range(2)].tolist() == [[0, 1], [4, 5], [8, 9]]
+    assert x[range(0)].shape == (0, 4)
+    x[range(2), range(2)] = -1
+    assert x.diagonal().tolist() == [-1, -1, 10]

@@ -5,10 +5,14 @@ So there is no device here, and what manages one does nothing; `synchronize` wai
 
 from __future__ import annotations
 
-from typing import Any
+import importlib
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from . import amp as amp
 
 __all__ = [
-    "current_device", "device_count", "empty_cache", "is_available", "is_bf16_supported", "manual_seed", "manual_seed_all",
+    "amp", "current_device", "device_count", "empty_cache", "is_available", "is_bf16_supported", "manual_seed", "manual_seed_all",
     "max_memory_allocated", "memory_allocated", "reset_peak_memory_stats", "set_device", "synchronize",
 ]  # fmt: skip
 
@@ -39,7 +43,7 @@ def set_device(device: Any) -> None:
 
 def synchronize(device: Any = None) -> None:
     """Wait until the workers have done all that was sent."""
-    from .session import synchronize
+    from gt.session import synchronize
 
     synchronize()
 
@@ -70,3 +74,21 @@ def manual_seed(seed: int) -> None:
 
 
 manual_seed_all = manual_seed
+
+
+_TYPES: Final = frozenset(
+    f"{kind}Tensor" for kind in ("Float", "Double", "Half", "BFloat16", "Byte", "Char", "Short", "Int", "Long", "Bool")
+)
+"""PyTorch's older constructors of tensors on a GPU: those of `gt`, as tensors live where the workers are."""
+
+
+def __getattr__(name: str) -> Any:
+    if name == "amp":
+        return importlib.import_module(".amp", __name__)
+    if name in _TYPES:
+        return getattr(importlib.import_module("gt"), name)
+    if name == "OutOfMemoryError":
+        return importlib.import_module("gt.errors").OutOfMemory
+    raise AttributeError(
+        f"module 'gt.cuda' has no attribute {name!r}: GPUs are the workers', not this process's; `gt.devices()` lists them"
+    )

@@ -6,8 +6,9 @@ that choose between PyTorch's libraries can be set and read, without effect.
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Final
+
+from . import cudnn as cudnn
 
 __all__ = ["cuda", "cudnn", "mps"]
 
@@ -22,13 +23,13 @@ class Matmul:
     @property
     def allow_tf32(self) -> bool:
         """Whether the operands of float32 products may be rounded to TF32 (10 bits of fraction). False by default."""
-        from .session import get_float32_matmul_precision
+        from gt.session import get_float32_matmul_precision
 
         return get_float32_matmul_precision() != "highest"
 
     @allow_tf32.setter
     def allow_tf32(self, allowed: bool) -> None:
-        from .session import set_float32_matmul_precision
+        from gt.session import set_float32_matmul_precision
 
         set_float32_matmul_precision("high" if allowed else "highest")
 
@@ -48,6 +49,4 @@ class Metal:
 
 
 cuda: Final = Cuda()
-cudnn: Final = SimpleNamespace(allow_tf32=True, benchmark=False, deterministic=False, enabled=True)
-"""Without effect: workers do not use cuDNN."""
 mps: Final = Metal()

@@ -3,4 +3,8 @@
 from __future__ import annotations
 
 from gt.data import *  # noqa: F403  # all of its public names
-from gt.data import __all__ as __all__  # noqa: PLC0414  # and their list
+from gt.data import __all__ as __all__  # and their list
+
+from . import dataloader as dataloader
+from . import dataset as dataset
+from . import sampler as sampler
