@@ -320,6 +320,21 @@ def totals(dtype: dtypes.DType, *shape: int) -> Sample:
     return Sample(lines, [slope, bias, weight, largest], [*arrays, 0.5, 0.25])
 
 
+def loss(dtype: dtypes.DType, rows: int, columns: int) -> Sample:
+    """A mean that counts what is kept, and the largest: of so much that one block does not add it up."""
+    lines = Lines()
+    x, y = lines.input(rows, columns, dtype=dtype), lines.input(columns, dtype=dtype)
+    kept = lines.op("gt", x, lines.scalar("f"))
+    apart = lines.op("where", kept, lines.op("square", lines.op("sub", x, y)), lines.scalar("f"))
+    total = lines.op("sum", apart, axes=(0, 1), keepdims=False)
+    count = lines.op("sum", lines.op("cast", kept, dtype=dtype), axes=(0, 1), keepdims=False)
+    largest = lines.op("max", x, axes=(0, 1), keepdims=True)
+    mean = lines.op("div", total, count)
+    generator = np.random.default_rng(rows)
+    arrays = [generator.standard_normal(each, np.float32).astype(dtype.numpy) for each in ((rows, columns), (columns,))]
+    return Sample(lines, [apart, mean, largest, lines.op("add", mean, lines.scalar("f"))], [*arrays, 0.25, 0.0, 2.0])
+
+
 def entropy(dtype: dtypes.DType, rows: int, columns: int) -> Sample:
     """Minus the log-probabilities of classes, nothing where a class is ignored, and the gradient of their sum."""
     lines = Lines()
@@ -362,6 +377,8 @@ def known() -> Iterator[tuple[str, Sample]]:
     """What networks have, over rows of every length that makes a difference."""
     for dtype in (dtypes.float32, dtypes.float16, dtypes.bfloat16, dtypes.float64):
         yield f"adam {dtype.name}", adam(dtype, 12, 40)
+        if dtype is not dtypes.float16:  # so many do not fit in its sums
+            yield f"loss {dtype.name}", loss(dtype, 700, 48)
         for shape in ((37, 33), (700, 48), (5, 130, 8), (2, 3, 300), (9000, 2)):
             if dtype is dtypes.float32 or shape[0] == 700:
                 yield f"totals {dtype.name} {shape}", totals(dtype, *shape)

@@ -89,9 +89,10 @@ def lines_of(writer: Writer) -> Iterator[str]:
     """The body of the kernel."""
     ndim, edge = len(writer.space.shape), writer.space.edge
     joins = writer.joins()
-    full = [output for output in range(len(writer.outputs)) if not writer.short(output) and not writer.alone(output)]
-    below = [output for output in range(len(writer.outputs)) if writer.short(output)]
-    alone = [output for output in range(len(writer.outputs)) if writer.alone(output)]
+    of_totals = {output for output, number in enumerate(writer.outputs) if _is_below(writer, number)}
+    alone = [output for output in range(len(writer.outputs)) if writer.alone(output) and output not in of_totals]
+    below = [o for o in range(len(writer.outputs)) if o in of_totals or (writer.short(o) and o not in alone)]
+    full = [output for output in range(len(writer.outputs)) if output not in below and output not in alone]
     joined = [arg for number in joins for arg in writer.arguments(number)]
     yield f"const place_t rows = {product(range(edge))}, columns = {product(range(edge, ndim))};"
     yield "const place_t strip = blockIdx.x / parts, part = blockIdx.x % parts;"
@@ -172,7 +173,7 @@ def _below(writer: Writer, joins: Sequence[int], outputs: Sequence[int]) -> Iter
         number = stack.pop()
         if number not in needed:
             needed.add(number)
-            if number not in joins and _is_below(writer, number):
+            if number not in joins:
                 stack += writer.arguments(number)
     read = [number for number in sorted(needed) if writer.node(number) is None and writer.varies(number)]
     if writer.asked(read, 0, ndim):
@@ -185,9 +186,8 @@ def _below(writer: Writer, joins: Sequence[int], outputs: Sequence[int]) -> Iter
             yield f"const {_kind(writer, number)} x{number} = {ops.rounded(dtype, f'a{number}[j]')};"
     yield from writer.reads(read, packs=False)
     yield from writer.elements(read, packs=False)
-    yield from writer.computed(
-        [number for number in sorted(needed) if number not in joins and _is_below(writer, number)]
-    )
+    here = [number for number in sorted(needed) if _is_below(writer, number) or writer.varies(number)]
+    yield from writer.computed([number for number in here if number not in joins])
     for output in outputs:
         yield writer.write_one(output, "column + j")
 
@@ -198,9 +198,8 @@ def _upfront(writer: Writer, wanted: Sequence[int]) -> list[int]:
 
 
 def _is_below(writer: Writer, number: int) -> bool:
-    """Whether it is a total, or computed of such, column by column."""
-    node = writer.node(number)
-    return node is not None and node.column
+    """Whether it is a total, or computed of such."""
+    return writer.levels[number] > 0
 
 
 def _name(writer: Writer, number: int) -> str:

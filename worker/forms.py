@@ -19,6 +19,8 @@ from gt.spec import Spec
 
 from .call import Call
 
+ALONE: Final = 1 << 14
+"""Elements up to which one block of a GPU joins all of a tensor; larger ones are cut up among blocks, as in a tall chain."""
 Shape = tuple[int, ...]
 
 MAP: Final = frozenset(("unary", "binary", "where", "cast"))
@@ -67,6 +69,8 @@ def space_of(call: Call, *, loose: bool) -> tuple[Shape, int] | None:
         return (operand.shape, 1) if ndim > 1 and call.attributes["axis"] == ndim - 1 else None
     if family == "reduction" and (call.attributes["keepdims"] or loose):
         axes = tuple(call.attributes["axes"])
+        if loose and axes and call.result.size == 1 and operand.size > ALONE:
+            return operand.shape, -ndim
         if 0 < len(axes) < ndim + loose and axes == tuple(range(ndim - len(axes), ndim)):
             return operand.shape, len(axes)
         if loose and axes == tuple(range(len(axes))) and operand.size > call.result.size > 1:
@@ -181,10 +185,12 @@ class Views:
             other = self.steps[source].call
             assert other is not None, "members have calls"
             shape = other.result.shape
+            full = OPS[call.op].family not in MAP or call.result.shape == space
             if math.prod(shape) == 1:
+                if joined < 0 and full and self._of_total(source, members):
+                    return False
                 continue
             if joined < 0:
-                full = OPS[call.op].family not in MAP or call.result.shape == space
                 if not all(each == space if full else is_column(each, space, joined) for each in (shape, seen.shape)):
                     return False
                 continue
@@ -193,3 +199,16 @@ class Views:
             if shape != (seen.shape + (1,) * joined if short else seen.shape):
                 return False
         return True
+
+    def _of_total(self, at: int, members: set[int]) -> bool:
+        """Whether one of these members of a tall chain is a total, or computed of such."""
+        stack, seen = [at], set()
+        while stack:
+            at = stack.pop()
+            call = self.steps[at].call
+            if call is not None and OPS[call.op].family == "reduction":
+                return True
+            if at not in seen:
+                seen.add(at)
+                stack += self.behind(at) & members
+        return False

@@ -35,8 +35,6 @@ SOURCES: Final = 1024
 TALL: Final = 1 << 16
 """Elements of a row from which there must be `FEW` rows, or most of the device would wait for one block."""
 FEW: Final = 128
-ALONE: Final = 1 << 14
-"""Elements up to which one block joins all of a tensor."""
 MOST: Final = 96
 """Sources and outputs of one kernel: each is an argument, and some registers."""
 
@@ -57,8 +55,6 @@ def able(call: Call) -> bool:
             call.result.dtype,
         )  # of a float that is no integer an integer may be anything
         return source is not target and (source.kind in "bi" or target.kind == "b" or source.kind == target.kind)
-    if call.op in cuda_ops.JOINS and call.result.size == 1 and call.tensor(0).size > ALONE:
-        return False
     if call.op in PLACED and call.tensor(1).dtype is uint64:
         return False
     if call.op == "full":
@@ -72,7 +68,7 @@ KNOWN: Final = frozenset((*cuda_ops.EXPRESSIONS, *cuda_ops.JOINS, "cast", "softm
 def worth(chain: Chain) -> bool:
     """Whether a chain pays: it saves launches and memory as soon as it has two members. One alone is CuPy's, if CuPy has it, but
     where it reads a run-time scalar: CuPy is passed that by the host, and a graph is not to hold it. And a sum over first
-    dimensions alone pays: CuPy has one block for 32 columns, however many rows there are."""
+    dimensions alone pays, unless over all: CuPy has one block for 32 columns, however many rows there are."""
     if not chain.outputs or len(chain.sources) + len(chain.outputs) > MOST:
         return False
     if chain.joined > 0:
@@ -84,7 +80,9 @@ def worth(chain: Chain) -> bool:
         return True
     if any(isinstance(source.spec, str) for source in chain.sources):
         return op != "full"
-    return chain.joined < 0 or op in ("softmax", "log_softmax", "sigmoid", "rsqrt")
+    if chain.joined < 0:
+        return chain.values[0].call.result.size > 1
+    return op in ("softmax", "log_softmax", "sigmoid", "rsqrt")
 
 
 @lru_cache(maxsize=SOURCES)

@@ -16,6 +16,7 @@ from gpu.test_workers import connect
 
 import gt
 from gt.errors import IndexOutOfRange
+from gt.worker import forms
 from gt.worker import programs as compiling
 from gt.worker.course import LOOKS
 from gt.worker.hot import fused
@@ -86,6 +87,7 @@ CASES: Final = {
     "squared error": Case((X, Y), lambda f, _, x, y: f.mse_loss(x, y), 1, 1),
     "dropout and residual": Case((X, Y), _residual, 1, 1),
     "norm before a residual": Case((X, WEIGHT, BIAS), _before_residual, 1, 2),
+    "mean of a stack": Case((SCORES,), lambda f, _, x: x.exp().mean() + 1.0, 1, 1),
     "bias of a stack": Case((SCORES, SCORES[0, 0, 0]), lambda f, _, x, b: x + b, 1, 1),
     "bias and gelu": Case((X, BIAS), lambda f, _, x, b: f.gelu(x + b), 1, 1),
 }  # fmt: skip
@@ -141,6 +143,16 @@ def test_each_takes_so_many_kernels_and_has_the_values_of_pytorch(name: str, pro
     np.testing.assert_allclose(out.numpy(), expected.detach().numpy(), rtol=1e-5, atol=1e-5)
     for x, y in zip(mine, theirs, strict=True):
         np.testing.assert_allclose(x.grad.numpy(), y.grad.numpy(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "name", ["cross-entropy, weighted", "cross-entropy, smoothed", "squared error", "mean of a stack"]
+)
+def test_a_loss_of_many_rows_takes_as_few(name: str, monkeypatch: pytest.MonkeyPatch, request: Any) -> None:
+    """What one block would take too long to add up is cut up among many, in the kernel that computes it."""
+    monkeypatch.setattr(forms, "ALONE", 8)
+    programs = request.getfixturevalue("programs")
+    test_each_takes_so_many_kernels_and_has_the_values_of_pytorch(name, programs)
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
