@@ -58,7 +58,7 @@ __device__ __forceinline__ unsigned short to_bfloat16(float x)
 }
 template <typename T> __device__ __forceinline__ T maximum(T a, T b) { return a >= b || a != a ? a : b; }
 template <typename T> __device__ __forceinline__ T minimum(T a, T b) { return a <= b || a != a ? a : b; }
-template <typename T> __device__ __forceinline__ T sign(T x) { return x > T(0) ? T(1) : x < T(0) ? T(-1) : T(0); }
+template <typename T> __device__ __forceinline__ T sign(T x) { return x > T(0) ? T(1) : x == T(0) || x != x ? T(0) : T(-1); }
 template <typename T> __device__ __forceinline__ T magnitude(T x) { return x > T(0) ? x : (T)-x; }
 template <typename T> __device__ __forceinline__ T remainder_of(T a, T b)
 {
