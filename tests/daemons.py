@@ -153,6 +153,7 @@ class Machine:
         self.environment["XDG_RUNTIME_DIR"] = self._runtime.name
         self.environment["XDG_CONFIG_HOME"] = f"{self._runtime.name}/config"
         self.environment["GT_CACHE"] = f"{self._runtime.name}/cache"
+        self.environment["PYTHONWARNINGS"] = "ignore:This process:DeprecationWarning"  # of forks, from Python 3.12 on
         self.environment.pop("GT_CONFIG", None)
         self._shared = self._shared_memory()
 

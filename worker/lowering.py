@@ -151,8 +151,9 @@ def _sign(draft: Draft, _: Call, args: Sequence[int], out: int) -> None:
     draft.call(_without_nan, out, UNARY, out)
 
 
-def _without_nan(x: Any, out: Any) -> None:
+def _without_nan(x: Any, out: Any) -> Any:
     np.copyto(out, 0, where=x != x)
+    return out
 
 
 def _reduction(function: np.ufunc, dtype: np.dtype[Any] | None, axes: tuple[int, ...]) -> Function:

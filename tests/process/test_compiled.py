@@ -52,13 +52,13 @@ def test_compiled_training_over_sockets(machine: Machine) -> None:
         say("last", last.item() < losses[1][0])
         del last
         gt.flush()
-        say("more", gt.stats()["tensors"] - before)
+        say("more", gt.stats()["tensors"] > before)  # of the training before, what is garbage may go late
         """,
         address,
     )
     assert program.expect("same") == "same True 17"
     assert program.expect("last") == "last True"
-    assert program.expect("more") == "more 0"
+    assert program.expect("more") == "more False"
     assert program.wait() == 0
 
 

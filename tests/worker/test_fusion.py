@@ -10,18 +10,21 @@ import numpy as np
 import pytest
 from builders import Lines, ran
 from effort import cases
+from generated_samples import DOMAINS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gt.dispatcher.plan import Planner
 from gt.dispatcher.policy import Policy
 from gt.dispatcher.tables import Home
-from gt.dtypes import as_dtype, bool_, float32
+from gt.dtypes import DType, as_dtype, bool_, float32, int32
+from gt.ops import OPS
 from gt.placement import REPLICATE, uniform_mesh
 from gt.worker import strips
 from gt.worker.backend import backend
 from gt.worker.crew import Crew
 from gt.worker.hot import fused, on_cpu
+from gt.worker.lowering import LOWER
 from gt.worker.program import Program, compile_plan
 
 Array = np.ndarray[Any, Any]
@@ -210,6 +213,28 @@ def test_chains_give_the_bits_of_their_steps(draw: random.Random, lanes: int) ->
     survivors = sorted({made[-1], *draw.sample(made, min(len(made), 2))})
     program = compiled(drawn.lines, *survivors)
     same_bits(program, fused(program, on_cpu(Crew(lanes))), drawn.arrays + drawn.numbers)
+
+
+@pytest.mark.parametrize("dtype", [float32, int32, bool_], ids=str)
+@pytest.mark.parametrize("name", sorted(name for name in LOWER if OPS[name].family in ("unary", "binary")))
+def test_an_op_is_read_by_others_of_its_chain(name: str, dtype: DType) -> None:
+    """Two results of each op, which only a third step reads: in a small chain that holds what the op's calls return."""
+    op = OPS[name]
+    if dtype.kind not in DOMAINS.get(op.domain, ""):
+        pytest.skip(f"{name} takes no {dtype}")
+    if dtype is int32 and name in ("floor_divide", "fmod", "pow", "remainder"):
+        pytest.skip(f"{name} of integers may fail, so it is in no chain")
+    lines = Lines()
+    x, y = lines.input(8, dtype=dtype), lines.input(8, dtype=dtype)
+    first, second = (lines.op(name, *operands[: 1 + (op.family == "binary")]) for operands in ((x, y), (y, x)))
+    last = (
+        lines.op("logical_and", first, second) if lines.spec(first).dtype is bool_ else lines.op("add", first, second)
+    )
+    program = compiled(lines, lines.op("isnan", last) if lines.spec(last).dtype.kind == "f" else last, last)
+    hot = fused(program, on_cpu(Crew(1)))
+    assert chains(hot), "it is one chain"
+    values = np.array([0.5, 1, 2, 3, 0.25, 1, 4, 0]).astype(dtype.numpy)
+    same_bits(program, hot, [values, values[::-1].copy()])
 
 
 def normed(lines: Lines, x: int) -> int:
