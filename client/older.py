@@ -94,7 +94,7 @@ def ormqr(input: Any, tau: Any, other: Any, left: bool = True, transpose: bool =
     """Q · other (with `left=False`: other · Q) of the square Q that Householder reflections make, or of Qᴴ."""
     x, scales, factor = (tensor_of("ormqr", each) for each in (input, tau, other))
     rows, columns = x.shape[-2:]
-    whole = arranging.pad(x, (0, rows - columns)) if rows > columns else x
+    whole = arranging.pad(x, (0, rows - columns)) if rows > columns else x[..., :rows]
     scales = arranging.pad(scales, (0, rows - scales.shape[-1]))
     q = elimination.householder_product(whole, scales)
     q = mh(q) if transpose else q

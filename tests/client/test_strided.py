@@ -178,6 +178,8 @@ def test_nonzero_of_a_known_number_fetches_nothing() -> None:
 
 
 def test_products_with_householder_reflections() -> None:
+    wide = gt.ormqr(gt.zeros(0, 2, 5), gt.zeros(0, 2), gt.zeros(0, 2, 3))  # of more columns than rows the first count
+    assert wide.shape == (0, 2, 3)
     a = torch.randn(4, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     raw, tau = torch.geqrf(a)
     other = torch.arange(20.0, dtype=torch.float64).reshape(4, 5)
