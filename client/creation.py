@@ -186,7 +186,19 @@ def typed(dtype: DType) -> Callable[..., Tensor]:
             return tensor(data[0], dtype=dtype)
         return zeros(data, dtype=dtype) if data else zeros(0, dtype=dtype)
 
+    _TYPED[constructor] = dtype
     return constructor
+
+
+_TYPED: Final[dict[Any, DType]] = {}
+"""The dtypes of the older constructors, which `x.type` takes for them."""
+
+
+def type_asked(dtype: Any) -> Any:
+    """The dtype of an older constructor or of its name, such as 'torch.cuda.LongTensor'; of anything else, itself."""
+    if isinstance(dtype, str) and dtype.endswith("Tensor"):
+        dtype = globals().get(dtype.rpartition(".")[2], dtype)
+    return _TYPED.get(dtype, dtype)
 
 
 def _constant(name: str, size: tuple[Any, ...], value: float, dtype: Any, requires_grad: bool) -> Tensor:

@@ -534,8 +534,8 @@ class Methods(InPlace, Operators):
         return arithmetic.cast(self, other.dtype)
 
     def type(self, dtype: Any = None) -> Any:
-        """In another dtype; without one the name of the dtype that it has."""
-        return repr(self.dtype) if dtype is None else arithmetic.cast(self, dtype)
+        """In another dtype, said also as `gt.LongTensor` is; without one the name of the dtype that it has."""
+        return repr(self.dtype) if dtype is None else arithmetic.cast(self, creation.type_asked(dtype))
 
     def astype(self, dtype: Any) -> Tensor:
         return arithmetic.cast(self, dtype)

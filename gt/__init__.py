@@ -390,6 +390,7 @@ _RENAMED: Final = {
     "instance_norm": (".client.natives", "instance_norm"),
     "vander": (".client.older", "vander"),
     "range": (".client.older", "range_to"),
+    "spmm": (".client.functional", "mm"),
     "igamma": (".client.special", "gammainc"),
     "igammac": (".client.special", "gammaincc"),
     "inverse": (".client.linalg", "inv"),

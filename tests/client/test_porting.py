@@ -389,3 +389,18 @@ def test_a_range_lists_places() -> None:
     assert x[range(0)].shape == (0, 4)
     x[range(2), range(2)] = -1
     assert x.diagonal().tolist() == [-1, -1, 10]
+
+
+def test_older_constructors_name_dtypes() -> None:
+    x = gt.ones(2)
+    assert x.type(gt.LongTensor).dtype is gt.int64
+    assert x.type(gt.cuda.ByteTensor).dtype is gt.uint8
+    assert x.type("torch.cuda.DoubleTensor").dtype is gt.float64
+    assert x.type("torch.FloatTensor").dtype is gt.float32
+    with pytest.raises(gt.DTypeError, match="not a dtype of GT"):
+        x.type("torch.SparseTensor")
+
+
+def test_the_sparse_product_takes_dense_matrices() -> None:
+    x = gt.randn(2, 3)
+    assert gt.equal(gt.spmm(x, x.t()), x @ x.t())
