@@ -28,7 +28,7 @@ from gt.worker import passage as passages
 from gt.worker.backend import Backend, backend
 from gt.worker.capture import Taken
 from gt.worker.course import Course
-from gt.worker.generated import ALONE
+from gt.worker.forms import ALONE
 from gt.worker.graphs import Graphs
 from gt.worker.hot import fused, on_gpu
 from gt.worker.passage import GRAPHS, WARM, Passage
