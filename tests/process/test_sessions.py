@@ -131,7 +131,7 @@ def test_a_killed_worker_starts_again(machine: Machine) -> None:
             say("sum", float((gt.ones(4) * 2).sum()))
         say("same", [a == b for a, b in zip(old, daemons())])
     """)
-    assert "worker 1 was lost" in program.expect("error")
+    assert "was lost" in program.expect("error")  # which is 0 of the two, is up to who joins first
     assert program.expect("sum") == "sum 8.0"
     assert program.expect("same") == "same [True, True, False]"
     assert program.wait() == 0
