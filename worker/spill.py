@@ -282,7 +282,11 @@ class Spill:
         return outside in self._begun or outside in self._filling
 
     def forget(self) -> None:
-        """What was begun to be read to memory is read when it is wanted."""
+        """What was begun to be read to memory is read when it is wanted; none of it takes memory any more."""
+        under_way = [reading for reading in list(self._begun.values()) if not reading.cancel()]
+        for reading in under_way:
+            reading.exception()  # whoever asks for memory needs what this holds until it is over
+        under_way.clear()
         self._begun.clear()
 
     def restored(self, outside: Outside, buffers: Buffers) -> Any:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import gc
 import itertools
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -420,3 +421,34 @@ def test_pieces_from_peers_find_room() -> None:
             if limit:
                 assert sum(core.stored.keeping.careful_runs for core in cores if core.stored.keeping is not None) > 0
     assert all(a.tobytes() == b.tobytes() for a, b in zip(*found, strict=True))
+
+
+class Slow(HostBuffers):
+    """Memory that comes back when it is let."""
+
+    def __init__(self) -> None:
+        self.came: list[int] = []
+        self.begun, self.let = threading.Event(), threading.Event()
+
+    def restore(self, nbytes: int, fill: Callable[[memoryview], None]) -> Any:
+        self.begun.set()
+        self.let.wait(30)
+        self.came.append(nbytes)
+        return super().restore(nbytes, fill)
+
+
+def test_what_was_begun_and_is_forgotten_takes_no_memory() -> None:
+    """A buffer that is being read is waited for, since it has its memory until then; those behind it are not read at all."""
+    buffers, spill = Slow(), Spill()
+    outside = [spill.write(buffers.dump(np.ones(size))) for size in (100, 200)]
+    for each in outside:
+        spill.begin(each, buffers)
+    assert buffers.begun.wait(30)
+    forgetting = threading.Thread(target=spill.forget)
+    forgetting.start()
+    forgetting.join(0.01)
+    assert forgetting.is_alive()
+    buffers.let.set()
+    forgetting.join(30)
+    assert (buffers.came, spill.begun()) == ([800], 0)
+    spill.close()
