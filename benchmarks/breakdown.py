@@ -28,20 +28,21 @@ import numpy as np
 from run import transformer_model
 
 import gt
-from gt import inproc, messages
-from gt.client import autograd
-from gt.client import session as sessions
-from gt.client.link import SocketLink
-from gt.client.segment import Builder
-from gt.client.session import Session
+from gt.client.segment.builder import Builder
+from gt.client.session import session as sessions
+from gt.client.session.session import Session
+from gt.client.session.socket_link import SocketLink
+from gt.client.tensor import tape
 from gt.dispatcher.core import Core as Dispatcher
 from gt.optim import Optimizer
+from gt.service import in_process
+from gt.wire import messages
 from gt.worker.core import Core as Worker
 
 PARTS: tuple[tuple[Any, str, str], ...] = (
     (Builder, "_send", "flush"),
     (Builder, "run", "flush"),
-    (autograd, "_walk", "gradients"),
+    (tape, "_walk", "gradients"),
     (Optimizer, "step", "update"),
     (Session, "wait_for", "wait"),
     (SocketLink, "send", "messages"),
@@ -176,12 +177,12 @@ def _taken(pid: int) -> float:
 def _session(real: bool) -> Session:
     if real:
         return gt.init(workers=1)
-    plain = inproc.Fabric
-    inproc.Fabric = functools.partial(plain, codec=True)  # type: ignore[assignment, misc]
+    plain = in_process.Fabric
+    in_process.Fabric = functools.partial(plain, codec=True)  # type: ignore[assignment, misc]
     try:
         return gt.connect("inproc", workers=1)
     finally:
-        inproc.Fabric = plain  # type: ignore[misc]
+        in_process.Fabric = plain  # type: ignore[misc]
 
 
 def measure(name: str, rounds: int, real: bool = True) -> dict[str, float]:

@@ -23,13 +23,13 @@ from typing import Any
 
 import numpy as np
 
-from gt import messages as m
-from gt import transport
-from gt.dtypes import float32
-from gt.instruction import INPUT, MOVE, OUTPUT, Instruction, Plan, Tag, ref
-from gt.instruction_bytes import pack_plan
-from gt.placement import Layout, format_layout, parse_layout
-from gt.spec import Spec, pack_spec, spec
+from gt.ir.dtypes import float32
+from gt.ir.instruction import INPUT, MOVE, OUTPUT, Instruction, Plan, Tag, ref
+from gt.ir.instruction_bytes import pack_plan
+from gt.ir.spec import Spec, pack_spec, spec
+from gt.sharding.placement import Layout, format_layout, parse_layout
+from gt.wire import messages as m
+from gt.wire import transport
 
 try:
     import torch

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 import gt
-from gt.config import Config
+from gt.sharding.config import Config
 
 Work = Callable[[], Any]
 RULES = {"net": {"strategy": "data_parallel"}}

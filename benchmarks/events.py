@@ -151,7 +151,7 @@ class Watcher:
 def watch(address: str) -> None:
     """Be the watcher: a line says a level, or asks when batches were made."""
     from gt.monitor.stream import Stream
-    from gt.telemetry import Service, Utilisation
+    from gt.wire.telemetry import Service, Utilisation
 
     made: list[int] = []
     with Stream(address, level=0) as stream:

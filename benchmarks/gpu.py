@@ -24,9 +24,9 @@ import numpy as np
 import suite
 
 import gt
-from gt import inproc
-from gt.worker.backend import Backend, backend, diagnose
-from gt.worker.course import Course
+from gt.service import in_process
+from gt.worker.base.backend import Backend, backend, diagnose
+from gt.worker.cuda_graphs.capturable_run import Course
 
 try:
     import torch
@@ -377,7 +377,7 @@ def gaps(bench: Bench) -> Rows:
 
 
 def _workers() -> Any:
-    from gt.client.session import current
+    from gt.client.session.session import current
 
     return current().link.fabric.workers.values()
 
@@ -400,7 +400,7 @@ def memory(bench: Bench) -> Rows:
 def table(device: str, rounds: int, sizes: Sizes) -> Rows:
     """All figures."""
     bench = Bench(backend(device), rounds, sizes)
-    inproc.DEVICE = device
+    in_process.DEVICE = device
     gt.connect("inproc", workers=1)
     rows: Rows = []
     for part in (copy, chain, rows_of, products, gaps, beside, memory):

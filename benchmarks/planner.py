@@ -27,14 +27,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import gt
-from gt import messages as m
-from gt.config import Config
-from gt.dispatcher.cost import move_seconds
-from gt.dispatcher.events import Received, Work
-from gt.dispatcher.plan import Planner
-from gt.dispatcher.preparing import SWITCH_AT
-from gt.explaining import Enough, Explainer, in_place
-from gt.shadow import CLIENT, Shadow
+from gt.dispatcher.cost.cost_model import move_seconds
+from gt.dispatcher.handlers.plan_selection import SWITCH_AT
+from gt.dispatcher.planner.planner import Planner
+from gt.dispatcher.state.events import Received, Work
+from gt.sharding.config import Config
+from gt.tools.explain import Enough, Explainer, in_place
+from gt.tools.shadow_planner import CLIENT, Shadow
+from gt.wire import messages as m
 
 Rows = list[tuple[str, str, str, str]]
 SIZES = (1, 2, 4, 16, 64, 256, 1024)

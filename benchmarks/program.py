@@ -17,13 +17,13 @@ from typing import Any
 import numpy as np
 
 import gt
-from gt.worker.backend import backend
+from gt.worker.base.backend import backend
 from gt.worker.core import Core
-from gt.worker.crew import Crew
-from gt.worker.heap import keep_freed_memory
-from gt.worker.hot import fused, on_cpu
-from gt.worker.program import Action, Program, compile_plan
-from gt.worker.running import Running
+from gt.worker.device.malloc_tuning import keep_freed_memory
+from gt.worker.device.thread_pool import Crew
+from gt.worker.execution.execution import Running
+from gt.worker.execution.optimize import fused, on_cpu
+from gt.worker.program.compiler import Action, Program, compile_plan
 
 Case = tuple[Program, list[Any]]
 

@@ -476,7 +476,7 @@ def _descriptors(pid: int) -> int:
 
 def memory(rounds: int) -> Rows:
     """Growth of resident memory and descriptors of client, dispatcher and worker over many operations, after a warm-up."""
-    local = gt.client.session.current().link.local
+    local = gt.client.session.session.current().link.local
     processes = {"client": os.getpid(), **{name: child.pid for name, child in local.children}}
     x = gt.from_numpy(np.ones((16, 16), np.float32))
     rows: Rows = []

@@ -25,10 +25,10 @@ import numpy as np
 import zmq
 
 import gt
-from gt import messages as m
-from gt import transport
 from gt.dispatcher.__main__ import Shell
-from gt.launch import Local
+from gt.service.launch import Local
+from gt.wire import messages as m
+from gt.wire import transport
 
 Rows = list[tuple[str, str, str, str]]
 GROUPS = (1, 8, 64, 256)

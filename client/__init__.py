@@ -1,9 +1,10 @@
 """The client: tensors, autograd, modules, optimizers, and the stream of instructions that they emit.
 
-Its modules need each other at call time, and refer to each other as modules. `tensor` is imported first: whichever
-module a program asks for, they load in the one order in which that works.
+Packages, lowest first: `segment`, `session`, `tensor`, `ops`, `ops.linalg`, `functional`, `autograd`, `torch_compat`,
+`tensor_api`, `array_api`, `nn`, `optim`, `data`, `io`, `distributions`, `compile`. Each imports only what is below it, and the
+shared packages of `gt`. `composition` joins them: whichever module a program asks for, tensors have their methods.
 """
 
 from __future__ import annotations
 
-from . import tensor as tensor
+from . import composition as composition

@@ -14,18 +14,18 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from gt import messages as m
-from gt import transport
+from gt.daemon.host import boot, environment_number, host_facts, orphaned, start_timeout
+from gt.daemon.logs import FORMS, Logs
+from gt.daemon.registry import register, unregister
+from gt.dispatcher.state.events import Event, Lost, Malformed, Publish, Received, Reload, Tick, Work
+from gt.dispatcher.state.multicast import Accept, Broken, Fanout, Withdraw
 from gt.errors import GTError, ProtocolError
-from gt.host import boot, environment_number, host_facts, orphaned, start_timeout
-from gt.instruction_file import SIZE, InstructionFile
-from gt.instruction_log import LOGGED, Ended
-from gt.logs import FORMS, Logs
-from gt.registry import register, unregister
+from gt.instruction_log.file import SIZE, InstructionFile
+from gt.instruction_log.text import LOGGED, Ended
+from gt.wire import messages as m
+from gt.wire import transport
 
 from .core import Core
-from .events import Event, Lost, Malformed, Publish, Received, Reload, Tick, Work
-from .fanout import Accept, Broken, Fanout, Withdraw
 
 log = logging.getLogger("gt.dispatcher")
 SLICE: Final = 0.002
@@ -294,7 +294,7 @@ def _load(path: str | None) -> Any:
     """The config in a file; None without one. Raises ConfigError."""
     if path is None:
         return None
-    from gt.config import load
+    from gt.sharding.config import load
 
     return load(path)
 

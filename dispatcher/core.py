@@ -23,28 +23,27 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from gt import messages as m
-from gt import telemetry as t
+from gt.daemon.host import START_TIMEOUT
+from gt.dispatcher.cost.cost_model import Link, rounded
+from gt.dispatcher.handlers.disconnect import Leaving
+from gt.dispatcher.handlers.fetches import Fetches
+from gt.dispatcher.handlers.handshake import Joining
+from gt.dispatcher.handlers.memory_survey import Surveys
+from gt.dispatcher.handlers.message_queues import Streams
+from gt.dispatcher.handlers.plan_selection import Preparing
+from gt.dispatcher.handlers.puts import Puts
+from gt.dispatcher.handlers.runs import Runs
+from gt.dispatcher.handlers.session_mesh import Meshes
+from gt.dispatcher.state.events import Event, Lost, Malformed, Publish, Received, Reload, Send, Work
+from gt.dispatcher.state.records import Client, Worker
+from gt.dispatcher.state.shared_state import MESH_CREDITS, Service
+from gt.dispatcher.telemetry.subscribers import Watcher, Watching
 from gt.errors import ProtocolError, SessionError
-from gt.host import START_TIMEOUT
-
-from .cost import Link, rounded
-from .directory import Client, Worker
-from .events import Event, Lost, Malformed, Publish, Received, Reload, Send, Work
-from .fetching import Fetches
-from .joining import Joining
-from .leaving import Leaving
-from .meshes import Meshes
-from .preparing import Preparing
-from .putting import Puts
-from .running import Runs
-from .service import MESH_CREDITS, Service
-from .streams import Streams
-from .surveys import Surveys
-from .watching import Watcher, Watching
+from gt.wire import messages as m
+from gt.wire import telemetry as t
 
 if TYPE_CHECKING:
-    from gt.config import Config
+    from gt.sharding.config import Config
 
 WORKER_TIMEOUT: Final = 10.0
 """Seconds without a sign of life after which a worker counts as lost."""

@@ -10,7 +10,7 @@ def main() -> None:
     usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # and not ignored, as in the background
     if usual:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    from .commands.app import app
+    from gt.commands.app import app
 
     if usual:
         signal.signal(signal.SIGINT, signal.default_int_handler)

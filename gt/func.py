@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gt.client.transforms import (
+from gt.client.autograd.func import (
     functional_call,
     grad,
     grad_and_value,

@@ -2,5 +2,5 @@
 
 from __future__ import annotations
 
-from gt.client.masked import *  # noqa: F403  # all of its public names
-from gt.client.masked import __all__ as __all__  # noqa: PLC0414  # and their list
+from gt.client.functional.masked import *  # noqa: F403  # all of its public names
+from gt.client.functional.masked import __all__ as __all__  # noqa: PLC0414  # and their list

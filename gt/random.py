@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from gt.client.random import fork_rng, get_rng_state, initial_seed, manual_seed, seed, set_rng_state
+from gt.client.ops.random import fork_rng, get_rng_state, initial_seed, manual_seed, seed, set_rng_state
 
 __all__ = ["fork_rng", "get_rng_state", "initial_seed", "manual_seed", "seed", "set_rng_state"]

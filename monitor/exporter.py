@@ -1,7 +1,7 @@
 """`/metrics` for Prometheus: a separate process that watches the dispatcher like any other watcher.
 
-So it takes none of the dispatcher's time, and its failures do not affect the service. `gt/launch.py` starts it; it ends when
-its standard input does. Only this module uses prometheus_client, which writes the format and answers HTTP.
+So it takes none of the dispatcher's time, and its failures do not affect the service. `gt/service/launch.py` starts it; it
+ends when its standard input does. Only this module uses prometheus_client, which writes the format and answers HTTP.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Any, Final
 from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
-from gt import telemetry as t
 from gt.errors import GTError
+from gt.wire import telemetry as t
 
 from .metrics import Family, Metrics
 from .snapshot import LIVE

@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from gt import telemetry as t
-from gt.ops import OPS
+from gt.ir.ops import OPS
+from gt.wire import telemetry as t
 
 SHARES: Final = ("compute", "communication", "runtime", "waiting", "idle")
 GATHERS: Final = ("all-gather", "gather")

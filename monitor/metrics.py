@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
 from typing import Any, Final, NamedTuple
 
-from gt import telemetry as t
 from gt.errors import KINDS
+from gt.wire import telemetry as t
 
 MAX_CLIENTS: Final = 256
 """The most clients with samples of their own: those that joined first."""

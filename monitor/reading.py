@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, cast
 
-from gt import telemetry as t
 from gt.errors import ProtocolError, TraceError
+from gt.wire import telemetry as t
 
 from .trace import HEAD, ORIGIN, SAMPLE
 

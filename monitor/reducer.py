@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final
 
-from gt import telemetry as t
-from gt.ops import OPS
+from gt.ir.ops import OPS
+from gt.wire import telemetry as t
 
 from .snapshot import ClientView, Hot, LogLine, Matrix, Snapshot, Split, Status, Task, TensorView, WorkerView
 

@@ -15,7 +15,7 @@ from html import escape
 from importlib import resources
 from typing import Final
 
-from gt import telemetry as t
+from gt.wire import telemetry as t
 
 from .advice import Advice, advise, count, percent, seconds, share, size
 from .charts import bars, memory_chart, stacked

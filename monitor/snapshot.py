@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from gt.telemetry import ClientState, Device, Gauges, Graphs, PlanDescribed, Service, Utilisation, Waiting
+from gt.wire.telemetry import ClientState, Device, Gauges, Graphs, PlanDescribed, Service, Utilisation, Waiting
 
 CONNECTING: Final = "connecting"
 LIVE: Final = "live"
@@ -51,7 +51,7 @@ class Split:
 @dataclass(frozen=True, slots=True)
 class Task:
     """One slice of a track. `kind` is 'plan', 'op', 'collective', 'put', 'fetch' or 'spill'; `name` is its label: the op, the
-    collective, or the plan's signal; `family` is that of an op (`gt/ops.py`), for its colour. `times` > 1 marks several in
+    collective, or the plan's signal; `family` is that of an op (`gt/ir/ops.py`), for its colour. `times` > 1 marks several in
     one."""
 
     time: int

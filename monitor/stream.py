@@ -13,12 +13,12 @@ import time
 from collections.abc import Iterator
 from typing import Any, Final
 
-from gt import messages as m
-from gt import telemetry as t
-from gt import transport
+from gt.daemon.host import CONNECT_TIMEOUT, host_facts
+from gt.daemon.registry import services
 from gt.errors import ConnectionFailed, ProtocolError, SessionError
-from gt.host import CONNECT_TIMEOUT, host_facts
-from gt.registry import services
+from gt.wire import messages as m
+from gt.wire import telemetry as t
+from gt.wire import transport
 
 from .snapshot import CLOSED, CONNECTING, LIVE, RECONNECTING, Status
 

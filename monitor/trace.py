@@ -16,7 +16,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any, Final
 
-from gt import telemetry as t
+from gt.wire import telemetry as t
 
 HEAD: Final = '{"traceEvents":['
 """The first line of every trace."""

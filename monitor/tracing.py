@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TextIO
 
-from gt import telemetry as t
 from gt.errors import GTError
+from gt.wire import telemetry as t
 
 from .snapshot import LIVE
 from .stream import Stream

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from gt.dtypes import DType, float32
-from gt.infer import infer
-from gt.instruction import INPUT, OUTPUT, SCALAR, Instruction, Segment, Tag, ref
-from gt.spec import Spec, spec
-from gt.worker.program import Program
+from gt.ir.dtypes import DType, float32
+from gt.ir.infer import infer
+from gt.ir.instruction import INPUT, OUTPUT, SCALAR, Instruction, Segment, Tag, ref
+from gt.ir.spec import Spec, spec
+from gt.worker.program.compiler import Program
 
 Array = np.ndarray[Any, Any]
 

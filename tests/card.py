@@ -23,7 +23,7 @@ import scipy.special
 from capturing import CAPTURE, GARBAGE
 from timeline import Behind, CUDARuntimeError, MemoryPointer, Timeline, address, behind
 
-from gt.dtypes import bfloat16
+from gt.ir.dtypes import bfloat16
 
 asked: set[str] = set()
 """Functions that were asked of the module, by their dotted names."""

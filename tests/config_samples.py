@@ -2,8 +2,8 @@
 
 import pytest
 
-from gt.config import parse
 from gt.errors import ConfigError
+from gt.sharding.config import parse
 
 RULE_KEYS = (
     "strategy, batch_split, dimension, replicas, stages, microbatches, schedule, shard,"

@@ -14,7 +14,7 @@ import numpy as np
 from capturing import CAPTURE
 from card import CARD, to_tf32
 
-from gt.dtypes import bfloat16
+from gt.ir.dtypes import bfloat16
 
 DTYPES = {0: np.dtype(np.float32), 1: np.dtype(np.float64), 2: np.dtype(np.float16), 4: np.dtype(np.complex64),
           5: np.dtype(np.complex128), 14: bfloat16.numpy}  # fmt: skip

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from gt.worker.cuda_ops import HALVES
+from gt.worker.fusion.cuda.op_expressions import HALVES
 
 COMPILER: Final = shutil.which("g++")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from gt import telemetry as t
+from gt.wire import telemetry as t
 
 MS = 1_000_000
 START = 5_000_000_000_007

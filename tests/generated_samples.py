@@ -9,20 +9,22 @@ from typing import Any, NamedTuple
 import numpy as np
 from builders import Lines
 
-from gt import dtypes
-from gt.dispatcher.plan import Planner
-from gt.dispatcher.policy import Policy
-from gt.dispatcher.tables import Home
-from gt.instruction import OUTPUT, ref
-from gt.ops import OPS
-from gt.placement import REPLICATE, uniform_mesh
-from gt.worker import capture, cuda_ops, cuda_source, generated, philox
-from gt.worker.backend import Backend, backend
-from gt.worker.fusion import Chain, fuse
-from gt.worker.program import Program, compile_plan
+from gt.dispatcher.planner.choice_cache import Home
+from gt.dispatcher.planner.planner import Planner
+from gt.dispatcher.planner.policy import Policy
+from gt.ir import dtypes
+from gt.ir.instruction import OUTPUT, ref
+from gt.ir.ops import OPS
+from gt.sharding.placement import REPLICATE, uniform_mesh
+from gt.worker.base.backend import Backend, backend
+from gt.worker.device import graph_capture
+from gt.worker.fusion.chains import Chain, fuse
+from gt.worker.fusion.cuda import codegen, fused_kernel, op_expressions
+from gt.worker.kernels import philox
+from gt.worker.program.compiler import Program, compile_plan
 
 ONE = uniform_mesh(1, {"workers": 1}, (0,))
-DTYPES = tuple(dtypes.BY_NAME[name] for name in cuda_ops.STORED)
+DTYPES = tuple(dtypes.BY_NAME[name] for name in op_expressions.STORED)
 DOMAINS = {
     "any": "bif", "ordered": "bif", "number": "if", "real": "if", "inexact": "f", "float": "f", "integer": "i", "bool": "b",
 }  # fmt: skip
@@ -48,12 +50,14 @@ def chains_of(program: Program) -> list[Chain]:
     (steps,) = program.blocks
     wanted = {slot for _, slot in program.survivors}
     return [
-        each for each in fuse(steps, wanted, generated.able, generated.worth, loose=True) if isinstance(each, Chain)
+        each
+        for each in fuse(steps, wanted, fused_kernel.able, fused_kernel.worth, loose=True)
+        if isinstance(each, Chain)
     ]
 
 
 def sources_of(program: Program) -> list[str]:
-    return [cuda_source.kernel_of(chain).source for chain in chains_of(program)]
+    return [codegen.kernel_of(chain).source for chain in chains_of(program)]
 
 
 def numbers(dtype: dtypes.DType, shape: tuple[int, ...], seed: int = 0) -> Any:
@@ -80,7 +84,7 @@ def every_op(dtype: dtypes.DType, size: int = 512) -> Sample:
     c = lines.input(size, dtype=dtypes.bool_)
     first = lines.op("where", lines.op("logical_not", c), y, x)
     survivors = [first]
-    for name in (*cuda_ops.EXPRESSIONS, "cast"):
+    for name in (*op_expressions.EXPRESSIONS, "cast"):
         op = OPS[name]
         if name == "where":
             survivors.append(lines.op("where", c, first, y))
@@ -89,7 +93,7 @@ def every_op(dtype: dtypes.DType, size: int = 512) -> Sample:
         elif name == "cast":
             targets = (each for each in DTYPES if each is not dtype and (dtype.kind != "f" or each.kind in "bf"))
             survivors += [lines.op("cast", first, dtype=target) for target in targets]
-        elif dtype.kind in DOMAINS[op.domain] and (dtype.kind == "f" or name not in cuda_ops.CHECKED):
+        elif dtype.kind in DOMAINS[op.domain] and (dtype.kind == "f" or name not in op_expressions.CHECKED):
             survivors.append(lines.op(name, first) if op.family == "unary" else lines.op(name, first, y))
             if op.family == "binary" and dtype.kind in "if" and name in ("add", "mul", "lt", "eq", "maximum", "pow"):
                 survivors.append(lines.op(name, first, lines.scalar("f" if dtype.kind == "f" else "i")))
@@ -397,8 +401,11 @@ def written(drawn: int) -> dict[str, tuple[str, str]]:
     samples |= {f"drawn {seed}": Drawn(seed).sample() for seed in range(drawn)}
     samples |= {f"loosely drawn {seed}": Loosely(seed).sample() for seed in range(2 * drawn)}
     samples |= dict(known())
-    found = {"random numbers": (philox.SOURCE, "philox_words"), "run-time scalars": (capture.SOURCE, "place_numbers")}
+    found = {
+        "random numbers": (philox.SOURCE, "philox_words"),
+        "run-time scalars": (graph_capture.SOURCE, "place_numbers"),
+    }
     for name, sample in samples.items():
         for number, source in enumerate(sources_of(compiled(sample, cpu))):
-            found[f"{name}, {number}"] = (source, cuda_source.ENTRY)
+            found[f"{name}, {number}"] = (source, codegen.ENTRY)
     return found

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import gt
-from gt import messages as m
-from gt.config import Config
-from gt.instruction import MOVE, Plan
-from gt.instruction_bytes import unpack_plan
-from gt.partition import moved_bytes
-from gt.placement import Mesh, collective_name, format_layout
+from gt.ir.instruction import MOVE, Plan
+from gt.ir.instruction_bytes import unpack_plan
+from gt.sharding.config import Config
+from gt.sharding.partition import moved_bytes
+from gt.sharding.placement import Mesh, collective_name, format_layout
+from gt.wire import messages as m
 
 
 class Move(NamedTuple):

@@ -12,12 +12,12 @@ from typing import Any
 from fake_nccl import NET, Hangs, Net, installed
 
 import gt
-from gt import messages as m
-from gt.client import session as sessions
-from gt.config import Config
-from gt.host import host_facts
-from gt.inproc import Fabric, InprocLink
-from gt.worker.nccl import Communicators
+from gt.client.session import session as sessions
+from gt.daemon.host import host_facts
+from gt.service.in_process import Fabric, InprocLink
+from gt.sharding.config import Config
+from gt.wire import messages as m
+from gt.worker.nccl.communicators import Communicators
 
 PATIENCE = 300.0
 

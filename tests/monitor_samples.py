@@ -18,7 +18,7 @@ from gt.monitor.snapshot import (
     TensorView,
     WorkerView,
 )
-from gt.telemetry import ClientState, Device, Gauges, PlanDescribed, Service, Utilisation, Waiting
+from gt.wire.telemetry import ClientState, Device, Gauges, PlanDescribed, Service, Utilisation, Waiting
 
 MILLI = 1_000_000
 SECOND = 1_000 * MILLI

@@ -6,14 +6,14 @@ from typing import Any
 
 from builders import one
 
-from gt import messages as m
-from gt.config import Config
 from gt.dispatcher.core import Core
-from gt.dispatcher.events import Lost, Received, Work
-from gt.dtypes import float32
-from gt.instruction import Segment
-from gt.instruction_bytes import pack_segment
-from gt.spec import pack_spec, spec
+from gt.dispatcher.state.events import Lost, Received, Work
+from gt.ir.dtypes import float32
+from gt.ir.instruction import Segment
+from gt.ir.instruction_bytes import pack_segment
+from gt.ir.spec import pack_spec, spec
+from gt.sharding.config import Config
+from gt.wire import messages as m
 
 VECTOR = spec(float32, (4,))
 NEG = one("neg", VECTOR)

@@ -13,11 +13,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from gt import dtypes
-from gt.infer import infer
-from gt.limits import finfo
-from gt.spec import Spec, spec
-from gt.worker.kernels import KERNELS, Call
+from gt.ir import dtypes
+from gt.ir.dtype_limits import finfo
+from gt.ir.infer import infer
+from gt.ir.spec import Spec, spec
+from gt.worker.kernels.kernel_table import KERNELS, Call
 
 Array = np.ndarray[Any, Any]
 

@@ -8,22 +8,22 @@ from typing import Any
 import numpy as np
 from builders import Array, Lines
 
-from gt import messages as m
-from gt.dispatcher.plan import Planner
-from gt.dispatcher.policy import Policy
-from gt.dispatcher.tables import Home
-from gt.dtypes import as_dtype, int64
+from gt.dispatcher.planner.choice_cache import Home
+from gt.dispatcher.planner.planner import Planner
+from gt.dispatcher.planner.policy import Policy
 from gt.errors import WorkerError
-from gt.instruction import MOVE, Plan, Segment
-from gt.instruction_bytes import pack_plan
-from gt.placement import REPLICATE, Layout, Shard, format_layout, uniform_mesh
-from gt.slab import Slab
-from gt.spec import pack_spec, spec
-from gt.worker.backend import backend
+from gt.ir.dtypes import as_dtype, int64
+from gt.ir.instruction import MOVE, Plan, Segment
+from gt.ir.instruction_bytes import pack_plan
+from gt.ir.spec import pack_spec, spec
+from gt.sharding.placement import REPLICATE, Layout, Shard, format_layout, uniform_mesh
+from gt.wire import messages as m
+from gt.wire.slab import Slab
+from gt.worker.base.backend import backend
+from gt.worker.base.events import BulkOut, Forgotten, ToDispatcher, ToPeer, Unreachable
 from gt.worker.core import Core
-from gt.worker.events import BulkOut, Forgotten, ToDispatcher, ToPeer, Unreachable
-from gt.worker.links import Links
-from gt.worker.packing import Packer
+from gt.worker.transfer.compression import Packer
+from gt.worker.transfer.link_probe import Links
 
 CLIENT = 5
 SLOT = 256

@@ -8,8 +8,8 @@ import numpy as np
 from builders import Array
 from hypothesis import strategies as st
 
-from gt.partition import box
-from gt.placement import PARTIAL_OPS, REPLICATE, Layout, Mesh, Partial, Placement, Shard, uniform_mesh
+from gt.sharding.partition import box
+from gt.sharding.placement import PARTIAL_OPS, REPLICATE, Layout, Mesh, Partial, Placement, Shard, uniform_mesh
 
 REDUCE: dict[str, Any] = {"sum": np.add, "max": np.maximum, "min": np.minimum, "prod": np.multiply}
 

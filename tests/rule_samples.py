@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from gt.attributes import Attributes
-from gt.dtypes import as_dtype, float64, scalar_kind
-from gt.infer import infer
-from gt.ops import OPS
-from gt.spec import Spec, spec
+from gt.ir.attributes import Attributes
+from gt.ir.dtypes import as_dtype, float64, scalar_kind
+from gt.ir.infer import infer
+from gt.ir.ops import OPS
+from gt.ir.spec import Spec, spec
 
 Array = np.ndarray[Any, Any]
 

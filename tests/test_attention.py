@@ -11,18 +11,18 @@ import pytest
 
 import gt
 import gt.nn.functional as F
-from gt.client import attention
-from gt.client import session as sessions
-from gt.config import Config
-from gt.dtypes import bool_, float32, float64
+from gt.client.functional import attention
+from gt.client.session import session as sessions
 from gt.errors import DTypeError, ShapeError
-from gt.infer import infer
-from gt.instruction import VERIFY
-from gt.spec import spec
-from gt.worker import attention as kernels
-from gt.worker.call import Call
-from gt.worker.crew import Crew
-from gt.worker.kernels import KERNELS
+from gt.ir.dtypes import bool_, float32, float64
+from gt.ir.infer import infer
+from gt.ir.instruction import VERIFY
+from gt.ir.spec import spec
+from gt.sharding.config import Config
+from gt.worker.base.kernel_call import Call
+from gt.worker.device.thread_pool import Crew
+from gt.worker.kernels import attention as kernels
+from gt.worker.kernels.kernel_table import KERNELS
 
 Array = np.ndarray[Any, Any]
 STRIP = 300
@@ -267,7 +267,7 @@ def test_multihead_attention_and_autocast_use_it() -> None:
 @pytest.mark.parametrize("name", ["attention", "attention_grad"])
 @pytest.mark.parametrize("blocked", [False, True])
 def test_bits_do_not_depend_on_lanes_or_on_who_has_the_heads(name: str, blocked: bool) -> None:
-    from gt.worker.blocked import BLOCKED
+    from gt.worker.kernels.deterministic import BLOCKED
 
     q, k, v = draws((3, 4), 40, 30, 8, 8)
     operands = (q, k, v, *([q] if name == "attention_grad" else []))

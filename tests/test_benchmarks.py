@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import gt
-from gt.worker.backend import backend, diagnose
+from gt.worker.base.backend import backend, diagnose
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 

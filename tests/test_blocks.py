@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gt.blocks import aligned, deal, fold, grid, middle, tree
-from gt.partition import bounds
+from gt.sharding.block_grid import aligned, deal, fold, grid, middle, tree
+from gt.sharding.partition import bounds
 
 COUNTS = [(blocks, count) for blocks in (1, 2, 4, 8, 16, 32) for count in range(1, blocks + 1)]
 

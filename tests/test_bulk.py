@@ -14,7 +14,8 @@ from effort import cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gt.bulk import (
+from gt.errors import ProtocolError
+from gt.wire.bulk import (
     BACK,
     CHUNK,
     DATA,
@@ -33,10 +34,9 @@ from gt.bulk import (
     Outbox,
     read_header,
 )
-from gt.errors import ProtocolError
-from gt.lending import Borrower
-from gt.memfd import BULK, Memory, machine
-from gt.pool import Pool
+from gt.wire.lending import Borrower
+from gt.wire.memfd import BULK, Memory, machine
+from gt.wire.pool import Pool
 
 CLIENT, WORKER = b"client", b"worker"
 U8 = np.dtype(np.uint8)

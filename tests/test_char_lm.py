@@ -16,7 +16,7 @@ from ledger import Move, sharded
 from loading import char_lm
 
 import gt
-from gt.config import load
+from gt.sharding.config import load
 
 ROOT = Path(__file__).parent.parent
 CONTEXT, WIDTH, HEADS, DEPTH, BATCH, STEPS = 8, 32, 4, 2, 8, 4

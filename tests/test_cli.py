@@ -18,10 +18,10 @@ from typer.testing import CliRunner, Result
 from gt.commands import daemons as daemon_commands
 from gt.commands.app import app
 from gt.commands.ops import ops_page
-from gt.commands.shared import ADDRESS
-from gt.config import Config
+from gt.daemon.host import DEFAULT_ADDRESS
 from gt.errors import ConnectionFailed, SessionError
-from gt.ops import OPS
+from gt.ir.ops import OPS
+from gt.sharding.config import Config
 
 CONFIGS = Path(__file__).parent.parent / "configs"
 
@@ -156,7 +156,7 @@ def test_without_a_number_there_are_as_many_workers_as_the_config_needs(
     tmp_path: Path, daemons: type[Daemons], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[Config] = []
-    monkeypatch.setattr("gt.launch.default_workers", lambda config: asked.append(config) or 4)
+    monkeypatch.setattr("gt.service.launch.default_workers", lambda config: asked.append(config) or 4)
     config = CONFIGS / "digits.yaml"
     gt("up", "--address", f"ipc://{tmp_path}/s", "--config", str(config))
     assert [given.mesh for given in asked] == [{"data": 2, "model": 2}]
@@ -187,7 +187,7 @@ def test_a_worker_is_served_as_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("GT_LOG_LEVEL", raising=False)
     assert gt("worker", "--device", "cpu", "--listen", "tcp://127.0.0.1:7101").exit_code == 0
     where = {"listen": "tcp://127.0.0.1:7101", "announce": None}
-    assert calls == [((ADDRESS,), {"device": "cpu", "log_level": "info", "log_format": "text", **where})]
+    assert calls == [((DEFAULT_ADDRESS,), {"device": "cpu", "log_level": "info", "log_format": "text", **where})]
 
 
 def test_a_log_level_that_does_not_exist_is_refused() -> None:

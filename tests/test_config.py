@@ -8,9 +8,9 @@ import pytest
 from config_samples import GOOD, RULE_KEYS, TOP, rules
 from pydantic import ValidationError
 
-from gt.config import Config, ExplicitShard, Rule, load, parse
 from gt.errors import ConfigError, GTError
-from gt.strategies import ALLOWED, HINTS, STRATEGIES
+from gt.sharding.config import Config, ExplicitShard, Rule, load, parse
+from gt.sharding.strategies import ALLOWED, HINTS, STRATEGIES
 
 # Reading
 

@@ -5,8 +5,8 @@ from config_samples import GOOD, PIPE, rules
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gt.config import Config, parse
 from gt.errors import ConfigError
+from gt.sharding.config import Config, parse
 
 EXPLICIT = rules("a: {shard: {axis: 1, workers: [0, 3]}}")
 

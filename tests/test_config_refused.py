@@ -7,9 +7,9 @@ from config_samples import PIPE, RULE_KEYS, TOP, refusal, rules
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gt.config import Config, parse
 from gt.errors import ConfigError
-from gt.strategies import ALLOWED, HINTS, STRATEGIES
+from gt.sharding.config import Config, parse
+from gt.sharding.strategies import ALLOWED, HINTS, STRATEGIES
 
 TAKES_HINTS = ", ".join(HINTS)
 NAMES = ", ".join(STRATEGIES)

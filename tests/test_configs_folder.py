@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gt.config import Config, load
+from gt.sharding.config import Config, load
 
 FOLDER = Path(__file__).parent.parent / "configs"
 FILES = sorted(FOLDER.glob("*.yaml"))

@@ -13,9 +13,9 @@ from effort import EFFORT
 from loading import char_lm
 
 import gt
-from gt.client import session as sessions
-from gt.config import Config, parse
+from gt.client.session import session as sessions
 from gt.errors import ConfigError
+from gt.sharding.config import Config, parse
 
 ROOT = Path(__file__).parent.parent
 STEPS, BATCH, CONTEXT, WIDTH, HEADS, DEPTH = 3, 11, 9, 24, 4, 1

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from builders import Lines
 
-from gt import messages
 from gt.commands.ops import ops_page, ops_rows
-from gt.config import load, parse
-from gt.dispatcher.plan import Planner
-from gt.dispatcher.policy import resolve
-from gt.dispatcher.tables import Home
-from gt.placement import uniform_mesh
+from gt.dispatcher.planner.choice_cache import Home
+from gt.dispatcher.planner.planner import Planner
+from gt.dispatcher.planner.policy import resolve
+from gt.sharding.config import load, parse
+from gt.sharding.placement import uniform_mesh
+from gt.wire import messages
 
 REPOSITORY = Path(__file__).parent.parent
 DOCUMENTS = (

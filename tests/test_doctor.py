@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from gt import doctor
 from gt.commands.app import app
-from gt.doctor import NOTE, OK, PROBLEM, Finding
+from gt.tools import doctor
+from gt.tools.doctor import NOTE, OK, PROBLEM, Finding
 
 REPOSITORY = Path(__file__).parent.parent
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import gt
-from gt import dtypes
-from gt.dtypes import ALL, DType, as_dtype, can_cast, promote, result_type, scalar_kind, scalar_of
+from gt.ir import dtypes
+from gt.ir.dtypes import ALL, DType, as_dtype, can_cast, promote, result_type, scalar_kind, scalar_of
 
 SCALARS = (True, 2, 0.5, 1 - 2j)
 DEFAULTS = (gt.float16, gt.bfloat16, gt.float32, gt.float64)

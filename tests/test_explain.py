@@ -11,12 +11,12 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import gt
-from gt.client import session as sessions
+from gt.client.session import session as sessions
 from gt.commands.app import app
-from gt.dispatcher.cost import PCIE, STAGED, TYPICAL, Link, exchange_seconds, speeds_of
-from gt.explaining import facts_of
-from gt.explanation import Explanation
-from gt.rendering import duration, size
+from gt.dispatcher.cost.cost_model import PCIE, STAGED, TYPICAL, Link, exchange_seconds, speeds_of
+from gt.tools.explain import facts_of
+from gt.tools.explain_render import duration, size
+from gt.tools.explanation import Explanation
 
 REPOSITORY = Path(__file__).parent.parent
 GRID = {
@@ -116,7 +116,7 @@ def test_the_program_computes_what_one_worker_computes() -> None:
     plain: list[Any] = []
     try:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("gt.session.init", lambda **_: sessions.current())
+            patch.setattr("gt.service.session.init", lambda **_: sessions.current())
             patch.setattr(gt, "init", lambda **_: sessions.current())
             training(plain, 2)
     finally:
@@ -343,5 +343,5 @@ def test_measured_workers_share_this_machine() -> None:
 @pytest.mark.parametrize(("nccl", "link"), [(22501, PCIE), (0, STAGED)])
 def test_gpus_that_need_not_exist_have_a_card_each(nccl: int, link: Link, monkeypatch: pytest.MonkeyPatch) -> None:
     """And what joins them is NCCL where it is here."""
-    monkeypatch.setattr("gt.explaining._measured", lambda: ("cuda", 1e13, 8e11, nccl))
+    monkeypatch.setattr("gt.tools.explain._measured", lambda: ("cuda", 1e13, 8e11, nccl))
     assert speeds_of((2,), facts_of(2, "measured")).links == (link,)

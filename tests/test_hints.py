@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 import gt
-from gt.client import session as sessions
-from gt.collectives import ALGORITHMS
+from gt.client.session import session as sessions
 from gt.errors import ProtocolError
-from gt.hints import NO_HINTS, Hints, pack_hints, unpack_hints
-from gt.instruction_bytes import unpack_segment
-from gt.messages import Define
-from gt.worker.hot import HOT
+from gt.ir.hints import NO_HINTS, Hints, pack_hints, unpack_hints
+from gt.ir.instruction_bytes import unpack_segment
+from gt.sharding.collectives import ALGORITHMS
+from gt.wire.messages import Define
+from gt.worker.execution.optimize import HOT
 
 DATA_PARALLEL = {"sharding_config": {"step": {"strategy": "data_parallel"}}}
 RNG = np.random.default_rng(0)

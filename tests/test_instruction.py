@@ -12,17 +12,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rule_samples import FAMILIES, drawn
 
-from gt.config import Config
-from gt.dispatcher.plan import Planner
-from gt.dispatcher.policy import resolve
-from gt.dispatcher.tables import Home
-from gt.dtypes import float32, int64
+from gt.dispatcher.planner.choice_cache import Home
+from gt.dispatcher.planner.planner import Planner
+from gt.dispatcher.planner.policy import resolve
 from gt.errors import DTypeError, ProtocolError, ShapeError
-from gt.instruction import Segment, Tag, print_instruction, ref
-from gt.instruction_bytes import MAX_INSTRUCTIONS, pack_plan, pack_segment, unpack_plan, unpack_segment
-from gt.ops import OPS
-from gt.placement import uniform_mesh
-from gt.spec import Spec, spec
+from gt.ir.dtypes import float32, int64
+from gt.ir.instruction import Segment, Tag, print_instruction, ref
+from gt.ir.instruction_bytes import MAX_INSTRUCTIONS, pack_plan, pack_segment, unpack_plan, unpack_segment
+from gt.ir.ops import OPS
+from gt.ir.spec import Spec, spec
+from gt.sharding.config import Config
+from gt.sharding.placement import uniform_mesh
 
 REFUSALS = (ProtocolError, ShapeError, DTypeError)
 """All that a hostile definition may meet."""

@@ -5,8 +5,8 @@ import gc
 import pickle
 import weakref
 
-from gt.dispatcher.tables import Home
-from gt.placement import REPLICATE, At, Partial, Replicate, Shard, parse_layout
+from gt.dispatcher.planner.choice_cache import Home
+from gt.sharding.placement import REPLICATE, At, Partial, Replicate, Shard, parse_layout
 
 
 def test_equal_values_are_one_object() -> None:

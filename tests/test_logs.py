@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import gt
-from gt.logs import WANTED, Logs, chosen_level, formatter
+from gt.daemon.logs import WANTED, Logs, chosen_level, formatter
 
 
 @pytest.fixture(autouse=True)
@@ -88,9 +88,9 @@ def test_a_program_with_handlers_of_its_own_keeps_them() -> None:
 
 
 def test_what_the_dispatcher_logs_says_whom_it_is_about() -> None:
-    from gt import messages as m
     from gt.dispatcher.core import Core
-    from gt.dispatcher.events import Lost, Received
+    from gt.dispatcher.state.events import Lost, Received
+    from gt.wire import messages as m
 
     said: list[tuple[str, str, dict[str, object]]] = []
     core = Core(log=lambda level, text, **about: said.append((level, text, about)))

@@ -10,8 +10,8 @@ from effort import cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gt import messages as m
 from gt.errors import KINDS, GTError, IndexOutOfRange, OutOfMemory, ProtocolError, ShapeError, WorkerError
+from gt.wire import messages as m
 
 SAMPLES: tuple[Any, ...] = (
     m.Hello(m.VERSION, "client", {"pid": 7, "bulk": b"g1", "host": "here"}),

@@ -13,15 +13,15 @@ from card import installed
 from typer.testing import CliRunner
 
 import gt
-from gt.client import session as sessions
+from gt.client.session import session as sessions
 from gt.commands.app import app
-from gt.config import Config
+from gt.daemon.host import host_facts
 from gt.errors import ConfigError
-from gt.explaining import facts_of
-from gt.host import host_facts
-from gt.inproc import Fabric, InprocLink
-from gt.partition import extent
-from gt.placement import Shard
+from gt.service.in_process import Fabric, InprocLink
+from gt.sharding.config import Config
+from gt.sharding.partition import extent
+from gt.sharding.placement import Shard
+from gt.tools.explain import facts_of
 
 SPEED = {"cuda:0": [8e12, 4e11], "cpu": [1e11, 2e10]}
 FLEETS = [["cuda:0", "cpu"], ["cpu", "cuda:0", "cpu"], ["cuda:0", "cuda:0", "cpu", "cpu"]]
@@ -144,7 +144,7 @@ def test_what_is_pinned_to_cpus_runs_on_no_gpu(devices: list[str], config: str) 
 
 
 def worker_box(plan: Any, instruction: Any, rank: int, mesh: Any) -> Any:
-    from gt.partition import box
+    from gt.sharding.partition import box
 
     number = instruction.outputs[0]
     found = box(plan.values[number].shape, plan.layouts[number], mesh, rank)

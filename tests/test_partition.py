@@ -12,9 +12,9 @@ from effort import cases
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from gt.collectives import CROWD
-from gt.partition import bounds, box, extent, intersect, moved_bytes, present, receives, relative, sends
-from gt.placement import REPLICATE, At, Mesh, Partial, Shard, uniform_mesh
+from gt.sharding.collectives import CROWD
+from gt.sharding.partition import bounds, box, extent, intersect, moved_bytes, present, receives, relative, sends
+from gt.sharding.placement import REPLICATE, At, Mesh, Partial, Shard, uniform_mesh
 
 REDUCE = {"sum": np.add, "max": np.maximum, "min": np.minimum, "prod": np.multiply}
 weight_lists = st.lists(st.integers(0, 9), min_size=1, max_size=9).map(tuple)

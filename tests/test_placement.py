@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gt.errors import ProtocolError
-from gt.placement import (
+from gt.sharding.placement import (
     PARTIAL_OPS,
     REPLICATE,
     Mesh,

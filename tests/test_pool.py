@@ -14,9 +14,9 @@ from effort import cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gt.memfd import mapped
-from gt.pool import SMALL, Pool
-from gt.ranges import IDLE
+from gt.wire.memfd import mapped
+from gt.wire.pool import SMALL, Pool
+from gt.wire.ranges import IDLE
 
 F64 = np.dtype(np.float64)
 LARGE = 1 << 20

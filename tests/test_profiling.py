@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 import gt
-from gt import telemetry as t
 from gt.errors import SessionError
-from gt.explaining import explain_program
 from gt.monitor.reading import Recorded, read
+from gt.tools.explain import explain_program
+from gt.wire import telemetry as t
 
 
 @pytest.mark.parametrize("name", ["run.json", "run.json.gz"])

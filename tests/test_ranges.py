@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from gt.ranges import IDLE, PAGE, Ranges, rounded
+from gt.wire.ranges import IDLE, PAGE, Ranges, rounded
 
 SOME = 64 * PAGE
 LIMIT = 16 * SOME

@@ -10,13 +10,14 @@ import pytest
 from effort import EFFORT
 
 import gt
-from gt import nn, optim, options
-from gt import session as face
-from gt.client import session as sessions
-from gt.config import parse
-from gt.dispatcher import migrate
-from gt.dispatcher.events import Reload
-from gt.placement import format_layout
+from gt import nn, optim
+from gt.client.session import session as sessions
+from gt.dispatcher.handlers import mesh_migration
+from gt.dispatcher.state.events import Reload
+from gt.service import session as face
+from gt.sharding import options
+from gt.sharding.config import parse
+from gt.sharding.placement import format_layout
 
 MESHES: dict[str, dict[str, Any]] = {
     "nothing": {},
@@ -151,7 +152,7 @@ def test_a_cut_is_kept_along_axes_of_the_same_name() -> None:
 
 
 def test_more_than_may_be_whole_at_one_time_goes_in_groups(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(migrate, "GROUP_BYTES", 100)
+    monkeypatch.setattr(mesh_migration, "GROUP_BYTES", 100)
     gt.connect("inproc", workers=4, config=MESHES["grid"])
     arrays = [np.random.default_rng(n).normal(size=(n, 3)) for n in range(20)]
     with gt.signal.context("net"):

@@ -22,15 +22,26 @@ from test_instruction import network, several
 from typer.testing import CliRunner, Result
 
 import gt
-from gt import messages as m
 from gt.commands.app import app
-from gt.config import Config
 from gt.errors import GTError
-from gt.instruction_bytes import pack_segment
-from gt.instruction_log import Began, Ended, Fault, Fetched, Have, Putting, Writer, name, print_definition, tensor_of
-from gt.log_reading import Reader
-from gt.replaying import chain, distance
-from gt.spec import Spec, spec
+from gt.instruction_log.reader import Reader
+from gt.instruction_log.text import (
+    Began,
+    Ended,
+    Fault,
+    Fetched,
+    Have,
+    Putting,
+    Writer,
+    name,
+    print_definition,
+    tensor_of,
+)
+from gt.ir.instruction_bytes import pack_segment
+from gt.ir.spec import Spec, spec
+from gt.sharding.config import Config
+from gt.tools.replay import chain, distance
+from gt.wire import messages as m
 
 
 def replay(*arguments: object) -> Result:
@@ -466,7 +477,7 @@ def test_a_full_disk_ends_the_log_with_one_warning(logged: Path, caplog: pytest.
     import os
 
     gt.connect("inproc")
-    file = gt.client.session.current().link._file  # type: ignore[attr-defined]
+    file = gt.client.session.session.current().link._file  # type: ignore[attr-defined]
     full = os.open("/dev/full", os.O_WRONLY)
     os.dup2(full, file.text)
     os.close(full)
@@ -481,7 +492,7 @@ def test_without_the_variable_nothing_of_it_is_loaded() -> None:
     import subprocess
     import sys
 
-    code = "import sys, gt; gt.connect('inproc'); gt.ones(3).sum().item(); print('gt.client.logged' in sys.modules)"
+    code = "import sys, gt; gt.connect('inproc'); gt.ones(3).sum().item(); print('gt.client.session.logging_link' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gt.restarting import CALM, LONGEST, MOST, SETTLED, Restarts, pause
+from gt.daemon.restart_policy import CALM, LONGEST, MOST, SETTLED, Restarts, pause
 
 
 def test_pauses_double_and_end() -> None:

@@ -7,14 +7,14 @@ from builders import Lines
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gt.config import Config
-from gt.dispatcher.plan import Planned, Planner
-from gt.dispatcher.policy import resolve
-from gt.dispatcher.tables import Home
-from gt.instruction import Segment
-from gt.instruction_bytes import pack_plan, unpack_plan
-from gt.placement import REPLICATE, At, uniform_mesh
-from gt.schedule import order
+from gt.dispatcher.planner.choice_cache import Home
+from gt.dispatcher.planner.planner import Planned, Planner
+from gt.dispatcher.planner.policy import resolve
+from gt.ir.instruction import Segment
+from gt.ir.instruction_bytes import pack_plan, unpack_plan
+from gt.ir.microbatch_schedule import order
+from gt.sharding.config import Config
+from gt.sharding.placement import REPLICATE, At, uniform_mesh
 
 LAYERS = 4
 

@@ -9,10 +9,10 @@ import pytest
 from typer.testing import CliRunner
 
 import gt
-from gt import config
 from gt.commands.app import app
-from gt.explaining import Enough, Explainer, in_place
-from gt.search import Proposal, Search, propose, signals_of
+from gt.sharding import config
+from gt.tools.config_search import Proposal, Search, propose, signals_of
+from gt.tools.explain import Enough, Explainer, in_place
 
 WIDE = """
 import gt

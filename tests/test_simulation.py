@@ -19,19 +19,19 @@ import pytest
 from builders import Array, Lines, evaluate
 from effort import PROVED, cases
 
-from gt import messages as m
-from gt.config import Config
 from gt.dispatcher.core import Core as Dispatcher
-from gt.dispatcher.events import Lost, Received, Tick, Work
-from gt.dispatcher.fanout import ABOVE, Accept, Broken, Fanout, Withdraw
-from gt.dtypes import as_dtype, float32, int64
-from gt.instruction import Segment
-from gt.instruction_bytes import pack_segment
-from gt.spec import pack_spec, spec, unpack_spec
-from gt.worker.backend import backend
+from gt.dispatcher.state.events import Lost, Received, Tick, Work
+from gt.dispatcher.state.multicast import ABOVE, Accept, Broken, Fanout, Withdraw
+from gt.ir.dtypes import as_dtype, float32, int64
+from gt.ir.instruction import Segment
+from gt.ir.instruction_bytes import pack_segment
+from gt.ir.spec import pack_spec, spec, unpack_spec
+from gt.sharding.config import Config
+from gt.wire import messages as m
+from gt.worker.base.backend import backend
+from gt.worker.base.events import BulkIn, BulkOut, Forgotten, ToDispatcher, ToPeer
 from gt.worker.core import Core as Worker
-from gt.worker.events import BulkIn, BulkOut, Forgotten, ToDispatcher, ToPeer
-from gt.worker.reports import Reports
+from gt.worker.execution.done_reports import Reports
 
 DISPATCHER = "dispatcher"
 MONITOR = "monitor"

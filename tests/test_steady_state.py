@@ -18,8 +18,8 @@ import pytest
 from sklearn.datasets import load_digits
 
 import gt
-from gt.client import session as sessions
-from gt.client.value import Value
+from gt.client.segment.value import Value
+from gt.client.session import session as sessions
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 BATCH = 16

@@ -12,9 +12,9 @@ from effort import cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gt import telemetry as t
 from gt.errors import ProtocolError
-from gt.recorder import MAX_AGGREGATES, MAX_OTHERS, Recorder
+from gt.wire import telemetry as t
+from gt.wire.event_buffer import MAX_AGGREGATES, MAX_OTHERS, Recorder
 
 FORMS: dict[str, Any] = {
     "int": st.integers(-(1 << 63), (1 << 63) - 1),

@@ -14,16 +14,16 @@ from law.__main__ import case, exact_case, judged, network_case
 from law.running import Discarded
 
 import gt
-from gt.client import session as sessions
-from gt.config import Config
-from gt.dispatcher import rules, verify
-from gt.dispatcher.rules import Row
-from gt.dispatcher.verify import PARTS, sampled, verified
+from gt.client.session import session as sessions
+from gt.dispatcher.planner import sharding_rules, verification
+from gt.dispatcher.planner.sharding_rules import Row
+from gt.dispatcher.planner.verification import PARTS, sampled, verified
 from gt.errors import VerificationError
-from gt.instruction import MOVE, VERIFY, Plan
-from gt.instruction_bytes import pack_plan, unpack_plan
-from gt.placement import REPLICATE, Partial
-from gt.worker import exchange
+from gt.ir.instruction import MOVE, VERIFY, Plan
+from gt.ir.instruction_bytes import pack_plan, unpack_plan
+from gt.sharding.config import Config
+from gt.sharding.placement import REPLICATE, Partial
+from gt.worker.transfer import move
 
 HERE = __file__
 
@@ -77,7 +77,7 @@ def test_what_is_sound_passes_under_every_config(
         return plan
 
     monkeypatch.setattr(running, "connected", checked)
-    monkeypatch.setattr("gt.dispatcher.preparing.verified", count)
+    monkeypatch.setattr("gt.dispatcher.handlers.plan_selection.verified", count)
     for seed in range(max(4, cases(8))):  # which count enough
         try:
             list(judged(*drawn(seed)))
@@ -162,9 +162,9 @@ DATA = {"mesh": {"data": 4}, "sharding_config": {"net": STRATEGIES["data_paralle
 def test_a_wrong_row_is_found_and_named(deterministic: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Op, shapes, placements, signal and line: in one error, at the next fetch; the session goes on."""
     connect(4, deterministic=deterministic, **DATA)
-    right = rules.RULES["matmul"]
+    right = sharding_rules.RULES["matmul"]
     wrong = lambda case: (row for each in right(case) for row in _whole_without_adding(each))  # noqa: E731
-    monkeypatch.setitem(rules.RULES, "matmul", wrong)
+    monkeypatch.setitem(sharding_rules.RULES, "matmul", wrong)
     wrong_value = contracted().numpy()
     gt.config.set({"verify": 1.0})
     with pytest.raises(VerificationError) as found:
@@ -188,7 +188,7 @@ def test_what_else_came_out_of_the_plan_is_not_to_be_had_either(monkeypatch: pyt
     connect(4, **DATA)
     before = gt.ones(3) * 2
     gt.flush()
-    monkeypatch.setitem(rules._LOST, "max", Partial("sum"))
+    monkeypatch.setitem(sharding_rules._LOST, "max", Partial("sum"))
     gt.config.set({"verify": 1.0})
     with gt.signal.context("net"):
         x = gt.tensor(np.arange(1.0, 49.0).reshape(8, 6))
@@ -203,7 +203,7 @@ def test_what_else_came_out_of_the_plan_is_not_to_be_had_either(monkeypatch: pyt
 
 def test_a_move_that_loses_something_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     connect(4, **DATA)
-    monkeypatch.setattr(exchange, "reducer", lambda operation, xp: lambda first, later, out: np.copyto(out, first))
+    monkeypatch.setattr(move, "reducer", lambda operation, xp: lambda first, later, out: np.copyto(out, first))
     gt.config.set({"verify": 1.0})
     with pytest.raises(VerificationError, match="matmul"):
         contracted().numpy()
@@ -212,7 +212,7 @@ def test_a_move_that_loses_something_is_found(monkeypatch: pytest.MonkeyPatch) -
 def test_with_nothing_checked_nobody_notices(monkeypatch: pytest.MonkeyPatch) -> None:
     """So it is the checks that find what the tests above find."""
     connect(4, **DATA)
-    monkeypatch.setitem(rules._LOST, "max", Partial("sum"))
+    monkeypatch.setitem(sharding_rules._LOST, "max", Partial("sum"))
     with gt.signal.context("net"):
         assert gt.tensor(np.arange(1.0, 49.0).reshape(8, 6)).max().item() != 48.0
 
@@ -227,7 +227,7 @@ def test_the_sample_is_the_share_that_is_asked_for(share: float) -> None:
     parts = {sample.parts for sample in samples if sample is not None}
     assert max(parts) <= PARTS
     for at in range(5):
-        mine = [s for s in samples if s is not None and verify._mixed(at) % s.parts == s.part]
+        mine = [s for s in samples if s is not None and verification._mixed(at) % s.parts == s.part]
         assert abs(len(mine) / len(samples) - share) < 0.03
     assert share < 1 or None not in samples
 

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gt
-from gt import options
 from gt.errors import ConfigError, SessionError
-from gt.worker.backend import backend
-from gt.worker.keeping import keeping
+from gt.sharding import options
+from gt.worker.base.backend import backend
+from gt.worker.memory_limit.limiter import keeping
 
 
 @pytest.fixture(autouse=True)

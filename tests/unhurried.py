@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from gt.worker.buffers import HostBuffers
+from gt.worker.device.buffers import HostBuffers
 
 NONSENSE = 0xAA
 

@@ -15,35 +15,36 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from gt import messages as m
-from gt import options, transport
-from gt.bulk import INLINE, PUT, Arrived, Bulk, Frames, Key
-from gt.collectives import CHUNK
+from gt.daemon.host import CONNECT_TIMEOUT, environment_number, host_facts, memory_limit, orphaned, resident_memory
+from gt.daemon.logs import FORMS, Logs
 from gt.errors import GTError, ProtocolError
-from gt.host import CONNECT_TIMEOUT, environment_number, host_facts, memory_limit, orphaned, resident_memory
-from gt.lending import Borrower
-from gt.logs import FORMS, Logs
-from gt.memfd import SHARED_MEMORY
-from gt.partition import extent
-from gt.pool import Pool, half_of_memory
+from gt.sharding import options
+from gt.sharding.collectives import CHUNK
+from gt.sharding.partition import extent
+from gt.wire import messages as m
+from gt.wire import transport
+from gt.wire.bulk import INLINE, PUT, Arrived, Bulk, Frames, Key
+from gt.wire.lending import Borrower
+from gt.wire.memfd import SHARED_MEMORY
+from gt.wire.pool import Pool, half_of_memory
+from gt.worker.base.backend import Backend, backend
+from gt.worker.base.events import BulkIn, BulkOut, ToDispatcher, ToPeer, Unreachable
+from gt.worker.device.async_copies import Staging
+from gt.worker.device.malloc_tuning import keep_freed_memory
+from gt.worker.device.nvml import Gpu, Samples
+from gt.worker.execution.device_failure import DeviceFailed
+from gt.worker.execution.done_reports import PLANS, Reports
+from gt.worker.lifecycle import restart
+from gt.worker.lifecycle.calibrate import facts as measured
+from gt.worker.lifecycle.calibrate import threads
+from gt.worker.memory_limit.limiter import Keeping, keeping
+from gt.worker.nccl.communicators import Communicators, in_thread
+from gt.worker.telemetry.recorder import Instruments
+from gt.worker.transfer.compression import packer
+from gt.worker.transfer.link_probe import Links
+from gt.worker.transfer.shared_memory import Shared
 
-from . import again
-from .backend import Backend, backend
-from .calibrate import facts as measured
-from .calibrate import threads
 from .core import PEER_TIMEOUT, Core
-from .events import BulkIn, BulkOut, ToDispatcher, ToPeer, Unreachable
-from .failure import DeviceFailed
-from .heap import keep_freed_memory
-from .keeping import Keeping, keeping
-from .links import Links
-from .nccl import Communicators, in_thread
-from .nvml import Gpu, Samples
-from .packing import packer
-from .recording import Instruments
-from .reports import PLANS, Reports
-from .shared import Shared
-from .staging import Staging
 
 log = logging.getLogger("gt.worker")
 TICK: Final = 1.0
@@ -100,7 +101,7 @@ class Shell:
             ),
         )
         self.own_folder = None if folder or listen else tempfile.mkdtemp(prefix="gt-worker-")
-        times = again.begun(0.0)  # peers of the one before may still have something for it
+        times = restart.begun(0.0)  # peers of the one before may still have something for it
         path = Path(folder or self.own_folder or "") / f"worker-{os.getpid()}{f'-{times}' if times else ''}"
         self.peers_in = transport.pull(listen or f"ipc://{path}")
         self.peer_address = self.memory.announce(announce or transport.endpoint(self.peers_in))
@@ -524,7 +525,7 @@ def serve(
         shell.close()
         if folder is not None and shell.orphaned:
             shutil.rmtree(folder, ignore_errors=True)
-    if shell.failed and again.start_again(again.begun(time.monotonic() - began), watch) and folder is not None:
+    if shell.failed and restart.start_again(restart.begun(time.monotonic() - began), watch) and folder is not None:
         shutil.rmtree(folder, ignore_errors=True)
     return status
 

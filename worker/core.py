@@ -21,32 +21,31 @@ from typing import Any, Final
 
 import numpy as np
 
-from gt import messages as m
 from gt.errors import ProtocolError, VerificationError
-from gt.placement import Mesh
-
-from .aside import settle
-from .backend import Backend
-from .card_memory import CardMemory
-from .careful import Careful
-from .course import Course
-from .doubts import Doubt, Doubts
-from .events import BulkIn, Forgotten, Send, ToDispatcher
-from .failure import Device, Watch
-from .graphs import Graphs
-from .keeping import Cause, Keeping
-from .links import Links
-from .moving import PIECES, Moving
-from .nccl import Communicators
-from .packing import Packer
-from .peers import Memory, Peers
-from .program import Program, Step, describe
-from .programs import Programs, lines_of
-from .recording import COMMUNICATION, RUNTIME, Instruments, Recording
-from .reports import Reports
-from .running import MeshInfo, Running
-from .spill import Spilled
-from .stored import ABSENT, Poison, Stored, kept, missing
+from gt.sharding.placement import Mesh
+from gt.wire import messages as m
+from gt.worker.base.backend import Backend
+from gt.worker.base.events import BulkIn, Forgotten, Send, ToDispatcher
+from gt.worker.cuda_graphs.capturable_run import Course
+from gt.worker.cuda_graphs.graphs import Graphs
+from gt.worker.device.cuda_ipc import CardMemory
+from gt.worker.execution.deferred_checks import Doubt, Doubts
+from gt.worker.execution.device_failure import Device, Watch
+from gt.worker.execution.done_reports import Reports
+from gt.worker.execution.execution import MeshInfo, Running
+from gt.worker.execution.moves import PIECES, Moving
+from gt.worker.execution.program_cache import Programs, lines_of
+from gt.worker.execution.tensor_store import ABSENT, Poison, Stored, kept, missing
+from gt.worker.fusion.cpu.background_matmul import settle
+from gt.worker.memory_limit.limiter import Cause, Keeping
+from gt.worker.memory_limit.low_memory_run import Careful
+from gt.worker.nccl.communicators import Communicators
+from gt.worker.program.compiler import Program, Step, describe
+from gt.worker.spill.spill_file import Spilled
+from gt.worker.telemetry.recorder import COMMUNICATION, RUNTIME, Instruments, Recording
+from gt.worker.transfer.compression import Packer
+from gt.worker.transfer.link_probe import Links
+from gt.worker.transfer.peers import Memory, Peers
 
 log = logging.getLogger(__name__)
 
@@ -115,7 +114,7 @@ class Core:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What the dispatcher is to know of how this worker takes part in joint moves (`dispatcher/cards.py`)."""
+        """What the dispatcher is to know of how this worker takes part in joint moves (`dispatcher/cost/nccl_cards.py`)."""
         communicators, bus = self.communicators, self.backend.bus
         return {} if communicators is None or bus is None else {"bus": bus(), "nccl": communicators.nccl.version}
 

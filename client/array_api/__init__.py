@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from gt.dtypes import bool_ as bool
-from gt.dtypes import (
+from gt.ir.dtypes import bool_ as bool
+from gt.ir.dtypes import (
     complex64,
     complex128,
     float32,
@@ -26,7 +26,7 @@ from gt.dtypes import (
     uint64,
 )
 
-from . import creation, data_types, elementwise, manipulation, searching, statistics
+from . import creation, data_types, elementwise, fft, linalg, manipulation, searching, statistics
 from .creation import *  # noqa: F403
 from .data_types import *  # noqa: F403
 from .elementwise import *  # noqa: F403
@@ -61,3 +61,4 @@ __all__ += elementwise.__all__
 __all__ += manipulation.__all__
 __all__ += searching.__all__
 __all__ += statistics.__all__
+__all__ += ["fft", "linalg"]

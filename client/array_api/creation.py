@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gt.client import apply as emission
-from gt.client import arithmetic, arranging, complexes, matrices, shaping
-from gt.client import creation as core
-from gt.client import tensor as tensors
-from gt.client.creation import empty_like, full_like, ones_like, zeros_like
-from gt.client.interchange import from_dlpack
-from gt.dtypes import as_dtype, get_default_dtype, int64
+from gt.client.ops import arithmetic, complex_numbers, join_and_pad, shape_ops, triangular
+from gt.client.ops import creation as core
+from gt.client.ops.creation import empty_like, full_like, ones_like, zeros_like
+from gt.client.tensor import emission
+from gt.client.tensor import tensor as tensors
+from gt.client.tensor.operands import cast, clone
+from gt.client.tensor_api.interop import from_dlpack
+from gt.ir.dtypes import as_dtype, get_default_dtype, int64
 
 if TYPE_CHECKING:
-    from gt.client.tensor import Tensor
+    from gt.client.tensor.tensor import Tensor
 
 __all__ = [
     "arange", "asarray", "empty", "empty_like", "eye", "from_dlpack", "full", "full_like", "linspace", "meshgrid", "ones",
@@ -24,10 +25,10 @@ __all__ = [
 def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | None = None) -> Tensor:
     """A tensor of numbers, nested lists, an array or a tensor, which is copied only when it must be, or with `copy`."""
     if isinstance(obj, tensors.Tensor):
-        out = obj if dtype is None else arithmetic.cast(obj, dtype)
+        out = obj if dtype is None else cast(obj, dtype)
         if out is not obj and copy is False:
             raise ValueError(f"asarray: {obj.dtype} becomes {out.dtype} only in a copy")
-        return arithmetic.clone(obj) if out is obj and copy else out
+        return clone(obj) if out is obj and copy else out
     if copy is False:
         raise ValueError("asarray: what a program holds goes to the workers, so it is copied")
     return core.tensor(_stacked(obj), dtype=dtype)
@@ -74,8 +75,8 @@ def eye(n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Any = N
     """1 on the k-th diagonal, 0 elsewhere."""
     rows, columns = core.shape_of("eye", (n_rows, n_rows if n_cols is None else n_cols))
     k = max(-rows, min(k, columns))  # beyond the corners there is nothing, however far
-    same = arithmetic.eq(shaping.unsqueeze(core.arange(rows), 1), arithmetic.sub(core.arange(columns), k))
-    return arithmetic.cast(same, get_default_dtype() if dtype is None else dtype)
+    same = arithmetic.eq(shape_ops.unsqueeze(core.arange(rows), 1), arithmetic.sub(core.arange(columns), k))
+    return cast(same, get_default_dtype() if dtype is None else dtype)
 
 
 def linspace(
@@ -86,23 +87,23 @@ def linspace(
         chosen = as_dtype(complex) if dtype is None else as_dtype(dtype)
         ends = [(complex(start).real, complex(stop).real), (complex(start).imag, complex(stop).imag)]
         parts = [linspace(*pair, num, dtype=chosen.to_real(), endpoint=endpoint) for pair in ends]
-        return complexes.complex(*parts)
+        return complex_numbers.complex(*parts)
     if endpoint:
         return core.linspace(start, stop, num, dtype=dtype)
     more = core.linspace(start, stop, num + 1, dtype=dtype)
-    return emission.apply("slice", (more, 0), (0,), (num,), (1,))
+    return emission.emit("slice", (more, 0), (0,), (num,), (1,))
 
 
 def meshgrid(*arrays: Tensor, indexing: str = "xy") -> list[Tensor]:
     """Vectors spread over the grid that they span."""
-    return list(arranging.meshgrid(*arrays, indexing=indexing))
+    return list(join_and_pad.meshgrid(*arrays, indexing=indexing))
 
 
 def tril(x: Tensor, /, *, k: int = 0) -> Tensor:
     """The lower triangles of matrices, up to the k-th diagonal."""
-    return matrices.tril(x, k)
+    return triangular.tril(x, k)
 
 
 def triu(x: Tensor, /, *, k: int = 0) -> Tensor:
     """The upper triangles of matrices, from the k-th diagonal on."""
-    return matrices.triu(x, k)
+    return triangular.triu(x, k)

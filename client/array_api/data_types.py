@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from gt import limits
-from gt.client import arithmetic
-from gt.client import tensor as core
-from gt.dtypes import DType, as_dtype
-from gt.dtypes import result_type as meeting
-
-if TYPE_CHECKING:
-    from gt.client.tensor import Tensor
+from gt.client.tensor.operands import cast, clone
+from gt.client.tensor.tensor import Tensor
+from gt.ir import dtype_limits
+from gt.ir.dtypes import DType, as_dtype
+from gt.ir.dtypes import result_type as meeting
 
 __all__ = ["astype", "can_cast", "finfo", "iinfo", "isdtype", "result_type"]
 
@@ -30,12 +27,12 @@ KINDS: Final[dict[str, Callable[[DType], bool]]] = {
 
 def astype(x: Tensor, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Tensor:
     """The values in another dtype; without `copy` the tensor itself when it has that dtype already."""
-    out = arithmetic.cast(x, dtype)
-    return arithmetic.clone(x) if out is x and copy else out
+    out = cast(x, dtype)
+    return clone(x) if out is x and copy else out
 
 
 def _dtype(given: Any) -> DType:
-    return given.dtype if isinstance(given, core.Tensor) else as_dtype(given)
+    return given.dtype if isinstance(given, Tensor) else as_dtype(given)
 
 
 def can_cast(from_: Any, to: Any, /) -> bool:
@@ -67,7 +64,7 @@ def isdtype(dtype: DType, kind: Any) -> bool:
     raise ValueError(f"isdtype: {kind!r} is neither a dtype nor one of {', '.join(map(repr, KINDS))}")
 
 
-class finfo(limits.finfo):  # noqa: N801  # the standard's name
+class finfo(dtype_limits.finfo):  # noqa: N801  # the standard's name
     """The limits of floating-point numbers, of a dtype or a tensor's: `bits`, `eps`, `max`, `min`, `smallest_normal`, `dtype`."""
 
     __slots__ = ("dtype",)
@@ -78,7 +75,7 @@ class finfo(limits.finfo):  # noqa: N801  # the standard's name
         self.dtype = _dtype(type).to_real()
 
 
-class iinfo(limits.iinfo):  # noqa: N801
+class iinfo(dtype_limits.iinfo):  # noqa: N801
     """The limits of integers, of a dtype or a tensor's: `bits`, `max`, `min`, `dtype`."""
 
     __slots__ = ("dtype",)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gt.client import arithmetic, complexes, creation
-from gt.client import elementwise as core
-from gt.client import tensor as tensors
-from gt.client.arithmetic import (
+from gt.client.ops import arithmetic, complex_numbers, creation
+from gt.client.ops import elementwise as core
+from gt.client.ops.arithmetic import (
     abs,
     ceil,
     cos,
@@ -32,14 +31,16 @@ from gt.client.arithmetic import (
     tanh,
     trunc,
 )
-from gt.client.arithmetic import bitwise_not as bitwise_invert
-from gt.client.complexes import conj, imag, real
-from gt.client.elementwise import acos, acosh, asin, asinh, atan, atanh, cosh, signbit, sinh
+from gt.client.ops.arithmetic import bitwise_not as bitwise_invert
+from gt.client.ops.complex_numbers import conj, imag, real
+from gt.client.ops.elementwise import acos, acosh, asin, asinh, atan, atanh, cosh, signbit, sinh
+from gt.client.tensor import tensor as tensors
+from gt.client.tensor.operands import cast, clone
 
 from .promotion import both, common
 
 if TYPE_CHECKING:
-    from gt.client.tensor import Tensor
+    from gt.client.tensor.tensor import Tensor
 
 __all__ = [
     "abs", "acos", "acosh", "add", "asin", "asinh", "atan", "atan2", "atanh", "bitwise_and", "bitwise_invert",
@@ -96,15 +97,15 @@ def floor_divide(x1: Any, x2: Any, /) -> Tensor:
 def clip(x: Tensor, /, min: Any = None, max: Any = None) -> Tensor:
     """`x` kept within bounds, in the dtype of `x`."""
     if min is None and max is None:
-        return arithmetic.clone(x)
-    bounds = [arithmetic.cast(bound, x.dtype) if isinstance(bound, tensors.Tensor) else bound for bound in (min, max)]
+        return clone(x)
+    bounds = [cast(bound, x.dtype) if isinstance(bound, tensors.Tensor) else bound for bound in (min, max)]
     return arithmetic.clamp(x, *bounds)
 
 
 def round(x: Tensor, /) -> Tensor:
     """The nearest integers, halves to even; of complex numbers both parts."""
     if x.dtype.kind == "c":
-        return complexes.complex(arithmetic.round(real(x)), arithmetic.round(imag(x)))
+        return complex_numbers.complex(arithmetic.round(real(x)), arithmetic.round(imag(x)))
     return arithmetic.round(x)
 
 

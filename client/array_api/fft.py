@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gt.client import fft as core
-from gt.client.fft import fftfreq, rfftfreq
+from gt.client.ops.spectral import fft as core
+from gt.client.ops.spectral.fft import fftfreq, rfftfreq
 
 from .promotion import Function
 
 if TYPE_CHECKING:
-    from gt.client.tensor import Tensor
+    from gt.client.tensor.tensor import Tensor
 
 __all__ = [
     "fft", "fftfreq", "fftn", "fftshift", "hfft", "ifft", "ifftn", "ifftshift", "ihfft", "irfft", "irfftn", "rfft",

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from gt import dtypes
-from gt.client import devices
-from gt.dtypes import DType
-from gt.spec import MAX_DIMENSIONS
+from gt.client.tensor import devices
+from gt.ir import dtypes
+from gt.ir.dtypes import DType
+from gt.ir.spec import MAX_DIMENSIONS
 
 from .data_types import isdtype
 

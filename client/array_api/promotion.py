@@ -4,28 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import reduce, wraps
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from gt.client import arithmetic
-from gt.client import tensor as core
-from gt.dtypes import promote
+from gt.client.tensor.operands import cast
+from gt.client.tensor.tensor import Tensor
 from gt.errors import DTypeError
-
-if TYPE_CHECKING:
-    from gt.client.tensor import Tensor
+from gt.ir.dtypes import promote
 
 Function = Callable[..., Any]
 
 
 def common(name: str, *operands: Any) -> tuple[Any, ...]:
     """Tensors in the one dtype in which all of them meet; Python's numbers stay, and take it where they are used."""
-    tensors = [operand for operand in operands if isinstance(operand, core.Tensor)]
+    tensors = [operand for operand in operands if isinstance(operand, Tensor)]
     if not tensors:
         raise DTypeError(f"{name} takes at least one tensor")
     dtype = reduce(promote, [tensor.dtype for tensor in tensors])
-    return tuple(
-        arithmetic.cast(operand, dtype) if isinstance(operand, core.Tensor) else operand for operand in operands
-    )
+    return tuple(cast(operand, dtype) if isinstance(operand, Tensor) else operand for operand in operands)
 
 
 def both(function: Function) -> Function:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gt.client import arithmetic, counting, gathering, shaping, sorting
-from gt.client.reductions import argmax, argmin
-from gt.client.sorting import argsort
+from gt.client.ops import arithmetic, gather_scatter, histogram_unique, shape_ops, sort_scan
+from gt.client.ops.reductions import argmax, argmin
+from gt.client.ops.sort_scan import argsort
 from gt.errors import ShapeError
 
 from .promotion import common
 
 if TYPE_CHECKING:
-    from gt.client.tensor import Tensor
+    from gt.client.tensor.tensor import Tensor
 
 __all__ = [
     "argmax", "argmin", "argsort", "nonzero", "searchsorted", "sort", "take", "take_along_axis",
@@ -50,7 +50,7 @@ def nonzero(x: Tensor, /) -> tuple[Tensor, ...]:
     """Where elements are not zero, one vector for each dimension. How many there are is fetched."""
     if not x.ndim:
         raise ShapeError("nonzero: a tensor without dimensions has no places")
-    found: tuple[Tensor, ...] = gathering.nonzero(x, as_tuple=True)
+    found: tuple[Tensor, ...] = gather_scatter.nonzero(x, as_tuple=True)
     return found
 
 
@@ -67,12 +67,12 @@ def take(x: Tensor, indices: Tensor, /, *, axis: int | None = None) -> Tensor:
     """The slices along an axis that a vector of places lists; of a vector the axis may go without saying."""
     if axis is None and x.ndim != 1:
         raise ShapeError(f"take: along which axis of shape {x.shape}? pass axis=")
-    return gathering.index_select(x, 0 if axis is None else axis, indices)
+    return gather_scatter.index_select(x, 0 if axis is None else axis, indices)
 
 
 def take_along_axis(x: Tensor, indices: Tensor, /, *, axis: int = -1) -> Tensor:
     """`x[..., indices[i], ...]` along an axis; the other dimensions broadcast."""
-    return gathering.take_along_dim(x, indices, axis)
+    return gather_scatter.take_along_dim(x, indices, axis)
 
 
 # in order
@@ -80,13 +80,13 @@ def take_along_axis(x: Tensor, indices: Tensor, /, *, axis: int = -1) -> Tensor:
 
 def sort(x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
     """The values in order along an axis; NaN is the largest."""
-    return sorting.sort(x, axis, descending).values
+    return sort_scan.sort(x, axis, descending).values
 
 
 def searchsorted(x1: Tensor, x2: Tensor, /, *, side: str = "left", sorter: Tensor | None = None) -> Tensor:
     """How many elements of the sorted vector `x1` are below each of `x2`; with side 'right' or equal to it."""
     rows, values = common("searchsorted", x1, x2)
-    return sorting.searchsorted(rows, values, side=side, sorter=sorter)
+    return sort_scan.searchsorted(rows, values, side=side, sorter=sorter)
 
 
 # distinct
@@ -94,26 +94,26 @@ def searchsorted(x1: Tensor, x2: Tensor, /, *, side: str = "left", sorter: Tenso
 
 def unique_all(x: Tensor, /) -> UniqueAll:
     """The distinct elements, where each is first met, where each element is among them, and how often each occurs."""
-    flat = shaping.reshape(x, -1)
-    values, inverse, counts = counting.unique(flat, return_inverse=True, return_counts=True)
+    flat = shape_ops.reshape(x, -1)
+    values, inverse, counts = histogram_unique.unique(flat, return_inverse=True, return_counts=True)
     starts = arithmetic.sub(
-        sorting.cumsum(counts, 0), counts
+        sort_scan.cumsum(counts, 0), counts
     )  # sorting is stable: where a run begins is where it was first met
-    indices = gathering.index_select(sorting.argsort(flat), 0, starts)
-    return UniqueAll(values, indices, shaping.reshape(inverse, x.shape), counts)
+    indices = gather_scatter.index_select(sort_scan.argsort(flat), 0, starts)
+    return UniqueAll(values, indices, shape_ops.reshape(inverse, x.shape), counts)
 
 
 def unique_counts(x: Tensor, /) -> UniqueCounts:
     """The distinct elements, and how often each occurs."""
-    return UniqueCounts(*counting.unique(x, return_counts=True))
+    return UniqueCounts(*histogram_unique.unique(x, return_counts=True))
 
 
 def unique_inverse(x: Tensor, /) -> UniqueInverse:
     """The distinct elements, and where each element is among them."""
-    return UniqueInverse(*counting.unique(x, return_inverse=True))
+    return UniqueInverse(*histogram_unique.unique(x, return_inverse=True))
 
 
 def unique_values(x: Tensor, /) -> Tensor:
     """The distinct elements, in order. How many there are is fetched."""
-    values: Tensor = counting.unique(x)
+    values: Tensor = histogram_unique.unique(x)
     return values

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gt.client import arithmetic, arranging, creation, reductions, shaping, sorting, statistics
-from gt.dtypes import DType, as_dtype, bool_, int64, uint64
+from gt.client.ops import creation, join_and_pad, reductions, shape_ops, sort_scan, statistics
+from gt.client.tensor.operands import cast
 from gt.errors import ShapeError
+from gt.ir.dtypes import DType, as_dtype, bool_, int64, uint64
 
 from .promotion import Function, common
 
 if TYPE_CHECKING:
-    from gt.client.tensor import Tensor
+    from gt.client.tensor.tensor import Tensor
 
 __all__ = [
     "all", "any", "count_nonzero", "cumulative_prod", "cumulative_sum", "diff", "max", "mean", "min", "prod", "std", "sum", "var",
@@ -37,7 +38,7 @@ def over(
 ) -> Tensor:
     """A reduction over axes, which the function calls as `spelled`. No axes are none; in PyTorch they are all."""
     if axis == ():
-        x, axis, keepdims = shaping.unsqueeze(x, 0), 0, False
+        x, axis, keepdims = shape_ops.unsqueeze(x, 0), 0, False
     out: Tensor = function(x, **dict(zip(spelled, (axis, keepdims), strict=True)), **options)
     return out
 
@@ -79,12 +80,12 @@ def std(x: Tensor, /, *, axis: Axes = None, correction: float = 0.0, keepdims: b
 
 def all(x: Tensor, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
     """Whether every element is not zero."""
-    return over(reductions.all, arithmetic.cast(x, bool_), axis, keepdims)
+    return over(reductions.all, cast(x, bool_), axis, keepdims)
 
 
 def any(x: Tensor, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
     """Whether one element is not zero."""
-    return over(reductions.any, arithmetic.cast(x, bool_), axis, keepdims)
+    return over(reductions.any, cast(x, bool_), axis, keepdims)
 
 
 def count_nonzero(x: Tensor, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
@@ -97,26 +98,26 @@ def _cumulative(
 ) -> Tensor:
     if axis is None and x.ndim != 1:
         raise ShapeError(f"{function.__name__}: along which axis of shape {x.shape}? pass axis=")
-    at = shaping.axis_of(function.__name__, 0 if axis is None else axis, x.shape)
+    at = shape_ops.axis_of(function.__name__, 0 if axis is None else axis, x.shape)
     out: Tensor = function(x, at, dtype=joined(x.dtype, dtype))
     if not include_initial:
         return out
     first = creation.full((*x.shape[:at], 1, *x.shape[at + 1 :]), nothing, dtype=out.dtype)
-    return arranging.cat([first, out], at)
+    return join_and_pad.cat([first, out], at)
 
 
 def cumulative_sum(
     x: Tensor, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False
 ) -> Tensor:
     """The sums from the start along an axis; with `include_initial` that of nothing first."""
-    return _cumulative(sorting.cumsum, 0, x, axis, dtype, include_initial)
+    return _cumulative(sort_scan.cumsum, 0, x, axis, dtype, include_initial)
 
 
 def cumulative_prod(
     x: Tensor, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False
 ) -> Tensor:
     """The products from the start along an axis; with `include_initial` that of nothing first."""
-    return _cumulative(sorting.cumprod, 1, x, axis, dtype, include_initial)
+    return _cumulative(sort_scan.cumprod, 1, x, axis, dtype, include_initial)
 
 
 def diff(
@@ -124,4 +125,4 @@ def diff(
 ) -> Tensor:
     """The differences of neighbours along an axis, `n` times over."""
     parts = [part for part in (prepend, x, append) if part is not None]
-    return sorting.diff(arranging.cat(common("diff", *parts), axis) if len(parts) > 1 else x, n, axis)
+    return sort_scan.diff(join_and_pad.cat(common("diff", *parts), axis) if len(parts) > 1 else x, n, axis)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from . import composite, continuous, discrete, distribution, gamma_family, kl, multivariate_normal, transforms
 from . import constraints as constraints
-from . import continuous, derived, discrete, distribution, gammas, kl, multivariate, transforms
+from .composite import *  # noqa: F403
 from .continuous import *  # noqa: F403
-from .derived import *  # noqa: F403
 from .discrete import *  # noqa: F403
 from .distribution import *  # noqa: F403
-from .gammas import *  # noqa: F403
+from .gamma_family import *  # noqa: F403
 from .kl import *  # noqa: F403
-from .multivariate import *  # noqa: F403
+from .multivariate_normal import *  # noqa: F403
 from .transforms import *  # noqa: F403
 
 __all__ = [  # noqa: PLE0604  # lists of strings
-    *continuous.__all__, *derived.__all__, *discrete.__all__, *distribution.__all__,
-    *gammas.__all__, *kl.__all__, *multivariate.__all__, *transforms.__all__,
+    *continuous.__all__, *composite.__all__, *discrete.__all__, *distribution.__all__,
+    *gamma_family.__all__, *kl.__all__, *multivariate_normal.__all__, *transforms.__all__,
 ]  # fmt: skip

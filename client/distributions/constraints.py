@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from gt.client import arithmetic, creation, linalg, matrices, reductions, statistics
-from gt.client.tensor import Tensor
+from gt.client.ops import arithmetic, creation, reductions, triangular
+from gt.client.ops.linalg import linalg, tensor_norm
+from gt.client.tensor.tensor import Tensor
 
 __all__ = [
     "Constraint", "boolean", "corr_cholesky", "dependent", "greater_than", "greater_than_eq", "half_open_interval",
@@ -178,18 +179,18 @@ class _LowerTriangular(Constraint):
     event_dim = 2
 
     def check(self, value: Any) -> Tensor:
-        return reductions.all(arithmetic.eq(matrices.tril(value), value), (-2, -1))
+        return reductions.all(arithmetic.eq(triangular.tril(value), value), (-2, -1))
 
 
 class _LowerCholesky(_LowerTriangular):
     def check(self, value: Any) -> Tensor:
-        diagonal = matrices.diagonal(value, dim1=-2, dim2=-1)
+        diagonal = triangular.diagonal(value, dim1=-2, dim2=-1)
         return arithmetic.logical_and(super().check(value), reductions.all(arithmetic.gt(diagonal, 0), -1))
 
 
 class _CorrCholesky(_LowerCholesky):
     def check(self, value: Any) -> Tensor:
-        lengths = statistics.norm(value, dim=-1)
+        lengths = tensor_norm.norm(value, dim=-1)
         unit = reductions.all(arithmetic.lt(arithmetic.abs(arithmetic.sub(lengths, 1)), 1e-4), -1)
         return arithmetic.logical_and(super().check(value), unit)
 
@@ -203,10 +204,10 @@ class stack(Constraint):  # noqa: N801
         self.event_dim = max((each.event_dim for each in self.cseq), default=0)
 
     def check(self, value: Any) -> Tensor:
-        from gt.client import arranging
+        from gt.client.ops import join_and_pad
 
         parts = [each.check(value.select(self.dim, at)) for at, each in enumerate(self.cseq)]
-        return arranging.stack(parts, self.dim)
+        return join_and_pad.stack(parts, self.dim)
 
 
 boolean: Final = _Boolean()

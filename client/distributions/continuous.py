@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any, ClassVar
 
-from gt.client import arithmetic, elementwise, random
-from gt.client.tensor import Tensor
-from gt.limits import finfo
+from gt.client.ops import arithmetic, elementwise, random
+from gt.client.tensor.tensor import Tensor
+from gt.ir.dtype_limits import finfo
 
 from . import constraints
 from .distribution import EULER, HALF_LOG_2PI, Distribution, ExponentialFamily, tensors

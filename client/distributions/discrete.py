@@ -5,14 +5,16 @@ from __future__ import annotations
 import math
 from typing import Any, ClassVar
 
-from gt.client import activations, arithmetic, arranging, creation, elementwise, gathering, random, reductions, shaping
-from gt.client.tensor import Tensor
-from gt.dtypes import float64
-from gt.limits import finfo
+from gt.client.functional import activations
+from gt.client.ops import arithmetic, creation, elementwise, gather_scatter, join_and_pad, random, reductions, shape_ops
+from gt.client.tensor.operands import cast
+from gt.client.tensor.tensor import Tensor
+from gt.ir.dtype_limits import finfo
+from gt.ir.dtypes import float64
 
-from . import constraints, draws
+from . import constraints, inverse_cdf_samplers
 from .distribution import Distribution, ExponentialFamily, lazy, tensors
-from .gammas import Gamma
+from .gamma_family import Gamma
 
 __all__ = [
     "Bernoulli", "Binomial", "Categorical", "Geometric", "Multinomial", "NegativeBinomial", "OneHotCategorical",
@@ -85,7 +87,7 @@ class Bernoulli(_Odds, ExponentialFamily):
 
     @property
     def mode(self) -> Tensor:
-        high = arithmetic.cast(arithmetic.gt(self.probs, 0.5), self.probs.dtype)
+        high = cast(arithmetic.gt(self.probs, 0.5), self.probs.dtype)
         return where(arithmetic.eq(self.probs, 0.5), math.nan, high)
 
     @property
@@ -94,7 +96,7 @@ class Bernoulli(_Odds, ExponentialFamily):
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
         probs = self.probs.detach()
-        return arithmetic.cast(random.truths(self._extended_shape(sample_shape), probs), probs.dtype)
+        return cast(random.truths(self._extended_shape(sample_shape), probs), probs.dtype)
 
     def log_prob(self, value: Any) -> Tensor:
         return self.logits * self._checked(value) - activations.softplus(self.logits)
@@ -104,7 +106,7 @@ class Bernoulli(_Odds, ExponentialFamily):
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
         values = creation.arange(2, dtype=self.probs.dtype).reshape((2, *(1,) * len(self._batch_shape)))
-        return shaping.expand(values, (2, *self._batch_shape)) if expand else values
+        return shape_ops.expand(values, (2, *self._batch_shape)) if expand else values
 
 
 class Geometric(_Odds):
@@ -131,9 +133,7 @@ class Geometric(_Odds):
     def sample(self, sample_shape: Any = ()) -> Tensor:
         probs = self.probs.detach()
         wait = random.exponential(self._extended_shape(sample_shape), float64)
-        return arithmetic.cast(
-            arithmetic.floor(wait / -arithmetic.log1p(-arithmetic.cast(probs, float64))), probs.dtype
-        )
+        return cast(arithmetic.floor(wait / -arithmetic.log1p(-cast(probs, float64))), probs.dtype)
 
     def log_prob(self, value: Any) -> Tensor:
         x = self._checked(value)
@@ -154,7 +154,7 @@ class Binomial(_Odds):
     ) -> None:
         known, self.total_count = self._said(probs, logits, total_count)
         self._most = int(total_count) if isinstance(total_count, (int, float)) else None
-        self.total_count = arithmetic.cast(self.total_count, known.dtype)
+        self.total_count = cast(self.total_count, known.dtype)
         super().__init__(known.shape, (), validate_args)
 
     @property
@@ -176,7 +176,7 @@ class Binomial(_Odds):
     def sample(self, sample_shape: Any = ()) -> Tensor:
         count, shape = self.total_count.detach(), self._extended_shape(sample_shape)
         most = int(count.max().item()) if self._most is None else self._most
-        return draws.trials(most, count, arithmetic.cast(self.probs.detach(), float64), shape)
+        return inverse_cdf_samplers.trials(most, count, cast(self.probs.detach(), float64), shape)
 
     def log_prob(self, value: Any) -> Tensor:
         x, n = self._checked(value), self.total_count
@@ -192,7 +192,7 @@ class Binomial(_Odds):
             raise NotImplementedError("Binomial: the numbers of trials differ, so there is no one list of values")
         count = self._most + 1
         values = creation.arange(count, dtype=self.probs.dtype).reshape((count, *(1,) * len(self._batch_shape)))
-        return shaping.expand(values, (count, *self._batch_shape)) if expand else values
+        return shape_ops.expand(values, (count, *self._batch_shape)) if expand else values
 
 
 class NegativeBinomial(_Odds):
@@ -205,7 +205,7 @@ class NegativeBinomial(_Odds):
         self, total_count: Any, probs: Any = None, logits: Any = None, validate_args: bool | None = None
     ) -> None:
         known, self.total_count = self._said(probs, logits, total_count)
-        self.total_count = arithmetic.cast(self.total_count, known.dtype)
+        self.total_count = cast(self.total_count, known.dtype)
         super().__init__(known.shape, (), validate_args)
 
     @property
@@ -223,7 +223,7 @@ class NegativeBinomial(_Odds):
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
         gamma = Gamma(self.total_count.detach(), arithmetic.exp(-self.logits.detach()))
-        return draws.poisson(gamma.sample(sample_shape))
+        return inverse_cdf_samplers.poisson(gamma.sample(sample_shape))
 
     def log_prob(self, value: Any) -> Tensor:
         x, n = self._checked(value), self.total_count
@@ -256,7 +256,7 @@ class Poisson(ExponentialFamily):
         return self.rate
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
-        return draws.poisson(shaping.expand(self.rate.detach(), self._extended_shape(sample_shape)))
+        return inverse_cdf_samplers.poisson(shape_ops.expand(self.rate.detach(), self._extended_shape(sample_shape)))
 
     def log_prob(self, value: Any) -> Tensor:
         x = self._checked(value)
@@ -302,10 +302,10 @@ class _Classes(Distribution):
 
     def _drawn(self, shape: tuple[int, ...]) -> Tensor:
         """Classes of this shape, for each of the batch."""
-        weights = arithmetic.cast(self.probs.detach(), float64)
+        weights = cast(self.probs.detach(), float64)
         ends = weights.cumsum(-1)
         share = random.draw("uniform", (*shape, 1), float64) * ends[..., -1:]
-        passed = arithmetic.cast(arithmetic.le(ends, share), "int64").sum(-1)
+        passed = cast(arithmetic.le(ends, share), "int64").sum(-1)
         return arithmetic.minimum(passed, weights.shape[-1] - 1)
 
     def entropy(self) -> Tensor:
@@ -343,15 +343,15 @@ class Categorical(_Classes):
         return self._drawn(self._extended_shape(sample_shape))
 
     def log_prob(self, value: Any) -> Tensor:
-        classes = shaping.unsqueeze(arithmetic.cast(self._checked(value), "int64"), -1)
-        shape = arranging.broadcast_shapes(classes.shape[:-1], self.logits.shape[:-1])
-        scores = shaping.expand(self.logits, (*shape, self._num_events))
-        return shaping.squeeze(gathering.gather(scores, -1, shaping.expand(classes, (*shape, 1))), -1)
+        classes = shape_ops.unsqueeze(cast(self._checked(value), "int64"), -1)
+        shape = join_and_pad.broadcast_shapes(classes.shape[:-1], self.logits.shape[:-1])
+        scores = shape_ops.expand(self.logits, (*shape, self._num_events))
+        return shape_ops.squeeze(gather_scatter.gather(scores, -1, shape_ops.expand(classes, (*shape, 1))), -1)
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
         count = self._num_events
         values = creation.arange(count).reshape((count, *(1,) * len(self._batch_shape)))
-        return shaping.expand(values, (count, *self._batch_shape)) if expand else values
+        return shape_ops.expand(values, (count, *self._batch_shape)) if expand else values
 
 
 class OneHotCategorical(_Classes):
@@ -377,7 +377,7 @@ class OneHotCategorical(_Classes):
         return self.probs * (1.0 - self.probs)
 
     def _marked(self, classes: Tensor) -> Tensor:
-        return arithmetic.cast(gathering.one_hot(classes, self._event_shape[0]), self.probs.dtype)
+        return cast(gather_scatter.one_hot(classes, self._event_shape[0]), self.probs.dtype)
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
         shape = self._extended_shape(sample_shape)
@@ -389,7 +389,7 @@ class OneHotCategorical(_Classes):
     def enumerate_support(self, expand: bool = True) -> Tensor:
         (count,) = self._event_shape
         values = creation.eye(count, dtype=self.probs.dtype).reshape((count, *(1,) * len(self._batch_shape), count))
-        return shaping.expand(values, (count, *self._batch_shape, count)) if expand else values
+        return shape_ops.expand(values, (count, *self._batch_shape, count)) if expand else values
 
 
 class OneHotCategoricalStraightThrough(OneHotCategorical):
@@ -426,7 +426,7 @@ class Multinomial(_Classes):
     def sample(self, sample_shape: Any = ()) -> Tensor:
         shape = self._extended_shape(sample_shape)
         classes = self._drawn((self.total_count, *shape[:-1]))
-        return arithmetic.cast(gathering.one_hot(classes, shape[-1]).sum(0), self.probs.dtype)
+        return cast(gather_scatter.one_hot(classes, shape[-1]).sum(0), self.probs.dtype)
 
     def log_prob(self, value: Any) -> Tensor:
         x = self._checked(value)

@@ -11,9 +11,10 @@ import math
 from collections.abc import Callable
 from typing import Any, ClassVar, TypeVar
 
-from gt.client import arithmetic, arranging, creation, modes, reductions, shaping
-from gt.client.tensor import Tensor
-from gt.dtypes import get_default_dtype
+from gt.client.ops import arithmetic, creation, join_and_pad, reductions, shape_ops
+from gt.client.tensor import grad_mode
+from gt.client.tensor.tensor import Tensor
+from gt.ir.dtypes import get_default_dtype
 
 __all__ = ["Distribution", "ExponentialFamily"]
 
@@ -28,7 +29,7 @@ def tensors(*values: Any) -> list[Tensor]:
     floating = [value.dtype for value in known if value.dtype.kind in "fc"]
     dtype = floating[0] if floating else get_default_dtype()
     made = [value if isinstance(value, Tensor) else creation.full((), float(value), dtype=dtype) for value in values]
-    return list(arranging.broadcast_tensors(*made))
+    return list(join_and_pad.broadcast_tensors(*made))
 
 
 def summed(x: Tensor, count: int) -> Tensor:
@@ -96,7 +97,7 @@ class Distribution:
         for name, dims in self.parts.items():
             value = self.__dict__.get(name)
             if isinstance(value, Tensor):
-                new.__dict__[name] = shaping.expand(value, (*shape, *value.shape[value.ndim - dims :]))
+                new.__dict__[name] = shape_ops.expand(value, (*shape, *value.shape[value.ndim - dims :]))
         for kind in type(self).__mro__:
             for name, value in vars(kind).items():
                 if isinstance(value, lazy) and name not in self.parts:
@@ -110,7 +111,7 @@ class Distribution:
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
         """Samples of shape `sample_shape + batch_shape + event_shape`, through which no gradient flows."""
-        with modes.no_grad():
+        with grad_mode.no_grad():
             return self.rsample(sample_shape)
 
     def rsample(self, sample_shape: Any = ()) -> Tensor:

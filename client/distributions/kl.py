@@ -6,16 +6,17 @@ import math
 from collections.abc import Callable
 from typing import Any, Final
 
-from gt.client import activations, arithmetic, elementwise, reductions, shaping
-from gt.client.tensor import Tensor
+from gt.client.functional import activations
+from gt.client.ops import arithmetic, elementwise, reductions, shape_ops
+from gt.client.tensor.tensor import Tensor
 from gt.errors import ShapeError
 
+from .composite import Independent, TransformedDistribution
 from .continuous import Cauchy, Exponential, Gumbel, HalfNormal, Laplace, Normal, Pareto, Uniform
-from .derived import Independent, TransformedDistribution
 from .discrete import Bernoulli, Binomial, Categorical, Geometric, OneHotCategorical, Poisson
 from .distribution import EULER, Distribution, summed
-from .gammas import Beta, Dirichlet, Gamma
-from .multivariate import MultivariateNormal, half_log_det, whitened
+from .gamma_family import Beta, Dirichlet, Gamma
+from .multivariate_normal import MultivariateNormal, half_log_det, whitened
 
 __all__ = ["kl_divergence", "register_kl"]
 
@@ -80,19 +81,20 @@ def _dirichlets(p: Dirichlet, q: Dirichlet) -> Tensor:
     a, b = p.concentration, q.concentration
     total = reductions.sum(a, -1)
     constants = lgamma(total) - lgamma(reductions.sum(b, -1)) + reductions.sum(lgamma(b) - lgamma(a), -1)
-    return constants + reductions.sum((a - b) * (digamma(a) - shaping.unsqueeze(digamma(total), -1)), -1)
+    return constants + reductions.sum((a - b) * (digamma(a) - shape_ops.unsqueeze(digamma(total), -1)), -1)
 
 
 def _multivariate(p: MultivariateNormal, q: MultivariateNormal) -> Tensor:
     if p.event_shape != q.event_shape:
         raise ShapeError(f"kl_divergence: events of shape {p.event_shape} and {q.event_shape}")
-    from gt.client import arranging, linalg
+    from gt.client.ops import join_and_pad
+    from gt.client.ops.linalg import linalg
 
-    batch = arranging.broadcast_shapes(p.batch_shape, q.batch_shape)
+    batch = join_and_pad.broadcast_shapes(p.batch_shape, q.batch_shape)
     size = p.event_shape[0]
-    mine, theirs = (shaping.expand(each.scale_tril, (*batch, size, size)) for each in (p, q))
+    mine, theirs = (shape_ops.expand(each.scale_tril, (*batch, size, size)) for each in (p, q))
     spread = reductions.sum(square(linalg.solve_triangular(theirs, mine, upper=False)), (-2, -1))
-    apart = reductions.sum(square(whitened(q.scale_tril, shaping.expand(q.loc - p.loc, (*batch, size)))), -1)
+    apart = reductions.sum(square(whitened(q.scale_tril, shape_ops.expand(q.loc - p.loc, (*batch, size)))), -1)
     return half_log_det(q.scale_tril) - half_log_det(p.scale_tril) + (spread + apart - float(size)) * 0.5
 
 

@@ -6,9 +6,10 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from gt.client import activations, arithmetic, arranging, elementwise, matrices, reductions, shaping
-from gt.client.tensor import Tensor
-from gt.limits import finfo
+from gt.client.functional import activations
+from gt.client.ops import arithmetic, elementwise, join_and_pad, reductions, shape_ops, triangular
+from gt.client.tensor.tensor import Tensor
+from gt.ir.dtype_limits import finfo
 
 from . import constraints
 from .distribution import summed
@@ -195,10 +196,10 @@ class ReshapeTransform(Transform):
         self.codomain = constraints.independent(constraints.real, len(self.out_shape))
 
     def __call__(self, x: Any) -> Tensor:
-        return shaping.reshape(x, (*x.shape[: x.ndim - len(self.in_shape)], *self.out_shape))
+        return shape_ops.reshape(x, (*x.shape[: x.ndim - len(self.in_shape)], *self.out_shape))
 
     def _inverse(self, y: Tensor) -> Tensor:
-        return shaping.reshape(y, (*y.shape[: y.ndim - len(self.out_shape)], *self.in_shape))
+        return shape_ops.reshape(y, (*y.shape[: y.ndim - len(self.out_shape)], *self.in_shape))
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         return summed(arithmetic.mul(x, 0.0), len(self.in_shape))
@@ -359,15 +360,15 @@ class StickBreakingTransform(Transform):
     def __call__(self, x: Any) -> Tensor:
         share = self._shares(x)
         left = arithmetic.exp(arithmetic.log1p(-share).cumsum(-1))
-        before = arranging.pad(left, (1, 0), value=1.0)
-        return arranging.pad(share, (0, 1), value=1.0) * before
+        before = join_and_pad.pad(left, (1, 0), value=1.0)
+        return join_and_pad.pad(share, (0, 1), value=1.0) * before
 
     def _shares(self, x: Tensor) -> Tensor:
         kind = finfo(x.dtype)
         return arithmetic.clamp(arithmetic.sigmoid(x - self._offset(x)), kind.tiny, 1 - kind.eps)
 
     def _offset(self, x: Tensor) -> Tensor:
-        from gt.client import creation
+        from gt.client.ops import creation
 
         count = x.shape[-1]
         return arithmetic.log(creation.arange(count, 0, -1, dtype=x.dtype))
@@ -395,12 +396,12 @@ class LowerCholeskyTransform(Transform):
     codomain = constraints.lower_cholesky
 
     def __call__(self, x: Any) -> Tensor:
-        diagonal = arithmetic.exp(matrices.diagonal(x, dim1=-2, dim2=-1))
-        return matrices.tril(x, -1) + matrices.diag_embed(diagonal)
+        diagonal = arithmetic.exp(triangular.diagonal(x, dim1=-2, dim2=-1))
+        return triangular.tril(x, -1) + triangular.diag_embed(diagonal)
 
     def _inverse(self, y: Tensor) -> Tensor:
-        diagonal = arithmetic.log(matrices.diagonal(y, dim1=-2, dim2=-1))
-        return matrices.tril(y, -1) + matrices.diag_embed(diagonal)
+        diagonal = arithmetic.log(triangular.diagonal(y, dim1=-2, dim2=-1))
+        return triangular.tril(y, -1) + triangular.diag_embed(diagonal)
 
 
 class CatTransform(Transform):
@@ -415,19 +416,19 @@ class CatTransform(Transform):
         self.bijective = all(each.bijective for each in self.transforms)
 
     def _parts(self, x: Tensor) -> tuple[Tensor, ...]:
-        return shaping.split(x, self.lengths, self.dim)
+        return shape_ops.split(x, self.lengths, self.dim)
 
     def __call__(self, x: Any) -> Tensor:
-        return arranging.cat([t(part) for t, part in zip(self.transforms, self._parts(x), strict=True)], self.dim)
+        return join_and_pad.cat([t(part) for t, part in zip(self.transforms, self._parts(x), strict=True)], self.dim)
 
     def _inverse(self, y: Tensor) -> Tensor:
-        return arranging.cat(
+        return join_and_pad.cat(
             [t._inverse(part) for t, part in zip(self.transforms, self._parts(y), strict=True)], self.dim
         )
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         parts = zip(self.transforms, self._parts(x), self._parts(y), strict=True)
-        return arranging.cat([t.log_abs_det_jacobian(a, b) for t, a, b in parts], self.dim)
+        return join_and_pad.cat([t.log_abs_det_jacobian(a, b) for t, a, b in parts], self.dim)
 
 
 class StackTransform(Transform):
@@ -439,16 +440,16 @@ class StackTransform(Transform):
         self.bijective = all(each.bijective for each in self.transforms)
 
     def __call__(self, x: Any) -> Tensor:
-        parts = zip(self.transforms, shaping.unbind(x, self.dim), strict=True)
-        return arranging.stack([t(part) for t, part in parts], self.dim)
+        parts = zip(self.transforms, shape_ops.unbind(x, self.dim), strict=True)
+        return join_and_pad.stack([t(part) for t, part in parts], self.dim)
 
     def _inverse(self, y: Tensor) -> Tensor:
-        parts = zip(self.transforms, shaping.unbind(y, self.dim), strict=True)
-        return arranging.stack([t._inverse(part) for t, part in parts], self.dim)
+        parts = zip(self.transforms, shape_ops.unbind(y, self.dim), strict=True)
+        return join_and_pad.stack([t._inverse(part) for t, part in parts], self.dim)
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
-        parts = zip(self.transforms, shaping.unbind(x, self.dim), shaping.unbind(y, self.dim), strict=True)
-        return arranging.stack([t.log_abs_det_jacobian(a, b) for t, a, b in parts], self.dim)
+        parts = zip(self.transforms, shape_ops.unbind(x, self.dim), shape_ops.unbind(y, self.dim), strict=True)
+        return join_and_pad.stack([t.log_abs_det_jacobian(a, b) for t, a, b in parts], self.dim)
 
 
 class CumulativeDistributionTransform(Transform):

@@ -33,7 +33,7 @@ from .activations import (
     Tanhshrink,
     Threshold,
 )
-from .adaptive import AdaptiveLogSoftmaxWithLoss, CrossMapLRN2d
+from .adaptive_softmax import AdaptiveLogSoftmaxWithLoss, CrossMapLRN2d
 from .attention import MultiheadAttention
 from .containers import ModuleDict, ModuleList, Sequential
 from .convolution import (
@@ -46,6 +46,7 @@ from .convolution import (
     Fold,
     Unfold,
 )
+from .data_parallel_stub import DataParallel
 from .dropout import AlphaDropout, Dropout, Dropout1d, Dropout2d, Dropout3d, FeatureAlphaDropout
 from .embedding import Embedding, EmbeddingBag
 from .lazy import (
@@ -106,9 +107,8 @@ from .normalization import (
     RMSNorm,
     SyncBatchNorm,
 )
-from .parallel import DataParallel
 from .parameter import Buffer, Parameter
-from .parameters import ParameterDict, ParameterList
+from .parameter_containers import ParameterDict, ParameterList
 from .pooling import (
     AdaptiveAvgPool1d,
     AdaptiveAvgPool2d,
@@ -130,7 +130,7 @@ from .pooling import (
     MaxUnpool3d,
 )
 from .recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNBase, RNNCell, RNNCellBase
-from .shapes import (
+from .reshape_layers import (
     ChannelShuffle,
     CircularPad1d,
     CircularPad2d,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from gt.client import creation, functional, reductions
-from gt.client.tensor import Tensor
+from gt.client.functional import functional
+from gt.client.ops import creation, reductions
+from gt.client.tensor.tensor import Tensor
 from gt.errors import ShapeError
 
 from .module import Module

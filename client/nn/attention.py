@@ -5,8 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from gt.client import arithmetic, arranging, attention, creation, functional, reductions, shaping
-from gt.client.tensor import Tensor
+from gt.client.functional import attention, dropout_functions, functional, linear
+from gt.client.ops import arithmetic, creation, join_and_pad, reductions, shape_ops
+from gt.client.ops.matrix_products import matmul
+from gt.client.tensor.operands import cast
+from gt.client.tensor.tensor import Tensor
 from gt.errors import ShapeError
 
 from . import init
@@ -114,44 +117,44 @@ class MultiheadAttention(Module):
         qh, kh, vh = (self._heads(x) for x in (q, k, v))
         drop = self.dropout if self.training else 0.0
         if need_weights:
-            scores = functional.matmul(arithmetic.mul(qh, 1 / math.sqrt(self.head_dim)), kh.transpose(-2, -1))
+            scores = matmul(arithmetic.mul(qh, 1 / math.sqrt(self.head_dim)), kh.transpose(-2, -1))
             weights = reductions.softmax(scores, -1) if mask is None else attention.masked_softmax(scores, mask)
-            weights = functional.dropout(weights, drop) if drop else weights
-            out = functional.matmul(weights, vh)
+            weights = dropout_functions.dropout(weights, drop) if drop else weights
+            out = matmul(weights, vh)
             shown = reductions.mean(weights, 1) if average_attn_weights else weights
         else:
             out = functional.scaled_dot_product_attention(qh, kh, vh, mask, drop)
             shown = None
-        joined = self.out_proj(shaping.reshape(shaping.transpose(out, 1, 2), q.shape))
+        joined = self.out_proj(shape_ops.reshape(shape_ops.transpose(out, 1, 2), q.shape))
         if single:
-            return shaping.squeeze(joined, 0), None if shown is None else shaping.squeeze(shown, 0)
+            return shape_ops.squeeze(joined, 0), None if shown is None else shape_ops.squeeze(shown, 0)
         return joined if self.batch_first else joined.transpose(0, 1), shown
 
     def _projected(self, query: Tensor, key: Tensor, value: Tensor, single: bool) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values, (N, length, E)."""
         size, bias = self.embed_dim, self.in_proj_bias
-        biases = (None,) * 3 if bias is None else shaping.chunk(bias, 3)
+        biases = (None,) * 3 if bias is None else shape_ops.chunk(bias, 3)
         if self._qkv_same_embed_dim:
             assert self.in_proj_weight is not None
             if query is key is value:
                 x = self._batched(query, single)
-                q, k, v = shaping.split(functional.linear(x, self.in_proj_weight, bias), size, -1)
+                q, k, v = shape_ops.split(linear.linear(x, self.in_proj_weight, bias), size, -1)
                 return q, k, v
-            weights: Any = shaping.chunk(self.in_proj_weight, 3)
+            weights: Any = shape_ops.chunk(self.in_proj_weight, 3)
         else:
             weights = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
         q, k, v = (
-            functional.linear(self._batched(x, single), weight, each)
+            linear.linear(self._batched(x, single), weight, each)
             for x, weight, each in zip((query, key, value), weights, biases, strict=True)
         )
         return q, k, v
 
     def _batched(self, x: Tensor, single: bool) -> Tensor:
-        return shaping.unsqueeze(x, 0) if single else x if self.batch_first else x.transpose(0, 1)
+        return shape_ops.unsqueeze(x, 0) if single else x if self.batch_first else x.transpose(0, 1)
 
     def _heads(self, x: Tensor) -> Tensor:
         """(N, length, E) as (N, heads, length, E / heads)."""
-        return shaping.transpose(shaping.reshape(x, (*x.shape[:2], self.num_heads, self.head_dim)), 1, 2)
+        return shape_ops.transpose(shape_ops.reshape(x, (*x.shape[:2], self.num_heads, self.head_dim)), 1, 2)
 
     def _mask(self, padding: Tensor | None, mask: Tensor | None, q: Tensor, keys: int, single: bool) -> Tensor | None:
         """One mask that broadcasts to (N, heads, L, S): of booleans, of what takes part; else to be added."""
@@ -160,11 +163,11 @@ class MultiheadAttention(Module):
         if mask is not None:
             if mask.shape not in ((queries, keys), (batch * self.num_heads, queries, keys)):
                 raise ShapeError(f"MultiheadAttention: attn_mask {mask.shape} for {queries} queries and {keys} keys")
-            found = shaping.reshape(mask, (batch, self.num_heads, queries, keys)) if mask.ndim == 3 else mask
+            found = shape_ops.reshape(mask, (batch, self.num_heads, queries, keys)) if mask.ndim == 3 else mask
         if padding is not None:
             if padding.shape != ((keys,) if single else (batch, keys)):
                 raise ShapeError(f"MultiheadAttention: key_padding_mask {padding.shape} for {batch} times {keys} keys")
-            hidden = shaping.reshape(padding, (batch, 1, 1, keys))
+            hidden = shape_ops.reshape(padding, (batch, 1, 1, keys))
             found = hidden if found is None else _both(found, hidden, q)
         if found is None or found.dtype.kind != "b":
             return found
@@ -175,12 +178,12 @@ class MultiheadAttention(Module):
         batch = k.shape[0]
         if self.bias_k is not None and self.bias_v is not None:
             k, v = (
-                arranging.cat([x, shaping.expand(bias, (batch, 1, self.embed_dim))], 1)
+                join_and_pad.cat([x, shape_ops.expand(bias, (batch, 1, self.embed_dim))], 1)
                 for x, bias in ((k, self.bias_k), (v, self.bias_v))
             )
             mask = _one_more(mask)
         if self.add_zero_attn:
-            k, v = (arranging.cat([x, creation.zeros((batch, 1, self.embed_dim), dtype=x.dtype)], 1) for x in (k, v))
+            k, v = (join_and_pad.cat([x, creation.zeros((batch, 1, self.embed_dim), dtype=x.dtype)], 1) for x in (k, v))
             mask = _one_more(mask)
         return k, v, mask
 
@@ -188,7 +191,7 @@ class MultiheadAttention(Module):
 def _added(mask: Tensor, like: Tensor) -> Tensor:
     """A mask of PyTorch's kind as numbers to be added to scores."""
     if mask.dtype.kind != "b":
-        return arithmetic.cast(mask, like.dtype)
+        return cast(mask, like.dtype)
     return arithmetic.where(mask, creation.full((), -math.inf, dtype=like.dtype), 0.0)
 
 
@@ -203,7 +206,7 @@ def _one_more(mask: Tensor | None) -> Tensor | None:
     if mask is None:
         return None
     column = creation.full((*mask.shape[:-1], 1), mask.dtype.kind == "b", dtype=mask.dtype)
-    return arranging.cat([mask, column], -1)
+    return join_and_pad.cat([mask, column], -1)
 
 
 def multi_head_attention_forward(
@@ -263,7 +266,7 @@ def multi_head_attention_forward(
         in_proj_bias=in_proj_bias,
         bias_k=bias_k,
         bias_v=bias_v,
-        out_proj=lambda x: functional.linear(x, out_proj_weight, out_proj_bias),
+        out_proj=lambda x: linear.linear(x, out_proj_weight, out_proj_bias),
     )
     return layer.forward(
         query,

@@ -6,9 +6,10 @@ import math
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from gt.client import convolution, creation, functional
-from gt.client.convolution import Sizes, each_of
-from gt.client.tensor import Tensor
+from gt.client.functional import convolution, functional
+from gt.client.functional.convolution import Sizes, each_of
+from gt.client.ops import creation
+from gt.client.tensor.tensor import Tensor
 from gt.errors import ShapeError
 
 from . import init

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ClassVar
 
-from gt.client import functional
-from gt.client.tensor import Tensor
+from gt.client.functional import dropout_functions
+from gt.client.tensor.tensor import Tensor
 
 from .module import Module
 
@@ -31,34 +31,34 @@ class _Dropout(Module):
 class Dropout(_Dropout):
     """In training, each element is 0 with probability `p` and the others are scaled by 1 / (1 − p)."""
 
-    _function = staticmethod(functional.dropout)
+    _function = staticmethod(dropout_functions.dropout)
 
 
 class Dropout1d(_Dropout):
     """In training, each channel of (N, C, L) is 0 with probability `p` and the others are scaled by 1 / (1 − p)."""
 
-    _function = staticmethod(functional.dropout1d)
+    _function = staticmethod(dropout_functions.dropout1d)
 
 
 class Dropout2d(_Dropout):
     """In training, each channel of (N, C, H, W) is 0 with probability `p` and the others are scaled by 1 / (1 − p)."""
 
-    _function = staticmethod(functional.dropout2d)
+    _function = staticmethod(dropout_functions.dropout2d)
 
 
 class Dropout3d(_Dropout):
     """In training, each channel of (N, C, D, H, W) is 0 with probability `p`, the others are scaled by 1 / (1 − p)."""
 
-    _function = staticmethod(functional.dropout3d)
+    _function = staticmethod(dropout_functions.dropout3d)
 
 
 class AlphaDropout(_Dropout):
     """Dropout that keeps mean 0 and variance 1 of what goes through `SELU`."""
 
-    _function = staticmethod(functional.alpha_dropout)
+    _function = staticmethod(dropout_functions.alpha_dropout)
 
 
 class FeatureAlphaDropout(_Dropout):
     """`AlphaDropout` of whole channels of (N, C, …)."""
 
-    _function = staticmethod(functional.feature_alpha_dropout)
+    _function = staticmethod(dropout_functions.feature_alpha_dropout)

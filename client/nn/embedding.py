@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from gt.client import creation, functional, modes, transformer
-from gt.client.tensor import Tensor
+from gt.client.functional import embeddings, functional
+from gt.client.ops import creation
+from gt.client.tensor import grad_mode
+from gt.client.tensor.tensor import Tensor
 from gt.errors import ShapeError
 
 from . import init
@@ -43,7 +45,7 @@ class Embedding(Module):
         self.num_embeddings = num_embeddings
         self.embedding_dim = embedding_dim
         if padding_idx is not None:
-            padding_idx = transformer.place_of("Embedding", padding_idx, num_embeddings)
+            padding_idx = embeddings.place_of("Embedding", padding_idx, num_embeddings)
         self.padding_idx = padding_idx
         self.max_norm = max_norm
         self.norm_type = norm_type
@@ -91,7 +93,7 @@ class Embedding(Module):
         """Draw the rows anew."""
         init.normal_(self.weight)
         if self.padding_idx is not None:
-            with modes.no_grad():
+            with grad_mode.no_grad():
                 self.weight[self.padding_idx] = 0
 
     def forward(self, input: Tensor) -> Tensor:
@@ -131,7 +133,7 @@ class EmbeddingBag(Module):
         self.mode = mode
         self.include_last_offset = include_last_offset
         if padding_idx is not None:
-            padding_idx = transformer.place_of("EmbeddingBag", padding_idx, num_embeddings)
+            padding_idx = embeddings.place_of("EmbeddingBag", padding_idx, num_embeddings)
         self.padding_idx = padding_idx
         if _weight is None:
             self.weight = Parameter(creation.empty(num_embeddings, embedding_dim, dtype=dtype))
@@ -157,7 +159,7 @@ class EmbeddingBag(Module):
         """Draw the rows anew."""
         init.normal_(self.weight)
         if self.padding_idx is not None:
-            with modes.no_grad():
+            with grad_mode.no_grad():
                 self.weight[self.padding_idx] = 0
 
     def forward(self, input: Tensor, offsets: Tensor | None = None, per_sample_weights: Tensor | None = None) -> Tensor:

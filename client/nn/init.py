@@ -7,9 +7,10 @@ from typing import Final
 
 import numpy as np
 
-from gt.client import arithmetic, creation, elementwise, modes, random
-from gt.client.random import Generator
-from gt.client.tensor import Tensor
+from gt.client.ops import arithmetic, creation, elementwise, random
+from gt.client.ops.random import Generator
+from gt.client.tensor import grad_mode
+from gt.client.tensor.tensor import Tensor
 from gt.errors import ShapeError
 
 from .parameter import Parameter, marked
@@ -35,7 +36,7 @@ _GAINS: Final = {
 
 def _filled(tensor: Tensor, fresh: Tensor) -> Tensor:
     """`tensor` with fresh values, which are a parameter's if the old ones were."""
-    with modes.no_grad():
+    with grad_mode.no_grad():
         tensor._rebind(marked(fresh) if isinstance(tensor, Parameter) else fresh)
     return tensor
 
@@ -161,7 +162,7 @@ def trunc_normal_(
 ) -> Tensor:
     """Normal, but only from `a` to `b`: uniform numbers through the inverse of the distribution function."""
     low, high = (math.erf((bound - mean) / (std * math.sqrt(2))) for bound in (a, b))
-    with modes.no_grad():
+    with grad_mode.no_grad():
         uniform = tensor.detach().clone().uniform_(low, high, generator=generator)
         wide = elementwise.erfinv(arithmetic.clamp(uniform, -1 + 2.0**-23, 1 - 2.0**-23)) * (std * math.sqrt(2)) + mean
         return _filled(tensor, arithmetic.clamp(wide, a, b))

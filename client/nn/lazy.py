@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Final
 
-from gt.client import creation
-from gt.client.tensor import Tensor
+from gt.client.ops import creation
+from gt.client.tensor.tensor import Tensor
 from gt.errors import ShapeError, StateError
 
 from . import convolution, normalization

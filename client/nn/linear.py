@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from gt.client import creation, functional
-from gt.client.tensor import Tensor
+from gt.client.functional import linear
+from gt.client.ops import creation
+from gt.client.tensor.tensor import Tensor
 
 from . import init
 from .module import Module
@@ -47,8 +48,8 @@ class Linear(Module):
         own = self._parameters  # at once, without the detour of a missing attribute
         weight = own.get("weight")
         if weight is None:  # it is computed from others
-            return functional.linear(input, self.weight, self.bias)
-        return functional.linear(input, weight, own.get("bias"))
+            return linear.linear(input, self.weight, self.bias)
+        return linear.linear(input, weight, own.get("bias"))
 
     def extra_repr(self) -> str:
         return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
@@ -88,7 +89,7 @@ class Bilinear(Module):
             init.uniform_(self.bias, -bound, bound)
 
     def forward(self, input1: Tensor, input2: Tensor) -> Tensor:
-        return functional.bilinear(input1, input2, self.weight, self.bias)
+        return linear.bilinear(input1, input2, self.weight, self.bias)
 
     def extra_repr(self) -> str:
         return (

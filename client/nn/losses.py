@@ -6,9 +6,9 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from gt.client import functional
-from gt.client.losses import reduction_of
-from gt.client.tensor import Tensor
+from gt.client.functional import functional
+from gt.client.functional.losses import reduction_of
+from gt.client.tensor.tensor import Tensor
 
 from .linear import Linear
 from .module import Module

@@ -7,15 +7,16 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple, TypeVar
 
-from gt.client import creation, hooks, modes, signal
-from gt.client.tensor import Tensor
-from gt.dtypes import as_dtype
+from gt.client.ops import creation
+from gt.client.tensor import grad_mode, hooks, signal_context
+from gt.client.tensor.tensor import Tensor
 from gt.errors import DTypeError, GTError
+from gt.ir.dtypes import as_dtype
 
-from . import state
-from .crossing import Passage
+from . import state_dicts
+from .backward_hooks import Passage
 from .parameter import Buffer, Parameter, marked
-from .state import LoadResult
+from .state_dicts import LoadResult
 
 Self = TypeVar("Self", bound="Module")
 
@@ -69,7 +70,7 @@ class Module:
     def __call__(self, *args: Any, **options: Any) -> Any:
         if self._signals is None:
             return self._call(args, options)
-        with signal.attached(self._signals):
+        with signal_context.attached(self._signals):
             return self._call(args, options)
 
     def _call(self, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
@@ -98,7 +99,7 @@ class Module:
             else:
                 args = changed if isinstance(changed, tuple) else (changed,)
         passage = None
-        if (self._backward_hooks or self._backward_pre_hooks) and modes.is_grad_enabled():
+        if (self._backward_hooks or self._backward_pre_hooks) and grad_mode.is_grad_enabled():
             passage = Passage(self)
             args = passage.enter(args)
         result = self.forward(*args, **options)
@@ -346,7 +347,7 @@ class Module:
         `keep_vars`: themselves. They are added to `destination`, if there is one, with `prefix` before their names.
         """
         found: OrderedDict[str, Any] = OrderedDict() if destination is None else destination
-        state.save(self, found, prefix, keep_vars)
+        state_dicts.save(self, found, prefix, keep_vars)
         return found
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> LoadResult:
@@ -356,16 +357,16 @@ class Module:
         """
         if not isinstance(state_dict, Mapping):
             raise TypeError(f"Expected state_dict to be dict-like, got {type(state_dict).__name__}.")
-        loading = state.Loading(state_dict, strict, assign)
+        loading = state_dicts.Loading(state_dict, strict, assign)
         loading.walk(self, "")
         return loading.result(type(self).__name__)
 
     def _save_to_state_dict(self, destination: OrderedDict[str, Any], prefix: str, keep_vars: bool) -> None:
         """Add this module's own entries: for classes that keep theirs otherwise."""
-        for name, tensor in state.own_state(self).items():
+        for name, tensor in state_dicts.own_state(self).items():
             destination[prefix + name] = tensor if keep_vars else tensor.detach()
-        if state.has_extra(self, "get_extra_state"):
-            destination[prefix + state.EXTRA] = self.get_extra_state()
+        if state_dicts.has_extra(self, "get_extra_state"):
+            destination[prefix + state_dicts.EXTRA] = self.get_extra_state()
 
     def _load_from_state_dict(
         self,
@@ -378,15 +379,10 @@ class Module:
         error_msgs: list[str],
     ) -> None:
         """Load this module's own entries: for classes that keep theirs otherwise."""
-        state.fill(self, state_dict, prefix, strict, missing_keys, unexpected_keys, error_msgs)
+        state_dicts.fill(self, state_dict, prefix, strict, missing_keys, unexpected_keys, error_msgs)
 
-    def get_extra_state(self) -> Any:
-        """What a class saves besides its tensors."""
-        raise NotImplementedError(f"{type(self).__name__} has no get_extra_state()")
-
-    def set_extra_state(self, state: Any) -> None:
-        """Take what `get_extra_state` returned."""
-        raise NotImplementedError(f"{type(self).__name__} has no set_extra_state()")
+    get_extra_state = state_dicts.no_extra_state
+    set_extra_state = state_dicts.refuse_extra_state
 
     def register_state_dict_pre_hook(self, hook: Callable[..., Any]) -> hooks.HookHandle:
         """Call `hook(module, prefix, keep_vars)` before each `state_dict()`."""

@@ -8,8 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from gt.client import arithmetic, creation, functional, modes
-from gt.client.tensor import Tensor
+from gt.client.functional import functional
+from gt.client.ops import arithmetic, creation
+from gt.client.tensor import grad_mode
+from gt.client.tensor.operands import cast
+from gt.client.tensor.tensor import Tensor
 from gt.errors import ShapeError
 
 from . import init
@@ -186,7 +189,7 @@ class _Running(_Scaled):
         if self.track_running_stats:
             for buffer, value in ((self.running_mean, 0), (self.running_var, 1), (self.num_batches_tracked, 0)):
                 assert buffer is not None
-                with modes.no_grad():
+                with grad_mode.no_grad():
                     buffer.fill_(value)
 
     def reset_parameters(self) -> None:
@@ -225,11 +228,11 @@ class _BatchNorm(_Running):
         self._check(input)
         momentum: Any = 0.0 if self.momentum is None else self.momentum
         if self.training and self.track_running_stats and self.num_batches_tracked is not None:
-            with modes.no_grad():
+            with grad_mode.no_grad():
                 self.num_batches_tracked.add_(1)
                 if self.momentum is None:  # the mean over all batches, counted where the statistics are
                     assert self.running_mean is not None
-                    momentum = arithmetic.reciprocal(arithmetic.cast(self.num_batches_tracked, self.running_mean.dtype))
+                    momentum = arithmetic.reciprocal(cast(self.num_batches_tracked, self.running_mean.dtype))
         own = self.training or self.running_mean is None
         tracked = not self.training or self.track_running_stats
         return functional.batch_norm(

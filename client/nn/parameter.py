@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from gt.client import apply as emission
-from gt.client import autograd, creation
-from gt.client.tensor import Tensor
+from gt.client.ops import creation
+from gt.client.tensor import emission, tape
+from gt.client.tensor.tensor import Tensor
 from gt.errors import DTypeError
 
 
@@ -21,7 +21,7 @@ class Parameter(Tensor):
         if requires_grad and source.dtype.kind not in "fc":
             raise DTypeError(f"a parameter of {source.dtype} cannot require grad: pass requires_grad=False")
         value = marked(source)._value
-        super().__init__(value, autograd.Leaf(value, param=True) if requires_grad else None)
+        super().__init__(value, tape.Leaf(value, param=True) if requires_grad else None)
 
 
 class Buffer(Tensor):
@@ -37,4 +37,4 @@ class Buffer(Tensor):
 
 def marked(source: Tensor) -> Tensor:
     """The values of `source` as a parameter's, in the signal that the program is inside."""
-    return emission.apply("tag", (Tensor(source._current()),), True)
+    return emission.emit("tag", (Tensor(source._current()),), True)

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Final
 
-from gt.client import modes
-from gt.client.tensor import Tensor
+from gt.client.tensor import grad_mode
+from gt.client.tensor.tensor import Tensor
 from gt.errors import ShapeError
 
 from .containers import ModuleDict, ModuleList
@@ -49,7 +49,7 @@ class ParametrizationList(ModuleList):
         super().__init__(modules)
         self.unsafe = unsafe
         new: Any = original
-        with modes.no_grad():
+        with grad_mode.no_grad():
             for module in reversed(self._items()):
                 if hasattr(module, "right_inverse"):
                     new = module.right_inverse(new)
@@ -69,7 +69,7 @@ class ParametrizationList(ModuleList):
     def _check(self, original: Tensor) -> None:
         if self.unsafe:
             return
-        with modes.no_grad():
+        with grad_mode.no_grad():
             found = self()
         if not isinstance(found, Tensor) or found.shape != original.shape or found.dtype is not original.dtype:
             raise ShapeError(
@@ -93,7 +93,7 @@ class ParametrizationList(ModuleList):
     def right_inverse(self, value: Tensor) -> None:
         """Make the tensor this value: what the functions are applied to is written."""
         new: Any = value
-        with modes.no_grad():
+        with grad_mode.no_grad():
             for module in reversed(self._items()):
                 if not hasattr(module, "right_inverse"):
                     raise NotImplementedError(
@@ -139,7 +139,7 @@ def register_parametrization(
         lists = module.parametrizations[tensor_name]
         before = getattr(module, tensor_name)
         if hasattr(parametrization, "right_inverse"):
-            with modes.no_grad():
+            with grad_mode.no_grad():
                 lists.right_inverse(parametrization.right_inverse(before))
         lists.append(parametrization)
         lists._check(before)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from gt.client import pooling, unpooling
-from gt.client.convolution import Sizes, each_of
-from gt.client.tensor import Tensor
+from gt.client.functional import pooling, unpooling
+from gt.client.functional.convolution import Sizes, each_of
+from gt.client.tensor.tensor import Tensor
 
 from .module import Module
 

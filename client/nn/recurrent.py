@@ -11,13 +11,16 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Final
 
-from gt.client import arithmetic, arranging, creation, functional, shaping
-from gt.client.tensor import Tensor
+from gt.client.functional import dropout_functions, functional, linear
+from gt.client.ops import arithmetic, creation, join_and_pad, shape_ops
+from gt.client.ops.matrix_products import matmul
+from gt.client.tensor.operands import cast
+from gt.client.tensor.tensor import Tensor
 from gt.errors import ShapeError
 
 from . import init
 from .module import Module
-from .packing import PackedSequence
+from .packed_sequence import PackedSequence
 from .parameter import Parameter
 
 State = tuple[Tensor, ...]
@@ -46,7 +49,7 @@ def _gru(brought: Tensor, recalled: Tensor, inner: Tensor | None, state: State) 
     r, z, n = functional.chunk(brought, 3, -1)
     hr, hz, hn = functional.chunk(recalled, 3, -1)
     if inner is not None:
-        hn = arithmetic.add(hn, arithmetic.cast(inner, hn.dtype))
+        hn = arithmetic.add(hn, cast(inner, hn.dtype))
     reset = arithmetic.sigmoid(arithmetic.add(r, hr))
     update = arithmetic.sigmoid(arithmetic.add(z, hz))
     new = arithmetic.tanh(arithmetic.add(n, arithmetic.mul(reset, hn)))
@@ -69,7 +72,7 @@ def _biases(mode: str, first: Tensor | None, second: Tensor | None) -> tuple[Ten
     if mode != "GRU":
         return arithmetic.add(first, second), None
     outer, inner = functional.split(second, [2 * second.shape[0] // 3, second.shape[0] // 3])
-    return arithmetic.add(first, arranging.cat([outer, creation.zeros_like(inner)])), inner
+    return arithmetic.add(first, join_and_pad.cat([outer, creation.zeros_like(inner)])), inner
 
 
 def _draw(module: Module, hidden_size: int) -> None:
@@ -81,7 +84,7 @@ def _draw(module: Module, hidden_size: int) -> None:
 
 def _as_brought(state: State, brought: Sequence[Tensor]) -> State:
     """The state in the dtype of what inputs bring, which may be lower inside of `autocast`."""
-    return tuple([arithmetic.cast(part, brought[0].dtype) for part in state]) if brought else state
+    return tuple([cast(part, brought[0].dtype) for part in state]) if brought else state
 
 
 def _rows(state: State, start: int, stop: int) -> State:
@@ -93,7 +96,7 @@ def _rows(state: State, start: int, stop: int) -> State:
 
 def _stacked(states: Sequence[State]) -> State:
     """The states of sequences and of those after them."""
-    return tuple([arranging.cat(parts) for parts in zip(*states, strict=True)])
+    return tuple([join_and_pad.cat(parts) for parts in zip(*states, strict=True)])
 
 
 # cells
@@ -137,9 +140,9 @@ class RNNCellBase(Module):
             if part.shape != shape:
                 raise ShapeError(f"{name}: a state of shape {part.shape}, where the input {input.shape} needs {shape}")
         bias, inner = _biases(self._mode, self.bias_ih, self.bias_hh)
-        brought = functional.linear(input, self.weight_ih, bias)
+        brought = linear.linear(input, self.weight_ih, bias)
         state = _as_brought(state, (brought,))
-        return _STEPS[self._mode](brought, functional.linear(state[0], self.weight_hh), inner, state)
+        return _STEPS[self._mode](brought, linear.linear(state[0], self.weight_hh), inner, state)
 
     def extra_repr(self) -> str:
         return f"{self.input_size}, {self.hidden_size}{'' if self.bias else ', bias=False'}"
@@ -276,14 +279,14 @@ class RNNBase(Module):
         if input.ndim not in (2, 3):
             raise ShapeError(f"{name}: an input of two or three dimensions, not of shape {input.shape}")
         single = input.ndim == 2
-        x = shaping.unsqueeze(input, 1) if single else input.transpose(0, 1) if self.batch_first else input
+        x = shape_ops.unsqueeze(input, 1) if single else input.transpose(0, 1) if self.batch_first else input
         if single and state is not None:
-            state = tuple([shaping.unsqueeze(part, 1) for part in state])
+            state = tuple([shape_ops.unsqueeze(part, 1) for part in state])
         if not x.shape[0]:
             raise ShapeError(f"{name}: a sequence of at least one step, not shape {input.shape}")
         x, last = self._layers(x, None, self._start(x, x.shape[1], state))
         if single:
-            return shaping.squeeze(x, 1), tuple([shaping.squeeze(part, 1) for part in last])
+            return shape_ops.squeeze(x, 1), tuple([shape_ops.squeeze(part, 1) for part in last])
         return (x.transpose(0, 1) if self.batch_first else x), last
 
     def _run_packed(self, input: PackedSequence, state: State | None) -> tuple[PackedSequence, State]:
@@ -305,10 +308,10 @@ class RNNBase(Module):
                 out, end = self._layer(x, sizes, tuple([part[at] for part in state]), suffix, bool(direction))
                 outs.append(out)
                 ends.append(end)
-            x = outs[0] if len(outs) == 1 else arranging.cat(outs, -1)
+            x = outs[0] if len(outs) == 1 else join_and_pad.cat(outs, -1)
             if self.dropout and layer < self.num_layers - 1:
-                x = functional.dropout(x, self.dropout, self.training)
-        return x, tuple([arranging.stack([end[part] for end in ends]) for part in range(self._states)])
+                x = dropout_functions.dropout(x, self.dropout, self.training)
+        return x, tuple([join_and_pad.stack([end[part] for end in ends]) for part in range(self._states)])
 
     def _start(self, x: Tensor, count: int, state: State | None) -> State:
         """The states to start with, checked; zeros when none are given."""
@@ -333,9 +336,9 @@ class RNNBase(Module):
             self.mode, getattr(self, f"bias_ih{suffix}", None), getattr(self, f"bias_hh{suffix}", None)
         )
         project = getattr(self, f"weight_hr{suffix}", None)
-        step, turned = _STEPS[self.mode], shaping.t(recall)
-        whole = functional.linear(x, weight, bias)
-        brought = shaping.unbind(whole, 0) if sizes is None else shaping.split(whole, sizes)
+        step, turned = _STEPS[self.mode], shape_ops.t(recall)
+        whole = linear.linear(x, weight, bias)
+        brought = shape_ops.unbind(whole, 0) if sizes is None else shape_ops.split(whole, sizes)
         first = _as_brought(first, brought)
         state = _rows(first, 0, brought[-1 if backward else 0].shape[0])
         outs: list[Tensor] = []
@@ -347,12 +350,12 @@ class RNNBase(Module):
                 state = _rows(state, 0, count)
             elif count > now:  # and others, from behind, only begin
                 state = _stacked([state, _rows(first, now, count)])
-            state = step(part, functional.matmul(state[0], turned), inner, state)
+            state = step(part, matmul(state[0], turned), inner, state)
             if project is not None:
-                state = (functional.linear(state[0], project), *state[1:])
+                state = (linear.linear(state[0], project), *state[1:])
             outs.append(state[0])
         last = _stacked([state, *reversed(ended)]) if ended else state
-        join = arranging.stack if sizes is None else arranging.cat
+        join = join_and_pad.stack if sizes is None else join_and_pad.cat
         return join(outs[::-1] if backward else outs), last
 
     def extra_repr(self) -> str:

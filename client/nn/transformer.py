@@ -7,8 +7,9 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from gt.client import creation, functional, matrices
-from gt.client.tensor import Tensor
+from gt.client.functional import functional
+from gt.client.ops import creation, triangular
+from gt.client.tensor.tensor import Tensor
 
 from . import init
 from .attention import MultiheadAttention
@@ -299,4 +300,4 @@ class Transformer(Module):
     @staticmethod
     def generate_square_subsequent_mask(sz: int, device: Any = None, dtype: Any = None) -> Tensor:
         """(sz, sz): −∞ where a key comes after the query, else 0."""
-        return matrices.triu(creation.full((sz, sz), -math.inf, dtype=dtype), 1)
+        return triangular.triu(creation.full((sz, sz), -math.inf, dtype=dtype), 1)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from . import lr_scheduler
+from .adafactor_muon import ASGD, Adafactor, Muon
+from .adagrad_rmsprop import Adadelta, Adagrad, RMSprop
 from .adam import Adam, Adamax, AdamW, NAdam, RAdam
-from .adaptive import Adadelta, Adagrad, RMSprop
-from .factored import ASGD, Adafactor, Muon
 from .lbfgs import LBFGS
 from .optimizer import Optimizer
 from .sgd import SGD, Lion, Rprop

@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
-from gt.client import arithmetic
-from gt.client.tensor import Tensor
+from gt.client.ops import arithmetic
+from gt.client.tensor.tensor import Tensor
 
 from .optimizer import Group, Numbers, Optimizer, State, betas, blended, decayed, kept, setting, shrinking
 

@@ -9,9 +9,11 @@ import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from gt.client import apply as emission
-from gt.client import arithmetic, arranging, creation, functional, modes, reductions, session, shaping
-from gt.client.tensor import Tensor
+from gt.client.ops import arithmetic, creation, join_and_pad, reductions, shape_ops
+from gt.client.ops.matrix_products import dot
+from gt.client.session import session
+from gt.client.tensor import emission_context, grad_mode
+from gt.client.tensor.tensor import Tensor
 
 from .optimizer import Group, Optimizer, State
 
@@ -50,15 +52,15 @@ class LBFGS(Optimizer):
 
     def _gradient(self) -> Tensor:
         parts = [
-            creation.zeros(p.numel(), dtype=p.dtype) if p.grad is None else shaping.reshape(p.grad, (-1,))
+            creation.zeros(p.numel(), dtype=p.dtype) if p.grad is None else shape_ops.reshape(p.grad, (-1,))
             for p in self.param_groups[0]["params"]
         ]
-        return arranging.cat(parts)
+        return join_and_pad.cat(parts)
 
     def _move(self, length: float, way: Tensor) -> None:
         start = 0
         for p in self.param_groups[0]["params"]:
-            part = shaping.reshape(shaping.narrow(way, 0, start, p.numel()), p.shape)
+            part = shape_ops.reshape(shape_ops.narrow(way, 0, start, p.numel()), p.shape)
             p._rebind(p._followed(arithmetic.add(p, part, alpha=length)))
             start += p.numel()
 
@@ -73,13 +75,13 @@ class LBFGS(Optimizer):
         state = self.state.setdefault(group["params"][0], {"func_evals": 0, "n_iter": 0})
 
         def evaluate() -> tuple[Any, float]:
-            with modes.enable_grad():
+            with grad_mode.enable_grad():
                 loss = closure()
             state["func_evals"] += 1
             return loss, float(loss)
 
         first, loss = evaluate()
-        with emission.with_changes(phase="update", grad=False, lower=None):
+        with emission_context.with_changes(phase="update", grad=False, lower=None):
             self._descend(group, state, loss, lambda: evaluate()[1])
         session.builder().flush()
         for hook in tuple(self._after):
@@ -96,7 +98,7 @@ class LBFGS(Optimizer):
             way = self._direction(group, state, gradient)
             before, state["prev_flat_grad"] = loss, gradient
             length = group["lr"] if state["n_iter"] > 1 else group["lr"] * min(1.0, 1 / _sum_of_sizes(gradient))
-            slope = float(functional.dot(gradient, way))
+            slope = float(dot(gradient, way))
             state["d"], state["t"] = way, length
             if slope > -change:
                 return
@@ -119,7 +121,7 @@ class LBFGS(Optimizer):
             return arithmetic.neg(gradient)
         moved = arithmetic.mul(state["d"], float(state["t"]))
         bent = arithmetic.sub(gradient, state["prev_flat_grad"])
-        along, size = arranging.stack([functional.dot(bent, moved), functional.dot(bent, bent)]).tolist()
+        along, size = join_and_pad.stack([dot(bent, moved), dot(bent, bent)]).tolist()
         bends, moves, shares = state["old_dirs"], state["old_stps"], state["ro"]
         if along > 1e-10:
             if len(bends) == group["history_size"]:
@@ -132,11 +134,11 @@ class LBFGS(Optimizer):
         way = arithmetic.neg(gradient)
         weights: list[Tensor] = []
         for y, s, share in zip(reversed(bends), reversed(moves), reversed(shares), strict=True):
-            weights.append(arithmetic.mul(functional.dot(s, way), share))
+            weights.append(arithmetic.mul(dot(s, way), share))
             way = arithmetic.sub(way, arithmetic.mul(y, weights[-1]))
         way = arithmetic.mul(way, float(state["H_diag"]))
         for y, s, share, weight in zip(bends, moves, shares, reversed(weights), strict=True):
-            back = arithmetic.mul(functional.dot(y, way), share)
+            back = arithmetic.mul(dot(y, way), share)
             way = arithmetic.add(way, arithmetic.mul(s, arithmetic.sub(weight, back)))
         return way
 
@@ -153,7 +155,7 @@ class LBFGS(Optimizer):
             at = t
             found = evaluate()
             g = self._gradient()
-            return found, g, float(functional.dot(g, way))
+            return found, g, float(dot(g, way))
 
         t, best, g = _strong_wolfe(probe, length, loss, gradient, slope, change, _largest(way))
         self._move(t - at, way)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from .combined import ChainedScheduler, ReduceLROnPlateau, SequentialLR
-from .cycles import CosineAnnealingWarmRestarts, CyclicLR, OneCycleLR
+from .chained_and_plateau import ChainedScheduler, ReduceLROnPlateau, SequentialLR
+from .cyclic import CosineAnnealingWarmRestarts, CyclicLR, OneCycleLR
 from .schedules import (
     ConstantLR,
     CosineAnnealingLR,

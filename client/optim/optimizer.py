@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from gt.client import apply as emission
-from gt.client import creation, hooks, modes, session
-from gt.client.tensor import Tensor
+from gt.client.ops import creation
+from gt.client.session import session
+from gt.client.tensor import emission, emission_context, grad_mode, hooks
+from gt.client.tensor.tensor import Tensor
 from gt.errors import StateError
 
 Group = dict[str, Any]
@@ -88,10 +89,10 @@ class Optimizer:
             hook(self, () if closure is None else (closure,), {})
         loss = None
         if closure is not None:
-            with modes.enable_grad():
+            with grad_mode.enable_grad():
                 loss = closure()
         mine = session.builder()
-        with emission.with_changes(phase="update", grad=False, lower=None):
+        with emission_context.with_changes(phase="update", grad=False, lower=None):
             for group in self.param_groups:
                 for p in group["params"]:
                     gradient = p.grad
@@ -191,7 +192,7 @@ def _entry(p: Tensor, value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_entry(p, each) for each in value]
     tensor = creation.tensor(value, dtype=p.dtype)
-    return emission.apply("follow", (tensor, Tensor(p._current()))) if tensor.shape == p.shape else tensor
+    return emission.emit("follow", (tensor, Tensor(p._current()))) if tensor.shape == p.shape else tensor
 
 
 def setting(group: Group, name: str) -> float | None:

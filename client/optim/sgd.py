@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from gt.client import arithmetic, creation
-from gt.client.tensor import Tensor
+from gt.client.ops import arithmetic, creation
+from gt.client.tensor.tensor import Tensor
 
 from .optimizer import Group, Numbers, Optimizer, State, betas, blended, decayed, kept, setting, shrinking
 

@@ -15,10 +15,10 @@ from types import ModuleType
 from rich.console import Console
 
 import gt
-from gt.launch import Local
 from gt.monitor.top.app import Top
 from gt.monitor.top.ink import Ink
 from gt.monitor.top.source import Live
+from gt.service.launch import Local
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent

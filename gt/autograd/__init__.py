@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from gt.client.derivatives import backward, grad
-from gt.client.function import Function
-from gt.client.gradcheck import gradcheck, gradgradcheck
-from gt.client.modes import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
-from gt.client.variable import Variable
+from gt.client.autograd.entry_points import backward, grad
+from gt.client.autograd.gradcheck import gradcheck, gradgradcheck
+from gt.client.tensor.custom_function import Function
+from gt.client.tensor.grad_mode import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
+from gt.client.torch_compat.legacy_variable import Variable
 
 from . import function, functional, variable
 

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from gt.client.function import Function, FunctionCtx, once_differentiable
+from gt.client.tensor.custom_function import Function, FunctionCtx, once_differentiable
 
 __all__ = ["Function", "FunctionCtx", "once_differentiable"]

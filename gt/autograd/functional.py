@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from gt.client.jacobians import hessian, hvp, jacobian, jvp, vhp, vjp
+from gt.client.autograd.functional import hessian, hvp, jacobian, jvp, vhp, vjp
 
 __all__ = ["hessian", "hvp", "jacobian", "jvp", "vhp", "vjp"]

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from gt.client.variable import Variable
+from gt.client.torch_compat.legacy_variable import Variable
 
 __all__ = ["Variable"]

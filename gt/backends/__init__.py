@@ -23,13 +23,13 @@ class Matmul:
     @property
     def allow_tf32(self) -> bool:
         """Whether the operands of float32 products may be rounded to TF32 (10 bits of fraction). False by default."""
-        from gt.session import get_float32_matmul_precision
+        from gt.service.session import get_float32_matmul_precision
 
         return get_float32_matmul_precision() != "highest"
 
     @allow_tf32.setter
     def allow_tf32(self, allowed: bool) -> None:
-        from gt.session import set_float32_matmul_precision
+        from gt.service.session import set_float32_matmul_precision
 
         set_float32_matmul_precision("high" if allowed else "highest")
 

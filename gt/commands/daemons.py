@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
+from gt.daemon.host import DEFAULT_ADDRESS
+
 from .metrics import LOOPBACK, Exporter, MetricsHost, MetricsPort
-from .shared import ADDRESS, Address, ConfigFile, Format, InstructionLog, Level, LogFormat, LogLevel, WithData, told
+from .shared import Address, ConfigFile, Format, InstructionLog, Level, LogFormat, LogLevel, WithData, told
 
 if TYPE_CHECKING:
-    from gt.launch import Local
+    from gt.service.launch import Local
 
 PoolSize = Annotated[
     str | None,
@@ -42,7 +44,7 @@ def up(
         typer.Option(min=1, help="How many; default one for each GPU, or as many as the config needs, at least one."),
     ] = None,
     config: ConfigFile = None,
-    address: Address = ADDRESS,
+    address: Address = DEFAULT_ADDRESS,
     log_level: Level = LogLevel.info,
     log_format: Format = LogFormat.text,
     instruction_log: InstructionLog = None,
@@ -59,8 +61,8 @@ def up(
         import os
 
         from gt.errors import SessionError
-        from gt.launch import Local, default_workers
-        from gt.transport import check_bind
+        from gt.service.launch import Local, default_workers
+        from gt.wire.transport import check_bind
 
         check_bind(address)
         _for_workers(memory_pool_size, cpu_spill_threshold, prefetch_buffer_size, nvlink_group_size)
@@ -92,7 +94,7 @@ def up(
 
 
 def dispatcher(
-    address: Address = ADDRESS,
+    address: Address = DEFAULT_ADDRESS,
     config: ConfigFile = None,
     workers: Annotated[int, typer.Option(min=1, help="How many must join before the first tensor is placed.")] = 1,
     bulk: Annotated[
@@ -123,7 +125,7 @@ def dispatcher(
 
 
 def worker(
-    address: Address = ADDRESS,
+    address: Address = DEFAULT_ADDRESS,
     device: Annotated[str | None, typer.Option(help="cpu, cuda:0, …; default the first GPU, or the CPU.")] = None,
     listen: Annotated[
         str | None,
@@ -143,8 +145,8 @@ def worker(
     with told():
         import os
 
-        from gt import options
-        from gt.launch import ONE_THREAD
+        from gt.service.launch import ONE_THREAD
+        from gt.sharding import options
 
         os.environ |= ONE_THREAD  # before this imports NumPy
         _for_workers(memory_pool_size, cpu_spill_threshold, prefetch_buffer_size, nvlink_group_size)
@@ -160,7 +162,7 @@ def worker(
 
 def _for_workers(pool: str | None, threshold: str | None, prefetch: str | None, group: str | None) -> None:
     """What was said of the workers that are to be started."""
-    from gt.options import choose_for_workers
+    from gt.sharding.options import choose_for_workers
 
     said = {
         "memory_pool_size": pool, "cpu_spill_threshold": threshold, "prefetch_buffer_size": prefetch,
@@ -173,7 +175,7 @@ def _read(config: Path | None) -> Any:
     """The config, checked in this process: a wrong one is refused before anything is started."""
     if config is None:
         return None
-    from gt.config import load
+    from gt.sharding.config import load
 
     return load(config)
 
@@ -182,7 +184,7 @@ def _check_free(address: str) -> None:
     """Raise `AddressInUse` when somebody listens at `address`: sooner, and in fewer words, than a daemon that ends."""
     import socket
 
-    from gt.transport import AddressInUse
+    from gt.wire.transport import AddressInUse
 
     with contextlib.ExitStack() as stack:
         try:
@@ -212,10 +214,10 @@ def _joined(local: Local, count: int) -> bool:
     """Wait until all workers have joined; False when a daemon ends first or it takes too long."""
     import time
 
-    from gt.client.link import SocketLink
-    from gt.client.session import Session
+    from gt.client.session.session import Session
+    from gt.client.session.socket_link import SocketLink
+    from gt.daemon.host import host_facts, start_timeout
     from gt.errors import GTError
-    from gt.host import host_facts, start_timeout
 
     session = Session(SocketLink(local.address, local), local.address, keeper=False)
     patience = start_timeout()

@@ -1,4 +1,4 @@
-"""`gt doctor`: the findings in aligned lines or as JSON. The checks are in `gt/doctor.py`."""
+"""`gt doctor`: the findings in aligned lines or as JSON. The checks are in `gt/tools/doctor.py`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def doctor(
 ) -> None:
     """Check this machine: packages, GPU, limits, ports, clocks, and a self-test. Exit status 1 when something must be mended."""
     with told():
-        from gt.doctor import PROBLEM, examine
+        from gt.tools.doctor import PROBLEM, examine
 
         found = examine(address)
         if json:

@@ -1,4 +1,4 @@
-"""`gt explain`: how a program would be sharded, before any cluster runs it. What it finds out is `gt/explaining.py`'s."""
+"""`gt explain`: how a program would be sharded, before any cluster runs it. What it finds out is `gt/tools/explain.py`'s."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def explain(
 ) -> None:
     """Show how a program would be sharded, what moves, what it costs, before any cluster runs it."""
     from gt.errors import GTError
-    from gt.explaining import ProgramError, explain_program
+    from gt.tools.explain import ProgramError, explain_program
 
     with told():
         if not program.is_file():
@@ -55,7 +55,7 @@ def explain(
             typer.echo(str(error).rstrip("\n"), err=True)
             raise typer.Exit(1) from None
         if search:
-            from gt.search import propose
+            from gt.tools.config_search import propose
 
             typer.echo(propose(str(program), explainer, found[0], _bytes(memory)).yaml, nl=False)
             return
@@ -70,7 +70,7 @@ def explain(
 
 def _bytes(text: str) -> int:
     """'16GB', '512MiB' or '1e9' as bytes; nothing is 0."""
-    from gt.options import size
+    from gt.sharding.options import size
 
     try:
         return size(text) if text else 0
@@ -85,7 +85,7 @@ def _show(found: Any, full: bool) -> None:
 
     from rich.console import Console
 
-    from gt.rendering import show, text
+    from gt.tools.explain_render import show, text
 
     console = Console()
     if not console.is_terminal:

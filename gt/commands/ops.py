@@ -16,11 +16,11 @@ COLUMNS = ("op", "family", "operands", "attributes", "gradient", "sharding", "ke
 
 
 def ops_rows() -> list[tuple[str, ...]]:
-    """The joined table, one row an op, in the order of `gt/ops.py`; a facet that a room lacks is 'missing'."""
-    from gt.client.gradients import GRADIENTS, NO_GRADIENT
-    from gt.dispatcher.rules import RULES
-    from gt.ops import OPS
-    from gt.worker.kernels import KERNELS
+    """The joined table, one row an op, in the order of `gt/ir/ops.py`; a facet that a room lacks is 'missing'."""
+    from gt.client.autograd.rules.gradient_table import GRADIENTS, NO_GRADIENT
+    from gt.dispatcher.planner.sharding_rules import RULES
+    from gt.ir.ops import OPS
+    from gt.worker.kernels.kernel_table import KERNELS
 
     rows: list[tuple[str, ...]] = []
     for name, op in OPS.items():
@@ -69,12 +69,14 @@ def ops_page() -> str:
     return "".join(
         (
             "# Ops\n\n",
-            "Every instruction's op, declared once in `gt/ops.py`, with each room's facet of it. Written by\n",
+            "Every instruction's op, declared once in `gt/ir/ops.py`, with each room's facet of it. Written by\n",
             "`gt ops --markdown`; a test fails while this page differs from that.\n\n",
             "* **operands**: how many; *scalars* says where Python scalars may stand in place of tensors: *any* place,\n",
             "  only the *tail* (all but the first, for an update all but the first two), or *only* scalars.\n",
-            "* **gradient**: whether `client/gradients.py` has a rule; *none*: nothing flows back, by decision.\n",
-            "* **sharding**: the rule in `dispatcher/rules.py` from which all legal rows of placements follow.\n",
+            "* **gradient**: whether `client/autograd/rules/gradient_table.py` has a rule; *none*: nothing flows back, by\n",
+            "  decision.\n",
+            "* **sharding**: the rule in `dispatcher/planner/sharding_rules.py` from which all legal rows of placements\n",
+            "  follow.\n",
             "* **kernel**: the module in `worker/` and the function that makes the kernel.\n\n",
             line(COLUMNS),
             line(("---",) * len(COLUMNS)),

@@ -1,4 +1,4 @@
-"""`gt replay`: an instruction log again, on workers in memory. What is done with it is `gt/replaying.py`'s."""
+"""`gt replay`: an instruction log again, on workers in memory. What is done with it is `gt/tools/replay.py`'s."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ def replay(
     Exit status 1 when a value differs, or a fetch fails on one side alone.
     """
     with told():
-        from gt.config import load
         from gt.errors import GTError
-        from gt.instruction_log import tensor_of
-        from gt.replaying import Replay
+        from gt.instruction_log.text import tensor_of
+        from gt.sharding.config import load
+        from gt.tools.replay import Replay
 
         try:
             tensors = [tensor_of(text) for text in show or ()]

@@ -10,7 +10,6 @@ from typing import Annotated
 
 import typer
 
-ADDRESS = "tcp://127.0.0.1:7000"
 """Where a service listens when nobody says."""
 
 

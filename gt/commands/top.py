@@ -47,7 +47,7 @@ def top(
     import sys
 
     with told():
-        from gt.monitor.top import health
+        from gt.monitor import service_health
         from gt.monitor.top.ink import Ink
         from gt.monitor.top.settings import UNSET, place, read
         from gt.monitor.top.source import Live
@@ -69,7 +69,7 @@ def top(
         finally:
             live.close()
         _print(snapshot, ink, json)
-    raise typer.Exit(health.status(snapshot))
+    raise typer.Exit(service_health.status(snapshot))
 
 
 def _language() -> Language:
@@ -86,12 +86,13 @@ def _print(snapshot: Snapshot, ink: Ink, json: bool) -> None:
 
     from rich.console import Console
 
-    from gt.monitor.top import frame, plain
+    from gt.monitor import snapshot_document
+    from gt.monitor.top import frame
 
     if json:
         import json as notation
 
-        typer.echo(notation.dumps(plain.document(snapshot), indent=1, ensure_ascii=not ink.unicode))
+        typer.echo(notation.dumps(snapshot_document.document(snapshot), indent=1, ensure_ascii=not ink.unicode))
         return
     terminal = sys.stdout.isatty()
     console = Console(highlight=False, width=None if terminal or "COLUMNS" in os.environ else WIDTH)

@@ -27,7 +27,7 @@ def trace(
 
         from gt.monitor.stream import Stream
         from gt.monitor.tracing import STDOUT, record, writing
-        from gt.telemetry import TRACE
+        from gt.wire.telemetry import TRACE
 
         with Stream(address, level=TRACE) as stream, writing(output) as file:
             end = time.monotonic() + seconds

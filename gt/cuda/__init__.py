@@ -43,7 +43,7 @@ def set_device(device: Any) -> None:
 
 def synchronize(device: Any = None) -> None:
     """Wait until the workers have done all that was sent."""
-    from gt.session import synchronize
+    from gt.service.session import synchronize
 
     synchronize()
 
@@ -68,7 +68,7 @@ def max_memory_allocated(device: Any = None) -> int:
 
 def manual_seed(seed: int) -> None:
     """As `gt.manual_seed`."""
-    from gt.client.random import manual_seed
+    from gt.client.ops.random import manual_seed
 
     manual_seed(seed)
 

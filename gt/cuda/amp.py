@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from gt.client import autocast as casting
-from gt.client import scaling
+from gt.client.autograd import grad_scaler
+from gt.client.tensor import autocast as casting
 
 __all__ = ["GradScaler", "autocast"]
 
@@ -17,7 +17,7 @@ class autocast(casting.autocast):  # noqa: N801  # PyTorch's name
         super().__init__("cuda", dtype=dtype, enabled=enabled, cache_enabled=cache_enabled)
 
 
-class GradScaler(scaling.GradScaler):
+class GradScaler(grad_scaler.GradScaler):
     """As `gt.amp.GradScaler`."""
 
     def __init__(

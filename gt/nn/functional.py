@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from gt.client.functional import *  # noqa: F403  # all of its public names
-from gt.client.functional import __all__ as _names
+from gt.client.functional.functional import *  # noqa: F403  # all of its public names
+from gt.client.functional.functional import __all__ as _names
 from gt.client.nn.attention import multi_head_attention_forward
-from gt.client.outputs import all_filling
+from gt.client.tensor_api.out_argument import all_filling
 
 __all__ = [*_names, "multi_head_attention_forward"]  # noqa: PLE0604  # a list of strings
 

@@ -2,5 +2,5 @@
 
 from __future__ import annotations
 
-from gt.client.nn.parallel import *  # noqa: F403  # all of its public names
-from gt.client.nn.parallel import __all__ as __all__  # noqa: PLC0414  # and their list
+from gt.client.nn.data_parallel_stub import *  # noqa: F403  # all of its public names
+from gt.client.nn.data_parallel_stub import __all__ as __all__  # noqa: PLC0414  # and their list

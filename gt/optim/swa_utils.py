@@ -2,5 +2,5 @@
 
 from __future__ import annotations
 
-from gt.client.optim.averaging import *  # noqa: F403  # all of its public names
-from gt.client.optim.averaging import __all__ as __all__  # noqa: PLC0414  # and their list
+from gt.client.optim.swa import *  # noqa: F403  # all of its public names
+from gt.client.optim.swa import __all__ as __all__  # noqa: PLC0414  # and their list

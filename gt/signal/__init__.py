@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gt.client.signal import *  # noqa: F403  # all of its public names
-from gt.client.signal import __all__ as __all__  # and their list
+from gt.client.tensor.signal_context import *  # noqa: F403  # all of its public names
+from gt.client.tensor.signal_context import __all__ as __all__  # and their list
 
 from . import windows as windows

@@ -2,5 +2,5 @@
 
 from __future__ import annotations
 
-from gt.client.windows import *  # noqa: F403  # all of its public names
-from gt.client.windows import __all__ as __all__  # noqa: PLC0414  # and their list
+from gt.client.ops.spectral.window_functions import *  # noqa: F403  # all of its public names
+from gt.client.ops.spectral.window_functions import __all__ as __all__  # noqa: PLC0414  # and their list

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from gt.client.checkpoint import checkpoint, checkpoint_sequential
+from gt.client.autograd.checkpoint import checkpoint, checkpoint_sequential
 
 __all__ = ["checkpoint", "checkpoint_sequential"]

@@ -18,10 +18,11 @@ from textual.binding import Binding
 from textual.notifications import SeverityLevel
 from textual.widgets import ContentSwitcher, Input
 
+from gt.monitor.snapshot_document import document
+
 from .display import FRAME, OF_PANE, Display
 from .ink import Ink
 from .keys import KEYS
-from .plain import document
 from .screens import Confirm, Help, Menu, help_text, whole
 from .settings import UNSET, Settings, write
 from .source import Source

@@ -6,9 +6,10 @@ from typing import Any, Final
 
 from rich.text import Text
 
+from gt.monitor import service_health
 from gt.monitor.snapshot import Snapshot
 
-from . import header, health, tables
+from . import header, tables
 from .ink import Ink
 from .table import body, head
 from .view import View
@@ -43,7 +44,7 @@ def lines(snapshot: Snapshot, ink: Ink, width: int, view: View | None = None) ->
     for name in ("workers", "clients", "ops", "signals"):
         if name in ("workers", "clients") or view.rows(name, snapshot):
             made += [*table(name, snapshot, view, ink, width), Text("")]
-    made += [ink.text(" " + trouble, "bad") for trouble in health.troubles(snapshot)]
+    made += [ink.text(" " + trouble, "bad") for trouble in service_health.troubles(snapshot)]
     while made and not made[-1].plain.strip():
         made.pop()
     for line in made:

@@ -89,7 +89,7 @@ GROUPS: Final = {
     "random": ("random", "permutation", "creation"),
     "solver": ("linalg", "solve", "fft"),
 }  # fmt: skip
-"""Families of ops (`gt/ops.py`, and what is fused) by the colour that the task stream gives them."""
+"""Families of ops (`gt/ir/ops.py`, and what is fused) by the colour that the task stream gives them."""
 GROUP_OF: Final = {family: group for group, families in GROUPS.items() for family in families}
 GROUP_SIGNS: Final = {
     "element": "e", "product": "m", "reduction": "r", "movement": "v", "random": "g", "solver": "s", "other": "o",

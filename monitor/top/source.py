@@ -8,12 +8,12 @@ from collections import deque
 from dataclasses import replace
 from typing import Final, Protocol
 
-from gt import telemetry as t
+from gt.daemon.host import CONNECT_TIMEOUT
 from gt.errors import GTError
-from gt.host import CONNECT_TIMEOUT
 from gt.monitor.reducer import Reducer
 from gt.monitor.snapshot import CLOSED, LIVE, Snapshot
 from gt.monitor.stream import Stream
+from gt.wire import telemetry as t
 
 TURN: Final = 0.2
 """Seconds between two snapshots at most; between two at least, however much comes, is half of it."""

@@ -7,9 +7,9 @@ from typing import Any, Final
 
 from rich.text import Text
 
-from gt.instruction_log import name
+from gt.instruction_log.text import name
 from gt.monitor.snapshot import ClientView, Hot, LogLine, TensorView, WorkerView
-from gt.telemetry import PlanDescribed, Waiting
+from gt.wire.telemetry import PlanDescribed, Waiting
 
 from . import figures
 from .ink import GROUP_OF, STATES, Ink

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.text import Text
 
 from gt.monitor.snapshot import Snapshot, WorkerView
-from gt.telemetry import Graphs, Waiting
+from gt.wire.telemetry import Graphs, Waiting
 
 from . import figures
 from .ink import STATES, Ink

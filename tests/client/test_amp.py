@@ -12,8 +12,8 @@ from beside_torch import needs_torch
 import gt
 import gt.nn.functional as F
 from gt import nn
-from gt.client import autocast
-from gt.ops import OPS
+from gt.client.tensor import autocast
+from gt.ir.ops import OPS
 
 try:
     import torch

@@ -21,7 +21,7 @@ from beside_numpy import agree, both, mine
 
 import gt
 import gt.array_api as xp
-from gt.dtypes import DType
+from gt.ir.dtypes import DType
 
 pytestmark = pytest.mark.usefixtures("shared")
 

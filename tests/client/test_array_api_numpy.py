@@ -15,7 +15,7 @@ import pytest
 from beside_numpy import both
 
 import gt.array_api as xp
-from gt.dtypes import DType
+from gt.ir.dtypes import DType
 
 pytestmark = pytest.mark.usefixtures("shared")
 

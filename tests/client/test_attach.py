@@ -8,10 +8,10 @@ import pytest
 
 import gt
 from gt import nn
-from gt.client import session as sessions
-from gt.client.signature import segment_of
-from gt.instruction_bytes import unpack_segment
-from gt.placement import format_layout
+from gt.client.segment.signature import segment_of
+from gt.client.session import session as sessions
+from gt.ir.instruction_bytes import unpack_segment
+from gt.sharding.placement import format_layout
 
 
 class Block(nn.Module):

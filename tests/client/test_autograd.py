@@ -11,7 +11,7 @@ import pytest
 from beside_torch import cube, in_both, leaf, refused
 
 import gt
-from gt.client.value import Value
+from gt.client.segment.value import Value
 
 pytestmark = pytest.mark.usefixtures("session")
 both, test_a_program_gives_what_it_gives_in_pytorch = in_both()
@@ -410,7 +410,7 @@ def test_a_long_chain_is_walked_and_freed_without_recursion() -> None:
 
 def test_what_is_not_asked_for_is_not_computed() -> None:
     """The gradient by a small input of a large product emits no product for the other operand."""
-    from gt.client import session
+    from gt.client.session import session
 
     x, w = gt.ones(2, 3, requires_grad=True), gt.ones(3, 4, requires_grad=True)
     out = (x @ w).sum()

@@ -10,7 +10,8 @@ import pytest
 from beside_torch import in_both, leaf, refused, same
 
 import gt
-from gt.client.value import Value
+from gt.client.segment.value import Value
+from gt.client.tensor import emission_context
 
 pytestmark = pytest.mark.usefixtures("session")
 both, test_a_program_gives_what_it_gives_in_pytorch = in_both()
@@ -137,11 +138,16 @@ def test_an_argument_written_later_is_recomputed_from_as_it_was() -> None:
 
 def test_signals_name_what_is_recomputed_and_its_gradients() -> None:
     contexts = []
-    from gt.client import apply as emission
 
     def block(y: gt.Tensor) -> gt.Tensor:
         with gt.signal.context("inner", backward="inner_back"):
-            contexts.append((emission.current().signal, emission.current().phase, emission.current().backward))
+            contexts.append(
+                (
+                    emission_context.current().signal,
+                    emission_context.current().phase,
+                    emission_context.current().backward,
+                )
+            )
             return y.sin()
 
     x = gt.ones(3, requires_grad=True)

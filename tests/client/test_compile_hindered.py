@@ -13,7 +13,7 @@ import pytest
 from compiled_results import t, told
 
 import gt
-from gt.client.compiling import Compiled
+from gt.client.compile.compile import Compiled
 
 # hindered
 

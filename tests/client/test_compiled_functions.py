@@ -14,8 +14,8 @@ from compiled_results import t, told
 
 import gt
 from gt import nn, optim
-from gt.client import session as sessions
-from gt.client.value import Value
+from gt.client.segment.value import Value
+from gt.client.session import session as sessions
 
 
 @pytest.mark.usefixtures("session")

@@ -10,7 +10,7 @@ import pytest
 from beside_torch import needs_torch
 
 import gt
-from gt.dtypes import ALL
+from gt.ir.dtypes import ALL
 
 try:
     import torch

@@ -202,7 +202,7 @@ def test_samples_are_distributed_as_scipys(name: str) -> None:
 
 
 def test_gamma_numbers_are_the_inverse_of_their_distribution() -> None:
-    from gt.client.distributions.draws import _Inverse
+    from gt.client.distributions.inverse_cdf_samplers import _Inverse
 
     shape, share = np.meshgrid(
         [1.0, 1.3, 2.0, 7.5, 40.0, 1e3, 1e6], [1e-15, 1e-6, 0.01, 0.3, 0.5, 0.9, 0.999, 1 - 1e-12]
@@ -217,11 +217,11 @@ def test_gamma_numbers_are_the_inverse_of_their_distribution() -> None:
 
 
 def test_poisson_numbers_are_the_inverse_of_their_distribution(monkeypatch: pytest.MonkeyPatch) -> None:
-    from gt.client.distributions import draws
+    from gt.client.distributions import inverse_cdf_samplers
 
     rate, share = np.meshgrid([1e-3, 0.5, 1.0, 5.0, 30.0, 1e3, 1e5], [1e-15, 1e-6, 0.2, 0.5, 0.9, 1 - 1e-6, 1 - 1e-14])
-    monkeypatch.setattr(draws, "_unit", lambda size, generator: gt.tensor(share))
-    drawn = draws.poisson(gt.tensor(rate)).numpy()
+    monkeypatch.setattr(inverse_cdf_samplers, "_unit", lambda size, generator: gt.tensor(share))
+    drawn = inverse_cdf_samplers.poisson(gt.tensor(rate)).numpy()
     np.testing.assert_array_equal(drawn, scipy.stats.poisson.ppf(share, rate))
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import gt
-from gt.dtypes import ALL, HALVES, DType
+from gt.ir.dtypes import ALL, HALVES, DType
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: there is nothing to compare values with")
 pytestmark = pytest.mark.usefixtures("session")

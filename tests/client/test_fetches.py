@@ -11,13 +11,13 @@ from effort import cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gt import messages as m
-from gt.bulk import GET, Bulk, Frames, Key
-from gt.client.fetches import Fetches
-from gt.dtypes import float64
-from gt.lending import Borrower
-from gt.pool import Pool
-from gt.spec import Spec, pack_spec, spec
+from gt.client.session.bulk_fetches import Fetches
+from gt.ir.dtypes import float64
+from gt.ir.spec import Spec, pack_spec, spec
+from gt.wire import messages as m
+from gt.wire.bulk import GET, Bulk, Frames, Key
+from gt.wire.lending import Borrower
+from gt.wire.pool import Pool
 
 SIZE = 200
 SQUARE = spec(float64, (SIZE, SIZE))

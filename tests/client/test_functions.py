@@ -11,7 +11,7 @@ import pytest
 
 import gt
 import gt.nn.functional as F
-from gt.dtypes import ALL
+from gt.ir.dtypes import ALL
 
 torch = pytest.importorskip("torch")
 TF = torch.nn.functional

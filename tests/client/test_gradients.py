@@ -9,9 +9,9 @@ import pytest
 from effort import thinned
 
 import gt
-from gt.client import apply as emission
-from gt.client.gradients import GRADIENTS, NO_GRADIENT
-from gt.ops import OPS
+from gt.client.autograd.rules.gradient_table import GRADIENTS, NO_GRADIENT
+from gt.client.tensor import emission
+from gt.ir.ops import OPS
 
 pytestmark = pytest.mark.usefixtures("session")
 
@@ -28,7 +28,7 @@ Sample = tuple[list[np.ndarray[Any, Any]], Callable[..., gt.Tensor]]
 
 
 def emit(op: str, *attributes: Any, extra: tuple[Any, ...] = ()) -> Callable[..., gt.Tensor]:
-    return lambda *operands: emission.apply(op, (*operands, *extra), *attributes)
+    return lambda *operands: emission.emit(op, (*operands, *extra), *attributes)
 
 
 def unary(op: str, x: np.ndarray[Any, Any] = A) -> list[Sample]:
@@ -41,8 +41,8 @@ def binary(op: str, a: np.ndarray[Any, Any] = A, b: np.ndarray[Any, Any] = B, ro
         ([a, b], emit(op)),
         ([a, row], emit(op)),
         ([row.reshape(3, 1), a[:, None, :]], emit(op)),
-        ([a], lambda x: emission.apply(op, (x, 1.5))),
-        ([a], lambda x: emission.apply(op, (1.5, x))),
+        ([a], lambda x: emission.emit(op, (x, 1.5))),
+        ([a], lambda x: emission.emit(op, (1.5, x))),
     ]
 
 
@@ -52,7 +52,7 @@ def reduction(op: str) -> list[Sample]:
 
 def special(op: str, *arrays: np.ndarray[Any, Any]) -> list[Sample]:
     """One operand, of an op whose function has a name of its own."""
-    return [([x], lambda x: emission.apply(op, (x,))) for x in arrays or (A,)]
+    return [([x], lambda x: emission.emit(op, (x,))) for x in arrays or (A,)]
 
 
 CONDITION = A > 0
@@ -63,7 +63,7 @@ ATTENTION: list[Sample] = [
     ([A, B, A * B], emit("attention", True)),
     (
         [A[None], B[None], A[None, :, :2]],
-        lambda *x: emission.apply("attention", (*x, gt.tensor(CONDITION[:, :2])), False),
+        lambda *x: emission.emit("attention", (*x, gt.tensor(CONDITION[:, :2])), False),
     ),
 ]
 STARTS: list[tuple[int, ...]] = [(1,), (1, 0), (2,), (0,)]
@@ -78,10 +78,10 @@ SAMPLES: dict[str, list[Sample]] = {
     **{op: special(op) for op in ("i0", "i0e", "i1", "i1e", "bessel_j0", "bessel_j1")},
     **{op: special(op, POSITIVE + 1) for op in ("bessel_y0", "bessel_y1", "erfcx", "k0", "k0e", "k1", "k1e")},
     "ndtri": special("ndtri", (A + 4) / 9),
-    **{op: [([POSITIVE], lambda x, op=op: emission.apply(op, (1.3, x)))] for op in ("gammainc", "gammaincc")},
+    **{op: [([POSITIVE], lambda x, op=op: emission.emit(op, (1.3, x)))] for op in ("gammainc", "gammaincc")},
     **{op: binary(op) for op in ("add", "sub", "mul", "div", "maximum", "minimum", "remainder", "fmod", "floor_divide")},
     **{op: binary(op) for op in ("atan2", "hypot", "copysign")},
-    "zeta": [([POSITIVE], lambda q: emission.apply("zeta", (2.5, q)))],
+    "zeta": [([POSITIVE], lambda q: emission.emit("zeta", (2.5, q)))],
     "pow": binary("pow", POSITIVE, B, np.abs(ROW)),
     "cast": [([A], lambda x: x.to(gt.float32).to(gt.float64) * 3)],
     "where": [
@@ -102,19 +102,19 @@ SAMPLES: dict[str, list[Sample]] = {
         ([A, B[: w[1][0] if 0 in w[0] else 2, : w[1][-1]]], emit("update_slice", *w, extra=s))
         for w, s in zip(WINDOWS, STARTS, strict=True)
     ],
-    "gather": [([A], lambda x: emission.apply("gather", (x, gt.tensor(INDEX)), 1))],
-    "scatter_add": [([A, B[:, :2]], lambda x, v: emission.apply("scatter_add", (x, gt.tensor(INDEX), v), 1))],
-    "scatter": [([A, B[:, :2]], lambda x, v: emission.apply("scatter", (x, gt.tensor([[0, 2], [1, 0]]), v), 1))],
+    "gather": [([A], lambda x: emission.emit("gather", (x, gt.tensor(INDEX)), 1))],
+    "scatter_add": [([A, B[:, :2]], lambda x, v: emission.emit("scatter_add", (x, gt.tensor(INDEX), v), 1))],
+    "scatter": [([A, B[:, :2]], lambda x, v: emission.emit("scatter", (x, gt.tensor([[0, 2], [1, 0]]), v), 1))],
     "cumsum": [([A], emit("cumsum", 0)), ([A], emit("cumsum", 1))],
     "cumprod": [([A], emit("cumprod", 1)), ([np.array([1.3, 0.0, 0.7, 2.0, 0.0, 0.4])], emit("cumprod", 0))],
     "take": [
-        ([A], lambda x: emission.apply("take", (x, gt.tensor(INDEX)), 1)),
-        ([A], lambda x: emission.apply("take", (x, gt.tensor([1, -1])), 0)),
-        ([A], lambda x: emission.apply("take", (x, gt.tensor(2)), 1)),
+        ([A], lambda x: emission.emit("take", (x, gt.tensor(INDEX)), 1)),
+        ([A], lambda x: emission.emit("take", (x, gt.tensor([1, -1])), 0)),
+        ([A], lambda x: emission.emit("take", (x, gt.tensor(2)), 1)),
     ],
     "segment_sum": [
-        ([A], lambda v: emission.apply("segment_sum", (v, gt.tensor([0, 3, 3])), 1, 4)),
-        ([A], lambda v: emission.apply("segment_sum", (v, gt.tensor([[0, 3, 1], [3, 3, -1]])), 0, 5)),
+        ([A], lambda v: emission.emit("segment_sum", (v, gt.tensor([0, 3, 3])), 1, 4)),
+        ([A], lambda v: emission.emit("segment_sum", (v, gt.tensor([[0, 3, 1], [3, 3, -1]])), 0, 5)),
     ],
     "attention": ATTENTION,
     "matmul": [
@@ -125,7 +125,7 @@ SAMPLES: dict[str, list[Sample]] = {
     ],
     "solve": [([SQUARE, A[:, :2].T.copy()], emit("solve")), ([SQUARE, np.stack([A, B]).swapaxes(1, 2)[:, :2]], emit("solve"))],
     **{op: [([SQUARE], emit(op))] for op in ("inverse", "det", "slogdet")},
-    "cholesky": [([SQUARE], lambda x: emission.apply("cholesky", (x @ x.mT,)))],
+    "cholesky": [([SQUARE], lambda x: emission.emit("cholesky", (x @ x.mT,)))],
     "eigh": [([SQUARE], lambda x: gt.linalg.eigvalsh(x + x.mT))],
     "eig": [([SQUARE], lambda x: gt.linalg.eigvals(x).abs().sum())],
     "qr": [([A.T.copy()], emit("qr", False)), ([A], emit("qr", False))],
@@ -144,7 +144,7 @@ SAMPLES: dict[str, list[Sample]] = {
     "softmax": [([A], emit("softmax", 0)), ([A], emit("softmax", 1))],
     "log_softmax": [([A], emit("log_softmax", 0)), ([A], emit("log_softmax", 1))],
     "tag": [([A], emit("tag", False))],
-    "follow": [([A], lambda x: emission.apply("follow", (x, gt.zeros(2, 3))))],
+    "follow": [([A], lambda x: emission.emit("follow", (x, gt.zeros(2, 3))))],
 }  # fmt: skip
 COMPLEX: dict[str, list[Sample]] = {
     **{
@@ -167,7 +167,7 @@ COMPLEX: dict[str, list[Sample]] = {
     "matmul": [([Z, W.T.copy()], emit("matmul")), ([np.stack([Z, W]), W.T.copy()], emit("matmul"))],
     "slice": [([Z], emit("slice", *WINDOWS[0], extra=STARTS[0]))],
     "update_slice": [([Z, W[:, :2]], emit("update_slice", *WINDOWS[0], extra=STARTS[0]))],
-    "take": [([Z], lambda x: emission.apply("take", (x, gt.tensor(INDEX)), 1))],
+    "take": [([Z], lambda x: emission.emit("take", (x, gt.tensor(INDEX)), 1))],
 }
 """The same of complex numbers, and between them and real ones."""
 for op, samples in COMPLEX.items():

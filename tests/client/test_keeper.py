@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 import gt
-from gt import messages as m
-from gt.client.keeper import IDLE_FLUSH, MOMENT, PATIENCE, Idleness
-from gt.client.segment import FLUSH_LENGTH
+from gt.client.segment.builder import FLUSH_LENGTH
+from gt.client.session.idle_flush import IDLE_FLUSH, MOMENT, PATIENCE, Idleness
+from gt.wire import messages as m
 
 
 class Gathering:

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gt
-from gt.client import session as sessions
-from gt.client.periods import Periods, period_of, quietest
-from gt.client.segment import FLUSH_LENGTH
+from gt.client.segment.builder import FLUSH_LENGTH
+from gt.client.segment.loop_period import Periods, period_of, quietest
+from gt.client.session import session as sessions
 
 few = settings(max_examples=cases(60))
 turns = st.lists(st.integers(0, 3), min_size=1, max_size=80)

@@ -17,10 +17,10 @@ import pytest
 
 import gt
 from gt import data
-from gt.client import prefetching
-from gt.client import session as sessions
-from gt.messages import Put
-from gt.placement import format_layout
+from gt.client.data import prefetch
+from gt.client.session import session as sessions
+from gt.sharding.placement import format_layout
+from gt.wire.messages import Put
 
 try:
     import torch
@@ -305,6 +305,6 @@ def test_a_thread_that_is_stopped_at_the_end_of_a_program_is_waited_for() -> Non
     feed = iter(data.prefetch(batches(1000)))
     next(feed)
     (thread,) = threads()
-    prefetching._stop_all()
+    prefetch._stop_all()
     assert not thread.is_alive()
     assert list(feed) == []

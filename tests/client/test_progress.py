@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 import gt
-from gt import options
-from gt.client import progress
-from gt.client.progress import AFTER, LARGE, Transfer
+from gt.client.session import progress_bar
+from gt.client.session.progress_bar import AFTER, LARGE, Transfer
+from gt.sharding import options
 
 GIB = 1 << 30
 
@@ -37,13 +37,13 @@ class Terminal(io.StringIO):
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Terminal]:
     made = Terminal()
-    monkeypatch.setattr(progress, "sys", SimpleNamespace(stderr=made))
+    monkeypatch.setattr(progress_bar, "sys", SimpleNamespace(stderr=made))
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "150")
     yield made
     options.chosen.clear()
-    assert progress._terminal.acquire(blocking=False), "whoever draws ends it"
-    progress._terminal.release()
+    assert progress_bar._terminal.acquire(blocking=False), "whoever draws ends it"
+    progress_bar._terminal.release()
 
 
 def test_a_long_transfer_says_how_far_it_is_and_leaves_nothing(terminal: Terminal) -> None:
@@ -93,7 +93,7 @@ def test_nothing_is_shown_where_nobody_needs_it(why: str, terminal: Terminal, mo
     if why == "no terminal":
         monkeypatch.setattr(terminal, "isatty", lambda: False)
     if why == "no stderr":
-        monkeypatch.setattr(progress, "sys", SimpleNamespace(stderr=None))
+        monkeypatch.setattr(progress_bar, "sys", SimpleNamespace(stderr=None))
     transfer = Transfer("a put", lambda: (0, size))
     for at in range(5):
         transfer.look(AFTER + at)
@@ -108,7 +108,7 @@ def test_a_wait_shows_what_is_under_way(session: Any, terminal: Terminal, monkey
     def tick(_: float) -> None:
         clock[0] += 0.4
 
-    monkeypatch.setattr("gt.client.session.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("gt.client.session.session.time.monotonic", lambda: clock[0])
     monkeypatch.setattr(session.link, "wait", tick)
     monkeypatch.setattr(session.link, "alive", lambda: None)
     monkeypatch.setattr(session.link, "under_way", lambda: (int((clock[0] - 100) * GIB / 4), GIB))

@@ -11,11 +11,11 @@ from effort import cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gt.bulk import LENT, PUT, WINDOW, Outbox, read_header
-from gt.client.puts import Puts
-from gt.memfd import machine, mapped
-from gt.partition import Box
-from gt.pool import Pool
+from gt.client.session.bulk_puts import Puts
+from gt.sharding.partition import Box
+from gt.wire.bulk import LENT, PUT, WINDOW, Outbox, read_header
+from gt.wire.memfd import machine, mapped
+from gt.wire.pool import Pool
 
 SIZE = 512
 WHOLE: Box = ((0, SIZE), (0, SIZE))

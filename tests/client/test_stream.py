@@ -14,13 +14,13 @@ from ledger import sharded
 import gt
 import gt.nn.functional as F
 from gt import nn, optim
-from gt.client import apply as emission
-from gt.client import session as sessions
-from gt.client.signature import segment_of
-from gt.client.value import Value
-from gt.instruction import Segment
-from gt.instruction_bytes import unpack_segment
-from gt.messages import Define
+from gt.client.segment.signature import segment_of
+from gt.client.segment.value import Value
+from gt.client.session import session as sessions
+from gt.client.tensor import emission_context
+from gt.ir.instruction import Segment
+from gt.ir.instruction_bytes import unpack_segment
+from gt.wire.messages import Define
 
 HERE = __file__
 
@@ -337,9 +337,9 @@ def test_a_tensor_of_an_ended_session_says_so() -> None:
 
 
 def test_contexts_are_interned_so_that_equal_ones_find_equal_signatures() -> None:
-    first = emission.interned(("a",), "forward", None, True)
-    assert emission.interned(("a",), "forward", None, True) is first
-    assert emission.interned(("a",), "forward", None, False) is not first
+    first = emission_context.interned(("a",), "forward", None, True)
+    assert emission_context.interned(("a",), "forward", None, True) is first
+    assert emission_context.interned(("a",), "forward", None, False) is not first
 
 
 def test_importing_gt_loads_nothing_heavy() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import gt
-from gt.client import session as sessions
+from gt.client.session import session as sessions
 
 
 def steps(found: Any) -> list[str]:

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from gt.dispatcher.account import Account, account
-from gt.dispatcher.cost import Device, Link, Speeds
-from gt.dtypes import float32
-from gt.infer import infer
-from gt.instruction import INPUT, MOVE, OUTPUT, Instruction, Pipeline, Plan, Tag, ref
-from gt.placement import Layout, Mesh, parse_layout, uniform_mesh
-from gt.spec import Spec, spec
+from gt.dispatcher.cost.cost_model import Device, Link, Speeds
+from gt.dispatcher.cost.plan_estimate import Account, account
+from gt.ir.dtypes import float32
+from gt.ir.infer import infer
+from gt.ir.instruction import INPUT, MOVE, OUTPUT, Instruction, Pipeline, Plan, Tag, ref
+from gt.ir.spec import Spec, spec
+from gt.sharding.placement import Layout, Mesh, parse_layout, uniform_mesh
 
 LINKS = (Link(1000.0, 10.0), Link(4000.0, 1.0))
 TWO = uniform_mesh(1, {"data": 2}, (0, 1))

@@ -13,8 +13,8 @@ from ledger import Move, sharded
 
 import gt
 from gt import nn
-from gt.collectives import all_reduce_algorithm, all_reduce_bytes
 from gt.nn import functional as F
+from gt.sharding.collectives import all_reduce_algorithm, all_reduce_bytes
 
 BATCH, LENGTH, WIDTH, HEADS = 8, 4, 32, 8
 WORKERS = (2, 4, 8) if EFFORT >= 1 else (2, 4)

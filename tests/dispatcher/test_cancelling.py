@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from one_dispatcher import NEG, VECTOR, Service
 
-from gt import messages as m
-from gt import telemetry as t
-from gt.dispatcher.events import Publish
-from gt.dispatcher.service import MESH_CREDITS
-from gt.instruction_bytes import pack_segment
-from gt.spec import pack_spec
+from gt.dispatcher.state.events import Publish
+from gt.dispatcher.state.shared_state import MESH_CREDITS
+from gt.ir.instruction_bytes import pack_segment
+from gt.ir.spec import pack_spec
+from gt.wire import messages as m
+from gt.wire import telemetry as t
 
 
 @pytest.fixture

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from gt import messages as m
-from gt.dispatcher.cards import cards_of
-from gt.inproc import Fabric
-from gt.placement import Mesh
+from gt.dispatcher.cost.nccl_cards import cards_of
+from gt.service.in_process import Fabric
+from gt.sharding.placement import Mesh
+from gt.wire import messages as m
 
 
 def on(bus: str, host: str = "one", nccl: Any = 22501) -> dict[str, Any]:

@@ -10,13 +10,13 @@ import pytest
 from builders import Lines, one
 from one_dispatcher import NEG, RULES, VECTOR, Service, fault_of, started
 
-from gt import messages as m
-from gt.config import Config
-from gt.dispatcher import streams
-from gt.dispatcher.events import Lost, Malformed, Received
-from gt.dispatcher.leaving import MAX_ENDED
-from gt.dtypes import float32
-from gt.instruction_bytes import pack_segment
+from gt.dispatcher.handlers import message_queues
+from gt.dispatcher.handlers.disconnect import MAX_ENDED
+from gt.dispatcher.state.events import Lost, Malformed, Received
+from gt.ir.dtypes import float32
+from gt.ir.instruction_bytes import pack_segment
+from gt.sharding.config import Config
+from gt.wire import messages as m
 
 
 def nonsense() -> dict[str, list[Any]]:
@@ -104,7 +104,7 @@ def test_a_bulk_put_without_a_bulk_identity_is_refused() -> None:
 
 def test_definitions_of_a_session_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that never drops a definition is refused more of them."""
-    monkeypatch.setattr(streams, "MAX_SEGMENTS", 3)
+    monkeypatch.setattr(message_queues, "MAX_SEGMENTS", 3)
     each = started(1)
     for number in range(2, 6):
         each.define(number)

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 import gt
-from gt.client import session as sessions
-from gt.dispatcher.cost import (
+from gt.client.session import session as sessions
+from gt.daemon.host import CONNECT_TIMEOUT
+from gt.dispatcher.cost.cost_model import (
     COPIES,
     HOST_LATENCY,
     IMPOSSIBLE,
@@ -29,11 +30,10 @@ from gt.dispatcher.cost import (
     weights_of,
     work,
 )
-from gt.dtypes import float32
-from gt.host import CONNECT_TIMEOUT
-from gt.inproc import Fabric, InprocLink
-from gt.placement import REPLICATE, Partial, Placement, Shard
-from gt.spec import spec
+from gt.ir.dtypes import float32
+from gt.ir.spec import spec
+from gt.service.in_process import Fabric, InprocLink
+from gt.sharding.placement import REPLICATE, Partial, Placement, Shard
 
 SUM = Partial("sum")
 ROWS, COLUMNS = Shard(0), Shard(1)

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from effort import PROVED, cases
 
-from gt import messages as m
-from gt.dispatcher.fanout import Accept, Broken, Fanout, Withdraw
+from gt.dispatcher.state.multicast import Accept, Broken, Fanout, Withdraw
+from gt.wire import messages as m
 
 
 class Worker:

@@ -8,8 +8,8 @@ import pytest
 from builders import Lines, one
 from one_dispatcher import VECTOR, fault_of, started
 
-from gt import messages as m
-from gt.dispatcher.plan import Planner
+from gt.dispatcher.planner.planner import Planner
+from gt.wire import messages as m
 
 
 def test_faults_are_inherited() -> None:

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 
 import gt
-from gt.client import session as sessions
-from gt.dispatcher.account import account
-from gt.dispatcher.cost import NVLINK, PCIE, Speeds
-from gt.dispatcher.groups import groups_of, side_by_side
-from gt.host import CONNECT_TIMEOUT
-from gt.inproc import Fabric, InprocLink
-from gt.instruction import Plan
-from gt.placement import Mesh
-from gt.session import _read
+from gt.client.session import session as sessions
+from gt.daemon.host import CONNECT_TIMEOUT
+from gt.dispatcher.cost.cost_model import NVLINK, PCIE, Speeds
+from gt.dispatcher.cost.nvlink_groups import groups_of, side_by_side
+from gt.dispatcher.cost.plan_estimate import account
+from gt.ir.instruction import Plan
+from gt.service.in_process import Fabric, InprocLink
+from gt.service.session import _read
+from gt.sharding.placement import Mesh
 
 
 @pytest.fixture(autouse=True)

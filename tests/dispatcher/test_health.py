@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from one_dispatcher import Service
 
-from gt import messages as m
-from gt import telemetry as t
-from gt.dispatcher.events import Lost, Malformed, Publish, Tick
-from gt.dispatcher.health import CALM, SLOWING, Health
-from gt.worker.nvml import REASONS
+from gt.dispatcher.state.events import Lost, Malformed, Publish, Tick
+from gt.dispatcher.state.gpu_health import CALM, SLOWING, Health
+from gt.wire import messages as m
+from gt.wire import telemetry as t
+from gt.worker.device.nvml import REASONS
 
 WELL = m.Health(54, 120_400, 700_000, 93, 5 << 30, 80 << 30, 0, [])
 HOT = WELL._replace(temperature=92, slowed=["power cap", "hardware temperature"])

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from one_dispatcher import Service, fault_of
 
-from gt import messages as m
-from gt.config import Config
-from gt.dispatcher.cost import rounded
-from gt.dispatcher.events import Lost, Tick
-from gt.host import START_TIMEOUT
+from gt.daemon.host import START_TIMEOUT
+from gt.dispatcher.cost.cost_model import rounded
+from gt.dispatcher.state.events import Lost, Tick
+from gt.sharding.config import Config
+from gt.wire import messages as m
 
 # waiting for workers
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 import gt
-from gt.config import parse
+from gt.sharding.config import parse
 
 
 @pytest.fixture(autouse=True)

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from one_dispatcher import RULES, Service, configure, fault_of, started
 
-from gt import messages as m
+from gt.daemon.host import START_TIMEOUT
 from gt.dispatcher.core import WORKER_TIMEOUT
-from gt.dispatcher.events import Lost, Tick
-from gt.dispatcher.service import MESH_CREDITS
-from gt.host import START_TIMEOUT
+from gt.dispatcher.state.events import Lost, Tick
+from gt.dispatcher.state.shared_state import MESH_CREDITS
+from gt.wire import messages as m
 
 
 def test_a_lost_client_is_freed_everywhere() -> None:

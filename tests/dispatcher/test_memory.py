@@ -13,18 +13,18 @@ from law.__main__ import case, judged, network_case
 from law.running import Discarded
 
 import gt
-from gt.client import session as sessions
-from gt.config import load
-from gt.dispatcher.cost import devices_of
-from gt.dispatcher.memory import largest_part, local_bytes, peak_at_most, peak_by_rank
-from gt.dispatcher.plan import Planned, Planner
-from gt.dispatcher.tables import Home
-from gt.dtypes import float32
-from gt.host import CONNECT_TIMEOUT
-from gt.inproc import Fabric, InprocLink
-from gt.instruction import Segment
-from gt.placement import parse_layout, uniform_mesh
-from gt.spec import spec
+from gt.client.session import session as sessions
+from gt.daemon.host import CONNECT_TIMEOUT
+from gt.dispatcher.cost.cost_model import devices_of
+from gt.dispatcher.cost.peak_memory import largest_part, local_bytes, peak_at_most, peak_by_rank
+from gt.dispatcher.planner.choice_cache import Home
+from gt.dispatcher.planner.planner import Planned, Planner
+from gt.ir.dtypes import float32
+from gt.ir.instruction import Segment
+from gt.ir.spec import spec
+from gt.service.in_process import Fabric, InprocLink
+from gt.sharding.config import load
+from gt.sharding.placement import parse_layout, uniform_mesh
 
 GRID = uniform_mesh(1, {"a": 2, "b": 3}, tuple(range(6)))
 

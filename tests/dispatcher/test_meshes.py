@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from one_dispatcher import RULES, Service, configure, fault_of, started
 
-from gt import messages as m
-from gt.config import Config
-from gt.dispatcher.events import Lost
-from gt.instruction_bytes import unpack_plan
+from gt.dispatcher.state.events import Lost
+from gt.ir.instruction_bytes import unpack_plan
+from gt.sharding.config import Config
+from gt.wire import messages as m
 
 
 def test_a_live_reload_waits_for_what_is_under_way_and_moves_what_lives() -> None:

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from one_dispatcher import Service, configure, started
 
-from gt import messages as m
-from gt.dispatcher import joining, streams
-from gt.dispatcher.events import Work
-from gt.dispatcher.joining import CLIENT_CREDITS
-from gt.dispatcher.service import CREDIT_LUMP, MESH_CREDITS
-from gt.instruction_bytes import unpack_plan
+from gt.dispatcher.handlers import handshake, message_queues
+from gt.dispatcher.handlers.handshake import CLIENT_CREDITS
+from gt.dispatcher.state.events import Work
+from gt.dispatcher.state.shared_state import CREDIT_LUMP, MESH_CREDITS
+from gt.ir.instruction_bytes import unpack_plan
+from gt.wire import messages as m
 
 # order
 
@@ -162,7 +162,7 @@ def test_a_word_that_comes_late_or_twice_counts_once() -> None:
 
 def test_sessions_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """One client too many is told so, and joins once another has left."""
-    monkeypatch.setattr(joining, "MAX_CLIENTS", 2)
+    monkeypatch.setattr(handshake, "MAX_CLIENTS", 2)
     each = Service(1)
     each.client("c")
     each.client("d")
@@ -216,12 +216,12 @@ def test_a_client_that_ignores_its_credits_is_ended(monkeypatch: pytest.MonkeyPa
     """What waits for one client is bounded in messages and in bytes; who sends more loses the session, and nobody else."""
     each = Service(0, expected=1)
     each.client("d")
-    monkeypatch.setattr(streams, "MAX_QUEUE", 20)
+    monkeypatch.setattr(message_queues, "MAX_QUEUE", 20)
     each.client()
     for n in range(30):
         each.put(n)
     assert each.hears("c", m.Goodbye)[0].kind == "ProtocolError"
-    monkeypatch.setattr(streams, "MAX_WAITING", 40)
+    monkeypatch.setattr(message_queues, "MAX_WAITING", 40)
     each.client("e")
     for n in range(3):
         each.put(n, "e")

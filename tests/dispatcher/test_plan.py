@@ -11,18 +11,19 @@ from effort import PROVED, cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gt.config import Config
-from gt.dispatcher.plan import Planned, Planner
-from gt.dispatcher.policy import resolve
-from gt.dispatcher.reshaping import reshape_aligned
-from gt.dispatcher.rules import Cut, Row, rows
-from gt.dispatcher.tables import Home
-from gt.dispatcher.ways import path
-from gt.dtypes import float32, float64, int64
-from gt.instruction import MOVE, OUTPUT, SCALAR, Plan, Segment, ref
-from gt.instruction_bytes import pack_plan
-from gt.partition import moved_bytes
-from gt.placement import (
+from gt.dispatcher.planner.choice_cache import Home
+from gt.dispatcher.planner.move_path import path
+from gt.dispatcher.planner.planner import Planned, Planner
+from gt.dispatcher.planner.policy import resolve
+from gt.dispatcher.planner.reshape_rules import reshape_aligned
+from gt.dispatcher.planner.sharding_rules import Cut, Row, rows
+from gt.ir.dtypes import float32, float64, int64
+from gt.ir.instruction import MOVE, OUTPUT, SCALAR, Plan, Segment, ref
+from gt.ir.instruction_bytes import pack_plan
+from gt.ir.spec import spec
+from gt.sharding.config import Config
+from gt.sharding.partition import moved_bytes
+from gt.sharding.placement import (
     REPLICATE,
     Layout,
     Partial,
@@ -33,9 +34,8 @@ from gt.placement import (
     parse_layout,
     uniform_mesh,
 )
-from gt.spec import spec
-from gt.worker.backend import backend
-from gt.worker.program import compile_plan
+from gt.worker.base.backend import backend
+from gt.worker.program.compiler import compile_plan
 
 UP, DOWN = ("net", "up"), ("net", "down")
 PAIR: dict[str, Any] = {

@@ -2,12 +2,12 @@
 
 import pytest
 
-from gt.config import parse
-from gt.dispatcher.policy import Policy, resolve
-from gt.dtypes import float32
+from gt.dispatcher.planner.policy import Policy, resolve
 from gt.errors import ConfigError
-from gt.placement import format_layout, uniform_mesh
-from gt.spec import spec
+from gt.ir.dtypes import float32
+from gt.ir.spec import spec
+from gt.sharding.config import parse
+from gt.sharding.placement import format_layout, uniform_mesh
 
 GRID = {"data": 2, "model": 2}
 

@@ -19,15 +19,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rule_samples import FAMILIES, Array, Sample, drawn, floats, spec_of
 
-from gt.dispatcher.reshaping import reshape_aligned
-from gt.dispatcher.rules import PASSING, RULES, Cut, Row, rows
-from gt.dtypes import scalar_kind
-from gt.ops import OPS
-from gt.partition import box
-from gt.placement import PARTIAL_OPS, REPLICATE, Mesh, Partial, Placement, Replicate, Shard
-from gt.spec import Spec, spec
-from gt.worker.call import Call, Part
-from gt.worker.kernels import KERNELS
+from gt.dispatcher.planner.reshape_rules import reshape_aligned
+from gt.dispatcher.planner.sharding_rules import PASSING, RULES, Cut, Row, rows
+from gt.ir.dtypes import scalar_kind
+from gt.ir.ops import OPS
+from gt.ir.spec import Spec, spec
+from gt.sharding.partition import box
+from gt.sharding.placement import PARTIAL_OPS, REPLICATE, Mesh, Partial, Placement, Replicate, Shard
+from gt.worker.base.kernel_call import Call, Part
+from gt.worker.kernels.kernel_table import KERNELS
 
 CUTS = (Cut((1, 1)), Cut((2, 1, 0)), Cut((1, 2, 2)))
 REDUCE = {"sum": np.add, "max": np.maximum, "min": np.minimum, "prod": np.multiply}

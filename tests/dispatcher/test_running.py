@@ -8,12 +8,12 @@ import pytest
 from builders import one
 from one_dispatcher import VECTOR, Service, fault_of, started
 
-from gt import messages as m
-from gt.dispatcher import caching
-from gt.dispatcher.events import Lost
-from gt.dispatcher.preparing import SWITCH_AT
-from gt.dispatcher.service import MESH_CREDITS
-from gt.instruction_bytes import unpack_plan
+from gt.dispatcher.handlers.plan_selection import SWITCH_AT
+from gt.dispatcher.state import plan_cache
+from gt.dispatcher.state.events import Lost
+from gt.dispatcher.state.shared_state import MESH_CREDITS
+from gt.ir.instruction_bytes import unpack_plan
+from gt.wire import messages as m
 
 # plans
 
@@ -110,7 +110,7 @@ def test_a_dropped_segment_takes_its_plans_along() -> None:
 
 def test_plans_of_a_session_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond the bound the plan that was used longest ago is dropped, and made again when it is needed again."""
-    monkeypatch.setattr(caching, "MAX_PLANS", 2)
+    monkeypatch.setattr(plan_cache, "MAX_PLANS", 2)
     each = started(1)
     for number in (2, 3):
         each.define(number, one("exp" if number == 2 else "sqrt", VECTOR))

@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 from law.__main__ import case, judged, network_case
 from law.running import Discarded
 
-from gt.config import Config
-from gt.dispatcher import search as searching
-from gt.dispatcher.account import account
-from gt.dispatcher.plan import Pass, Planned, Planner
-from gt.dispatcher.policy import resolve
-from gt.dispatcher.tables import Home
-from gt.instruction import Segment
-from gt.placement import REPLICATE, Shard, uniform_mesh
+from gt.dispatcher.cost.plan_estimate import account
+from gt.dispatcher.planner import plan_search as searching
+from gt.dispatcher.planner.choice_cache import Home
+from gt.dispatcher.planner.planner import Pass, Planned, Planner
+from gt.dispatcher.planner.policy import resolve
+from gt.ir.instruction import Segment
+from gt.sharding.config import Config
+from gt.sharding.placement import REPLICATE, Shard, uniform_mesh
 
 CONFIGS: tuple[dict[str, Any], ...] = (
     {"sharding_config": {"elsewhere": {"strategy": "data_parallel"}}},

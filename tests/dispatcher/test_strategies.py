@@ -12,10 +12,10 @@ from effort import EFFORT
 from ledger import sharded
 
 import gt
-from gt.client import session as sessions
-from gt.dispatcher.plan import Planned
-from gt.instruction import MOVE
-from gt.placement import At, Shard, collective_name
+from gt.client.session import session as sessions
+from gt.dispatcher.planner.planner import Planned
+from gt.ir.instruction import MOVE
+from gt.sharding.placement import At, Shard, collective_name
 
 PIPE: dict[str, Any] = {"strategy": "pipeline_parallel", "stages": [[0], [1]], "microbatches": 4}
 FOUR: dict[str, Any] = {**PIPE, "stages": [[0, 1], [2, 3]]}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from one_dispatcher import Service
 
-from gt import messages as m
-from gt.dispatcher import surveys
+from gt.dispatcher.handlers import memory_survey
+from gt.wire import messages as m
 
 
 def facts(live: int) -> dict[str, object]:
@@ -55,7 +55,7 @@ def test_a_client_that_left_gets_no_answer() -> None:
 
 def test_an_answer_fits_a_frame(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of too many holdings the asking client's own are there, and then the largest."""
-    monkeypatch.setattr(surveys, "MOST", 3)
+    monkeypatch.setattr(memory_survey, "MOST", 3)
     service = Service(1)
     service.client("other")
     number = service.client()

@@ -13,15 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from one_dispatcher import NEG, VECTOR, Service
 
-from gt import messages as m
-from gt.dispatcher import joining
-from gt.dispatcher.events import Lost, Work
-from gt.dispatcher.joining import Rate
-from gt.dispatcher.service import COMPILING, LEAST_CREDITS, MESH_CREDITS, WORKER_CREDITS
-from gt.dispatcher.turns import Job, Ring, Turns, program_of
-from gt.instruction import Segment
-from gt.instruction_bytes import pack_segment
-from gt.spec import pack_spec
+from gt.dispatcher.handlers import handshake
+from gt.dispatcher.handlers.handshake import Rate
+from gt.dispatcher.handlers.job_scheduler import Job, Ring, Turns, program_of
+from gt.dispatcher.state.events import Lost, Work
+from gt.dispatcher.state.shared_state import COMPILING, LEAST_CREDITS, MESH_CREDITS, WORKER_CREDITS
+from gt.ir.instruction import Segment
+from gt.ir.instruction_bytes import pack_segment
+from gt.ir.spec import pack_spec
+from gt.wire import messages as m
 
 RUNS = MESH_CREDITS + 4
 FACTS = {"host": "here", "namespace": "pid:[1]"}
@@ -246,7 +246,7 @@ def test_who_waits_for_several_workers_is_not_overtaken_for_ever() -> None:
 
 
 def _mesh(size: int) -> dict[str, Any]:
-    from gt.config import Config
+    from gt.sharding.config import Config
 
     return Config.from_plain({"mesh": {"data": size}}).to_wire()
 
@@ -317,7 +317,7 @@ def test_a_rate_is_kept_in_every_stretch_of_time(burst: int, rate: float, pauses
 def test_a_program_that_opens_sessions_without_end_is_told_and_others_are_not() -> None:
     """It is told how long to wait, its other sessions go on, and after that time it may come again."""
     each = Service(1)
-    burst, rate = joining.OF_PROGRAM
+    burst, rate = handshake.OF_PROGRAM
     for number in range(burst):
         each.client(f"a{number}", **FACTS, pid=7)
         each.say(f"a{number}", m.Goodbye("", ""))
@@ -335,7 +335,7 @@ def test_a_program_that_opens_sessions_without_end_is_told_and_others_are_not() 
 
 def test_what_is_remembered_of_programs_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """However many names are made up."""
-    monkeypatch.setattr(joining, "MAX_PROGRAMS", 10)
+    monkeypatch.setattr(handshake, "MAX_PROGRAMS", 10)
     rate = Rate(2, 1.0)
     for number in range(1000):
         rate.take(number, number / 100)

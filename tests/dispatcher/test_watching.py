@@ -8,12 +8,12 @@ import pytest
 from builders import Lines
 from one_dispatcher import Service
 
-from gt import messages as m
-from gt import telemetry as t
-from gt.config import Config
-from gt.dispatcher.events import Publish, Tick
-from gt.dispatcher.recording import MAX_BIRTHS, MAX_ISSUES, RATES
-from gt.dispatcher.watching import MAX_WATCHERS, PENDING, TIMEOUT, WINDOW
+from gt.dispatcher.state.events import Publish, Tick
+from gt.dispatcher.telemetry.recorder import MAX_BIRTHS, MAX_ISSUES, RATES
+from gt.dispatcher.telemetry.subscribers import MAX_WATCHERS, PENDING, TIMEOUT, WINDOW
+from gt.sharding.config import Config
+from gt.wire import messages as m
+from gt.wire import telemetry as t
 
 
 def service(workers: int = 2) -> Service:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gt.worker.backend import diagnose
+from gt.worker.base.backend import diagnose
 
 HERE = Path(__file__).parent
 REASON = str(diagnose()["reason"])

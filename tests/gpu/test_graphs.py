@@ -13,13 +13,14 @@ import numpy as np
 import pytest
 
 import gt
-from gt import options, telemetry
 from gt.errors import IndexOutOfRange, WorkerError
-from gt.inproc import Fabric
 from gt.nn import functional as F
-from gt.worker.course import Course
-from gt.worker.graphs import Graphs
-from gt.worker.recording import Instruments, Recording
+from gt.service.in_process import Fabric
+from gt.sharding import options
+from gt.wire import telemetry
+from gt.worker.cuda_graphs.capturable_run import Course
+from gt.worker.cuda_graphs.graphs import Graphs
+from gt.worker.telemetry.recorder import Instruments, Recording
 
 from .test_workers import CONFIGS, connect, sharded
 

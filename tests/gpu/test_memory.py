@@ -13,13 +13,13 @@ import pytest
 from gpu.test_workers import connect
 
 import gt
-from gt import options
-from gt.ranges import PAGE
-from gt.worker.backend import backend
-from gt.worker.device import DeviceBuffers
-from gt.worker.keeping import Keeping
-from gt.worker.pinned import Pinned
-from gt.worker.spill import Spill, Spilled
+from gt.sharding import options
+from gt.wire.ranges import PAGE
+from gt.worker.base.backend import backend
+from gt.worker.device.gpu_buffers import DeviceBuffers
+from gt.worker.device.pinned_memory import Pinned
+from gt.worker.memory_limit.limiter import Keeping
+from gt.worker.spill.spill_file import Spill, Spilled
 
 SIDE = 256
 BYTES = SIDE * SIDE * 8

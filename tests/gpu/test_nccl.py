@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from gt.worker.backend import Backend, backend, count_devices
-from gt.worker.joint import Reduction
-from gt.worker.nccl import ID_BYTES, Calls, Communicators, Finish, Group, Nccl, in_thread
+from gt.worker.base.backend import Backend, backend, count_devices
+from gt.worker.nccl.collective_moves import Reduction
+from gt.worker.nccl.communicators import ID_BYTES, Calls, Communicators, Finish, Group, Nccl, in_thread
 
 COMPUTED = backend("cuda:0")
 if COMPUTED.nccl is None:

@@ -13,7 +13,7 @@ import pytest
 from card import CARD
 from loading import loaded
 
-from gt.worker import backend
+from gt.worker.base import backend
 
 TESTS: Final = Path(__file__).parents[1]
 FILES: Final = (

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from daemons import Machine
 
-from gt.worker.backend import count_devices
+from gt.worker.base.backend import count_devices
 
 ROOT = Path(__file__).parents[2]
 TRAIN = """

@@ -13,8 +13,8 @@ import pytest
 from gpu.test_workers import connect
 
 import gt
-from gt.worker.backend import backend
-from gt.worker.staging import RING
+from gt.worker.base.backend import backend
+from gt.worker.device.async_copies import RING
 
 SIDE = 4096
 """Of the products that keep the device busy."""

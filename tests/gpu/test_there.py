@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gt.messages import decode, encode
-from gt.worker.backend import backend, diagnose
-from gt.worker.nvml import Gpu
+from gt.wire.messages import decode, encode
+from gt.worker.base.backend import backend, diagnose
+from gt.worker.device.nvml import Gpu
 
 
 def test_a_gpu_computes() -> None:

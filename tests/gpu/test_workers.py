@@ -13,14 +13,14 @@ import pytest
 from effort import cases
 
 import gt
-from gt import inproc
-from gt.client import session as sessions
-from gt.config import Config
+from gt.client.session import session as sessions
+from gt.daemon.host import host_facts
 from gt.errors import IndexOutOfRange, WorkerError
-from gt.host import host_facts
-from gt.inproc import Fabric, InprocLink
-from gt.worker.backend import backend
-from gt.worker.philox import device_words, words
+from gt.service import in_process
+from gt.service.in_process import Fabric, InprocLink
+from gt.sharding.config import Config
+from gt.worker.base.backend import backend
+from gt.worker.kernels.philox import device_words, words
 
 DATA_PARALLEL = {"mesh": {"data": 2}, "sharding_config": {"*": {"strategy": "data_parallel"}}}
 CONFIGS: list[tuple[int, Any]] = [
@@ -93,7 +93,7 @@ def test_drawn_programs(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The law on GPU workers: under any config what one worker sees, and NumPy."""
     from law.test_law import case, holds
 
-    monkeypatch.setattr(inproc, "DEVICE", "cuda:0")
+    monkeypatch.setattr(in_process, "DEVICE", "cuda:0")
     holds(*case(seed), f"{seed} 1", "programs under a config, on GPU workers")
 
 
@@ -101,7 +101,7 @@ def test_drawn_programs(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_drawn_networks(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     from law.test_law import holds, network_case
 
-    monkeypatch.setattr(inproc, "DEVICE", "cuda:0")
+    monkeypatch.setattr(in_process, "DEVICE", "cuda:0")
     holds(*network_case(seed), f"{seed} 1 --networks", "networks trained, on GPU workers")
 
 

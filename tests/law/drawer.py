@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gt.dtypes import as_dtype, result_type
+from gt.ir.dtypes import as_dtype, result_type
 
 from .programs import DTYPES, LARGEST, SIGNALS, Draws, Shape, Step, Varying
 

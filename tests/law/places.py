@@ -12,10 +12,10 @@ from typing import Any, Final, NamedTuple
 
 import yaml
 
-from gt.config import Config, parse
-from gt.dispatcher.policy import resolve
+from gt.dispatcher.planner.policy import resolve
 from gt.errors import ConfigError
-from gt.placement import uniform_mesh
+from gt.sharding.config import Config, parse
+from gt.sharding.placement import uniform_mesh
 
 from .programs import SIGNALS, Draws
 

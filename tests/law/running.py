@@ -18,11 +18,11 @@ from typing import Any, Final
 import numpy as np
 
 import gt
-from gt import inproc
-from gt.client import session as sessions
+from gt.client.session import session as sessions
+from gt.daemon.host import host_facts
 from gt.errors import ConfigError
-from gt.host import host_facts
-from gt.inproc import Fabric, InprocLink
+from gt.service import in_process
+from gt.service.in_process import Fabric, InprocLink
 
 from .meaning import IN_PLACE, MEANINGS, RANDOM, Array, Meaning, kind_of
 from .networks import Network, train
@@ -336,7 +336,7 @@ class Reference(Machine):
         if not np.isfinite(wide(got)).all():
             raise Discarded(f"{step.op} is not finite")
         error = ROUNDING[_level(array.dtype)] * max(cell.scale, _largest(array))
-        if MEANINGS[step.op].exact in ("yes", "factor") and (step.op, inproc.DEVICE) not in ONLY_NEAR:
+        if MEANINGS[step.op].exact in ("yes", "factor") and (step.op, in_process.DEVICE) not in ONLY_NEAR:
             error = 0.0
         np.testing.assert_allclose(wide(got), wide(array), rtol=error, atol=error, err_msg=where)
         cell.scale = max(cell.scale, _largest(array))

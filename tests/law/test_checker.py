@@ -14,10 +14,13 @@ import pytest
 from law.__main__ import case, exact_case, failure, smallest
 from law.places import Place
 
-from gt.dispatcher import choice, cost, ranking, rules
-from gt.dispatcher.rules import Row
-from gt.placement import REPLICATE, Partial
-from gt.worker import exchange, kernels, program
+from gt.dispatcher.cost import cost_model
+from gt.dispatcher.planner import choices, option_ranking, sharding_rules
+from gt.dispatcher.planner.sharding_rules import Row
+from gt.sharding.placement import REPLICATE, Partial
+from gt.worker.kernels import kernel_table
+from gt.worker.program import compiler
+from gt.worker.transfer import move
 
 SEEDS = 200
 """Among the first that many programs each mistake is found."""
@@ -26,17 +29,17 @@ Plant = Callable[[pytest.MonkeyPatch], None]
 
 
 def _lost(op: str, partial: str) -> Plant:
-    return lambda patch: patch.setitem(rules._LOST, op, Partial(partial))
+    return lambda patch: patch.setitem(sharding_rules._LOST, op, Partial(partial))
 
 
 def _passing(op: str, *patterns: str) -> Plant:
-    return lambda patch: patch.setitem(rules.PASSING, op, (("sum",), patterns))
+    return lambda patch: patch.setitem(sharding_rules.PASSING, op, (("sum",), patterns))
 
 
 def _rule(family: str, change: Callable[[Row], Iterable[Row]]) -> Plant:
-    right = rules.RULES[family]
+    right = sharding_rules.RULES[family]
     return lambda patch: patch.setitem(
-        rules.RULES, family, lambda case: itertools.chain.from_iterable(map(change, right(case)))
+        sharding_rules.RULES, family, lambda case: itertools.chain.from_iterable(map(change, right(case)))
     )
 
 
@@ -47,7 +50,7 @@ def _whole_without_adding(row: Row) -> Iterable[Row]:
 
 def _no_reduction(patch: pytest.MonkeyPatch) -> None:
     """Of the contributions to one part the first is taken for the value."""
-    patch.setattr(exchange, "reducer", lambda operation, xp: lambda first, later: first)
+    patch.setattr(move, "reducer", lambda operation, xp: lambda first, later: first)
 
 
 def _equal_cuts(row: Row) -> Iterable[Row]:
@@ -61,7 +64,7 @@ MISTAKES: dict[str, Plant] = {
     "the largest of parts, as a sum": _lost("max", "sum"),
     "a replicated value beside a partial sum": _passing("add", "PP", "PR", "RP"),
     "a function of partial sums, as if it were linear": _passing("unary", "P"),
-    "a softmax of each part": lambda patch: patch.setitem(rules.RULES, "along", rules.RULES["unary"]),
+    "a softmax of each part": lambda patch: patch.setitem(sharding_rules.RULES, "along", sharding_rules.RULES["unary"]),
     "a cut through what is contracted, as the whole": _rule("matmul", _whole_without_adding),
     "a slice of each part": _rule("slice", _equal_cuts),
     "an all-reduce that adds nothing": _no_reduction,
@@ -76,11 +79,11 @@ def _in_order_of_rank(operation: Callable[..., Any], sources: list[Any], out: An
 
 
 INEXACT: dict[str, Plant] = {
-    "contributions added in order of rank": lambda patch: patch.setattr(exchange, "_paired", _in_order_of_rank),
-    "a sum of parts that are no subtree": lambda patch: patch.setattr(ranking, "keeps_bits", lambda *_: True),
-    "a block cut by two axes": lambda patch: patch.setattr(choice, "keep_bits", lambda *_: True),
-    "kernels that round by what a worker has": lambda patch: patch.setattr(program, "BLOCKED", kernels.KERNELS),
-    "equal shards": lambda patch: patch.setattr(cost, "deal", lambda blocks, count: (1,) * count),
+    "contributions added in order of rank": lambda patch: patch.setattr(move, "_paired", _in_order_of_rank),
+    "a sum of parts that are no subtree": lambda patch: patch.setattr(option_ranking, "keeps_bits", lambda *_: True),
+    "a block cut by two axes": lambda patch: patch.setattr(choices, "keep_bits", lambda *_: True),
+    "kernels that round by what a worker has": lambda patch: patch.setattr(compiler, "BLOCKED", kernel_table.KERNELS),
+    "equal shards": lambda patch: patch.setattr(cost_model, "deal", lambda blocks, count: (1,) * count),
 }
 """Mistakes that change no value but its last bits."""
 

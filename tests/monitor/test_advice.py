@@ -8,9 +8,9 @@ from typing import Any
 import event_samples as e
 import pytest
 
-from gt import telemetry as t
 from gt.monitor.advice import RULES, Advice, advise, count, percent, seconds, size
 from gt.monitor.findings import Findings, gather
+from gt.wire import telemetry as t
 
 MS = e.MS
 

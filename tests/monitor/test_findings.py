@@ -8,9 +8,9 @@ import itertools
 import event_samples as e
 import pytest
 
-from gt import telemetry as t
 from gt.monitor.findings import gather, group_of
 from gt.monitor.timeline import MAX_LANES, rows
+from gt.wire import telemetry as t
 
 MS = e.MS
 

@@ -10,9 +10,9 @@ import event_samples as e
 import pytest
 import yaml
 
-from gt import telemetry as t
 from gt.errors import KINDS
 from gt.monitor.metrics import MAX_CLIENTS, MAX_KINDS, OTHER, Family, Histogram, Metrics
+from gt.wire import telemetry as t
 
 CONFIGS = Path(__file__).parent.parent.parent / "configs"
 MS = e.MS

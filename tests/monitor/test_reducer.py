@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from gt import telemetry as t
 from gt.monitor import reducer as r
 from gt.monitor.reducer import Reducer
 from gt.monitor.snapshot import Snapshot, Split, Status
+from gt.wire import telemetry as t
 
 S = 1_000_000_000
 

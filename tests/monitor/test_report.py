@@ -10,11 +10,11 @@ from pathlib import Path
 import event_samples as e
 import pytest
 
-from gt import telemetry as t
 from gt.monitor.findings import gather
 from gt.monitor.reading import Recorded, parse
 from gt.monitor.report import data_of, page
 from gt.monitor.trace import Trace
+from gt.wire import telemetry as t
 
 HOSTILE = "</script><script>alert('x')</script><img src=http://evil.example/x onerror=alert(1)>\"'&<!--{advice}-->"
 VOID = {"meta", "link", "br", "img", "input"}

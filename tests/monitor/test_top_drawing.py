@@ -29,18 +29,19 @@ from monitor_samples import (
 )
 from rich.cells import cell_len
 
-from gt.instruction_log import tensor_of
+from gt.instruction_log.text import tensor_of
+from gt.ir.ops import OPS
+from gt.monitor import service_health
 from gt.monitor.snapshot import Snapshot
-from gt.monitor.top import figures, frame, header, health, matrix, tasks, why
+from gt.monitor.snapshot_document import VERSION, document
+from gt.monitor.top import figures, frame, header, matrix, tasks, why
 from gt.monitor.top.ink import GROUP_OF, GROUPS, PLAIN_SIGNS, SIGNS, SPLIT, Ink, fit
 from gt.monitor.top.keys import KEYS
-from gt.monitor.top.plain import VERSION, document
 from gt.monitor.top.table import GAP, MARGIN, at, body, head
 from gt.monitor.top.tables import TABLES, client_hits, shares
 from gt.monitor.top.view import PANES, WINDOWS, View
 from gt.monitor.top.words import CHINESE, ENGLISH, LANGUAGES, NAMES
-from gt.ops import OPS
-from gt.telemetry import Graphs, Waiting
+from gt.wire.telemetry import Graphs, Waiting
 
 INKS = (Ink(), Ink("zh"), Ink(dark=False), Ink(color=False), Ink("zh", color=False), Ink(color=False, unicode=False))
 SNAPSHOTS = (BUSY, GPUS, QUIET, LOST, GONE, UNKNOWN, many(40))
@@ -253,7 +254,7 @@ def test_nothing_is_drawn_wider_than_its_place(snapshot: object, size: tuple[int
         *matrix.lines(snapshot, ink, *size),
     ]  # fmt: skip
     assert drawn
-    troubles = health.troubles(snapshot)
+    troubles = service_health.troubles(snapshot)
     assert [line.plain for line in drawn if cell_len(line.plain) > size[0] and line.plain.strip() not in troubles] == []
     if not ink.unicode:
         assert all(line.plain.isascii() for line in frame.lines(snapshot, ink, size[0]))
@@ -370,17 +371,17 @@ def test_a_frame_has_header_workers_clients_and_what_takes_time() -> None:
 
 
 def test_health_is_an_exit_status() -> None:
-    assert health.status(BUSY) == 0
-    assert health.status(UNKNOWN) == 1
-    assert [health.status(snapshot) for snapshot in (LOST, GONE, QUIET)] == [3, 3, 3]
-    assert health.troubles(LOST) == ["worker 0 on alpha has said nothing for 7 s", "worker 1 on alpha is lost"]
-    assert health.troubles(QUIET) == ["no worker has joined"]
-    assert health.troubles(replace(UNKNOWN, status=BUSY.status)) == ["nothing was heard of it in time"]
+    assert service_health.status(BUSY) == 0
+    assert service_health.status(UNKNOWN) == 1
+    assert [service_health.status(snapshot) for snapshot in (LOST, GONE, QUIET)] == [3, 3, 3]
+    assert service_health.troubles(LOST) == ["worker 0 on alpha has said nothing for 7 s", "worker 1 on alpha is lost"]
+    assert service_health.troubles(QUIET) == ["no worker has joined"]
+    assert service_health.troubles(replace(UNKNOWN, status=BUSY.status)) == ["nothing was heard of it in time"]
     assert not {"No worker has joined.", "No client is connected."} & {
         line.plain.strip() for line in frame.lines(UNKNOWN, Ink(), 80)
     }
     stuck = replace(BUSY, workers=(worker(0, SPLITS[0], "waiting", waiting(0, [1], 20 * SECOND)),))
-    assert health.troubles(stuck) == ["worker 0 has waited for pieces of the all-reduce from [1] for 20 s"]
+    assert service_health.troubles(stuck) == ["worker 0 has waited for pieces of the all-reduce from [1] for 20 s"]
 
 
 @pytest.mark.parametrize("snapshot", SNAPSHOTS)
@@ -388,7 +389,7 @@ def test_the_document_is_json_with_a_version(snapshot: object) -> None:
     assert isinstance(snapshot, type(BUSY))
     said = json.loads(json.dumps(document(snapshot)))
     assert said["version"] == VERSION
-    assert said["healthy"] is (health.status(snapshot) == 0)
+    assert said["healthy"] is (service_health.status(snapshot) == 0)
     assert len(said["workers"]) == len(snapshot.workers)
     assert "recent" not in json.dumps(said)
 
@@ -466,8 +467,10 @@ def test_temperature_and_power_are_shown_where_a_gpu_tells_them_and_marked_where
     captured = replace(GPUS.workers[0], graphs=Graphs(NOW, 0, 6, 1200, 3 << 20, ["addresses change"], [7]))
     told = [line.plain for line in why.lines(replace(GPUS, workers=(captured,)), View(worker=0), INKS[0], 120, 20)]
     assert any("6 CUDA graphs of 3.0M" in line and "Without one: addresses change (7)." in line for line in told), told
-    assert health.troubles(GPUS) == []
+    assert service_health.troubles(GPUS) == []
     gpu = GPUS.workers[0].gpu
     assert gpu is not None
     broken = replace(GPUS, workers=(replace(GPUS.workers[0], gpu=gpu._replace(errors=2)),))
-    assert health.troubles(broken) == ["the GPU of worker 0 has had 2 memory errors that could not be corrected"]
+    assert service_health.troubles(broken) == [
+        "the GPU of worker 0 has had 2 memory errors that could not be corrected"
+    ]

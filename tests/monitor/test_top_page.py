@@ -7,10 +7,10 @@ from typing import Any
 
 from monitor_samples import GPUS
 
-from gt.monitor.top.health import STATUSES
+from gt.monitor.service_health import STATUSES
+from gt.monitor.snapshot_document import document
 from gt.monitor.top.ink import Ink
 from gt.monitor.top.keys import KEYS
-from gt.monitor.top.plain import document
 
 PAGE = Path(__file__).parents[2] / "docs" / "top.md"
 

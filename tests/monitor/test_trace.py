@@ -16,12 +16,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gt import telemetry as t
 from gt.errors import TraceError
 from gt.monitor import trace as tracing
 from gt.monitor.reading import Recorded, parse, read
 from gt.monitor.trace import Trace, microseconds
 from gt.monitor.tracing import writing
+from gt.wire import telemetry as t
 
 ALL = e.session()
 BEGIN = tracing.HEAD.encode() + b'\n{"ph":"M","name":"gt.origin","pid":1,"args":{"time":5}},'

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import gt
-from gt import options
+from gt.sharding import options
 
 pytestmark = pytest.mark.process
 

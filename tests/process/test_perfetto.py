@@ -20,9 +20,9 @@ import event_samples as e
 import pytest
 from daemons import Machine
 
-from gt import telemetry as t
 from gt.monitor.reading import Recorded, read
 from gt.monitor.trace import Trace
+from gt.wire import telemetry as t
 
 pytestmark = pytest.mark.process
 

@@ -11,10 +11,10 @@ from typing import Any
 import event_samples as e
 import pytest
 
-from gt import telemetry as t
 from gt.monitor.findings import gather
 from gt.monitor.reading import Recorded
 from gt.monitor.report import page
+from gt.wire import telemetry as t
 
 pytestmark = pytest.mark.process
 HOSTILE = (

@@ -15,7 +15,7 @@ import zmq
 from daemons import Machine, ends, left_by_kill, seconds
 
 import gt
-from gt import messages as m
+from gt.wire import messages as m
 
 pytestmark = pytest.mark.process
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from daemons import COMMAND, TIMEOUT, Machine, ends
 
-from gt import telemetry as t
 from gt.monitor.findings import gather
 from gt.monitor.reading import Recorded, read
+from gt.wire import telemetry as t
 
 pytestmark = pytest.mark.process
 

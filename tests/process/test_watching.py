@@ -14,12 +14,12 @@ import pytest
 from daemons import TIMEOUT, Machine, left_by_kill
 
 import gt
-from gt import telemetry as t
-from gt.client import session as sessions
+from gt.client.session import session as sessions
 from gt.errors import ConnectionFailed, SessionError
 from gt.monitor.reducer import Reducer
 from gt.monitor.snapshot import LIVE, RECONNECTING, Snapshot
 from gt.monitor.stream import Stream
+from gt.wire import telemetry as t
 
 pytestmark = pytest.mark.process
 

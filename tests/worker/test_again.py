@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from gt.restarting import CALM, MOST
-from gt.worker import again
-from gt.worker.again import VARIABLE, begun, start_again
+from gt.daemon.restart_policy import CALM, MOST
+from gt.worker.lifecycle import restart
+from gt.worker.lifecycle.restart import VARIABLE, begun, start_again
 
 
 def test_a_calm_while_makes_the_count_begin_anew(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -31,7 +31,7 @@ def test_it_gives_up_and_says_so(monkeypatch: pytest.MonkeyPatch, caplog: pytest
 def test_it_does_not_start_again_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever started it is gone: its pipe says so during the pause."""
     monkeypatch.setattr(os, "execv", _nothing_is_started)
-    monkeypatch.setattr(again.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(restart.signal, "signal", lambda *_: None)
     read, write = os.pipe()
     os.close(write)
     assert start_again(0, read)

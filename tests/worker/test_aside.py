@@ -10,21 +10,21 @@ import numpy as np
 import pytest
 from builders import Lines
 
-from gt import messages as m
-from gt.dispatcher.plan import Planner
-from gt.dispatcher.policy import Policy
-from gt.dispatcher.tables import Home
-from gt.dtypes import float32
-from gt.instruction_bytes import pack_plan
-from gt.placement import REPLICATE, format_layout, uniform_mesh
-from gt.spec import pack_spec, spec
-from gt.worker import aside
-from gt.worker.aside import Aside
-from gt.worker.backend import backend
+from gt.dispatcher.planner.choice_cache import Home
+from gt.dispatcher.planner.planner import Planner
+from gt.dispatcher.planner.policy import Policy
+from gt.ir.dtypes import float32
+from gt.ir.instruction_bytes import pack_plan
+from gt.ir.spec import pack_spec, spec
+from gt.sharding.placement import REPLICATE, format_layout, uniform_mesh
+from gt.wire import messages as m
+from gt.worker.base.backend import backend
 from gt.worker.core import Core
-from gt.worker.crew import Crew
-from gt.worker.hot import HOT
-from gt.worker.stored import Poison
+from gt.worker.device.thread_pool import Crew
+from gt.worker.execution.optimize import HOT
+from gt.worker.execution.tensor_store import Poison
+from gt.worker.fusion.cpu import background_matmul
+from gt.worker.fusion.cpu.background_matmul import Aside
 
 Array = np.ndarray[Any, Any]
 SIDE = 24
@@ -33,7 +33,7 @@ CLIENT = 5
 
 @pytest.fixture(autouse=True)
 def _small_products_are_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(aside, "LONG", SIDE**3)
+    monkeypatch.setattr(background_matmul, "LONG", SIDE**3)
 
 
 class Busy(Crew):

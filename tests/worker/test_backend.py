@@ -14,8 +14,8 @@ import pytest
 from card import CARD
 
 from gt.errors import SessionError
-from gt.worker import backend as module
-from gt.worker.backend import backend, count_devices, special
+from gt.worker.base import backend as module
+from gt.worker.base.backend import backend, count_devices, special
 
 
 class FakeDevice:

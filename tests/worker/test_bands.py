@@ -14,24 +14,24 @@ from effort import cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gt import messages as m
-from gt.dispatcher.plan import Planner
-from gt.dispatcher.policy import Policy
-from gt.dispatcher.tables import Home
-from gt.dtypes import float32
-from gt.instruction import INPUT, OUTPUT
-from gt.instruction_bytes import pack_plan
-from gt.placement import REPLICATE, format_layout, uniform_mesh
-from gt.spec import pack_spec, spec
-from gt.worker import products
-from gt.worker.backend import backend
-from gt.worker.bands import LAYOUTS, Parts
+from gt.dispatcher.planner.choice_cache import Home
+from gt.dispatcher.planner.planner import Planner
+from gt.dispatcher.planner.policy import Policy
+from gt.ir.dtypes import float32
+from gt.ir.instruction import INPUT, OUTPUT
+from gt.ir.instruction_bytes import pack_plan
+from gt.ir.spec import pack_spec, spec
+from gt.sharding.placement import REPLICATE, format_layout, uniform_mesh
+from gt.wire import messages as m
+from gt.worker.base.backend import backend
 from gt.worker.core import Core
-from gt.worker.crew import Crew
-from gt.worker.hot import HOT, fused, on_cpu
-from gt.worker.products import LEAST, PARTS, WIDE
-from gt.worker.program import Program, compile_plan
-from gt.worker.stored import Poison
+from gt.worker.device.thread_pool import Crew
+from gt.worker.execution.optimize import HOT, fused, on_cpu
+from gt.worker.execution.tensor_store import Poison
+from gt.worker.fusion.cpu.row_parallel import LAYOUTS, Parts
+from gt.worker.kernels import matmul
+from gt.worker.kernels.matmul import LEAST, PARTS, WIDE
+from gt.worker.program.compiler import Program, compile_plan
 
 Array = np.ndarray[Any, Any]
 ONE = uniform_mesh(1, {"workers": 1}, (0,))
@@ -42,7 +42,7 @@ BATCH, ROWS, WIDTH = 2 * PARTS, LEAST // 2, 8
 @pytest.fixture(autouse=True)
 def _small_products_have_parts() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(products, "NARROW", 1)
+        patch.setattr(matmul, "NARROW", 1)
         yield
 
 
@@ -217,7 +217,7 @@ def test_products_have_parts_by_their_shapes_alone() -> None:
         lines = Lines()
         y = lines.op("matmul", lines.input(*shape, inner), lines.input(inner, columns))
         (step,) = compiled(lines, y).blocks[0]
-        return step.kernel is products.in_parts
+        return step.kernel is matmul.in_parts
 
     assert parted(BATCH, ROWS)
     assert parted(BATCH, 2, ROWS)

@@ -17,13 +17,13 @@ from effort import thinned
 from one_kernel import CARD, check, compute, operand_of, over
 from rule_samples import drawn
 
-from gt.dtypes import bfloat16
 from gt.errors import GTError
-from gt.infer import infer
-from gt.ops import OPS
-from gt.spec import spec
-from gt.worker.call import Call, Part
-from gt.worker.kernels import KERNELS
+from gt.ir.dtypes import bfloat16
+from gt.ir.infer import infer
+from gt.ir.ops import OPS
+from gt.ir.spec import spec
+from gt.worker.base.kernel_call import Call, Part
+from gt.worker.kernels.kernel_table import KERNELS
 
 PAGE = Path(__file__).parents[2] / "docs" / "gpu.md"
 HALF = bfloat16.numpy

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from one_kernel import COMPLEX, FLOATS, KINDS, Array, check, elements, few, filled, operand_of, wide
 
-from gt.dtypes import as_dtype
-from gt.infer import infer
-from gt.limits import finfo
-from gt.ops import OPS
-from gt.worker.blocked import BLOCKED, COMPLEX_TILE, TILE
-from gt.worker.call import Call
-from gt.worker.kernels import KERNELS
+from gt.ir.dtype_limits import finfo
+from gt.ir.dtypes import as_dtype
+from gt.ir.infer import infer
+from gt.ir.ops import OPS
+from gt.worker.base.kernel_call import Call
+from gt.worker.kernels.deterministic import BLOCKED, COMPLEX_TILE, TILE
+from gt.worker.kernels.kernel_table import KERNELS
 
 ROUNDING = sorted(name for name, op in OPS.items() if op.family in ("unary", "binary") and op.result != "bool")
 FLOATING = [name for name in ROUNDING if OPS[name].domain != "bool"]

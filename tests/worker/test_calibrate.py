@@ -10,10 +10,10 @@ from capturing import CAPTURE
 from card import installed
 
 from gt.errors import SessionError
-from gt.launch import cores
-from gt.worker import calibrate
-from gt.worker.backend import Backend, backend
-from gt.worker.calibrate import FRESH, best, facts, measure, threads
+from gt.service.launch import cores
+from gt.worker.base.backend import Backend, backend
+from gt.worker.lifecycle import calibrate
+from gt.worker.lifecycle.calibrate import FRESH, best, facts, measure, threads
 
 
 def test_a_cpu_says_how_fast_it_is() -> None:

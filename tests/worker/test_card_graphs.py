@@ -11,8 +11,8 @@ from cuda_on_host import COMPILER
 from gpu import test_graphs
 
 import gt
-from gt import options
-from gt.worker import backend
+from gt.sharding import options
+from gt.worker.base import backend
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler to run CUDA sources with")
 

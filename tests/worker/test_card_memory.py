@@ -13,12 +13,12 @@ from gpu.test_memory import BYTES, computed, limited
 from gpu.test_workers import connect, sharded
 
 import gt
-from gt import options
-from gt.ranges import PAGE
-from gt.worker.device import DeviceBuffers
-from gt.worker.pinned import Pinned
-from gt.worker.spill import Spill
-from gt.worker.streams import Streams
+from gt.sharding import options
+from gt.wire.ranges import PAGE
+from gt.worker.device.cuda_streams import Streams
+from gt.worker.device.gpu_buffers import DeviceBuffers
+from gt.worker.device.pinned_memory import Pinned
+from gt.worker.spill.spill_file import Spill
 
 
 @pytest.fixture(autouse=True, params=["at once", "late"])
@@ -65,7 +65,7 @@ def test_cupys_pool_is_held_to_the_limit() -> None:
 
 def test_a_host_with_little_to_spare_pins_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Values go to the file then, and nothing fails."""
-    monkeypatch.setattr("gt.worker.device.available_memory", lambda: BYTES)
+    monkeypatch.setattr("gt.worker.device.gpu_buffers.available_memory", lambda: BYTES)
     keeping = limited(4)
     tensors = [gt.full((256, 256), float(n), dtype=gt.float64) for n in range(8)]
     assert [tensor.mean().item() for tensor in tensors] == list(range(8))

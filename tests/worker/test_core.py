@@ -7,10 +7,10 @@ import pytest
 from builders import Lines, evaluate, one
 from one_mesh import CLIENT, CUT, WHOLE, Ranks, numbers
 
-from gt import messages as m
-from gt.dtypes import float32
 from gt.errors import ProtocolError
-from gt.spec import spec
+from gt.ir.dtypes import float32
+from gt.ir.spec import spec
+from gt.wire import messages as m
 
 
 def test_a_plan_is_executed() -> None:

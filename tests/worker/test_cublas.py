@@ -13,9 +13,9 @@ from gpu.test_workers import connect
 
 import gt
 import gt.nn.functional as F
-from gt.client import attention
-from gt.dtypes import DType, bfloat16, float16, float32
-from gt.worker.cublas import Gemm, merged
+from gt.client.functional import attention
+from gt.ir.dtypes import DType, bfloat16, float16, float32
+from gt.worker.device.cublas import Gemm, merged
 
 Array = np.ndarray[Any, Any]
 STACKS: list[tuple[tuple[int, ...], tuple[int, ...]]] = [

@@ -14,8 +14,8 @@ from typing import Any, Final
 
 import pytest
 
-from gt.worker import joint
-from gt.worker.nccl import ID_BYTES
+from gt.worker.nccl import collective_moves
+from gt.worker.nccl.communicators import ID_BYTES
 
 PYTHON = Path(__file__).parents[2] / ".venv" / "cuda" / "bin" / "python"
 pytestmark = pytest.mark.skipif(not PYTHON.exists(), reason="no CuPy to try: run `make cuda`")
@@ -26,7 +26,7 @@ said = []
 logging.getLogger().addHandler(type("Said", (logging.Handler,), {"emit": lambda _, record: said.append(record.getMessage())})())
 import cupy
 from gt.errors import SessionError
-from gt.worker.backend import backend, count_devices
+from gt.worker.base.backend import backend, count_devices
 found = [count_devices(), backend(None).name, backend(None).name]
 try:
     backend("cuda:0")
@@ -138,7 +138,7 @@ def test_nccl_has_all_that_groups_ask_for() -> None:
     }
     assert len(calls) == 9
     assert len(bindings) == 5
-    numbers = sorted(joint.ADDED | {"sum", "prod", "max", "min"})
+    numbers = sorted(collective_moves.ADDED | {"sum", "prod", "max", "min"})
     found = python(NCCL, [numbers, sorted(bindings), sorted(calls)])
     if found is None:
         pytest.skip("no NCCL to ask: pip install nvidia-nccl-cu12 into .venv/cuda")

@@ -10,10 +10,10 @@ import pytest
 from card import CARD, Allocation, installed
 from cublas_on_host import Library
 
-from gt.dtypes import BY_NAME, float64
-from gt.worker import backend as backends
-from gt.worker.cublas import ALL_KINDS, Gemm, sound
-from gt.worker.direct import Direct
+from gt.ir.dtypes import BY_NAME, float64
+from gt.worker.base import backend as backends
+from gt.worker.device.cublas import ALL_KINDS, Gemm, sound
+from gt.worker.device.cublas_handle import Direct
 
 
 @pytest.fixture(autouse=True)
@@ -73,7 +73,7 @@ def test_a_library_that_is_wrong_is_not_used(monkeypatch: pytest.MonkeyPatch, ca
     assert sound(CARD, Direct(CARD, library))
     assert backends.backend("cuda:0").direct is not None
     monkeypatch.setattr(library.cublasGemmEx, "work", lambda *_: 0)
-    with caplog.at_level(logging.WARNING, "gt.worker.backend"):
+    with caplog.at_level(logging.WARNING, "gt.worker.base.backend"):
         assert backends.backend("cuda:0").direct is None
     assert "products of small numbers are wrong" in caplog.text
     monkeypatch.setattr(library.cublasGemmEx, "work", lambda *_: 1)

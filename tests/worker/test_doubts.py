@@ -12,7 +12,7 @@ from gpu.test_workers import connect
 
 import gt
 from gt.errors import GTError, IndexOutOfRange, WorkerError
-from gt.inproc import Fabric
+from gt.service.in_process import Fabric
 
 TWO = {"mesh": {"data": 2}, "sharding_config": {"*": {"strategy": "data_parallel"}}}
 

@@ -13,16 +13,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from one_move import contributions, placements, two_axes
 
-from gt.collectives import ALGORITHMS, CHUNK, CROWD, MAX_CHUNKS, all_reduce_algorithm, all_reduce_bytes, chunks
-from gt.dtypes import as_dtype, float32
-from gt.instruction import MOVE, Instruction, ref
-from gt.messages import Fault
-from gt.partition import box, extent
-from gt.placement import PARTIAL_OPS, REPLICATE, At, Layout, Mesh, Partial, Replicate, Shard, uniform_mesh
-from gt.spec import Spec, spec
-from gt.worker.backend import backend
-from gt.worker.exchange import Exchange, Move, Ready, compile_move, local
-from gt.worker.portions import cut
+from gt.ir.dtypes import as_dtype, float32
+from gt.ir.instruction import MOVE, Instruction, ref
+from gt.ir.spec import Spec, spec
+from gt.sharding.collectives import ALGORITHMS, CHUNK, CROWD, MAX_CHUNKS, all_reduce_algorithm, all_reduce_bytes, chunks
+from gt.sharding.partition import box, extent
+from gt.sharding.placement import PARTIAL_OPS, REPLICATE, At, Layout, Mesh, Partial, Replicate, Shard, uniform_mesh
+from gt.wire.messages import Fault
+from gt.worker.base.backend import backend
+from gt.worker.transfer.move import Exchange, Move, Ready, compile_move, local
+from gt.worker.transfer.move_schedule import cut
 
 CPU = backend("cpu")
 

@@ -14,8 +14,9 @@ from gpu.test_workers import connect
 
 import gt
 from gt.errors import WorkerLost
-from gt.worker import cuda_source, elementwise
-from gt.worker.failure import Device, DeviceFailed, Watch
+from gt.worker.execution.device_failure import Device, DeviceFailed, Watch
+from gt.worker.fusion.cuda import codegen
+from gt.worker.kernels import elementwise
 
 ILLEGAL = 700
 
@@ -79,7 +80,7 @@ def test_with_gt_sync_all_steps_of_a_kernel_are_named(monkeypatch: pytest.Monkey
     module = CARD.RawModule
 
     def fatal(**told: Any) -> Any:
-        function = module(**told).get_function(cuda_source.ENTRY)
+        function = module(**told).get_function(codegen.ENTRY)
 
         def launch(*arguments: Any) -> None:
             function(*arguments)

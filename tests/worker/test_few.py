@@ -11,22 +11,22 @@ from effort import cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gt.dtypes import as_dtype
 from gt.errors import IndexOutOfRange
-from gt.infer import infer
-from gt.spec import spec
-from gt.worker import few
-from gt.worker.call import Call
-from gt.worker.kernels import KERNELS
+from gt.ir.dtypes import as_dtype
+from gt.ir.infer import infer
+from gt.ir.spec import spec
+from gt.worker.base.kernel_call import Call
+from gt.worker.kernels import short_rows
+from gt.worker.kernels.kernel_table import KERNELS
 
 Array = np.ndarray[Any, Any]
-SHAPES = st.tuples(st.integers(1, 4), st.integers(1, 5), st.integers(2, few.FEW))
+SHAPES = st.tuples(st.integers(1, 4), st.integers(1, 5), st.integers(2, short_rows.FEW))
 
 
 @pytest.fixture(autouse=True)
 def _few_rows_are_enough() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(few, "ROWS", 1)
+        patch.setattr(short_rows, "ROWS", 1)
         yield
 
 
@@ -56,7 +56,7 @@ def test_the_first_of_equals_is_found(
     x = drawn(shape, dtype, seed)
     x = x.transpose(2, 0, 1).copy().transpose(1, 2, 0) if turned else x
     call = call_of(op, x, axis=2, keepdims=keepdims)
-    assert few.is_arg(call)
+    assert short_rows.is_arg(call)
     found = KERNELS[op](call)(x)
     expected = getattr(x, op)(2, keepdims=keepdims)
     assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
@@ -108,7 +108,7 @@ def test_windows_become_rows(rows: int, columns: int, sizes: list[int], order: i
     x = views[order]
     shape = (*x.shape[:2], x.shape[2] * x.shape[3])
     call = call_of("reshape", x, shape=shape)
-    assert few.joined(call) == 2
+    assert short_rows.joined(call) == 2
     found, expected = KERNELS["reshape"](call)(x), x.reshape(shape)
     np.testing.assert_array_equal(found, expected)
     assert found.strides == expected.strides

@@ -14,18 +14,18 @@ from generated_samples import DOMAINS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gt.dispatcher.plan import Planner
-from gt.dispatcher.policy import Policy
-from gt.dispatcher.tables import Home
-from gt.dtypes import DType, as_dtype, bool_, float32, int32
-from gt.ops import OPS
-from gt.placement import REPLICATE, uniform_mesh
-from gt.worker import strips
-from gt.worker.backend import backend
-from gt.worker.crew import Crew
-from gt.worker.hot import fused, on_cpu
-from gt.worker.lowering import LOWER
-from gt.worker.program import Program, compile_plan
+from gt.dispatcher.planner.choice_cache import Home
+from gt.dispatcher.planner.planner import Planner
+from gt.dispatcher.planner.policy import Policy
+from gt.ir.dtypes import DType, as_dtype, bool_, float32, int32
+from gt.ir.ops import OPS
+from gt.sharding.placement import REPLICATE, uniform_mesh
+from gt.worker.base.backend import backend
+from gt.worker.device.thread_pool import Crew
+from gt.worker.execution.optimize import fused, on_cpu
+from gt.worker.fusion.cpu import strip_executor
+from gt.worker.fusion.cpu.ufunc_lowering import LOWER
+from gt.worker.program.compiler import Program, compile_plan
 
 Array = np.ndarray[Any, Any]
 ONE = uniform_mesh(1, {"workers": 1}, (0,))
@@ -79,16 +79,16 @@ def same_bits(program: Program, hot: Program, inputs: list[Any]) -> None:
 @pytest.fixture(autouse=True)
 def _all_chains_pay(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is tested is that chains are right, and runs of one function in them, however short."""
-    monkeypatch.setattr(strips, "MANY", 2)
-    monkeypatch.setattr(strips, "RUN", 2)
+    monkeypatch.setattr(strip_executor, "MANY", 2)
+    monkeypatch.setattr(strip_executor, "RUN", 2)
 
 
 @pytest.fixture
 def small_strips(monkeypatch: pytest.MonkeyPatch) -> None:
     """Strips of few elements, shared by all lanes, so that small tensors are cut as large ones are."""
-    monkeypatch.setattr(strips, "STRIP", 64)
-    monkeypatch.setattr(strips, "SPREAD", 1)
-    monkeypatch.setattr(strips, "SMALL", 0)
+    monkeypatch.setattr(strip_executor, "STRIP", 64)
+    monkeypatch.setattr(strip_executor, "SPREAD", 1)
+    monkeypatch.setattr(strip_executor, "SMALL", 0)
 
 
 MAPS = {

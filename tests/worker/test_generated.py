@@ -30,12 +30,14 @@ from generated_samples import (
 )
 from one_kernel import check
 
-from gt import dtypes
-from gt.limits import finfo
-from gt.worker import cuda_ops, cuda_source, forms, generated, lowering
-from gt.worker.backend import backend
-from gt.worker.forms import LOOSE
-from gt.worker.hot import fused, on_gpu
+from gt.ir import dtypes
+from gt.ir.dtype_limits import finfo
+from gt.worker.base.backend import backend
+from gt.worker.execution.optimize import fused, on_gpu
+from gt.worker.fusion import chain_shapes
+from gt.worker.fusion.chain_shapes import LOOSE
+from gt.worker.fusion.cpu import ufunc_lowering
+from gt.worker.fusion.cuda import codegen, fused_kernel, op_expressions
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler to run CUDA sources with")
 CPU = backend("cpu")
@@ -44,7 +46,7 @@ CPU = backend("cpu")
 @pytest.fixture(autouse=True)
 def _on_the_card(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     """Nothing falls back to steps unseen."""
-    with installed(), caplog.at_level(logging.WARNING, "gt.worker.generated"):
+    with installed(), caplog.at_level(logging.WARNING, "gt.worker.fusion.cuda.fused_kernel"):
         yield
     assert not caplog.records, caplog.text
 
@@ -67,8 +69,8 @@ def both(sample: Sample) -> Iterator[tuple[Any, Any, int]]:
 
 def test_every_op_that_can_be_written_is() -> None:
     """What chains have on CPUs they have on GPUs, but for functions that CUDA does not have."""
-    assert set(lowering.LOWER) - generated.KNOWN == {"erfinv", "digamma", "conj"}
-    assert generated.KNOWN - set(lowering.LOWER) == LOOSE
+    assert set(ufunc_lowering.LOWER) - fused_kernel.KNOWN == {"erfinv", "digamma", "conj"}
+    assert fused_kernel.KNOWN - set(ufunc_lowering.LOWER) == LOOSE
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: dtype.name)
@@ -100,7 +102,7 @@ def test_loosely_drawn_chains_give_what_their_steps_give(seed: int, monkeypatch:
     """Columns with and without the dimension that was joined, beside rows of the same length; single numbers, some of them totals
     of what is cut up among blocks; and elements that are read and changed at a place."""
     if seed % 2:
-        monkeypatch.setattr(forms, "ALONE", 8)
+        monkeypatch.setattr(chain_shapes, "ALONE", 8)
     for mine, theirs, _ in both(Loosely(seed).sample()):
         assert (mine.dtype, mine.shape) == (theirs.dtype, theirs.shape)
         np.testing.assert_array_equal(mine, theirs)
@@ -147,7 +149,7 @@ def test_a_tall_chain_is_cut_into_as_many_parts_as_keep_a_device_busy() -> None:
         lines = Lines()
         out = lines.op("sum", lines.op("neg", lines.input(*shape)), axes=(0,), keepdims=False)
         (chain,) = chains_of(compiled(Sample(lines, [out], []), CPU))
-        kernel = cuda_source.kernel_of(chain)
+        kernel = codegen.kernel_of(chain)
         assert kernel.tall is not None
         assert kernel.tall.parts == parts, shape
         for pack in (1, kernel.pack):
@@ -171,7 +173,7 @@ def test_what_does_not_compile_runs_step_by_step(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """And that is said."""
-    monkeypatch.setitem(cuda_ops.EXPRESSIONS, "neg", lambda args, _t: f"no_such_function({args[0]})")
+    monkeypatch.setitem(op_expressions.EXPRESSIONS, "neg", lambda args, _t: f"no_such_function({args[0]})")
     for mine, theirs, _ in both(every_op(dtypes.bool_)):
         np.testing.assert_array_equal(mine, theirs)
     lines_before = len(caplog.records)
@@ -185,4 +187,4 @@ def test_what_does_not_compile_runs_step_by_step(
 def test_few_long_rows_are_left_to_cupy() -> None:
     """One block for a row of a million elements would leave the device idle."""
     assert not chains_of(compiled(layer_norm(dtypes.float32, 2, 1 << 20), CPU))
-    assert cuda_source.kernel_of(chains_of(compiled(layer_norm(dtypes.float32, 200, 1 << 16), CPU))[0]).lanes == 512
+    assert codegen.kernel_of(chains_of(compiled(layer_norm(dtypes.float32, 200, 1 << 16), CPU))[0]).lanes == 512

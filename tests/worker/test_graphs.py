@@ -21,19 +21,19 @@ from generated_samples import Sample, compiled
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gt.dtypes import BY_NAME
-from gt.worker import backend as backends
-from gt.worker import graphs as module
-from gt.worker import passage as passages
-from gt.worker.backend import Backend, backend
-from gt.worker.capture import Taken
-from gt.worker.course import Course
-from gt.worker.forms import ALONE
-from gt.worker.graphs import Graphs
-from gt.worker.hot import fused, on_gpu
-from gt.worker.passage import GRAPHS, WARM, Passage
-from gt.worker.places import ALIGNED, deal
-from gt.worker.program import Program
+from gt.ir.dtypes import BY_NAME
+from gt.worker.base import backend as backends
+from gt.worker.base.backend import Backend, backend
+from gt.worker.cuda_graphs import captured_range as passages
+from gt.worker.cuda_graphs import graphs as module
+from gt.worker.cuda_graphs.capturable_run import Course
+from gt.worker.cuda_graphs.captured_range import GRAPHS, WARM, Passage
+from gt.worker.cuda_graphs.graph_memory import ALIGNED, deal
+from gt.worker.cuda_graphs.graphs import Graphs
+from gt.worker.device.graph_capture import Taken
+from gt.worker.execution.optimize import fused, on_gpu
+from gt.worker.fusion.chain_shapes import ALONE
+from gt.worker.program.compiler import Program
 
 needs_compiler = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler to run CUDA sources with")
 

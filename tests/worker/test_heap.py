@@ -8,12 +8,12 @@ import sys
 
 import pytest
 
-from gt.worker.heap import KEPT
+from gt.worker.device.malloc_tuning import KEPT
 
 FREE = """
 import os, resource, sys
 import numpy as np
-from gt.worker.heap import keep_freed_memory
+from gt.worker.device.malloc_tuning import keep_freed_memory
 kept = keep_freed_memory()
 def resident():
     with open("/proc/self/statm") as file:

@@ -7,8 +7,8 @@ from effort import cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gt.worker.buffers import HostBuffers
-from gt.worker.holdings import OTHERS, SLACK, Holding, Origins, holdings, largest
+from gt.worker.device.buffers import HostBuffers
+from gt.worker.spill.memory_accounting import OTHERS, SLACK, Holding, Origins, holdings, largest
 
 
 @settings(max_examples=cases(100), deadline=None)

@@ -16,15 +16,15 @@ from fake_nccl import NET, Bindings, installed
 from hypothesis import HealthCheck, given, settings
 from one_move import contributions, placements, two_axes
 
-from gt.dtypes import ALL, as_dtype
-from gt.instruction import MOVE, Instruction, ref
-from gt.partition import box
-from gt.placement import PARTIAL_OPS, REPLICATE, At, Layout, Mesh, Partial, Replicate, Shard, uniform_mesh
-from gt.spec import spec
-from gt.worker import joint
-from gt.worker.exchange import Move, compile_move, reducer
-from gt.worker.nccl import Calls, Nccl
-from gt.worker.streams import Streams
+from gt.ir.dtypes import ALL, as_dtype
+from gt.ir.instruction import MOVE, Instruction, ref
+from gt.ir.spec import spec
+from gt.sharding.partition import box
+from gt.sharding.placement import PARTIAL_OPS, REPLICATE, At, Layout, Mesh, Partial, Replicate, Shard, uniform_mesh
+from gt.worker.device.cuda_streams import Streams
+from gt.worker.nccl import collective_moves
+from gt.worker.nccl.communicators import Calls, Nccl
+from gt.worker.transfer.move import Move, compile_move, reducer
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -53,7 +53,7 @@ class Ranks:
         self.nccls = [Nccl(Bindings, CARD.cuda.Device(rank), Streams(CARD)) for rank in range(size)]
         self.communicators: dict[tuple[int, ...], dict[int, Any]] = {}
 
-    def calls(self, rank: int, found: joint.Joint) -> Calls:
+    def calls(self, rank: int, found: collective_moves.Joint) -> Calls:
         known = self.communicators.setdefault(found.ranks, {})
         if not known:
             left, unique_id = list(enumerate(found.ranks)), self.nccls[0].new_id()
@@ -78,7 +78,7 @@ def moved(moves: list[Move], held: list[Array]) -> dict[int, Array]:
     works = {}
     for move in moves:
         if move.joint is not None:
-            work = works[move.rank] = joint.Work(move.joint, CARD.asarray(held[move.rank]), CARD, reducer)
+            work = works[move.rank] = collective_moves.Work(move.joint, CARD.asarray(held[move.rank]), CARD, reducer)
             streams = ranks.nccls[move.rank].streams
             streams.follow(streams.collectives, streams.compute)
             work.begin(ranks.calls(move.rank, move.joint))
@@ -116,7 +116,13 @@ def test_every_move_along_one_axis(operation: str) -> None:
                 p.dim < len(shape) for p in (before, after) if type(p) is Shard
             ):
                 ways += check_move(array, (before,), (after,), mesh)
-    assert set(ways) == {joint.ALL_REDUCE, joint.REDUCE_SCATTER, joint.ALL_GATHER, joint.BROADCAST, joint.EXCHANGE}
+    assert set(ways) == {
+        collective_moves.ALL_REDUCE,
+        collective_moves.REDUCE_SCATTER,
+        collective_moves.ALL_GATHER,
+        collective_moves.BROADCAST,
+        collective_moves.EXCHANGE,
+    }
 
 
 @given(two_axes())

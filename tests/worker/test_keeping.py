@@ -20,16 +20,16 @@ from hypothesis import strategies as st
 from unhurried import Unhurried
 
 import gt
-from gt import options
-from gt.messages import Execute
-from gt.ranges import PAGE
-from gt.worker.buffers import HostBuffers
-from gt.worker.careful import Careful
+from gt.sharding import options
+from gt.wire.messages import Execute
+from gt.wire.ranges import PAGE
 from gt.worker.core import Core
-from gt.worker.keeping import Keeping
-from gt.worker.kernels import KERNELS
-from gt.worker.pinned import Pinned
-from gt.worker.spill import Spill, Spilled
+from gt.worker.device.buffers import HostBuffers
+from gt.worker.device.pinned_memory import Pinned
+from gt.worker.kernels.kernel_table import KERNELS
+from gt.worker.memory_limit.limiter import Keeping
+from gt.worker.memory_limit.low_memory_run import Careful
+from gt.worker.spill.spill_file import Spill, Spilled
 
 SIDE = 16
 BYTES = SIDE * SIDE * 8

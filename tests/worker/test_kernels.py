@@ -33,10 +33,10 @@ from one_kernel import (
     wide,
 )
 
-from gt import dtypes
-from gt.ops import OPS
-from gt.spec import spec
-from gt.worker.kernels import KERNELS, Call
+from gt.ir import dtypes
+from gt.ir.ops import OPS
+from gt.ir.spec import spec
+from gt.worker.kernels.kernel_table import KERNELS, Call
 
 # element-wise
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from one_kernel import ANY, INTS, KINDS, Array, check, few, filled, run, wide
 
-from gt.dtypes import as_dtype
+from gt.ir.dtypes import as_dtype
 
 lines = hnp.array_shapes(min_dims=1, max_dims=3, min_side=0, max_side=5)
 axes = st.integers(0, 2)

@@ -28,13 +28,13 @@ from one_kernel import (
     wide,
 )
 
-from gt import dtypes
 from gt.errors import IndexOutOfRange
-from gt.partition import Box, extent
-from gt.spec import spec
-from gt.worker.call import Call, Part
-from gt.worker.indexing import segment_add
-from gt.worker.kernels import KERNELS
+from gt.ir import dtypes
+from gt.ir.spec import spec
+from gt.sharding.partition import Box, extent
+from gt.worker.base.kernel_call import Call, Part
+from gt.worker.kernels.indexing import segment_add
+from gt.worker.kernels.kernel_table import KERNELS
 
 
 def part(name: str, box: Box, whole: tuple[int, ...], *operands: Any, dtype: dtypes.DType, **attributes: Any) -> Array:

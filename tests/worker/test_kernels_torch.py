@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from one_kernel import ANY, COMPLEX, FLOATS, KINDS, NUMBERS, Array, run
 
-from gt import dtypes
-from gt.limits import finfo
-from gt.ops import OPS
+from gt.ir import dtypes
+from gt.ir.dtype_limits import finfo
+from gt.ir.ops import OPS
 
 torch = pytest.importorskip("torch")
 

@@ -16,11 +16,11 @@ from gpu.test_workers import connect
 
 import gt
 from gt.errors import IndexOutOfRange
-from gt.worker import forms
-from gt.worker import programs as compiling
-from gt.worker.course import LOOKS
-from gt.worker.hot import fused
-from gt.worker.program import Program
+from gt.worker.cuda_graphs.capturable_run import LOOKS
+from gt.worker.execution import program_cache as compiling
+from gt.worker.execution.optimize import fused
+from gt.worker.fusion import chain_shapes
+from gt.worker.program.compiler import Program
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler to run CUDA sources with")
@@ -150,7 +150,7 @@ def test_each_takes_so_many_kernels_and_has_the_values_of_pytorch(name: str, pro
 )
 def test_a_loss_of_many_rows_takes_as_few(name: str, monkeypatch: pytest.MonkeyPatch, request: Any) -> None:
     """What one block would take too long to add up is cut up among many, in the kernel that computes it."""
-    monkeypatch.setattr(forms, "ALONE", 8)
+    monkeypatch.setattr(chain_shapes, "ALONE", 8)
     programs = request.getfixturevalue("programs")
     test_each_takes_so_many_kernels_and_has_the_values_of_pytorch(name, programs)
 

@@ -12,13 +12,13 @@ from card import CARD, Allocation, installed
 from cuda_on_host import COMPILER
 from one_mesh import CUT, Ranks
 
-from gt import messages as m
-from gt.collectives import CHUNK
-from gt.dtypes import as_dtype, bfloat16
 from gt.errors import WorkerError
-from gt.memfd import machine
-from gt.worker.card_memory import OPENED, SLOTS, CardMemory
-from gt.worker.streams import Streams
+from gt.ir.dtypes import as_dtype, bfloat16
+from gt.sharding.collectives import CHUNK
+from gt.wire import messages as m
+from gt.wire.memfd import machine
+from gt.worker.device.cuda_ipc import OPENED, SLOTS, CardMemory
+from gt.worker.device.cuda_streams import Streams
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler to run CUDA sources with")
 

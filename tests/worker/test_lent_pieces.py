@@ -9,18 +9,18 @@ import pytest
 from builders import Array, one
 from one_mesh import CUT, SLOT, Ranks, numbers
 
-from gt import messages as m
-from gt.dtypes import float32
-from gt.spec import spec
+from gt.ir.dtypes import float32
+from gt.ir.spec import spec
+from gt.wire import messages as m
 from gt.worker.core import PEER_TIMEOUT
-from gt.worker.packing import Packer
-from gt.worker.stored import Poison
+from gt.worker.execution.tensor_store import Poison
+from gt.worker.transfer.compression import Packer
 
 
 @pytest.fixture
 def _shared(monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything goes through shared memory, in pieces of at most a slot."""
-    monkeypatch.setattr("gt.worker.peers.SHARED", 1)
+    monkeypatch.setattr("gt.worker.transfer.peers.SHARED", 1)
     monkeypatch.setattr("gt.collectives.CHUNK", SLOT)
 
 

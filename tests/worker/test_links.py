@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gt import messages as m
 from gt.errors import ProtocolError
-from gt.worker.events import ToDispatcher, ToPeer
-from gt.worker.links import LARGE, TRIES, Link, Links
-from gt.worker.packing import LEAST, SAMPLE, UNPACKING, Packer, packer
-from gt.worker.peers import MAX_PROBED, Peers
+from gt.wire import messages as m
+from gt.worker.base.events import ToDispatcher, ToPeer
+from gt.worker.transfer.compression import LEAST, SAMPLE, UNPACKING, Packer, packer
+from gt.worker.transfer.link_probe import LARGE, TRIES, Link, Links
+from gt.worker.transfer.peers import MAX_PROBED, Peers
 
 
 class Clock:

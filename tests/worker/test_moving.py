@@ -11,14 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from one_mesh import CLIENT, CUT, Ranks
 
-from gt import messages as m
-from gt.instruction import Segment
-from gt.worker.buffers import HostBuffers
+from gt.ir.instruction import Segment
+from gt.wire import messages as m
 from gt.worker.core import PEER_TIMEOUT
-from gt.worker.keeping import Keeping
-from gt.worker.program import Program
-from gt.worker.spill import Spill, Spilled
-from gt.worker.stored import Poison
+from gt.worker.device.buffers import HostBuffers
+from gt.worker.execution.tensor_store import Poison
+from gt.worker.memory_limit.limiter import Keeping
+from gt.worker.program.compiler import Program
+from gt.worker.spill.spill_file import Spill, Spilled
 
 WIDE = 4
 
@@ -90,7 +90,7 @@ def test_a_move_of_what_came_from_another_waits_for_that() -> None:
 
 def test_no_more_is_begun_ahead_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """The results of moves that were begun before their turn take at most `AHEAD` bytes."""
-    monkeypatch.setattr("gt.worker.program.AHEAD", 2 * WIDE * 4)
+    monkeypatch.setattr("gt.worker.program.compiler.AHEAD", 2 * WIDE * 4)
     group, run, _ = started(2, sums(5))
     group.tell(0, run)
     assert len(set(steps(group, 1))) == 3
@@ -101,7 +101,7 @@ def test_the_room_that_a_plan_needs_counts_what_is_begun_ahead(monkeypatch: pyte
     """All results of moves that are begun together are there at once, with what they are made of."""
     needs = []
     for ahead in (0, 1 << 20):
-        monkeypatch.setattr("gt.worker.program.AHEAD", ahead)
+        monkeypatch.setattr("gt.worker.program.compiler.AHEAD", ahead)
         group, run, _ = started(2, sums(4))
         group.tell(0, run)
         needs.append(program(group).need)

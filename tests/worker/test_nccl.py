@@ -19,10 +19,10 @@ from law.test_law import case, holds, network_case
 from many_cards import PATIENCE, Cards, cards, connect
 
 import gt
-from gt import messages as m
 from gt.errors import GTError, WorkerLost
-from gt.worker.events import ToPeer
-from gt.worker.nccl import Communicators, Finish
+from gt.wire import messages as m
+from gt.worker.base.events import ToPeer
+from gt.worker.nccl.communicators import Communicators, Finish
 
 ROWS = {
     "mesh": {"rows": 2},
@@ -367,7 +367,7 @@ def test_what_other_threads_ask_and_abort_is_of_the_worker_s_own_device(monkeypa
         raise Over
 
     monkeypatch.setattr(communicators, "look", look)
-    monkeypatch.setattr("gt.worker.nccl.LOOK", 0.0)
+    monkeypatch.setattr("gt.worker.nccl.communicators.LOOK", 0.0)
 
     def watched() -> None:
         with pytest.raises(Over):

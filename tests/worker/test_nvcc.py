@@ -12,8 +12,8 @@ import pytest
 from effort import cases
 from generated_samples import written
 
-from gt.worker.generated import OPTIONS
-from gt.worker.philox import SOURCE
+from gt.worker.fusion.cuda.fused_kernel import OPTIONS
+from gt.worker.kernels.philox import SOURCE
 
 NVCC = shutil.which("nvcc")
 pytestmark = pytest.mark.skipif(NVCC is None, reason="no nvcc to try")

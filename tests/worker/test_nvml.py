@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from gt.messages import Health, decode, encode
-from gt.worker.nvml import CELSIUS, PERIOD, REASONS, SHARE, UNCORRECTED, VOLATILE, Gpu, Samples
+from gt.wire.messages import Health, decode, encode
+from gt.worker.device.nvml import CELSIUS, PERIOD, REASONS, SHARE, UNCORRECTED, VOLATILE, Gpu, Samples
 
 TOLD = Health(41, 312_500, 700_000, 93, 5 << 30, 80 << 30, 2, ["power cap", "hardware temperature"])
 """By the second GPU of `Nvml`."""

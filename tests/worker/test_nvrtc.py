@@ -11,10 +11,10 @@ from generated_samples import adam, layer_norm, softmaxes, sources_of, written
 from generated_samples import compiled as program_of
 from nvrtc import FOUND, WHY, compiled
 
-from gt.dtypes import float16, float32
-from gt.worker.backend import backend
-from gt.worker.cuda_source import WIDE_ENTRY
-from gt.worker.philox import SOURCE
+from gt.ir.dtypes import float16, float32
+from gt.worker.base.backend import backend
+from gt.worker.fusion.cuda.codegen import WIDE_ENTRY
+from gt.worker.kernels.philox import SOURCE
 
 pytestmark = pytest.mark.skipif(FOUND is None, reason=WHY)
 

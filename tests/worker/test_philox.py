@@ -16,12 +16,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from gt import dtypes
-from gt.partition import Box, extent
-from gt.spec import spec
-from gt.worker import philox
-from gt.worker.kernels import KERNELS, Call
-from gt.worker.told import There
+from gt.ir import dtypes
+from gt.ir.spec import spec
+from gt.sharding.partition import Box, extent
+from gt.worker.device.device_scalars import There
+from gt.worker.kernels import philox
+from gt.worker.kernels.kernel_table import KERNELS, Call
 
 Array = np.ndarray[Any, Any]
 

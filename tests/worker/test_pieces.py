@@ -9,14 +9,14 @@ import pytest
 from builders import Lines, one
 from one_mesh import CLIENT, CUT, WHOLE, Ranks, gathered, numbers
 
-from gt import messages as m
-from gt.config import Config
-from gt.dispatcher.plan import Planner
-from gt.dispatcher.policy import resolve
-from gt.dispatcher.tables import Home
-from gt.dtypes import as_dtype, float32
-from gt.instruction_bytes import pack_plan
-from gt.spec import spec
+from gt.dispatcher.planner.choice_cache import Home
+from gt.dispatcher.planner.planner import Planner
+from gt.dispatcher.planner.policy import resolve
+from gt.ir.dtypes import as_dtype, float32
+from gt.ir.instruction_bytes import pack_plan
+from gt.ir.spec import spec
+from gt.sharding.config import Config
+from gt.wire import messages as m
 from gt.worker.core import PEER_TIMEOUT
 
 # moves

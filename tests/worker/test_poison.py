@@ -11,14 +11,14 @@ import pytest
 from builders import Lines, one
 from one_mesh import CLIENT, CUT, WHOLE, Ranks, numbers, picking
 
-from gt import messages as m
-from gt.config import Config
-from gt.dispatcher.policy import resolve
-from gt.dtypes import float32
-from gt.instruction import MOVE
-from gt.spec import spec
-from gt.worker.hot import HOT
-from gt.worker.stored import Poison
+from gt.dispatcher.planner.policy import resolve
+from gt.ir.dtypes import float32
+from gt.ir.instruction import MOVE
+from gt.ir.spec import spec
+from gt.sharding.config import Config
+from gt.wire import messages as m
+from gt.worker.execution.optimize import HOT
+from gt.worker.execution.tensor_store import Poison
 
 
 def test_a_failing_kernel_poisons_what_depends_on_it_alone() -> None:
@@ -128,12 +128,12 @@ def test_memory_that_a_move_cannot_have_reaches_everybody_as_a_fault() -> None:
 
 def test_a_kernel_that_cannot_be_made_fails_where_it_would_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compiling a plan raises nothing: an instruction without a kernel fails as it runs, and its peers are told."""
-    from gt.worker import kernels
+    from gt.worker.kernels import kernel_table
 
     def impossible(call: Any) -> Any:
         raise NotImplementedError("no such kernel here")
 
-    monkeypatch.setitem(kernels.KERNELS, "neg", impossible)
+    monkeypatch.setitem(kernel_table.KERNELS, "neg", impossible)
     group = Ranks(2)
     group.store(1, numbers(4, 3), CUT)
     lines = Lines()
@@ -165,14 +165,14 @@ def test_an_estimate_that_fails_poisons_its_instruction_alone(facet: str, monkey
 
 def test_an_error_of_a_kernel_that_cannot_be_made_does_not_grow(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same error is raised at each run, with a traceback as long as at the first."""
-    from gt.worker import kernels
+    from gt.worker.kernels import kernel_table
 
     error = NotImplementedError("no such kernel here")
 
     def impossible(call: Any) -> Any:
         raise error
 
-    monkeypatch.setitem(kernels.KERNELS, "neg", impossible)
+    monkeypatch.setitem(kernel_table.KERNELS, "neg", impossible)
     group = Ranks(1)
     group.store(1, numbers(4, 3))
     plan, _ = group.define(one("neg", spec(float32, (4, 3))), [WHOLE])
@@ -195,7 +195,7 @@ def test_a_plan_that_cannot_be_compiled_poisons_what_it_leaves(
     total = lines.op("add", lines.input(4, 3), lines.input(4, 3))
     plan, _ = group.define(lines.segment(total), [WHOLE, WHOLE])
     with monkeypatch.context() as broken:
-        broken.setattr("gt.worker.program._need", lambda *_: 1 // 0)
+        broken.setattr("gt.worker.program.compiler._need", lambda *_: 1 // 0)
         said = group.tell(0, group.execute(plan, [1, 2], dying=[1]))
     assert [type(each) for each in said] == [m.Poisoned, m.Done]
     assert "in compiling a plan of model.py:1" in group.stored(100).fault[1]
@@ -209,7 +209,7 @@ def test_a_plan_that_cannot_be_fused_runs_as_it_is(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A mistake in what only makes plans faster costs that and nothing else; the log says so once."""
-    monkeypatch.setattr("gt.worker.programs.fused", lambda *_: 1 // 0)
+    monkeypatch.setattr("gt.worker.execution.program_cache.fused", lambda *_: 1 // 0)
     group = Ranks(1)
     group.store(1, numbers(4, 3))
     plan, _ = group.define(one("neg", spec(float32, (4, 3))), [WHOLE])

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gt.dtypes import float32
-from gt.spec import spec
-from gt.worker.call import Call
-from gt.worker.crew import Crew
-from gt.worker.products import LEAST, PIECES, WIDE, Wide, product
+from gt.ir.dtypes import float32
+from gt.ir.spec import spec
+from gt.worker.base.kernel_call import Call
+from gt.worker.device.thread_pool import Crew
+from gt.worker.kernels.matmul import LEAST, PIECES, WIDE, Wide, product
 
 SIZES = st.sampled_from([1, 3, LEAST, 2 * LEAST + 1, PIECES * LEAST + 5])
 STACKS = st.sampled_from([(), (1,), (3,), (PIECES + 1,), (2, 3)])

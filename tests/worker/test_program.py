@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from builders import Lines
 
-from gt.dispatcher.plan import Planner
-from gt.dispatcher.policy import Policy
-from gt.dispatcher.tables import Home
-from gt.instruction import Segment
-from gt.placement import REPLICATE, Layout, Mesh, Shard, uniform_mesh
-from gt.worker.backend import backend
-from gt.worker.program import Program, compile_plan, describe
+from gt.dispatcher.planner.choice_cache import Home
+from gt.dispatcher.planner.planner import Planner
+from gt.dispatcher.planner.policy import Policy
+from gt.ir.instruction import Segment
+from gt.sharding.placement import REPLICATE, Layout, Mesh, Shard, uniform_mesh
+from gt.worker.base.backend import backend
+from gt.worker.program.compiler import Program, compile_plan, describe
 
 CPU = backend("cpu")
 ONE = uniform_mesh(1, {"workers": 1}, (0,))

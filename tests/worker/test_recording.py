@@ -11,14 +11,14 @@ from builders import Lines
 from one_mesh import CLIENT, WHOLE, Ranks
 
 import gt
-from gt import messages as m
-from gt import telemetry as t
-from gt.placement import Shard
-from gt.recorder import Recorder
-from gt.worker.buffers import HostBuffers
-from gt.worker.keeping import Keeping
-from gt.worker.recording import Instruments
-from gt.worker.spill import Spill
+from gt.sharding.placement import Shard
+from gt.wire import messages as m
+from gt.wire import telemetry as t
+from gt.wire.event_buffer import Recorder
+from gt.worker.device.buffers import HostBuffers
+from gt.worker.memory_limit.limiter import Keeping
+from gt.worker.spill.spill_file import Spill
+from gt.worker.telemetry.recorder import Instruments
 
 
 class Clock:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gt.messages import Done
-from gt.worker.reports import FEW, PLANS, SECONDS, Reports
+from gt.wire.messages import Done
+from gt.worker.execution.done_reports import FEW, PLANS, SECONDS, Reports
 
 
 def test_by_itself_everything_is_said_at_once() -> None:

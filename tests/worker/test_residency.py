@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from paging import fewest
 
-from gt.worker.residency import FILE, INSIDE, NEVER, Full, Residency
+from gt.worker.spill.eviction import FILE, INSIDE, NEVER, Full, Residency
 
 
 def filled(sizes: list[int], limit: int) -> Residency:

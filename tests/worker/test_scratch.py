@@ -11,16 +11,16 @@ from builders import Array, Lines
 from one_kernel import operand_of
 from one_mesh import CLIENT, WHOLE, Ranks
 
-from gt import dtypes
 from gt.errors import DTypeError
-from gt.infer import infer
-from gt.worker.buffers import HostBuffers
-from gt.worker.call import Call
-from gt.worker.careful import Careful
-from gt.worker.keeping import Keeping
-from gt.worker.kernels import KERNELS
-from gt.worker.scratch import SCRATCH, scratch
-from gt.worker.spill import Spill, Spilled
+from gt.ir import dtypes
+from gt.ir.infer import infer
+from gt.worker.base.kernel_call import Call
+from gt.worker.device.buffers import HostBuffers
+from gt.worker.kernels.kernel_table import KERNELS
+from gt.worker.kernels.workspace_size import SCRATCH, scratch
+from gt.worker.memory_limit.limiter import Keeping
+from gt.worker.memory_limit.low_memory_run import Careful
+from gt.worker.spill.spill_file import Spill, Spilled
 
 SLACK = 128 << 10
 """Bytes of what is small and does not grow, as NumPy's buffers are."""

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gt.collectives import CHUNK
 from gt.errors import WorkerError
-from gt.memfd import machine
-from gt.worker.shared import Shared
+from gt.sharding.collectives import CHUNK
+from gt.wire.memfd import machine
+from gt.worker.transfer.shared_memory import Shared
 
 LIMIT = 4 * CHUNK
 

@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 from timeline import NONSENSE, Timeline
 
 import gt
-from gt.inproc import Fabric
-from gt.worker import staging
-from gt.worker.backend import backend
-from gt.worker.staging import ALIGNED, Ring, Staging
-from gt.worker.streams import Streams
+from gt.service.in_process import Fabric
+from gt.worker.base.backend import backend
+from gt.worker.device import async_copies
+from gt.worker.device.async_copies import ALIGNED, Ring, Staging
+from gt.worker.device.cuda_streams import Streams
 
 PARTS = 3
 """Of a ring in these tests."""
@@ -35,7 +35,7 @@ def _on_a_late_card(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     timeline.quick = False
     monkeypatch.setattr(CARD, "timeline", timeline)
     monkeypatch.setattr(CARD, "cuda", type(CARD.cuda)(**{**vars(CARD.cuda), **timeline.cuda()}))
-    monkeypatch.setattr(staging, "PART", ALIGNED)
+    monkeypatch.setattr(async_copies, "PART", ALIGNED)
     monkeypatch.setattr(Ring.__init__, "__defaults__", (PARTS * ALIGNED,))
     with installed():
         yield
@@ -272,7 +272,7 @@ def test_a_plan_that_reads_what_still_waits_for_room_stands_before_it_begins(mon
 
 def test_only_so_much_waits_on_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
     """When much waits for room already, the next put waits for its turn, and its client with it."""
-    monkeypatch.setattr("gt.worker.stored.QUEUED", large(0).nbytes)
+    monkeypatch.setattr("gt.worker.execution.tensor_store.QUEUED", large(0).nbytes)
     fabric = connect(["cuda:0"])
     (worker,) = fabric.workers.values()
     with monkeypatch.context() as patched:

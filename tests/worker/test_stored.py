@@ -9,13 +9,13 @@ import pytest
 from builders import one
 from one_mesh import CLIENT, CUT, WHOLE, Ranks, gathered, numbers, picking
 
-from gt import messages as m
-from gt.bulk import GET
-from gt.dtypes import float32
-from gt.spec import spec
-from gt.worker.backend import backend
+from gt.ir.dtypes import float32
+from gt.ir.spec import spec
+from gt.wire import messages as m
+from gt.wire.bulk import GET
+from gt.worker.base.backend import backend
+from gt.worker.base.events import BulkIn, BulkOut, Forgotten
 from gt.worker.core import Core
-from gt.worker.events import BulkIn, BulkOut, Forgotten
 
 
 def test_a_put_is_cut_where_it_is_stored() -> None:

@@ -13,8 +13,8 @@ from gpu import test_streams
 from timeline import NONSENSE, Timeline
 
 import gt
-from gt.worker.device import DeviceBuffers, DeviceFlags
-from gt.worker.streams import Streams
+from gt.worker.device.cuda_streams import Streams
+from gt.worker.device.gpu_buffers import DeviceBuffers, DeviceFlags
 
 globals().update({name: test for name, test in vars(test_streams).items() if name.startswith("test_")})
 

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from paging import fewest
 from unhurried import Unhurried
 
-from gt.messages import Collect
-from gt.ranges import PAGE
-from gt.worker.keeping import Keeping, Stores
-from gt.worker.pinned import Pinned
-from gt.worker.residency import FILE, INSIDE, NEVER, PINNED, Residency
-from gt.worker.spill import Spill, Spilled
+from gt.wire.messages import Collect
+from gt.wire.ranges import PAGE
+from gt.worker.device.pinned_memory import Pinned
+from gt.worker.memory_limit.limiter import Keeping, Stores
+from gt.worker.spill.eviction import FILE, INSIDE, NEVER, PINNED, Residency
+from gt.worker.spill.spill_file import Spill, Spilled
 
 
 class Model:

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from one_kernel import FLOATS
 
-from gt.dtypes import as_dtype
 from gt.errors import VerificationError
-from gt.worker.verify import TOLERANCE, comparison
+from gt.ir.dtypes import as_dtype
+from gt.worker.kernels.compare import TOLERANCE, comparison
 
 
 def compare(found: Any, expected: Any, *bound: Any, exact: bool = False) -> Any:

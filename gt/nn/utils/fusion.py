@@ -2,5 +2,5 @@
 
 from __future__ import annotations
 
-from gt.client.nn.fusing import *  # noqa: F403  # all of its public names
-from gt.client.nn.fusing import __all__ as __all__  # noqa: PLC0414  # and their list
+from gt.client.nn.fuse_batchnorm import *  # noqa: F403  # all of its public names
+from gt.client.nn.fuse_batchnorm import __all__ as __all__  # noqa: PLC0414  # and their list

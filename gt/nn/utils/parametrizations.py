@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from gt.client.nn.norms import spectral_norm, weight_norm
+from gt.client.nn.weight_norm import spectral_norm, weight_norm
 
 __all__ = ["spectral_norm", "weight_norm"]

@@ -2,5 +2,5 @@
 
 from __future__ import annotations
 
-from gt.client.nn.packing import *  # noqa: F403  # all of its public names
-from gt.client.nn.packing import __all__ as __all__  # noqa: PLC0414  # and their list
+from gt.client.nn.packed_sequence import *  # noqa: F403  # all of its public names
+from gt.client.nn.packed_sequence import __all__ as __all__  # noqa: PLC0414  # and their list

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from gt.client.loading import DataLoader, default_collate, get_worker_info
+from gt.client.data.dataloader import DataLoader, default_collate, get_worker_info
 
 __all__ = ["DataLoader", "default_collate", "get_worker_info"]

@@ -2,5 +2,5 @@
 
 from __future__ import annotations
 
-from gt.client.datasets import *  # noqa: F403  # all of its public names
-from gt.client.datasets import __all__ as __all__  # noqa: PLC0414  # and their list
+from gt.client.data.datasets import *  # noqa: F403  # all of its public names
+from gt.client.data.datasets import __all__ as __all__  # noqa: PLC0414  # and their list

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gt.client.loading import (
+from gt.client.data.dataloader import (
     BatchSampler,
     RandomSampler,
     Sampler,

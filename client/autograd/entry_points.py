@@ -1,0 +1,130 @@
+"""Gradients on request: `gt.autograd.backward` and `gt.autograd.grad`, which check what they are given and start the walk.
+
+The walk itself is in `autograd.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from gt.client.ops import creation
+from gt.client.tensor import backward_pass, emission, emission_context, hooks
+from gt.client.tensor.operands import cast
+from gt.client.tensor.tensor import Tensor
+from gt.errors import GradientError
+
+
+def backward(
+    tensors: Tensor | Sequence[Tensor],
+    grad_tensors: Tensor | Sequence[Tensor | None] | None = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    inputs: Tensor | Sequence[Tensor] | None = None,
+) -> None:
+    """Add the gradient of `tensors`, weighted by `grad_tensors` (1 for a single element), to each leaf's `.grad`.
+
+    With `inputs`, only their gradients are added, even if they are not leaves. Saved values are freed unless
+    `retain_graph`, which defaults to `create_graph`; `create_graph` makes gradients differentiable.
+    """
+    ends = _listed(tensors)
+    starts = None if inputs is None else _listed(inputs)
+    if starts is not None:
+        if not starts:
+            raise GradientError("backward: inputs is empty")
+        _check_inputs("backward", starts)
+    seeds = _seeds("backward", ends, grad_tensors)
+    computed = [
+        not tensor.is_leaf and not tensor.retains_grad for tensor in starts or ()
+    ]  # who has no place for it yet
+    found = backward_pass.walk(
+        ends,
+        seeds,
+        retain_graph=create_graph if retain_graph is None else retain_graph,
+        create_graph=create_graph,
+        inputs=starts,
+        accumulate=True,
+    )
+    with emission_context.with_changes(phase="backward", grad=create_graph):
+        for tensor, gradient, placeless in zip(starts or (), found, computed, strict=True):
+            if placeless and gradient is not None:
+                hooks.retained(tensor)(gradient)
+
+
+def grad(
+    outputs: Tensor | Sequence[Tensor],
+    inputs: Tensor | Sequence[Tensor],
+    grad_outputs: Tensor | Sequence[Tensor | None] | None = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    allow_unused: bool | None = None,
+    materialize_grads: bool = False,
+) -> tuple[Tensor | None, ...]:
+    """The gradients of `outputs`, weighted by `grad_outputs`, with respect to `inputs`; no `.grad` changes.
+
+    Raises `GradientError` for an input on which `outputs` do not depend, unless `allow_unused`: then its gradient is
+    None, or zeros with `materialize_grads`.
+    """
+    if allow_unused is False and materialize_grads:
+        raise ValueError("grad: materialize_grads=True means allow_unused=True; False contradicts it")
+    ends, starts = _listed(outputs), _listed(inputs)
+    _check_inputs("grad", starts)
+    seeds = _seeds("grad", ends, grad_outputs)
+    found = backward_pass.walk(
+        ends,
+        seeds,
+        retain_graph=create_graph if retain_graph is None else retain_graph,
+        create_graph=create_graph,
+        inputs=starts,
+        accumulate=False,
+    )
+    for position, gradient in enumerate(found):
+        if gradient is not None:
+            continue
+        if materialize_grads:
+            found[position] = creation.zeros_like(starts[position])
+        elif not allow_unused:
+            raise GradientError(
+                f"grad: the outputs do not depend on input {position}; allow_unused=True gives None for it"
+            )
+    return tuple(found)
+
+
+def _listed(tensors: Tensor | Sequence[Tensor]) -> list[Tensor]:
+    return [tensors] if isinstance(tensors, Tensor) else list(tensors)
+
+
+def _check_inputs(name: str, inputs: list[Tensor]) -> None:
+    for position, tensor in enumerate(inputs):
+        if not tensor.requires_grad:
+            raise GradientError(f"{name}: input {position} does not require grad")
+
+
+def _seeds(name: str, ends: list[Tensor], gradients: Any) -> list[Tensor]:
+    """The gradient to start with for each end."""
+    if gradients is None:
+        gradients = [None] * len(ends)
+    elif isinstance(gradients, Tensor):
+        gradients = [gradients]
+    if len(gradients) != len(ends):
+        raise GradientError(f"{name}: {len(gradients)} gradients for {len(ends)} tensors")
+    return [_seed(name, tensor, gradient) for tensor, gradient in zip(ends, gradients, strict=True)]
+
+
+def _seed(name: str, tensor: Tensor, gradient: Tensor | None) -> Tensor:
+    if not tensor.requires_grad:
+        raise GradientError(f"{name}: this tensor does not require grad and was not computed from one that does")
+    if gradient is None:
+        if tensor.numel() != 1:
+            raise GradientError(
+                f"{name}: a gradient is needed for a tensor of shape {tensor.shape}; only one element goes without"
+            )
+        if tensor.dtype.kind == "c":
+            raise GradientError(
+                f"{name}: a gradient is needed for a tensor of {tensor.dtype}; only a real number goes without"
+            )
+        with emission_context.with_changes(phase="backward", grad=False):
+            return emission.emit("full", (1.0,), tensor.shape, tensor.dtype)
+    if gradient.shape != tensor.shape:
+        raise GradientError(f"{name}: a gradient of shape {gradient.shape} for a tensor of shape {tensor.shape}")
+    return gradient if gradient.dtype is tensor.dtype else cast(gradient, tensor.dtype)

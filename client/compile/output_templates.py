@@ -1,0 +1,374 @@
+"""How a call's handles, places on the tape and results are made again from values: templates without a value in them.
+
+A template is made from what a traced call left (`Templates`) and made again by every later one (`Rebuilt`). A value is named
+by a number: n is the n-th survivor of the segment, ~n the n-th of the values that the call found.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from gt.client.autograd import checkpoint
+from gt.client.segment.signature import Signature
+from gt.client.segment.value import Value
+from gt.client.tensor import custom_function, tape
+from gt.client.tensor.emission_context import Context
+from gt.client.tensor.tape import Leaf, Node, Vertex
+from gt.client.tensor.tensor import Tensor
+from gt.client.tensor.views import View
+from gt.errors import CompileError
+
+from .guards import is_atom
+
+
+class Old(NamedTuple):
+    """A handle that was there before, by its place among those that the call uses."""
+
+    place: int
+
+
+class New(NamedTuple):
+    """A handle that the call made."""
+
+    number: int
+
+
+class Handle(NamedTuple):
+    """A tensor's handle."""
+
+    kind: type
+    value: int
+    edge: Any
+    version: int
+    base: Old | New | None
+    view: tuple[Any, ...]
+
+
+class EdgeOf(NamedTuple):
+    """Where an old handle stood on the tape when the call began."""
+
+    place: int
+
+
+class Fresh(NamedTuple):
+    """What a leaf that the call made is."""
+
+    value: int
+    param: bool
+    grad: Old | New | None
+
+
+class Recorded(NamedTuple):  # noqa: PLW1641  # nobody hashes templates
+    """A recorded instruction whose gradient is still to come."""
+
+    signature: Signature
+    context: Context
+    edges: tuple[Any, ...]
+    wants: tuple[bool, ...]
+    saved: tuple[Any, ...] | None
+    listed: bool
+    output: int | None
+
+    def __eq__(self, other: object) -> bool:  # signatures differ by line; the records are compared elsewhere
+        return isinstance(other, Recorded) and self[2:] == other[2:]
+
+
+class VertexOf(NamedTuple):
+    """A vertex that the call recorded."""
+
+    number: int
+
+
+class LeafOf(NamedTuple):
+    """A leaf that the call made."""
+
+    number: int
+
+
+class Saved(NamedTuple):
+    """A value that a recorded instruction saved."""
+
+    value: int
+
+
+class Spent:
+    """A place on the tape behind which nothing is left to free: every call's result can stand there."""
+
+    def __init__(self, edge: Vertex) -> None:
+        self.edge = edge
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Spent)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class Nest(NamedTuple):
+    """A tuple, list or dictionary in what the function returned, or a dataclass of its own."""
+
+    kind: Any
+    names: tuple[Any, ...]
+    parts: tuple[Any, ...]
+
+
+class Constant(NamedTuple):
+    """A part of the result that no tensor is in."""
+
+    value: Any
+
+
+class Forms(NamedTuple):
+    """What a call makes anew, each kind in an order in which it can be made."""
+
+    leaves: list[Fresh]
+    vertices: list[Recorded]
+    handles: list[Handle]
+
+
+class Templates:
+    """Makes the templates of what one traced call left. What it is given says what was there before.
+
+    `old`: the place of a handle; `value`: the number of a value; `place_of_edge`: whose edge it was; `steady`: whether it is
+    that of one and the same leaf in every call; `known`: whether an object is the same one in every call.
+    """
+
+    def __init__(
+        self,
+        start: int,
+        old: Callable[[Tensor], int | None],
+        value: Callable[[Value], int],
+        place_of_edge: Callable[[Any], int | None],
+        steady: Callable[[Any], bool],
+        known: Callable[[Any], bool],
+    ) -> None:
+        self.start = start
+        self._old = old
+        self._value = value
+        self._place_of_edge = place_of_edge
+        self._steady = steady
+        self._known = known
+        self.forms = Forms([], [], [])
+        self._handles: dict[int, New] = {}
+        self._edges: dict[int, Any] = {}
+        self._alive: list[Any] = []
+
+    def handle(self, tensor: Tensor) -> Old | New:
+        """How a handle is found again or made."""
+        place = self._old(tensor)
+        if place is not None:
+            return Old(place)
+        found = self._handles.get(id(tensor))
+        if found is not None:
+            return found
+        self._alive.append(tensor)
+        view = tensor._view
+        base = None if view is None else self.handle(view.base)
+        how = () if view is None else self._cut(view)
+        edge = self.edge(tensor._edge)
+        made = self._handles[id(tensor)] = New(len(self.forms.handles))
+        self.forms.handles.append(Handle(type(tensor), self._value(tensor._value), edge, tensor._version, base, how))
+        return made
+
+    def _cut(self, view: View) -> tuple[Any, ...]:
+        starts = tuple([self.handle(at) if isinstance(at, Tensor) else at for at in view.starts])
+        return view.op, view.attributes, starts, view.grad, view.seen == view.base._version
+
+    def edge(self, edge: Any) -> Any:
+        """How a place on the tape is found again or made."""
+        if edge is None:
+            return None
+        place = self._place_of_edge(edge)
+        if place is not None:
+            return EdgeOf(place)
+        if isinstance(edge, Leaf):
+            return self._leaf(edge)
+        if edge.order < self.start:
+            raise CompileError("it returns a tensor recorded on a tape that it cannot reach")
+        if id(edge) not in self._edges:
+            self._graph(edge)
+        return self._edges[id(edge)]
+
+    def _leaf(self, leaf: Leaf) -> Any:
+        found = self._edges.get(id(leaf))
+        if found is None:
+            self._alive.append(leaf)
+            if leaf.hooks or leaf.after:
+                raise CompileError("it makes a leaf with hooks")
+            grad = None if leaf.grad is None else self.handle(leaf.grad)
+            found = self._edges[id(leaf)] = LeafOf(len(self.forms.leaves))
+            self.forms.leaves.append(Fresh(self._value(leaf.value), leaf.param, grad))
+        return found
+
+    def _graph(self, top: Vertex) -> None:
+        """The templates of a vertex and of all behind it that the call made, the oldest first."""
+        seen: dict[int, Any] = {id(top): top}
+        stack: list[Any] = [top]
+        outside = False
+        while stack:
+            for edge in stack.pop().edges:
+                if edge is None or id(edge) in seen:
+                    continue
+                if isinstance(edge, Vertex) and edge.order >= self.start:
+                    seen[id(edge)] = edge
+                    stack.append(edge)
+                else:
+                    outside |= not self._steady(edge)
+        if not outside and all(map(_is_spent, seen.values())):
+            self._edges[id(top)] = Spent(top)
+            return
+        for vertex in sorted(seen.values(), key=lambda vertex: vertex.order):
+            if not isinstance(self._edges.get(id(vertex)), VertexOf):
+                self._edges[id(vertex)] = self._recorded(vertex)
+
+    def _recorded(self, vertex: Vertex) -> VertexOf:
+        if type(vertex) is not Node or vertex.hooks:
+            what = "a hook" if vertex.hooks else vertex.name()
+            raise CompileError(f"it returns a tensor whose gradient goes through {what}: call backward() inside")
+        self._alive.append(vertex)
+        kept = vertex.saved
+        saved = None if kept is None else tuple([Saved(self._value(v)) if isinstance(v, Value) else v for v in kept])
+        edges = tuple([self.edge(edge) for edge in vertex.edges])
+        output = None if vertex.output is None else self._value(vertex.output)
+        listed = isinstance(kept, list)
+        self.forms.vertices.append(
+            Recorded(vertex.signature, vertex.context, edges, vertex.wants, saved, listed, output)
+        )
+        return VertexOf(len(self.forms.vertices) - 1)
+
+    def result(self, out: Any) -> Any:
+        """How what the function returned is made."""
+        if isinstance(out, Tensor):
+            return self.handle(out)
+        if is_atom(out) or self._known(out):
+            return Constant(out)
+        kind = type(out)
+        if kind in (list, tuple) or (isinstance(out, tuple) and hasattr(kind, "_fields")):
+            return Nest(kind, (), tuple([self.result(each) for each in out]))
+        if kind in (dict, OrderedDict):
+            return Nest(kind, tuple(out), tuple([self.result(each) for each in out.values()]))
+        if dataclasses.is_dataclass(out) and not isinstance(out, type):
+            slots = {field.name: getattr(out, field.name) for field in dataclasses.fields(out)}
+            fields = getattr(out, "__dict__", slots)
+            return Nest(kind, tuple(fields), tuple([self.result(each) for each in fields.values()]))
+        raise CompileError(
+            f"it returns a {kind.__name__}: return tensors, or tuples, lists, dicts and dataclasses of them"
+        )
+
+
+def same_result(a: Any, b: Any) -> bool:
+    """Whether two templates of results are alike."""
+    if isinstance(a, Nest) and isinstance(b, Nest):
+        alike = a.kind is b.kind and a.names == b.names and len(a.parts) == len(b.parts)
+        return alike and all(map(same_result, a.parts, b.parts))
+    if isinstance(a, Constant) and isinstance(b, Constant):
+        return a.value is b.value or (
+            is_atom(a.value) and type(a.value) is type(b.value) and repr(a.value) == repr(b.value)
+        )
+    return bool(a == b)
+
+
+def _is_spent(vertex: Vertex) -> bool:
+    """Whether nothing that belongs to one call hangs on this vertex: it was walked, or saved nothing."""
+    if vertex.hooks:
+        return False
+    if type(vertex) is Node:
+        return vertex.output is None and not any(isinstance(value, Value) for value in vertex.saved or ())
+    if isinstance(vertex, checkpoint.Recomputation):
+        return vertex.again is None
+    return (
+        isinstance(vertex, (tape.Port, custom_function._Call))
+        and getattr(getattr(vertex, "ctx", None), "_saved", None) is None
+    )
+
+
+class Rebuilt:
+    """One later call: old handles, the edges that they had when it began, and the values of both kinds."""
+
+    def __init__(
+        self, forms: Forms, old: list[Tensor], edges: dict[int, Any], found: list[Value], made: list[Value]
+    ) -> None:
+        self.old = old
+        self.edges = edges
+        self.found = found
+        self.made = made
+        self.handles: list[Tensor] = []
+        self.vertices: list[Node] = []
+        self.leaves: list[Leaf] = [Leaf(self.value(leaf.value), param=leaf.param) for leaf in forms.leaves]
+        for vertex in forms.vertices:
+            self.vertices.append(self._vertex(vertex))
+
+    def make_handles(self, forms: Forms) -> None:
+        """Make the new handles, once the old ones are as the call leaves them."""
+        made, found, handles = self.made, self.found, self.handles
+        for template in forms.handles:
+            number = template.value
+            tensor: Tensor = object.__new__(template.kind)
+            tensor._value = made[number] if number >= 0 else found[~number]
+            tensor._edge = None if template.edge is None else self.edge(template.edge)
+            tensor._version = template.version
+            tensor._view = None if template.base is None else self._view(template)
+            handles.append(tensor)
+        for leaf, fresh in zip(self.leaves, forms.leaves, strict=True):
+            leaf.grad = None if fresh.grad is None else self.handle(fresh.grad)
+
+    def value(self, number: int) -> Value:
+        """A value by its number."""
+        return self.made[number] if number >= 0 else self.found[~number]
+
+    def handle(self, template: Old | New) -> Tensor:
+        """A handle by its template."""
+        return self.old[template.place] if type(template) is Old else self.handles[template[0]]
+
+    def edge(self, template: Any) -> Any:
+        """A place on the tape by its template."""
+        if template is None:
+            return None
+        kind = type(template)
+        if kind is Spent:
+            return template.edge
+        if kind is EdgeOf:
+            return self.edges[template.place]
+        return self.vertices[template.number] if kind is VertexOf else self.leaves[template.number]
+
+    def _vertex(self, template: Recorded) -> Node:
+        saved: Any = template.saved
+        if saved is not None:
+            saved = [self.value(each.value) if type(each) is Saved else each for each in saved]
+            saved = saved if template.listed else tuple(saved)
+        output = None if template.output is None else self.value(template.output)
+        edges = tuple([self.edge(edge) for edge in template.edges])
+        return Node(template.signature, template.context, edges, template.wants, saved, output)
+
+    def _view(self, template: Handle) -> View:
+        assert template.base is not None
+        base = self.handle(template.base)
+        op, attributes, starts, grad, current = template.view
+        view = object.__new__(View)
+        view.sit(base)
+        starts = tuple([at if type(at) is int else self.handle(at) for at in starts])
+        view.op, view.attributes, view.starts, view.grad = op, attributes, starts, grad
+        view.seen = base._version if current else -1
+        return view
+
+    def result(self, template: Any) -> Any:
+        """What the function returns."""
+        kind = type(template)
+        if kind is Old or kind is New:
+            return self.handle(template)
+        if kind is Constant:
+            return template.value
+        parts = [self.result(part) for part in template.parts]
+        kind = template.kind
+        if kind in (list, tuple):
+            return kind(parts)
+        if issubclass(kind, tuple):
+            return kind(*parts)
+        if issubclass(kind, dict):
+            return kind(zip(template.names, parts, strict=True))
+        made = object.__new__(kind)
+        for name, part in zip(template.names, parts, strict=True):
+            object.__setattr__(made, name, part)
+        return made

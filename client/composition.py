@@ -1,0 +1,50 @@
+"""Composition: gives the class `Tensor` its methods, and emission its gradient rules.
+
+Tensors, emission and the tape are below the functions that are composed of them, and so know neither methods nor rules. This
+is the one place that knows both; no module registers itself. `gt.client` imports it first.
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any, Final
+
+from gt.client.autograd.rules.gradient_table import GRADIENTS
+from gt.client.tensor import emission
+from gt.client.tensor.tensor import Tensor
+from gt.client.tensor_api.inplace_methods import InPlace
+from gt.client.tensor_api.methods import Methods
+from gt.client.tensor_api.operators import Operators
+from gt.client.tensor_api.protocols import Protocols
+from gt.client.tensor_api.tape_methods import TapeMethods
+
+from . import array_api
+
+METHOD_CLASSES: Final = (Methods, InPlace, Operators, TapeMethods, Protocols)
+"""What a tensor can do. Of two methods of one name the first counts, as for type checkers, which see base classes."""
+ARRAY_API_VERSIONS: Final = (None, "2021.12", "2022.12", "2023.12", array_api.__array_api_version__)
+
+_NOT_METHODS: Final = frozenset({"__annotations__", "__dict__", "__doc__", "__module__", "__slots__", "__weakref__"})
+
+
+def array_namespace(self: Tensor, /, *, api_version: str | None = None) -> ModuleType:
+    """The Array API's functions, `gt.array_api`. Raises `ValueError` for a version that it does not keep."""
+    if api_version not in ARRAY_API_VERSIONS:
+        raise ValueError(f"gt.array_api keeps version {array_api.__array_api_version__}, not {api_version}")
+    return array_api
+
+
+def bind_methods() -> None:
+    """Give `Tensor` the methods of `METHOD_CLASSES`."""
+    bound: dict[str, Any] = {"__array_namespace__": array_namespace}
+    for methods in METHOD_CLASSES:
+        for name, method in vars(methods).items():
+            if name not in _NOT_METHODS:
+                bound.setdefault(name, method)
+    bound["__hash__"] = object.__hash__
+    for name, method in bound.items():
+        setattr(Tensor, name, method)
+
+
+bind_methods()
+emission.GRADIENT_RULES.update(GRADIENTS)

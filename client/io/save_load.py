@@ -1,0 +1,136 @@
+"""Tensors in files: safetensors, which other libraries read, and which run no code when they are opened.
+
+A dict of tensors by name, as `state_dict()` gives it, is a plain file of that format. Whatever else is made of dicts, lists,
+tuples, tensors, numbers, text and None is one too: its tensors are named by where they are, and the file's metadata say
+how they belong together. What PyTorch saved is read by `client/io/torch_checkpoint.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import safetensors
+import safetensors.numpy
+
+from gt.client.ops import creation
+from gt.client.session import session
+from gt.client.tensor.tensor import Tensor
+from gt.errors import DTypeError, GTError
+from gt.ir.dtypes import complex128
+
+from . import torch_checkpoint
+
+FORM: Final = "gt"
+"""The key of the metadata that hold the form of what was saved."""
+PLAIN: Final = (bool, int, float, str, type(None))
+
+File = str | os.PathLike[str]
+
+
+def save(obj: Any, f: File) -> None:
+    """Write tensors to a file: a `state_dict()`, a tensor, or dicts, lists and tuples of tensors, numbers and
+    strings.
+
+    Waits for the values. If something fails, no partial file remains. Raises `TypeError` for objects that would need
+    code to be read again, and `DTypeError` for complex128, which the format lacks.
+    """
+    found: dict[str, Tensor] = {}
+    form = _taken_apart(obj, "", found)
+    plain = isinstance(obj, Mapping) and all(isinstance(key, str) for key in obj) and len(found) == len(obj)
+    for name, tensor in found.items():
+        if tensor.dtype is complex128:
+            raise DTypeError(f"save: {name} is complex128, which safetensors files cannot hold: save it as complex64")
+    futures = {name: tensor.detach().fetch() for name, tensor in found.items()}
+    arrays = {
+        name: np.ascontiguousarray(future.result()).reshape(found[name].shape) for name, future in futures.items()
+    }
+    path = Path(f)
+    number, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    os.close(number)
+    temporary = Path(name)
+    try:
+        safetensors.numpy.save_file(arrays, temporary, None if plain else {FORM: json.dumps(form)})
+        umask = os.umask(0)
+        os.umask(umask)
+        temporary.chmod(0o666 & ~umask)
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink()
+        raise
+
+
+def load(
+    f: File, map_location: Any = None, pickle_module: Any = None, *, weights_only: bool = True, mmap: bool = False
+) -> Any:
+    """Read a file written by `save`, by `torch.save`, or by any library as safetensors: a dict of tensors, or what
+    was saved.
+
+    Files of `torch.save` are read without PyTorch if they contain tensors, numbers, strings and containers of them.
+    No code in them is executed, whatever `weights_only` says. `map_location`, `pickle_module` and `mmap` are accepted
+    and have no effect, because the service decides where tensors live. Raises `GTError` for other formats.
+    """
+    session.current()  # which a first tensor would start: an error there is none of the file's
+    with Path(f).open("rb") as file:
+        first = file.read(9)
+        file.seek(0)
+        if first.startswith(torch_checkpoint.ZIP):
+            return torch_checkpoint.load_zip(file, os.fspath(f))
+        if first.startswith(torch_checkpoint.PICKLE) and not first.endswith(
+            b"{"
+        ):  # which stands behind safetensors' length
+            return torch_checkpoint.load_stream(file, os.fspath(f))
+    try:
+        with safetensors.safe_open(os.fspath(f), framework="np") as opened:
+            form = (opened.metadata() or {}).get(FORM)
+            found = {name: creation.from_numpy(opened.get_tensor(name)) for name in opened.keys()}  # noqa: SIM118  # no dict
+    except safetensors.SafetensorError as error:
+        raise GTError(f"{os.fspath(f)} is neither a safetensors file ({error}) nor one of torch.save") from None
+    return found if form is None else _put_together(json.loads(form), found)
+
+
+def _taken_apart(obj: Any, name: str, found: dict[str, Tensor]) -> Any:
+    """The form of an object, in JSON; its tensors go to `found`, by name."""
+    if isinstance(obj, Tensor):
+        name = name or "tensor"
+        while name in found:
+            name += "_"
+        found[name] = obj
+        return ["tensor", name]
+    if isinstance(obj, PLAIN):
+        return ["value", obj]
+    if isinstance(obj, Mapping):
+        if not all(isinstance(key, str | int | bool | float | None) for key in obj):
+            raise TypeError(f"save: the keys of {name or 'a dict'} are text or numbers")
+        return ["dict", [[key, _taken_apart(value, _below(name, key), found)] for key, value in obj.items()]]
+    if isinstance(obj, list | tuple):
+        kind = "list" if isinstance(obj, list) else "tuple"
+        return [kind, [_taken_apart(value, _below(name, at), found) for at, value in enumerate(obj)]]
+    if isinstance(obj, np.generic):
+        return ["value", obj.item()]
+    where = f" at {name}" if name else ""
+    hint = "; save its state_dict()" if hasattr(obj, "state_dict") else ""
+    raise TypeError(
+        f"save takes tensors, numbers, text, and dicts, lists and tuples of them, not {type(obj).__name__}{where}{hint}"
+    )
+
+
+def _below(name: str, key: Any) -> str:
+    return f"{name}.{key}" if name else str(key)
+
+
+def _put_together(form: Any, found: Mapping[str, Tensor]) -> Any:
+    kind, content = form
+    if kind == "tensor":
+        return found[content]
+    if kind == "dict":
+        return {key: _put_together(value, found) for key, value in content}
+    if kind in ("list", "tuple"):
+        values = [_put_together(value, found) for value in content]
+        return values if kind == "list" else tuple(values)
+    return content

@@ -1,0 +1,4 @@
+"""Linear algebra: decompositions, solvers and norms.
+
+May import `ops` and `tensor`.
+"""

@@ -1,0 +1,84 @@
+"""The keeper: a session's small thread, which flushes what lies idle, hears what has arrived, and gives a sign of life.
+
+A program that pauses, for a file or for its user, has gathered instructions that nobody computes. When its workers have
+nothing else of it to do, they get these after a moment; when they are busy, gathering more costs nothing, and the keeper waits
+longer. Where a stream is cut depends on the clock here, and only here: a pause comes at the same place of a loop each time
+round, so its segments are found again all the same.
+"""
+
+from __future__ import annotations
+
+import time
+from threading import Event
+from typing import TYPE_CHECKING, Final
+from weakref import WeakKeyDictionary
+
+from gt.client.segment.builder import FLUSH_LENGTH, Builder
+
+if TYPE_CHECKING:
+    from .session import Session
+
+MOMENT: Final = 0.05
+"""Seconds after which is flushed what lies idle while the workers stand still, and between two looks at a program that runs."""
+IDLE_FLUSH: Final = 0.25
+"""Seconds after which what lies idle is flushed in any case, and between two looks at a program that waits."""
+PATIENCE: Final = 8
+"""So many times longer a segment may lie idle that is one step of a pipeline."""
+LIFE: Final = 1.0
+"""Seconds between two signs of life."""
+
+
+class Idleness:
+    """What each builder had gathered at the last look, and since when that has been all."""
+
+    def __init__(self) -> None:
+        self.seen: WeakKeyDictionary[Builder, tuple[int, int, float]] = WeakKeyDictionary()
+        self.moved = False
+        """Whether anything was gathered between the last two looks."""
+
+    def due(self, builder: Builder, now: float, *, standing: bool) -> bool:
+        """Whether to flush; `standing`: the workers have done all that this session has sent.
+
+        A segment that may not be cut at its length is not cut by a pause of the program either, unless that is a long one.
+        """
+        base, pending = builder.base, len(builder.record) + len(builder.dead)
+        before = self.seen.get(builder)
+        if before is None or before[:2] != (base, pending):
+            self.seen[builder] = (base, pending, now)
+            self.moved = True
+            return False
+        wait = IDLE_FLUSH * PATIENCE if builder.length > FLUSH_LENGTH else MOMENT if standing else IDLE_FLUSH
+        return bool(pending) and builder.held is None and now >= before[2] + wait
+
+    def pause(self) -> float:
+        """Seconds until the next look."""
+        moved, self.moved = self.moved, False
+        return MOMENT if moved or any(pending for _, pending, _ in self.seen.values()) else IDLE_FLUSH
+
+
+def keep(session: Session, stop: Event) -> None:
+    """Run until the session ends."""
+    idleness = Idleness()
+    heard = alive = time.monotonic()
+    while not stop.wait(idleness.pause()) and session.failure is None:
+        now = time.monotonic()
+        standing = session.credited >= session.sent
+        for each in list(session.builders):
+            if idleness.due(each, now, standing=standing) and each.lock.acquire(blocking=False):
+                try:
+                    each.flush_from_outside()
+                finally:
+                    each.lock.release()
+        lately = now - heard < IDLE_FLUSH
+        if lately and standing:
+            continue
+        with session.exclusive():
+            session.free_orphans()
+            if now - alive >= LIFE:
+                alive = now
+                session.say_alive()
+                session.link.alive()  # a worker that was killed is started again, also while nobody waits
+            session.pump()  # while workers are busy it is looked for their word that they are not, too
+        if not lately:
+            heard = now
+            session.link.memory.trim(now)

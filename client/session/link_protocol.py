@@ -1,0 +1,71 @@
+"""What a session needs of a connection to a dispatcher, however it is made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Any, Protocol
+
+import numpy as np
+
+from gt.ir.spec import Spec
+from gt.wire import messages as m
+from gt.wire.pool import Pool
+
+
+class Link(Protocol):
+    """A connection to a dispatcher: sockets (`link.py`) or cores in this very thread (`gt/service/in_process.py`)."""
+
+    memory: Pool
+    """Where fetched arrays lie."""
+
+    def send(self, message: m.Message) -> None:
+        """Send one message. Never waits, never loses."""
+
+    def receive(self) -> list[m.Message]:
+        """All messages that have arrived."""
+
+    def wait(self, timeout: float) -> None:
+        """Wait until something may have arrived, at most `timeout` seconds. Called without the session's lock."""
+
+    def prepare(self, array: np.ndarray[Any, Any], kind: Hashable) -> Any:
+        """What goes by the bulk socket, or None: `array` may go with its message. `kind` is what tensors have in common that are
+        cut in the same way. Called without the session's lock."""
+
+    def put_bulk(self, tensor: int, put: Any) -> None:
+        """Keep what was prepared until `cut` says where its parts go."""
+
+    def cut(self, message: m.Cut) -> None:
+        """Start sending the parts of a bulk put."""
+
+    def sending(self, tensor: int) -> bool:
+        """Whether a bulk put must be waited for."""
+
+    def under_way(self) -> tuple[int, int]:
+        """(bytes moved, bytes in all) of the bulk data that is on its way, in or out."""
+
+    def cancel(self, tensor: int) -> None:
+        """Send no more of a bulk put."""
+
+    def shown(self, tensor: int) -> np.ndarray[Any, Any] | None:
+        """The values of a tensor, not writable, if they lie in this process' memory."""
+
+    def break_off(self) -> None:
+        """Let no bulk data that is on its way go on, in or out."""
+
+    def ahead(self, request: int, known: Spec) -> np.ndarray[Any, Any] | None:
+        """The array for a fetch that is asked for now, if its worker may write there at once."""
+
+    def settle(self, request: int) -> None:
+        """A fetch is over, well or not."""
+
+    def ignore(self, message: m.Value) -> None:
+        """Hear a part that nobody waits for to its end, so that its worker need not keep it."""
+
+    def fetch_bulk(self, message: m.Value, array: np.ndarray[Any, Any], done: Callable[[], None]) -> None:
+        """Receive a part of `array` into its place; `done` when it is there."""
+
+    def alive(self) -> str | None:
+        """None, or why the service cannot answer any more."""
+
+    def close(self) -> None:
+        """End the connection."""

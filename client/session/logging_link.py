@@ -1,0 +1,116 @@
+"""A link that logs what goes through it, when `GT_INSTRUCTION_LOG` names a file. Without that nothing here is ever loaded.
+
+All of a process' sessions share one log; a forked child begins one of its own. Nothing here waits for a disk, and no error
+of the log reaches the program.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+from typing import Any, Final
+
+import numpy as np
+
+from gt.daemon.host import environment_number
+from gt.errors import GTError
+from gt.instruction_log.file import SIZE, Got, InstructionFile
+from gt.instruction_log.text import LOGGED, Ended, Fault
+from gt.wire import messages as m
+
+from .future import Future
+from .session import Session
+
+log: Final = logging.getLogger("gt")
+_open: Final[dict[str, InstructionFile]] = {}
+"""By the path that was asked for."""
+
+
+class Logged:
+    """`link`, with all that is sent through it logged to `file`; everything else is the link's own."""
+
+    def __init__(self, link: Any, file: InstructionFile) -> None:
+        self._link = link
+        self._file = file
+        self._session: Session | None = None
+        self._number = 0
+        self._copies: dict[int, np.ndarray[Any, Any]] = {}
+        for name in ("receive", "wait", "ahead", "settle", "shown", "under_way", "sending"):
+            setattr(self, name, getattr(link, name))  # found at once
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._link, name)
+
+    def send(self, message: m.Message) -> None:
+        """Log and send one message."""
+        session = self._session
+        if session is not None:
+            if isinstance(message, m.Fetch):
+                number = message.request
+                session.requests[number].add_done_callback(lambda future: self._got(number, future))
+            if isinstance(message, LOGGED):
+                self._file.add(self._number, message)
+            elif isinstance(message, m.Put):
+                data = self._copies.pop(message.tensor, None) if message.bulk else message.data
+                self._file.add(self._number, message._replace(data=b""), data if self._file.keeps else None)
+        self._link.send(message)
+
+    def prepare(self, array: np.ndarray[Any, Any], kind: Any) -> Any:
+        """What goes by the bulk socket, with a copy of it when values are kept."""
+        put = self._link.prepare(array, kind)
+        return put if put is None or not self._file.keeps else (put, array.copy())
+
+    def put_bulk(self, tensor: int, put: Any) -> None:
+        """Pass on what was prepared."""
+        if self._file.keeps:
+            put, self._copies[tensor] = put
+        self._link.put_bulk(tensor, put)
+
+    def close(self) -> None:
+        """End the connection, and see the log written."""
+        self._link.close()
+        if self._session is not None:
+            self._file.add(self._number, Ended())
+            self._session = None
+            self._file.drain()
+
+    def begin(self, session: Session) -> None:
+        """Log from now on."""
+        self._number = self._file.session(session.name, int(session.facts.get("workers", 0)))
+        self._session = session
+
+    def _got(self, request: int, future: Future) -> None:
+        error = future._error
+        if error is not None:
+            self._file.add(self._number, Fault(request, type(error).__name__, str(error)))
+        elif isinstance(future._array, np.ndarray) and future._spec is not None:
+            self._file.add(self._number, Got(request, future._spec), future._array.copy())
+
+
+def logged(link: Any) -> Any:
+    """The link, logged if the environment says so. Call `begin` once the session is open."""
+    path = os.environ.get("GT_INSTRUCTION_LOG", "")
+    if not path:
+        return link
+    file = _open.get(path)
+    if file is None or file.pid != os.getpid():
+        size = environment_number("GT_INSTRUCTION_LOG_SIZE", SIZE)
+        data = os.environ.get("GT_INSTRUCTION_LOG_DATA", "") not in ("", "0")
+        try:
+            file = _open[path] = InstructionFile(path, data=data, size=size)
+        except (OSError, GTError) as error:
+            log.warning("no instruction log is written: %s", error)
+            return link
+        if str(file.path) != path:
+            log.warning("another process writes the instruction log %s; this one's is %s", path, file.path)
+    return Logged(link, file)
+
+
+def _drain() -> None:
+    for file in _open.values():
+        if file.pid == os.getpid():
+            file.drain()
+
+
+atexit.register(_drain)

@@ -1,0 +1,565 @@
+"""The session: one connection to a service, the builders of this process' threads, and what they wait for.
+
+The default session is the only global state. There is no I/O thread: whichever thread waits drives the connection, and a
+small keeper thread flushes idle instructions and sends heartbeats. Every wait ends: with the answer, when the session
+fails, or when the service has been silent for too long; the error says what was waited for.
+"""
+
+from __future__ import annotations
+
+import atexit
+import itertools
+import logging
+import os
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from contextvars import ContextVar
+from functools import partial
+from typing import Any, Final
+from weakref import WeakSet
+
+import numpy as np
+
+from gt import default_session
+from gt.client.segment.builder import FLUSH_LENGTH, Builder
+from gt.client.segment.definition_cache import Definitions
+from gt.client.segment.value import Value
+from gt.errors import GTError, OutOfMemory, SessionError
+from gt.ir.instruction_bytes import MAX_INSTRUCTIONS
+from gt.ir.spec import pack_spec, spec
+from gt.wire import messages as m
+from gt.wire.pool import SMALL
+
+from .future import Future
+from .idle_flush import keep
+from .link_protocol import Link
+from .progress_bar import AFTER, Transfer
+from .sigint_lock import Exclusive
+
+log: Final = logging.getLogger("gt")
+HISTORY: Final = 512
+"""Runs and puts that are remembered, for `gt.why`."""
+AHEAD: Final = 64 << 20
+"""Bytes of earlier puts of which workers may not have heard; whoever puts more waits for them."""
+SILENCE: Final = 15.0
+"""Seconds without a sign of life from the service after which a wait gives up."""
+
+_builder_numbers: Final = itertools.count(1)
+"""Ranges of ids are never handed out twice in one process, so a tensor of an ended session is known as such."""
+
+
+class Session:
+    """A connection and everything that hangs on it. Made by `gt.connect`, `gt.init` or the first operation."""
+
+    def __init__(self, link: Link, name: str, *, keeper: bool, close: Callable[[], None] | None = None) -> None:
+        self.link = link
+        self.name = name
+        self.pid = os.getpid()
+        self._exclusive = Exclusive()
+        self.lock = self._exclusive.lock
+        self.definitions = Definitions()
+        self.builders: WeakSet[Builder] = WeakSet()
+        _sessions.add(self)
+        self.orphans: list[int] = []
+        self.requests: dict[int, Future] = {}
+        self.request_numbers = itertools.count(1)
+        self.sent = 0
+        self.credited = 0
+        self.credits = 64
+        self.ahead: deque[tuple[int, int]] = deque()
+        """Large puts of which workers may not have heard: how many runs and puts were sent with it, and its bytes."""
+        self.history: deque[tuple[int, m.Run | m.Put]] = deque(maxlen=HISTORY)
+        """The last runs and puts (without values), each with its place among all that were sent."""
+        self.outcomes: dict[int, GTError | None] = {}
+        """Of the tensors fetched last, for `gt.why`: the error that came, None for a value."""
+        self.facts: dict[str, Any] = {}
+        self.failure: GTError | None = None
+        self.pending_error: GTError | None = None
+        self.heard = time.monotonic()
+        self.welcomed = False
+        self.flush_length = FLUSH_LENGTH
+        self._config: Any = None
+        """The session's own sharding config (a `gt.config.Config`), to notice slips in the names of signals."""
+        self.mentioned: set[str] = set()
+        self.compiled: Counter[str] = Counter()
+        """What compiled functions did in this session (`compiling.py`)."""
+        self.misses: Counter[str] = Counter()
+        """Guards of compiled functions that did not hold, by what was otherwise."""
+        self._close = close
+        self._stop = threading.Event()
+        self._keeper: threading.Thread | None = None
+        if keeper:
+            self._keeper = threading.Thread(target=keep, args=(self, self._stop), name="gt-keeper", daemon=True)
+
+    def open(self, facts: dict[str, Any], timeout: float) -> None:
+        """Say hello and wait for the answer. Raises `SessionError` when none comes."""
+        self.link.send(m.Hello(m.VERSION, "client", facts))
+        self.wait_for(lambda: self.welcomed, f"the dispatcher at {self.name}", timeout)
+        if self._keeper is not None:
+            self._keeper.start()
+
+    def builder(self) -> Builder:
+        """A builder for the calling thread."""
+        made = Builder(self, next(_builder_numbers), threading.RLock())
+        with self.lock:
+            self.builders.add(made)
+        return made
+
+    # out
+
+    def exclusive(self) -> AbstractContextManager[None]:
+        """While it lasts no other thread sends, and Ctrl-C is put off: what is sent and what is remembered agree."""
+        return self._exclusive
+
+    def sink(self, messages: list[Any]) -> None:
+        """Send what a flush made. Never waits. After the session's end nobody is there to hear it."""
+        if self.failure is not None:
+            return
+        for message in messages:
+            if type(message) is m.Run:
+                self.sent += 1
+                self.history.append((self.sent, message))
+            self.link.send(message)
+
+    def pace(self) -> None:
+        """Wait while the workers are too far behind. Interrupting this wait loses nothing."""
+        if self.sent - self.credited >= self.credits:
+            self.pump()
+            self.wait_for(lambda: self.sent - self.credited < self.credits, "the workers to catch up", None)
+        self.usable()
+
+    def put(self, array: np.ndarray[Any, Any], path: tuple[str, ...]) -> Value:
+        """A tensor with the values of `array`, which the caller may change as soon as this returns."""
+        from gt.ir.dtypes import as_dtype  # not at the top: this is the only use
+
+        self.usable()
+        _interrupt("it puts data from the program's memory: do that outside, and pass the tensor")
+        array = np.ascontiguousarray(array).reshape(array.shape)
+        known = spec(as_dtype(array.dtype), array.shape)
+        mine = builder()
+        put = None
+        if array.nbytes > SMALL:
+            mine.release()  # memory that only waits to be freed may serve again
+            self.pump()
+            put = self.link.prepare(array, (path, known))
+        with self.exclusive():
+            value = mine.allocate(known)
+            self.sent += 1
+            position = self.sent
+            if put is not None:
+                self.ahead.append((position, array.nbytes))
+                self.link.put_bulk(value.id, put)
+            data = b"" if put is not None else array.tobytes()
+            self.link.send(m.Put(value.id, pack_spec(known), list(path), put is not None, data))
+            self.history.append((position, m.Put(value.id, [], list(path), put is not None, b"")))
+        if put is not None:
+            try:
+                self.wait_for(lambda: self._put(value, position), f"a put of {known} to reach the workers", None)
+            except BaseException:
+                self.link.cancel(value.id)  # nobody will hold the tensor
+                raise
+        self.pace()
+        return value
+
+    def _put(self, value: Value, position: int) -> bool:
+        """Whether a put may return: its array is not needed any more, and not too much is ahead of the workers besides it."""
+        with self.lock:  # another thread may be acting on what it heard
+            while self.ahead and self.ahead[0][0] <= self.credited:
+                self.ahead.popleft()
+            ahead = sum(nbytes for sent, nbytes in self.ahead if sent < position)
+            return ahead <= AHEAD and not self.link.sending(value.id)
+
+    def fetch(self, value: Value) -> Future:
+        """The value, as a future. Flushes first."""
+        owner = value.owner
+        if owner.session is not self:
+            raise SessionError(
+                "this tensor belongs to a session that has ended: fetch what you need before gt.disconnect()"
+            )
+        _interrupt("it fetches a value")
+        if owner is builder():
+            owner.flush()
+        else:
+            while not owner.flush_from_outside():
+                pass  # its thread is in the middle of one instruction
+        self.usable()
+        future = Future(self, f"the value of a tensor of {value.spec}")
+        with self.exclusive():
+            number = next(self.request_numbers)
+            self.requests[number] = future
+            self.link.send(m.Fetch(number, value.id))
+            future._array = self.link.ahead(number, value.spec)
+        future.add_done_callback(partial(self._came, value.id))
+        return future
+
+    def _came(self, tensor: int, future: Future) -> None:
+        """A fetch of a tensor is over."""
+        self.outcomes.pop(tensor, None)
+        while len(self.outcomes) >= HISTORY:
+            del self.outcomes[next(iter(self.outcomes))]
+        self.outcomes[tensor] = future._error
+
+    def view(self, value: Value) -> np.ndarray[Any, Any]:
+        """The value, not writable: where it lies, if that is in this process' memory, else fetched."""
+        owned = value.owner.session is self
+        shown = self.link.shown(value.id) if owned and self.pid == os.getpid() else None
+        if shown is not None:
+            _interrupt("it looks at a value")
+            self.usable()
+            return shown
+        array: np.ndarray[Any, Any] = self.fetch(value).result()
+        array.flags.writeable = False
+        return array
+
+    def ask(self, topic: str) -> dict[str, Any]:
+        """The service's answer to a question."""
+        self.usable()
+        _interrupt("it asks the service")
+        self.flush()
+        return self.inquire(topic, None)
+
+    def inquire(self, topic: str, timeout: float | None) -> dict[str, Any]:
+        """`ask` about how things are at this moment: nothing is flushed before. Raises `TimeoutError`."""
+        self.usable()
+        _interrupt("it asks the service")
+        future = Future(self, f"the service's {topic}")
+        with self.exclusive():
+            number = next(self.request_numbers)
+            self.requests[number] = future
+            self.link.send(m.Ask(number, topic))
+        answer: dict[str, Any] = future.result(timeout)
+        return answer
+
+    def configure(self, config: dict[str, Any]) -> None:
+        """Load a sharding config (its wire form) into the service. Raises `ConfigError` when it does not fit."""
+        self.usable()
+        _interrupt("it loads a config")
+        self.flush()
+        future = Future(self, "the service to take the config")
+        with self.exclusive():
+            number = next(self.request_numbers)
+            self.requests[number] = future
+            self.link.send(m.Configure(number, config))
+        self.facts.update(future.result())
+
+    def set_options(self, values: dict[str, Any]) -> None:
+        """Tell the service of run-time options, which hold for what follows."""
+        self.usable()
+        _interrupt("it sets an option of the session")
+        self.flush()
+        with self.exclusive():
+            self.link.send(m.Options(values))
+
+    @property
+    def config(self) -> Any:
+        """The sharding config that this session gave, if any."""
+        return self._config
+
+    @config.setter
+    def config(self, config: Any) -> None:
+        # forward and backward of a pipelined step must lie in one segment, or its microbatches cannot alternate
+        self._config = config
+        piped = config is not None and config.pipelined
+        self.flush_length = MAX_INSTRUCTIONS if piped else FLUSH_LENGTH
+        for each in list(self.builders):
+            each.limit(self.flush_length)
+
+    def mention_slips(self, path: tuple[str, ...]) -> None:
+        """Say once that a signal has nearly the name of a rule: it is ignored, as unknown ones are, but hardly meant to be."""
+        for name in path if self.config is not None else ():
+            if name not in self.mentioned and len(self.mentioned) < 10_000:
+                self.mentioned.add(name)
+                nearly = self.config.near_miss(name)
+                if nearly is not None:
+                    log.warning("signal %r has no rule in the config; did you mean %r?", name, nearly)
+
+    def flush(self) -> None:
+        """Send what all threads of this session have gathered."""
+        mine = getattr(_threads, "builder", None)
+        for each in list(self.builders):
+            if each is mine:
+                each.flush()
+            else:
+                while not each.flush_from_outside():
+                    pass  # its thread is in the middle of one instruction
+
+    def free_orphans(self) -> None:
+        """Free tensors whose builders are gone themselves."""
+        if self.orphans and self.failure is None:
+            self.orphans, orphans = [], self.orphans
+            self.link.send(m.Free(orphans))
+
+    def say_alive(self) -> None:
+        """Give a sign of life."""
+        if self.failure is None:
+            self.link.send(m.Ping())
+
+    def stats(self) -> dict[str, Any]:
+        """Counters of this session's caches and of the service."""
+        answer = self.ask("statistics")
+        session = answer.pop("session", {})
+        known = self.definitions
+        definitions = {
+            "definitions_made": known.made,
+            "definition_hits": known.hits,
+            "definition_misses": dict(known.misses),
+        }
+        compiled = {**self.compiled, "guard_misses": dict(self.misses)}
+        return {**definitions, **session, "compiled": compiled, "service": answer}
+
+    # in
+
+    def usable(self) -> None:
+        """Raise the error that ended this session, or that of a message which nothing else will report."""
+        if self.pid != os.getpid():
+            raise SessionError(
+                "this process was forked: a session does not survive that; call gt.connect() in the child"
+            )
+        if self.failure is not None:
+            raise type(self.failure)(*self.failure.args)
+        if self.pending_error is not None:
+            error, self.pending_error = self.pending_error, None
+            raise error
+
+    def pump(self) -> None:
+        """Act on all messages that have arrived."""
+        with self.lock:
+            for message in self.link.receive():
+                self.heard = time.monotonic()
+                self._handle(message)
+
+    def wait_for(self, ready: Callable[[], bool], what: str, timeout: float | None) -> None:
+        """Drive the connection until `ready()`. Raises `TimeoutError`, or `SessionError` when no answer can come."""
+        start = time.monotonic()
+        self.pump()
+        self.heard = max(self.heard, start)
+        looked = False
+        transfer: Transfer | None = None
+        try:
+            while not ready():
+                if self.failure is not None:
+                    raise type(self.failure)(*self.failure.args)
+                now = time.monotonic()
+                if timeout is not None and now - start >= timeout:
+                    raise TimeoutError(f"waited {timeout:g} s for {what}")
+                # an answer that comes at once need not wait for a look at processes
+                reason = self.link.alive() if looked else None
+                looked = True
+                if reason is None and now - self.heard > SILENCE:
+                    reason = f"no sign of life for {SILENCE:.0f} s"
+                if reason is not None:
+                    self._end(SessionError(f"the service at {self.name} is gone ({reason}) while waiting for {what}"))
+                    continue
+                left = 0.5 if timeout is None else min(0.5, timeout - (now - start))
+                self.link.wait(left)
+                self.pump()
+                if now - start >= AFTER:
+                    transfer = transfer or Transfer(what, self._under_way)
+                    transfer.look(now - start)
+        finally:
+            if transfer is not None:
+                transfer.end()
+
+    def _under_way(self) -> tuple[int, int]:
+        with self.lock:
+            return self.link.under_way()
+
+    def _handle(self, message: m.Message) -> None:
+        if isinstance(message, m.Value):
+            self._value(message)
+        elif isinstance(message, m.Credit):
+            self.credited = max(self.credited, message.done)
+        elif isinstance(message, m.Answer):
+            future = self.requests.pop(message.request, None)
+            if future is not None:
+                future._answer(message.facts)
+        elif isinstance(message, m.Failed):
+            self._failed(message)
+        elif isinstance(message, m.Cut):
+            self.link.cut(message)
+        elif isinstance(message, m.Welcome):
+            self.welcomed = True
+            self.facts.update(message.facts, number=message.number)
+            log.debug("joined the service at %s", self.name, extra={"client": message.number})
+            self.credits = int(message.facts.get("credits", self.credits))
+        elif isinstance(message, m.PeerLost):
+            self._peer_lost(message)
+        elif isinstance(message, m.Notice):
+            log.warning("%s", message.text)
+        elif isinstance(message, m.Goodbye):
+            text = f"the service ended the session: {message.text or 'it stops'}"
+            self._end(m.error_of(message.kind or "SessionError", text))
+
+    def _value(self, message: m.Value) -> None:
+        future = self.requests.get(message.request)
+        if future is None:
+            if message.bulk:  # the fetch has failed since
+                self.link.ignore(message)
+            return
+        try:
+            future._part(message, self.link)
+        except MemoryError as error:
+            future._fail(OutOfMemory(f"{future.what} has no room in this process: {error}"))
+            if message.bulk:
+                self.link.ignore(message)
+        if future._ready():
+            self.requests.pop(message.request, None)
+            self.link.settle(message.request)
+        elif message.bulk:
+            future.add_done_callback(lambda _: self.requests.pop(message.request, None))
+
+    def _peer_lost(self, message: m.PeerLost) -> None:
+        for number, future in list(self.requests.items()):
+            if future._missing is not None:  # its parts have begun to come, and the rest may never
+                del self.requests[number]
+                future._fail(m.error_of("WorkerLost", message.text))
+        self.link.break_off()
+
+    def _failed(self, message: m.Failed) -> None:
+        error = m.error_of(message.kind, message.text)
+        future = self.requests.pop(message.request, None) if message.request else None
+        if future is not None:
+            future._fail(error)
+            self.link.settle(message.request)
+        else:
+            self.pending_error = error
+
+    def _end(self, error: GTError) -> None:
+        self.failure = error
+        requests, self.requests = self.requests, {}
+        for future in requests.values():
+            future._fail(error)
+
+    @property
+    def owns_service(self) -> bool:
+        """Whether the service was started for this session, and ends with it."""
+        return self._close is not None
+
+    def close(self) -> None:
+        """End the session: what is under way is finished first, tensors are freed, local daemons stop."""
+        self._stop.set()
+        ended = SessionError("the session has ended: gt.disconnect() was called")
+        if self.failure is None and self.pid == os.getpid():
+            try:
+                self.flush()
+                with self.lock:
+                    self.failure = ended  # the keeper may wait for the lock, with something to send
+                    self.link.send(m.Goodbye("", ""))
+            except GTError:
+                pass  # the service is gone already: there is nobody left to say goodbye to
+        self.failure = self.failure or ended
+        if self._keeper is not None and self._keeper.is_alive() and self._keeper is not threading.current_thread():
+            self._keeper.join(5)
+        if self.pid == os.getpid():
+            with self.lock:
+                self.link.close()
+            if self._close is not None:
+                self._close()
+
+
+# the default session
+
+
+class _Threads(threading.local):
+    """Each thread's builder for the default session."""
+
+    builder: Builder
+
+
+_default: list[Session] = []
+_sessions: Final[WeakSet[Session]] = WeakSet()
+"""All that this process has, the default one among them."""
+_threads = _Threads()
+_start_lock = threading.Lock()
+
+
+def _no_builders() -> _Threads:
+    """From here on every thread gets a new builder, at its next instruction."""
+    for session in list(_sessions):
+        for each in list(session.builders):
+            each.thread = 0
+    return _Threads()
+
+
+def builder() -> Builder:
+    """This thread's builder of the default session, which starts with the first use."""
+    try:
+        return _threads.builder
+    except AttributeError:
+        made = current().builder()
+        made.thread = threading.get_ident()
+        _threads.builder = made
+        return made
+
+
+def _interrupt(reason: str) -> None:
+    """What this thread is about to do cannot be in a traced call."""
+    mine = getattr(_threads, "builder", None)
+    if mine is not None and mine.held is not None:
+        mine.held.interrupt(reason)
+
+
+MAY_START: Final[ContextVar[bool]] = ContextVar("gt_may_start", default=True)
+"""Whether a session may start by itself here: not in a thread that GT runs beside the program."""
+
+
+def current() -> Session:
+    """The default session; starts local daemons when there is none."""
+    if not _default:
+        if not MAY_START.get():
+            raise SessionError("the session has ended, and a thread beside the program starts no other")
+        with _start_lock:
+            if not _default:
+                default_session.start()
+    session = _default[0]
+    if session.pid != os.getpid():
+        session.usable()
+    return session
+
+
+def active() -> Session | None:
+    """The default session if one was started, else None."""
+    return _default[0] if _default else None
+
+
+def adopt(session: Session) -> Session:
+    """Make `session` the default one."""
+    global _threads
+    _default[:] = [session]
+    _threads = _no_builders()
+    return session
+
+
+def swap(session: Session | None) -> Session | None:
+    """Put another session, or none, in the place of the default one, which stays open; the one that was there."""
+    global _threads
+    before = active()
+    if before is not None and before.pid == os.getpid():
+        before.flush()
+    _default[:] = [] if session is None else [session]
+    _threads = _no_builders()
+    return before
+
+
+def disconnect() -> None:
+    """End the default session; another can follow. Tensors of it cannot be used any more."""
+    global _threads
+    if _default:
+        session = _default.pop()
+        _threads = _no_builders()
+        if session.pid == os.getpid():
+            session.close()
+
+
+def _after_fork() -> None:
+    """A child has no session: what it inherited belongs to its parent."""
+    global _threads, _start_lock
+    _threads = _no_builders()
+    _start_lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+atexit.register(disconnect)

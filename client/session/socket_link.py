@@ -1,0 +1,212 @@
+"""The client's sockets: control, and bulk beside it. Nothing here knows what messages mean, but for the bulk streams."""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+import time
+from collections.abc import Callable, Hashable
+from typing import Any, Final
+
+import numpy as np
+
+from gt.daemon.host import environment_number, host_facts
+from gt.ir.spec import Spec
+from gt.wire import messages as m
+from gt.wire import transport
+from gt.wire.bulk import INLINE, Bulk, Frames
+from gt.wire.memfd import machine
+from gt.wire.pool import Pool, half_of_memory
+
+from .bulk_fetches import Fetches
+from .bulk_puts import Put, Puts
+
+LAST_WORDS: Final = 0.2
+"""Seconds in which what a dispatcher sent before its end may still arrive."""
+
+
+def _watched(process: Any) -> int | None:
+    """A descriptor that can be read from when the dispatcher's process has ended; None if that is not on this machine."""
+    here = host_facts()
+    known = process if isinstance(process, dict) else {}
+    pid = known.get("pid")
+    if type(pid) is not int or pid <= 0 or any(known.get(key) != here[key] for key in ("host", "namespace", "boot")):
+        return None
+    try:
+        return os.pidfd_open(pid)
+    except (OSError, OverflowError):
+        return None  # its silence will tell
+
+
+def _ended(process: int) -> bool:
+    poll = select.poll()
+    poll.register(process, select.POLLIN)
+    return bool(poll.poll(0))
+
+
+class SocketLink:
+    """A connection to the dispatcher at `address`. `local` is the set of daemons started for this process, if any."""
+
+    def __init__(self, address: str, local: Any = None) -> None:
+        self.local = local
+        self.control = transport.dealer(address, transport.new_identity())
+        self.descriptors = [self.control.fileno()]
+        self.bulk: transport.Socket | None = None
+        self.bulk_identity = transport.new_identity()
+        self.number = 0
+        self.client = 0
+        limit = environment_number("GT_SHARED_MEMORY", half_of_memory())
+        self.memory = Pool(limit)
+        self.streams = Bulk(machine() if limit else "")
+        self.puts = Puts(self.memory, self.streams.outbox)
+        self.fetches = Fetches(self.memory, self.streams.inbox)
+        self.gone = False
+        self.process: int | None = None
+        """The descriptor of the dispatcher's process, if it is on this machine."""
+        self.ended = 0.0
+        """When that process was first found to have ended."""
+        self.closed = False
+        """Another thread may still wait for something, and finds that nothing comes any more."""
+        self.pollers = threading.local()
+        """A poll object serves one thread at a time, so each that waits has its own."""
+
+    def joined(self, facts: dict[str, Any]) -> None:
+        """Connect the bulk socket that the dispatcher named in its welcome."""
+        self.client = self.fetches.client = int(facts["number"])
+        self.bulk = transport.dealer(str(facts["bulk_address"]), self.bulk_identity)
+        transport.loop_back(self.bulk, self.bulk_identity)
+        self.descriptors.append(self.bulk.fileno())
+        self.pollers = threading.local()
+        self.process = _watched(facts.get("process")) if self.local is None else None
+
+    def send(self, message: m.Message) -> None:
+        """Send one message. Never waits, never loses."""
+        if self.closed:
+            return
+        self.number += 1
+        if not transport.send(self.control, m.encode(message, self.number)):
+            self.gone = True
+
+    def receive(self) -> list[m.Message]:
+        """All messages that have arrived; bulk chunks are put in place on the way."""
+        found: list[m.Message] = []
+        if self.closed:
+            return found
+        while (frames := transport.receive(self.control)) is not None:
+            found.append(m.decode(frames)[1])
+        if self.bulk is not None:
+            while (frames := transport.receive(self.bulk)) is not None:
+                self._bulk(frames)
+        return found
+
+    def wait(self, timeout: float) -> None:
+        """Wait until something may have arrived, at most `timeout` seconds (ZeroMQ's descriptors signal edges, so never long)."""
+        poll = getattr(self.pollers, "poll", None)
+        if poll is None:
+            poll = self.pollers.poll = select.poll()
+            for descriptor in self.descriptors:
+                poll.register(descriptor, select.POLLIN)
+        poll.poll(min(timeout, 0.02) * 1000)
+
+    def prepare(self, array: np.ndarray[Any, Any], kind: Hashable) -> Put | None:
+        """A put by the bulk socket, copied already where that can be; None for what its message can carry. Needs no lock.
+
+        `kind`: what tensors have in common that are cut in the same way.
+        """
+        return self.puts.prepare(array, kind) if array.nbytes > INLINE and self.bulk is not None else None
+
+    def put_bulk(self, tensor: int, put: Put) -> None:
+        """Offer the parts of a put to where such go, or keep it until `cut` says where that is."""
+        for chunk in self.puts.begin(tensor, put, self.client):
+            self._send_bulk(chunk)
+
+    def cut(self, message: m.Cut) -> None:
+        """Offer each worker its part of a bulk put; the worker grants when it is ready."""
+        where = tuple(
+            (worker, bytes(identity), tuple((start, stop) for start, stop in box))
+            for worker, identity, box in message.parts
+        )
+        for chunk in self.puts.cut(message.tensor, where, self.client):
+            self._send_bulk(chunk)
+
+    def sending(self, tensor: int) -> bool:
+        """Whether a put must be waited for: the program's array is still needed, or too much is on its way."""
+        return self.puts.sending(tensor)
+
+    def under_way(self) -> tuple[int, int]:
+        """(bytes moved, bytes in all) of the bulk data that is on its way, in or out."""
+        return self.streams.under_way()
+
+    def cancel(self, tensor: int) -> None:
+        """Send no more of a bulk put."""
+        self.puts.cancel(tensor)
+
+    def shown(self, tensor: int) -> np.ndarray[Any, Any] | None:
+        """The values of a tensor that was put and lies here, where its worker reads it; not writable."""
+        found = self.puts.shown.get(tensor)
+        return None if found is None else found.view()
+
+    def break_off(self) -> None:
+        """Let no bulk data that is on its way go on: with one worker's parts of the tensors the others' are gone too."""
+        self.puts.break_off()
+        self.fetches.break_off()
+        self.memory.renew()  # a worker that is not as dead as it seems may still read and write there
+
+    def ahead(self, request: int, known: Spec) -> np.ndarray[Any, Any] | None:
+        """The array for a fetch that is asked for now, offered already to whom is thought to have the tensor; None: nobody is."""
+        array, frames = self.fetches.ahead(request, known)
+        for each in frames:
+            self._send_bulk(each)
+        return array
+
+    def ignore(self, message: m.Value) -> None:
+        """Hear a part that nobody waits for to its end, so that its worker need not keep it."""
+        for each in self.fetches.ignore(message):
+            self._send_bulk(each)
+
+    def fetch_bulk(self, message: m.Value, array: np.ndarray[Any, Any], done: Callable[[], None]) -> None:
+        """Receive a part of `array` into its place; `done` when it is there."""
+        for each in self.fetches.part(message, array, done):
+            self._send_bulk(each)
+
+    def settle(self, request: int) -> None:
+        """A fetch is over, well or not."""
+        self.fetches.settle(request)
+
+    def _send_bulk(self, frames: Frames) -> None:
+        assert self.bulk is not None, "bulk data comes after the welcome"
+        if self.closed:
+            return
+        peer, header, payload = frames
+        if isinstance(payload, memoryview):
+            payload = bytes(payload)  # of an array that its owner may change as soon as all of it has left
+        transport.send(self.bulk, [peer, header, payload])
+
+    def _bulk(self, frames: list[Any]) -> None:
+        whole, answers = self.streams.heard(frames)
+        for answer in answers:
+            self._send_bulk(answer)
+        if whole is not None:
+            self.fetches.arrived(*whole)
+
+    def alive(self) -> str | None:
+        """None, or why the service cannot answer any more."""
+        if self.gone:
+            return "it closed the connection"
+        if self.process is not None and _ended(self.process):
+            now = time.monotonic()
+            self.ended = self.ended or now
+            if now - self.ended > LAST_WORDS:
+                return "its process ended"
+        return None if self.local is None else self.local.failure()
+
+    def close(self) -> None:
+        """Close the sockets; what was sent still leaves."""
+        self.closed = True
+        if self.process is not None:
+            os.close(self.process)
+            self.process = None
+        self.control.close(linger=500)
+        if self.bulk is not None:
+            self.bulk.close(linger=0)

@@ -1,0 +1,36 @@
+"""The user's line: which frame of the call stack is the program's own, not GT's."""
+
+from __future__ import annotations
+
+from types import FrameType
+from typing import Any, Final
+
+MAX_SCOPES: Final = 1 << 14
+"""Modules whose owner is remembered; beyond that all are forgotten and looked at again."""
+
+scopes: dict[int, tuple[dict[str, Any], bool]] = {}
+"""By the id of a module's globals: these globals, kept alive, and whether the module is GT's own."""
+
+
+def is_internal(scope: dict[str, Any]) -> bool:
+    """Whether a frame with these globals is GT's own."""
+    known = scopes.get(id(scope))
+    if known is None:
+        name = str(scope.get("__name__", ""))
+        known = (scope, name == "gt" or name.startswith("gt."))
+        if len(scopes) >= MAX_SCOPES:
+            scopes.clear()
+        scopes[id(scope)] = known
+    return known[1]
+
+
+def user_frame(frame: FrameType) -> FrameType:
+    """The first frame outside GT, going outwards; the outermost when there is none."""
+    while is_internal(frame.f_globals) and frame.f_back is not None:
+        frame = frame.f_back
+    return frame
+
+
+def site_of(frame: FrameType) -> str:
+    """'file:line' of a frame."""
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"

@@ -1,0 +1,307 @@
+"""From a call in the user's program to one emitted instruction: its signature, tags and place on the tape.
+
+`emit` is the only way to emit. It must stay short: everything that is the same the next time round the user's loop is
+found again by one dictionary look-up.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from types import CodeType, FrameType
+from typing import TYPE_CHECKING, Any, Final
+
+from gt.client.segment.signature import Signature
+from gt.client.segment.value import Value
+from gt.client.session import session
+from gt.ir.infer import infer
+from gt.ir.instruction import Tag
+from gt.ir.ops import OPS
+
+from . import tape
+from .autocast_policy import ELIGIBLE, computed_in
+from .call_site import is_internal, scopes, site_of
+from .emission_context import CONTEXT, Context
+from .tensor import Tensor
+
+if TYPE_CHECKING:
+    from gt.ir.dtypes import DType
+
+
+MAX_SIGNATURES: Final = 1 << 14
+"""Signatures kept; beyond that all are forgotten and found again, so ever-new shapes cannot fill the memory."""
+
+GRADIENT_RULES: Final[dict[str, Any]] = {}
+"""The gradient rule of each op that has one; bound by `gt.client.composition`, because rules are composed of functions that
+emit."""
+
+_new: Final = object.__new__
+"""Half the time of a call that runs an `__init__`."""
+_getframe: Final = sys._getframe
+_get_ident: Final = threading.get_ident
+
+_KINDS: Final[dict[type, str]] = {bool: "b", int: "i", float: "f", complex: "c"}
+
+
+_get_context: Final = CONTEXT.get
+_signatures: dict[tuple[Any, ...], Signature] = {}
+_direct: dict[tuple[Any, ...], Signature] = {}
+"""Signatures of operators written in the user's own code, by the caller's frame alone."""
+_by_line: dict[tuple[Any, ...], Signature] = {}
+"""The same signatures by file and line. Python moves an instruction's place when it specialises it; the line stays."""
+_operators: Final[list[dict[tuple[Any, ...], Signature]]] = []
+"""For each operator what it has found in `_direct`."""
+_codes: dict[int, CodeType] = {}
+"""The code objects whose addresses are part of keys, kept alive."""
+
+
+def emit(op: str, operands: tuple[Any, ...], *attributes: Any) -> Tensor:
+    """Emit one instruction and return its result. `operands` are tensors and Python scalars (bool, int, float, complex).
+
+    `attributes` come in the order in which `gt/ir/ops.py` declares them. Raises `ShapeError` or `DTypeError` at once.
+    """
+    context = _get_context()
+    if context.lower is not None:
+        operands = _autocast(op, operands, context.lower)
+    values: list[Any] = []
+    key: list[Any] = [op, context, attributes]
+    recording = False
+    for operand in operands:
+        kind = _KINDS.get(type(operand))
+        if kind is None:
+            if operand._view is not None:
+                operand._refresh()
+            if operand._edge is not None:
+                recording = True
+            value = operand._value
+            values.append(value)
+            key.append(value.spec)
+        else:
+            values.append(operand)
+            key.append(kind)
+    signature = _find(tuple(key), op, attributes, context, sys._getframe(1), len(operands))
+    value = session.builder().emit(signature, values)
+    out = Tensor(value)
+    if recording and context.grad and signature.differentiable is not None:
+        out._edge = tape.record(signature, context, operands, values, value)
+    return out
+
+
+def _autocast(op: str, operands: tuple[Any, ...], lower: DType) -> tuple[Any, ...]:
+    """The operands in the dtype that this op has inside of `autocast`; float64 and integers stay."""
+    dtype = computed_in(op, lower)
+    return operands if dtype is None else tuple([autocast_operand(operand, dtype) for operand in operands])
+
+
+def autocast_operand(operand: Any, dtype: DType) -> Any:
+    """An operand in another floating-point dtype; as it is if it is a number, of that dtype, or not to be cast."""
+    if not isinstance(operand, Tensor):
+        return operand
+    own = operand._value.spec.dtype
+    return emit("cast", (operand,), dtype) if own in ELIGIBLE and own is not dtype else operand
+
+
+# The three commonest forms, straight through. Their callers are GT's functions, which users mostly call themselves: so
+# the frame two up is looked for in `_direct`, which holds places in the user's own code alone, before any walk. A value
+# whose builder is this thread's is emitted there without asking for the thread's builder first.
+
+
+def emit_unary(op: str, x: Any, *attributes: Any) -> Tensor:
+    """`emit` for one tensor."""
+    if x._view is not None:
+        x._refresh()
+    value = x._value
+    context = _get_context()
+    if context.lower is not None:
+        return emit(op, (x,), *attributes)
+    frame = _getframe(2)
+    signature = _direct.get((op, context, attributes, value.spec, id(frame.f_code), frame.f_lasti))
+    if signature is None:
+        signature = _find((op, context, attributes, value.spec), op, attributes, context, frame, 1)
+    builder = value.owner
+    if builder.thread != _get_ident():
+        builder = session.builder()
+    result = builder.emit_one(signature, value)
+    out = _new(Tensor)
+    out._value = result
+    out._edge = out._view = None
+    out._version = 0
+    if x._edge is not None and context.grad and signature.differentiable is not None:
+        out._edge = tape.record(signature, context, (x,), (value,), result)
+    return out
+
+
+def emit_binary(op: str, a: Any, b: Any) -> Tensor:
+    """`emit` for two tensors and no attributes."""
+    if a._view is not None:
+        a._refresh()
+    if b._view is not None:
+        b._refresh()
+    first, second = a._value, b._value
+    context = _get_context()
+    if context.lower is not None:
+        return emit(op, (a, b))
+    frame = _getframe(2)
+    signature = _direct.get((op, context, (), first.spec, second.spec, id(frame.f_code), frame.f_lasti))
+    if signature is None:
+        signature = _find((op, context, (), first.spec, second.spec), op, (), context, frame, 2)
+    builder = first.owner
+    if builder.thread != _get_ident():
+        builder = session.builder()
+    result = builder.emit_two(signature, first, second)
+    out = _new(Tensor)
+    out._value = result
+    out._edge = out._view = None
+    out._version = 0
+    if (a._edge is not None or b._edge is not None) and context.grad and signature.differentiable is not None:
+        out._edge = tape.record(signature, context, (a, b), (first, second), result)
+    return out
+
+
+def emit_with_float(op: str, x: Any, number: float) -> Tensor:
+    """`emit` for a floating-point tensor and a Python float, without attributes."""
+    if x._view is not None:
+        x._refresh()
+    value = x._value
+    context = _get_context()
+    if context.lower is not None:
+        return emit(op, (x, number))
+    frame = _getframe(2)
+    signature = _direct.get((op, context, (), value.spec, "f", id(frame.f_code), frame.f_lasti))
+    if signature is None:
+        signature = _find((op, context, (), value.spec, "f"), op, (), context, frame, 2)
+    builder = value.owner
+    if builder.thread != _get_ident():
+        builder = session.builder()
+    result = builder.emit_one(signature, value, number)
+    out = _new(Tensor)
+    out._value = result
+    out._edge = out._view = None
+    out._version = 0
+    if x._edge is not None and context.grad and signature.differentiable is not None:
+        out._edge = tape.record(signature, context, (x, number), (value, number), result)
+    return out
+
+
+def binary_operator(  # noqa: C901 — every call into which it would be divided costs what it is there to save
+    op: str, general: Callable[[Any, Any], Tensor], kinds: str
+) -> Callable[[Any, Any], Tensor]:
+    """The method of a binary operator: `emit_binary` in one step for two tensors of one dtype, of one of these `kinds`.
+
+    All else goes to `general`, which knows the promotion rules. This is the path of most operations of most programs, so
+    it asks for nothing twice: what is in `direct` was found to be of one dtype when it was put there.
+    """
+    direct: dict[tuple[Any, ...], Signature] = {}
+    _operators.append(direct)
+
+    def method(self: Any, other: Any) -> Tensor:
+        first = self._value
+        if type(other) is Tensor and self._view is None and other._view is None:
+            second = other._value
+            context, builder, frame = _get_context(), first.owner, _getframe(1)
+            if builder.thread == _get_ident():
+                key = (context, first.spec, second.spec, id(frame.f_code), frame.f_lasti)
+                signature = direct.get(key)
+                if signature is not None:
+                    if second.owner is builder:  # `emit_two`, without the call, which took a sixteenth of all
+                        builder.busy = True
+                        try:
+                            if builder.claimed:
+                                builder.give_way()
+                            base, record = builder.base, builder.record
+                            one = first.id - base
+                            if one < 0:
+                                one = builder.inputs.get(first.id) or builder.slot(first.id)
+                            two = second.id - base
+                            if two < 0:
+                                two = builder.inputs.get(second.id) or builder.slot(second.id)
+                            result = _new(Value)
+                            result.owner = builder
+                            result.id = base + len(record)
+                            result.spec = signature.result
+                            record.append((signature, one, two))
+                            builder.values.append(result)
+                        except BaseException:
+                            builder.undo()
+                            raise
+                        finally:
+                            builder.busy = False
+                        if len(record) >= builder.length:
+                            builder.flush()
+                    else:
+                        result = builder.emit_two(signature, first, second)
+                    out = _new(Tensor)
+                    out._value = result
+                    out._edge = out._view = None
+                    out._version = 0
+                    if (
+                        (self._edge is not None or other._edge is not None)
+                        and context.grad
+                        and signature.differentiable is not None
+                    ):
+                        out._edge = tape.record(signature, context, (self, other), (first, second), result)
+                    return out
+                dtype = first.spec.dtype
+                if dtype is second.spec.dtype and dtype.kind in kinds and context.lower is None:
+                    made = emit_binary(op, self, other)
+                    known = _direct.get((op, context, (), *key[1:]))
+                    if known is not None:
+                        direct[key] = known
+                    return made
+        elif type(other) is float and first.spec.dtype.kind == "f":
+            return emit_with_float(op, self, other)
+        return general(self, other)
+
+    return method
+
+
+def _find(
+    key: tuple[Any, ...], op: str, attributes: tuple[Any, ...], context: Context, frame: FrameType, arity: int
+) -> Signature:
+    """The signature of an instruction asked for in `frame`: looked for outwards, to the first frame that is the user's."""
+    if context.site is not None:
+        return _signatures.get(key) or _sign(key, op, attributes, context, None, arity)
+    direct = True
+    while True:
+        known = scopes.get(id(frame.f_globals))
+        if not (is_internal(frame.f_globals) if known is None else known[1]):
+            break
+        back = frame.f_back
+        if back is None:
+            break
+        frame = back
+        direct = False
+    key += (id(frame.f_code), frame.f_lasti)
+    signature = _signatures.get(key) or _sign(key, op, attributes, context, frame, arity)
+    if direct:
+        _direct[key] = signature
+    return signature
+
+
+def _sign(
+    key: tuple[Any, ...], op: str, values: tuple[Any, ...], context: Context, frame: FrameType | None, arity: int
+) -> Signature:
+    """Make and keep the signature of an instruction seen for the first time."""
+    site = context.site if frame is None else site_of(frame)
+    whole = (*key[: 3 + arity], site)
+    signature = _by_line.get(whole)
+    if signature is None:
+        attributes = dict(zip(OPS[op].attributes, values, strict=True))
+        operands = key[3 : 3 + arity]
+        results = infer(op, operands, attributes)
+        signature = Signature(
+            op, attributes, operands, results, Tag(context.signal, context.phase, site or "", context.hints)
+        )
+        if context.signal:
+            session.current().mention_slips(context.signal)
+        if results[0].dtype.kind in "fc":
+            signature.differentiable = GRADIENT_RULES.get(op)
+    if len(_signatures) >= MAX_SIGNATURES:
+        tables: list[dict[Any, Any]] = [_signatures, _direct, _by_line, _codes, *_operators]
+        for table in tables:
+            table.clear()
+    _signatures[key] = _by_line[whole] = signature
+    if frame is not None:
+        _codes[id(frame.f_code)] = frame.f_code
+    return signature

@@ -1,0 +1,100 @@
+"""The context in which instructions are emitted: signal path, phase, site, grad mode, autocast dtype and hints.
+
+A context is immutable and interned, so signatures are found by its identity. Each thread and asyncio task has its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Final
+
+from gt.ir.hints import NO_HINTS, Hints
+
+if TYPE_CHECKING:
+    from gt.ir.dtypes import DType
+
+MAX_CONTEXTS: Final = 1 << 14
+"""Contexts kept; beyond that all are forgotten and made again, so ever-new signals cannot fill the memory."""
+
+
+class Context:
+    """The tags that surround an instruction, and whether gradients are recorded. Immutable; `site` None: the user's line."""
+
+    __slots__ = ("backward", "grad", "hints", "lower", "phase", "signal", "site")
+
+    def __init__(
+        self,
+        signal: tuple[str, ...],
+        phase: str,
+        site: str | None,
+        grad: bool,
+        backward: tuple[str, ...] | None = None,
+        lower: DType | None = None,
+        hints: Hints = NO_HINTS,
+    ) -> None:
+        self.signal = signal
+        self.phase = phase
+        self.site = site
+        self.grad = grad
+        self.backward = backward
+        """The signal path of the gradients, when it is not that of the forward instruction."""
+        self.lower = lower
+        """The dtype of products inside of `autocast`."""
+        self.hints = hints
+        """What the program says about its signals."""
+
+
+CONTEXT: Final[ContextVar[Context]] = ContextVar("gt_context", default=Context((), "forward", None, True))  # noqa: B039 — nobody changes it
+_contexts: dict[tuple[Any, ...], Context] = {}
+
+
+def current() -> Context:
+    """The context of this thread or asyncio task."""
+    return CONTEXT.get()
+
+
+def interned(
+    signal: tuple[str, ...],
+    phase: str,
+    site: str | None,
+    grad: bool,
+    backward: tuple[str, ...] | None = None,
+    lower: DType | None = None,
+    hints: Hints = NO_HINTS,
+) -> Context:
+    """The one context with these tags, so that equal contexts find equal signatures."""
+    key = (signal, phase, site, grad, backward, lower, hints)
+    found = _contexts.get(key)
+    if found is None:
+        if len(_contexts) >= MAX_CONTEXTS:
+            _contexts.clear()
+        found = _contexts[key] = Context(*key)
+    return found
+
+
+@contextmanager
+def using(context: Context) -> Iterator[None]:
+    """Emit in `context` inside the `with`."""
+    token = CONTEXT.set(context)
+    try:
+        yield
+    finally:
+        CONTEXT.reset(token)
+
+
+def enter(context: Context) -> Context:
+    """Set the context; returns the one before, for the caller to set again."""
+    before = CONTEXT.get()
+    CONTEXT.set(context)
+    return before
+
+
+@contextmanager
+def with_changes(**changes: Any) -> Iterator[None]:
+    """Emit in the current context with some of its fields changed."""
+    now = CONTEXT.get()
+    fields = {name: getattr(now, name) for name in Context.__slots__}
+    with using(interned(**(fields | changes))):
+        yield

@@ -1,0 +1,133 @@
+"""Operands: how tensors, numbers and arrays meet in one dtype before an instruction is emitted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from gt.client.session import session
+from gt.client.tensor.tensor import Tensor
+from gt.errors import DTypeError
+from gt.ir.dtypes import ALL, DType, as_dtype, get_default_dtype, result_type, scalar_of
+
+from . import emission, emission_context
+
+__all__ = ["cast", "clone"]
+
+_NATIVE: Final = frozenset(dtype.numpy for dtype in ALL)
+
+
+_PYTHON: Final[tuple[type[Any], ...]] = (bool, int, float, complex)
+
+
+def put(array: np.ndarray[Any, Any]) -> Tensor:
+    """A tensor with the values of `array`, which is copied."""
+    if array.dtype not in _NATIVE:
+        array = array.astype(as_dtype(array.dtype).numpy)
+    return Tensor(
+        session.current().put(np.ascontiguousarray(array).reshape(array.shape), emission_context.current().signal)
+    )
+
+
+def plain(op: str, value: Any) -> Any:
+    """An operand as a tensor or a Python bool, int, float or complex. Raises `DTypeError` for anything else."""
+    if isinstance(value, Tensor) or type(value) in _PYTHON:
+        return value
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, np.ndarray):
+        return put(value)
+    for kind in _PYTHON:
+        if isinstance(value, kind):
+            return kind(value)
+    raise DTypeError(f"{op}: {value!r} ({type(value).__name__}) is neither a tensor nor a number")
+
+
+def tensor_of(op: str, value: Any) -> Tensor:
+    """A required tensor operand. Raises `DTypeError` for a number or anything else."""
+    if isinstance(value, Tensor):
+        return value
+    if isinstance(value, np.ndarray):
+        return put(value)
+    raise DTypeError(f"{op} takes a tensor, not {value!r} ({type(value).__name__})")
+
+
+def dtype_of(op: str, operands: Sequence[Any]) -> DType:
+    """The dtype in which operands (as `plain` returns them) meet."""
+    tensors = [(o._value.spec.dtype, o._value.spec.ndim == 0) for o in operands if isinstance(o, Tensor)]
+    if not tensors:
+        raise DTypeError(f"{op} needs at least one tensor")
+    return result_type(tensors, [o for o in operands if not isinstance(o, Tensor)])
+
+
+def convert(op: str, operand: Any, dtype: DType) -> Any:
+    """A tensor cast to `dtype`; a Python scalar as a number of its kind."""
+    if isinstance(operand, Tensor):
+        return cast(operand, dtype)
+    return scalar_of(operand, dtype, op)
+
+
+def meet(op: str, *operands: Any) -> tuple[Any, ...]:
+    known = [plain(op, operand) for operand in operands]
+    dtype = dtype_of(op, known)
+    return tuple([convert(op, operand, dtype) for operand in known])
+
+
+def meet_float(op: str, *operands: Any) -> tuple[Any, ...]:
+    known = [plain(op, operand) for operand in operands]
+    dtype = dtype_of(op, known)
+    if dtype.kind in "bi":
+        dtype = get_default_dtype()
+    return tuple([convert(op, operand, dtype) for operand in known])
+
+
+def binary(op: str, a: Any, b: Any) -> Tensor:
+    """Emit a two-operand instruction on operands that meet by the promotion rules."""
+    if isinstance(a, Tensor):
+        dtype = a._value.spec.dtype
+        if isinstance(b, Tensor):
+            if b._value.spec.dtype is dtype:
+                return emission.emit_binary(op, a, b)
+        elif type(b) is float and dtype.kind == "f":
+            return emission.emit_with_float(op, a, b)
+    return emission.emit(op, meet(op, a, b))
+
+
+def floating(op: str, x: Any) -> Tensor:
+    x = tensor_of(op, x)
+    return x if x._value.spec.dtype.kind in "fc" else cast(x, get_default_dtype())
+
+
+def float_unary(op: str, x: Any) -> Tensor:
+    return emission.emit(op, (floating(op, x),))
+
+
+def cast(input: Any, dtype: Any) -> Tensor:
+    """`input` in another dtype; `input` itself if it has that dtype already."""
+    x = tensor_of("cast", input)
+    wanted = as_dtype(dtype)
+    return x if x._value.spec.dtype is wanted else emission.emit("cast", (x,), wanted)
+
+
+def clone(input: Tensor, *, memory_format: Any = None) -> Tensor:
+    """An independent tensor with the same values. Values are immutable, so nothing is copied."""
+    if input._edge is not None and emission_context.current().grad:
+        return emission.emit("reshape", (input,), input.shape)
+    return Tensor(input._current())
+
+
+def result_type_of(input: Any, other: Any) -> DType:
+    """The dtype in which two operands, of which one may be a number, meet: `gt.result_type`."""
+    operands = (plain("result_type", input), plain("result_type", other))
+    tensors = [(o.dtype, o.ndim == 0) for o in operands if isinstance(o, Tensor)]
+    return result_type(tensors, [o for o in operands if not isinstance(o, Tensor)])
+
+
+def integers(name: str, index: Any) -> Tensor:
+    """A tensor that lists places. Raises `DTypeError` unless it holds integers."""
+    places = tensor_of(name, index)
+    if places.dtype.kind != "i":
+        raise DTypeError(f"{name}: an index tensor holds integers, not {places.dtype}")
+    return places

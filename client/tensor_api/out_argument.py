@@ -1,0 +1,114 @@
+"""`out=`: results that are written to tensors which the program has already.
+
+The functions themselves return new tensors. The public face wraps those for which PyTorch takes `out=` (`filling`), so the
+methods of tensors, and everything inside of GT, pay nothing for it.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from functools import wraps
+from inspect import signature
+from types import FunctionType
+from typing import Any, Final
+
+from gt.client.ops import creation
+from gt.client.tensor import emission_context, views
+from gt.client.tensor.tensor import Tensor
+from gt.errors import GradientError, ShapeError
+
+__all__ = ["all_filling", "filling"]
+
+_MADE: Final = frozenset(
+    {
+        "arange", "empty", "eye", "full", "linspace", "logspace", "ones", "rand", "randint", "randn", "randperm", "zeros",
+        "fftfreq", "rfftfreq",
+    }
+)  # fmt: skip
+"""What makes numbers out of nothing makes them in the dtype of `out`."""
+
+
+def filling(function: Callable[..., Any], home: str) -> Callable[..., Any]:
+    """The function with one more argument: `out=`, a tensor, or several for several results, to which they are written.
+
+    It returns `out`. A tensor of another shape takes that of the result, unless it is a view. `home` is the module of the
+    public face under whose name it is found.
+    """
+
+    names = tuple(signature(function).parameters)
+    wrapped = wraps(function)(_SHORT.get(names, _any)(function))
+    wrapped.__module__ = home
+    return wrapped
+
+
+def _unary(function: Callable[..., Any]) -> Callable[..., Any]:
+    def call(input: Any, *, out: Any = None) -> Any:
+        return function(input) if out is None else _written(function, out, (input,), {})
+
+    return call
+
+
+def _binary(function: Callable[..., Any]) -> Callable[..., Any]:
+    def call(input: Any, other: Any, *, out: Any = None) -> Any:
+        return function(input, other) if out is None else _written(function, out, (input, other), {})
+
+    return call
+
+
+def _any(function: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*args: Any, out: Any = None, **options: Any) -> Any:
+        if out is not None:
+            return _written(function, out, args, options)
+        return function(*args, **options) if options else function(*args)
+
+    return call
+
+
+_SHORT: Final = {("input",): _unary, ("input", "other"): _binary}
+"""What is called most costs least."""
+
+
+def _written(function: Callable[..., Any], out: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+    """What the function returns, written to `out`."""
+    name = function.__name__
+    outs = list(out) if isinstance(out, Sequence) else [out]
+    _check(name, outs, (*args, *options.values()))
+    if name in _MADE and options.get("dtype") is None:
+        options["dtype"] = outs[0].dtype
+    results = function(*args, **options)
+    if isinstance(results, Tensor) and len(outs) == 1:
+        return _filled(name, outs[0], results)
+    if not isinstance(results, Sequence) or len(results) != len(outs):
+        count = len(results) if isinstance(results, Sequence) else 1
+        raise TypeError(f"{name}: {len(outs)} tensors in out= for {count} results")
+    filled = [_filled(name, each, result) for each, result in zip(outs, results, strict=True)]
+    return type(results)(*filled) if hasattr(results, "_fields") else tuple(filled)
+
+
+def all_filling(home: str, functions: dict[str, Any]) -> dict[str, Any]:
+    """Those of these names that are functions, each with `out=`."""
+    return {name: filling(each, home) for name, each in functions.items() if isinstance(each, FunctionType)}
+
+
+def _check(name: str, outs: Sequence[Any], operands: Sequence[Any]) -> None:
+    for each in outs:
+        if not isinstance(each, Tensor):
+            raise TypeError(f"{name}: out= is a tensor, or several, not {type(each).__name__}")
+    if emission_context.current().grad and any(isinstance(x, Tensor) and x.requires_grad for x in (*outs, *operands)):
+        raise GradientError(f"{name}: no gradient flows to what out= names: leave it out, or call in gt.no_grad()")
+
+
+def _filled(name: str, out: Tensor, new: Tensor) -> Tensor:
+    if out.shape == new.shape:
+        return out._write(name, new)
+    if out._view is not None:
+        raise ShapeError(f"{name}: a view of shape {out.shape} in out= cannot take a result of shape {new.shape}")
+    if out.numel():
+        warnings.warn(
+            f"{name}: out= of shape {out.shape} takes the shape {new.shape} of the result: make it of that shape, or empty",
+            stacklevel=3,
+        )
+    fresh = creation.empty(new.shape, dtype=out.dtype)
+    views.share(out, fresh._write(name, new))
+    return out

@@ -1,0 +1,240 @@
+"""The memory that a plan takes: exactly, worker by worker, or as an upper bound, in time that does not depend on their number.
+
+A plan that cannot fit is refused before it starts. A value lives from the instruction that computes it to its last reader;
+survivors live to the end; inputs live from the beginning to the end, or to their last reader if they die with the run. A view
+takes no memory but keeps alive what it looks at, within a plan and between plans. Temporary memory of kernels is not counted.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from gt.ir.instruction import INPUT, MOVE, OUTPUT, SCALAR, Instruction, Plan, Tag, ref
+from gt.ir.microbatch_schedule import Item, order, repeats
+from gt.ir.spec import Spec, spec
+from gt.sharding.partition import bounds, box, extent, present
+from gt.sharding.placement import Layout, Mesh, Partial, Replicate, Shard
+
+from .cost_model import VIEWS, Speeds
+
+Sizes = np.ndarray[Any, Any]
+"""Bytes, with a row for each rank and a column for each microbatch."""
+
+Held = Mapping[tuple[Spec, Layout], int]
+"""The number of tensors of each kind."""
+
+
+class Lot(NamedTuple):
+    """What becomes of a run's inputs, by position."""
+
+    dying: frozenset[int] = frozenset()
+    """The inputs whose memory is free after their last reader."""
+    lent: frozenset[int] = frozenset()
+    """The inputs that take no memory because they look at memory that is counted elsewhere."""
+
+
+USUAL: Final = Lot()
+
+
+@lru_cache(maxsize=4096)
+def parts_of(value: Spec, layout: Layout, mesh: Mesh) -> tuple[Spec | None, ...]:
+    """What every rank holds of a value."""
+    boxes = (box(value.shape, layout, mesh, rank) for rank in range(len(mesh.members)))
+    return tuple(None if part is None else spec(value.dtype, extent(part)) for part in boxes)
+
+
+@lru_cache(maxsize=4096)
+def local_bytes(value: Spec, layout: Layout, mesh: Mesh) -> Sizes:
+    """For each rank, the bytes of its part. The array is read-only."""
+    sizes = np.array([0 if part is None else part.nbytes for part in parts_of(value, layout, mesh)], np.int64)
+    sizes.flags.writeable = False
+    return sizes
+
+
+@lru_cache(maxsize=4096)
+def largest_part(value: Spec, layout: Layout, mesh: Mesh) -> int:
+    """An upper bound of the bytes that any rank holds; exact if no dimension is cut twice."""
+    shape = list(value.shape)
+    for axis, placement in enumerate(layout):
+        if isinstance(placement, Shard):
+            weights = mesh.weights[axis] if placement.weights is None else placement.weights
+            cuts = bounds(shape[placement.dim], weights)
+            shape[placement.dim] = max(b - a for a, b in itertools.pairwise(cuts))
+    return spec(value.dtype, tuple(shape)).nbytes
+
+
+def shortage(plan: Plan, mesh: Mesh, speeds: Speeds, held: Held, lot: Lot, rule_of: Callable[[Tag], str]) -> str:
+    """Why a plan cannot run when so much else is held; empty if it can, as far as is known.
+
+    `rule_of` says where the rule for a tag is written.
+    """
+    capacity = min(device.capacity or sys.maxsize for device in speeds.devices)
+    whole = sum(count * value.nbytes for (value, _), count in held.items())
+    if whole + sum(value.nbytes for value in (*plan.inputs, *plan.values)) * _times(plan) <= capacity:
+        return ""  # however it is cut
+    if (
+        sum(n * largest_part(value, at, mesh) for (value, at), n in held.items()) + peak_at_most(plan, mesh, lot)
+        <= capacity
+    ):
+        return ""
+    here = sum(
+        (n * local_bytes(value, at, mesh) for (value, at), n in held.items()), np.zeros(len(mesh.members), np.int64)
+    )
+    total = here + peak_by_rank(plan, mesh, lot)
+    over = [total[rank] - (device.capacity or sys.maxsize) for rank, device in enumerate(speeds.devices)]
+    rank = int(np.argmax(over))
+    pool = [at for at, device in enumerate(speeds.devices) if device.pool == speeds.devices[rank].pool >= 0]
+    if over[rank] <= 0 or (pool and sum(over[at] for at in pool) <= 0):
+        return ""  # what others of a host leave of its memory, this one may have
+    largest = max(plan.instructions, key=lambda i: max(plan.values[n].nbytes for n in i.outputs))
+    tag, value = plan.tags[largest.tag], max((plan.values[n] for n in largest.outputs), key=lambda x: x.nbytes)
+    signal, rule = "/".join(tag.signal), rule_of(tag)
+    return (
+        f"worker {mesh.members[rank]} would hold {total[rank]:,} bytes of {speeds.devices[rank].capacity:,}; "
+        f"the largest result is {value} of {largest.op} in {f'signal {signal}' if signal else 'no signal'} ({tag.site}), "
+        f"{f'with the rule at {rule}' if rule else 'for which there is no rule'}; "
+        "use more workers, or a rule that cuts what it holds"
+    )
+
+
+def inputs_by_rank(plan: Plan, mesh: Mesh, lot: Lot = USUAL) -> Sizes:
+    """For each rank, the bytes of its parts of the inputs."""
+    space = len(mesh.sizes)
+    found = np.zeros(len(mesh.members), np.int64)
+    for index, (value, layout) in enumerate(zip(plan.inputs, plan.input_layouts, strict=True)):
+        if index not in lot.lent:
+            found += local_bytes(value, layout[:space], mesh)
+    return found
+
+
+def peak_by_rank(plan: Plan, mesh: Mesh, lot: Lot = USUAL) -> Sizes:
+    """For each rank, the most bytes that it holds at once while it runs the plan, inputs included."""
+    times, ranks = _times(plan), len(mesh.members)
+    timed = mesh.timed(times)
+    places = [mesh.coordinates(rank) for rank in range(ranks)]
+    alike: dict[int, list[int]] = {}  # ranks of one stage do the same in the same order: without a pipeline all
+    for rank, here in enumerate(places):
+        alike.setdefault(here[plan.pipeline.axis] if plan.pipeline else 0, []).append(rank)
+    inputs, peak = inputs_by_rank(plan, mesh, lot), np.empty(ranks, np.int64)
+    for some in alike.values():
+
+        def sizes(r: int, some: list[int] = some) -> Sizes:
+            operand = plan.operand(r)
+            assert isinstance(operand, Spec), "a scalar takes no memory"
+            return local_bytes(operand, plan.layout(r), timed).reshape(ranks, times)[some]
+
+        peak[some] = most_held(plan, list(order(plan, places[some[0]])), sizes, inputs[some], lot.dying)
+    return peak
+
+
+def peak_at_most(plan: Plan, mesh: Mesh, lot: Lot = USUAL) -> int:
+    """An upper bound of the bytes that any rank holds at once while it runs the plan, inputs included."""
+    times = _times(plan)
+    timed = mesh.timed(times)
+    stages = range(mesh.sizes[plan.pipeline.axis]) if plan.pipeline else range(1)
+    found = 0
+    for stage in stages:
+        here = tuple(stage if plan.pipeline and axis == plan.pipeline.axis else 0 for axis in range(len(mesh.sizes)))
+
+        def sizes(r: int, here: tuple[int, ...] = here) -> Sizes:
+            operand, layout = plan.operand(r), plan.layout(r)
+            assert isinstance(operand, Spec), "a scalar takes no memory"
+            along = layout[plan.pipeline.axis : plan.pipeline.axis + 1] if plan.pipeline else ()
+            some = present(along, here[plan.pipeline.axis : plan.pipeline.axis + 1]) if plan.pipeline else True
+            return np.full((1, times), largest_part(operand, layout, timed) if some else 0, np.int64)
+
+        own = [n for n in range(len(plan.inputs)) if n not in lot.lent]
+        inputs = np.array([sum(int(sizes(ref(INPUT, n))[0, 0]) for n in own)], np.int64)
+        found = max(found, int(most_held(plan, list(order(plan, here)), sizes, inputs, lot.dying)[0]))
+    return found
+
+
+def most_held(
+    plan: Plan, items: Sequence[Item], sizes: Callable[[int], Sizes], inputs: Sizes, mortal: frozenset[int]
+) -> Sizes:
+    """The most bytes held at once by each of some ranks that all execute `items`, starting with `inputs`, of which those at
+    the positions in `mortal` are freed after their last reader."""
+    root: dict[Item, Item] = {}
+    """What each view looks at, by reference and microbatch."""
+
+    def place(r: int, time: int) -> Item:
+        item = (r, time if repeated(plan, r) else 0)
+        return root.get(item, item)
+
+    last: dict[Item, int] = {}
+    held: list[list[Item]] = []
+    for at, (position, time) in enumerate(items):
+        instruction = plan.instructions[position]
+        made = ref(OUTPUT, instruction.outputs[0])
+        change = in_time(plan, instruction)
+        for r in instruction.inputs:
+            if r & 3 != SCALAR:
+                times = range(_times(plan)) if change == "join" else (time,)
+                last.update({place(r, each): at for each in times})
+        fresh = []
+        if instruction.op in VIEWS or change == "cut":
+            root[made, time if repeated(plan, made) else 0] = place(instruction.inputs[0], time)
+        else:
+            outputs = [place(ref(OUTPUT, n), time) for n in instruction.outputs]
+            fresh = [item for item in outputs if item not in last]  # a sum over microbatches is made with the first
+            last.update(dict.fromkeys(outputs, at))
+        held.append(fresh)
+    kept = {place(ref(OUTPUT, n), 0) for _, n in (*plan.survivors, *plan.rehomed)}
+    dying: dict[int, list[Item]] = {}
+    for item, at in last.items():
+        if item not in kept and (item[0] & 3 != INPUT or item[0] >> 2 in mortal):
+            dying.setdefault(at, []).append(item)
+    live, peak = inputs.copy(), inputs.copy()
+    for at, fresh in enumerate(held):
+        for r, time in fresh:
+            live += sizes(r)[:, time]
+        np.maximum(peak, live, out=peak)
+        for r, time in dying.get(at, ()):
+            live -= sizes(r)[:, time]
+    return peak
+
+
+def looks_at(plan: Plan) -> dict[int, int]:
+    """For each survivor that is a view, by position: the plan's reference to the value whose memory it looks at.
+
+    Workers copy a survivor that is less than half of that value, so that it has memory of its own.
+    """
+    root: dict[int, int] = {}
+    for instruction in plan.instructions:
+        if instruction.op in VIEWS:
+            (first, *_) = instruction.inputs
+            root[ref(OUTPUT, instruction.outputs[0])] = root.get(first, first)
+    found = {}
+    for position, (_, index) in enumerate(plan.survivors):
+        at = root.get(ref(OUTPUT, index))
+        if at is not None:
+            whole = plan.operand(at)
+            assert isinstance(whole, Spec), "a view looks at a tensor"
+            if whole.nbytes <= 2 * plan.values[index].nbytes:
+                found[position] = at
+    return found
+
+
+def _times(plan: Plan) -> int:
+    return plan.pipeline.microbatches if plan.pipeline else 1
+
+
+def repeated(plan: Plan, r: int) -> bool:
+    """Whether a tensor of a plan exists once for each microbatch."""
+    return _times(plan) > 1 and repeats(plan.layout(r))
+
+
+def in_time(plan: Plan, instruction: Instruction) -> str:
+    """Whether a move is between microbatches: '' (it is not), 'cut', 'join', or 'sum', which adds them up one by one."""
+    if instruction.op != MOVE or _times(plan) == 1:
+        return ""
+    before, after = plan.layout(instruction.inputs[0])[-1], plan.layouts[instruction.outputs[0]][-1]
+    if before == after:
+        return ""
+    return "cut" if isinstance(before, Replicate) else "sum" if isinstance(before, Partial) else "join"

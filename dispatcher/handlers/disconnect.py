@@ -1,0 +1,110 @@
+"""What happens when a peer leaves: a client's tensors, plans and meshes are dropped, and a worker's tensors are lost."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from gt.dispatcher.state.events import Send
+from gt.dispatcher.state.records import Client, Worker
+from gt.dispatcher.state.shared_state import Service
+from gt.dispatcher.telemetry.subscribers import Watching
+from gt.wire import messages as m
+from gt.wire.messages import Fault
+
+from .fetches import Fetches
+from .handshake import Joining
+from .memory_survey import Surveys
+from .plan_selection import Preparing
+
+MAX_ENDED: Final = 4096
+"""The most ended processes that are remembered."""
+
+
+class Leaving:
+    """What becomes of the service when peers leave or are lost."""
+
+    def __init__(
+        self, service: Service, joining: Joining, watching: Watching, prepared: Preparing, fetches: Fetches, surveys: Surveys
+    ) -> None:  # fmt: skip
+        self.service = service
+        self.joining = joining
+        self.watching = watching
+        self.prepared = prepared
+        self.fetches = fetches
+        self.surveys = surveys
+        self.ended: dict[bytes, None] = {}
+        """Peers whose processes have ended recently."""
+
+    def process_ended(self, peer: bytes) -> None:
+        """Remember that a process has ended, so that unread messages on all its connections are ignored."""
+        pulses = [pulse for pulse, worker in self.joining.pulses.items() if worker.identity == peer]
+        self.ended |= dict.fromkeys([peer, *pulses])
+        while len(self.ended) > MAX_ENDED:
+            del self.ended[next(iter(self.ended))]
+
+    def lost(self, peer: bytes, reason: str, *, returns: bool = False) -> bool:
+        """A peer is gone. Returns whether it was a worker, in which case clients may need another mesh.
+
+        A worker that `returns` is being restarted: sessions that lost it wait for it.
+        """
+        service = self.service
+        self.watching.leave(peer)
+        client = service.clients.pop(peer, None)
+        if client is not None:
+            self._forget(client)
+            if service.recording is not None:
+                service.recording.client_left(client, reason)
+            service.log("info", f"client {client.number} left: {reason}", client=client.number)
+        worker = service.workers.pop(peer, None)
+        if worker is None:
+            return False
+        self.joining.without(worker)
+        service.log("warning", f"worker {worker.number} was lost: {reason}", worker=worker.number)
+        self.watching.forget(worker)
+        self.surveys.lost(worker)
+        if service.recording is not None:
+            service.recording.worker_lost(worker, reason)
+        if returns:
+            service.expect(len(service.workers) + 1)
+        self._worker_lost(worker, reason, returns=returns)
+        return True
+
+    def _forget(self, client: Client) -> None:
+        del self.service.by_number[client.number]
+        self.service.counters.plan_hits += client.hits
+        self.service.counters.plans_improved += client.improved
+        self.fetches.forget(client)
+        self._leave(client)
+
+    def _leave(self, client: Client) -> None:
+        """Drop everything that a client has on workers, with its plans and meshes; what was in flight counts as finished."""
+        self.prepared.forget(client)
+        client.plans.clear()
+        client.planner = client.moving = None
+        for record in [record for record in self.service.meshes.values() if record.client == client.number]:
+            self.service.multicast(record.mesh, m.Forget(client.number))
+            for plan in record.plans:
+                self.service.multicast(record.mesh, m.DropPlan(plan))
+            self.service.drop_mesh(record)
+
+    def _worker_lost(self, worker: Worker, reason: str, *, returns: bool) -> None:
+        service = self.service
+        fault: Fault = ("WorkerLost", f"worker {worker.number} was lost ({reason}); what it held is gone")
+        if service.workers:  # all of them: one may wait in a plan of a mesh that is dropped already
+            service.out.append(Send(tuple(service.workers), m.PeerLost(worker.number, fault[1])))
+        touched = [record for record in service.meshes.values() if worker.number in record.done]
+        for record in touched:
+            record.fault = fault
+            record.workers.remove(worker)
+            record.identities = tuple(other.identity for other in record.workers)
+        broken = [service.by_number[number] for number in dict.fromkeys(record.client for record in touched)]
+        self.fetches.lost(worker, {client.number for client in broken}, fault)
+        for client in broken:
+            for tensor, entry in client.table.items():
+                client.table[tensor] = replace(entry, fault=entry.fault or fault, landing=frozenset())
+            service.send(client.identity, m.PeerLost(worker.number, fault[1]))
+            self._leave(client)
+            if client.config is not None and client.config.mesh is not None and not returns:
+                client.fault = (fault[0], f"{fault[1]}; the session's mesh ({client.config.mesh_where}) no longer fits")
+            service.credit(client)

@@ -1,0 +1,131 @@
+"""Fetches in progress: each part of a tensor comes from one worker, and all workers report whether their copies have values."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any, Final
+
+from gt.dispatcher.state.events import Send
+from gt.dispatcher.state.plan_cache import Entry
+from gt.dispatcher.state.records import Client, Collection, MeshRecord, Worker
+from gt.dispatcher.state.shared_state import Service
+from gt.errors import ProtocolError
+from gt.ir.spec import pack_spec
+from gt.sharding.partition import box, extent
+from gt.sharding.placement import Replicate
+from gt.wire import messages as m
+from gt.wire.messages import Fault
+
+MAX_SOURCES: Final = 1024
+"""The most combinations of spec and layout for which a mesh remembers who answers a fetch."""
+
+
+class Fetches:
+    """All fetches that some worker has not answered yet."""
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+        self.numbers = itertools.count(1)
+        self.collections: dict[int, Collection] = {}
+
+    def fetch(self, client: Client, message: m.Fetch) -> bool:
+        """Ask the workers for a tensor. False if it has not landed yet."""
+        entry = client.table.get(message.tensor)
+        if entry is None:
+            raise ProtocolError(f"tensor {message.tensor} does not exist")
+        if entry.fault is not None:
+            raise m.error_of(*entry.fault)
+        if entry.landing:
+            return False
+        record = self.service.meshes[entry.mesh]
+        mesh = record.mesh
+        holders, silent, boxes = self._sources(record, entry)
+        number = next(self.numbers)
+        parts = len(boxes) + bool(silent)  # those who only say that they are sound are one part together
+        self.collections[number] = Collection(
+            client.number, message.request, entry.spec, parts, set(mesh.members), boxes, len(silent)
+        )
+        for group, quiet in ((holders, False), (silent, True)):
+            if group:
+                collect = m.Collect(number, message.request, client.number, message.tensor, quiet, client.bulk)
+                self.service.out.append(Send(group, collect))
+        self.service.counters.fetches += 1
+        if self.service.recording is not None:
+            self.service.recording.fetch_asked(number, client)
+        return True
+
+    def _sources(self, record: MeshRecord, entry: Entry) -> tuple[tuple[bytes, ...], tuple[bytes, ...], dict[int, Any]]:
+        """Which workers send a part of a fetched tensor (and which box they hold), and which only report that their copy has a
+        value."""
+        key = (entry.spec, entry.home.layout)
+        found = record.sources.get(key)
+        if found is None:
+            mesh = record.mesh
+            holders, silent, boxes = [], [], {}
+            known = {worker.number: worker.identity for worker in self.service.workers.values()}
+            for rank, member in enumerate(mesh.members):
+                at = mesh.coordinates(rank)
+                first = all(at[axis] == 0 for axis, p in enumerate(entry.home.layout) if isinstance(p, Replicate))
+                part = box(entry.spec.shape, entry.home.layout, mesh, rank)
+                if part is not None and first and (all(extent(part)) or entry.spec.size == 0):
+                    holders.append(known[member])
+                    boxes[member] = [list(pair) for pair in part]
+                else:
+                    silent.append(known[member])
+            if len(record.sources) >= MAX_SOURCES:
+                record.sources.clear()
+            found = record.sources[key] = (tuple(holders), tuple(silent), boxes)
+        return found
+
+    def part(self, worker: Worker, part: m.Part) -> None:
+        """Pass on a worker's answer."""
+        collection = self.collections.get(part.request)
+        if collection is None or worker.number not in collection.waiting:
+            return
+        collection.waiting.discard(worker.number)
+        if not collection.waiting:
+            del self.collections[part.request]
+            if self.service.recording is not None:
+                self.service.recording.fetch_answered(part.request, collection)
+        client = self.service.by_number[collection.client]
+        if part.fault and not collection.failed:
+            collection.failed = True
+            self.service.send(client.identity, m.Failed(collection.request, part.fault[0], part.fault[-1]))
+        holds = worker.number in collection.boxes
+        if not holds:
+            collection.silent -= 1
+            if collection.silent:
+                return
+        if collection.failed and not part.bulk:
+            return  # a bulk part is passed on all the same: the client hears it out, so that the worker can let it go
+        part_box: list[Any] = collection.boxes[worker.number] if holds else [["silent"]]
+        self.service.send(
+            client.identity,
+            m.Value(
+                collection.request, pack_spec(collection.spec), collection.parts, part_box,
+                worker.number, worker.bulk, part.bulk, part.data,
+            ),
+        )  # fmt: skip
+
+    def forget(self, client: Client) -> None:
+        """Drop the fetches of a client that has left."""
+        for number, collection in list(self.collections.items()):
+            if collection.client == client.number:
+                del self.collections[number]
+
+    def fail(self, client: Client, fault: Fault) -> int:
+        """Fail all fetches of a client at once. Returns how many. Later answers of workers to them are still accepted."""
+        waiting = [each for each in self.collections.values() if each.client == client.number and not each.failed]
+        for collection in waiting:
+            collection.failed = True
+            self.service.send(client.identity, m.Failed(collection.request, *fault))
+        return len(waiting)
+
+    def lost(self, worker: Worker, clients: set[int], fault: Fault) -> None:
+        """Fail the fetches that a lost worker had yet to answer, and those of clients whose meshes it breaks."""
+        for number, collection in list(self.collections.items()):
+            if worker.number in collection.waiting or collection.client in clients:
+                del self.collections[number]  # the others' parts are forgotten with the mesh
+                if not collection.failed:
+                    client = self.service.by_number[collection.client]
+                    self.service.send(client.identity, m.Failed(collection.request, *fault))

@@ -1,0 +1,96 @@
+"""Plans that carry a session's live tensors from one mesh to another, when a new config changes its mesh.
+
+A plan knows only one mesh, so a tensor is gathered on the old mesh, copied to new workers on a mesh of all workers of both,
+and cut on the new mesh. There it is sharded as before along axes of the same name. Values never change, and these plans are
+not cached, because each runs once. Pure functions; the core issues the plans.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+from gt.ir.instruction import INPUT, MOVE, Instruction, Plan, Tag, ref
+from gt.ir.spec import Spec
+from gt.sharding.placement import REPLICATE, At, Layout, Mesh, Placement, Shard
+
+GROUP_BYTES: Final = 256 << 20
+"""The most bytes of tensors that are gathered at one time; a larger tensor moves alone."""
+_TAG: Final = Tag((), "update", "a change of the config")
+
+
+class Live(NamedTuple):
+    """A tensor with a value: its id, spec, and where it is on the old mesh."""
+
+    tensor: int
+    spec: Spec
+    layout: Layout
+
+
+class Carry(NamedTuple):
+    """A plan for a single use, and the tensors that it reads and writes back under the same ids."""
+
+    plan: Plan
+    tensors: list[int]
+
+
+def meeting(old: Mesh, new: Mesh) -> tuple[int, ...]:
+    """The workers of both meshes; none if the new mesh adds no worker."""
+    return () if set(new.members) <= set(old.members) else tuple(sorted({*old.members, *new.members}))
+
+
+def layout_on(new: Mesh, old: Mesh, layout: Layout) -> Layout:
+    """The layout of a tensor on the new mesh: sharded as before along axes of the same name, replicated along others."""
+    out: list[Placement] = []
+    for axis, size in zip(new.axes, new.sizes, strict=True):
+        before = layout[old.axes.index(axis)] if axis in old.axes else REPLICATE
+        if isinstance(before, Shard):
+            same = before.weights is not None and len(before.weights) == size
+            out.append(before if same else Shard(before.dim))
+        elif isinstance(before, At) and before.position < size:
+            out.append(before)
+        else:
+            out.append(REPLICATE)
+    return tuple(out)
+
+
+def first_few(live: Iterable[Live]) -> list[Live]:
+    """The first tensors, as many as may be gathered at one time."""
+    found: list[Live] = []
+    total = 0
+    for each in live:
+        total += each.spec.nbytes
+        if found and total > GROUP_BYTES:
+            break
+        found.append(each)
+    return found
+
+
+def carry(live: Sequence[Live], old: Mesh, new: Mesh, both: Mesh | None) -> list[Carry]:
+    """The plans that move tensors from the old mesh to the new one, in order.
+
+    When workers join, tensors without elements are left out, because nothing of them has to travel.
+    """
+    live = [each for each in live if both is None or each.spec.size]
+    whole = [(each.tensor, each.spec, each.layout, old.replicated) for each in live]
+    plans = [_identity(old, whole)]
+    if both is not None:
+        first = At(both.members.index(old.members[0]))
+        plans.append(_identity(both, [(each.tensor, each.spec, (first,), both.replicated) for each in live]))
+    cut = [(each.tensor, each.spec, new.replicated, layout_on(new, old, each.layout)) for each in live]
+    plans.append(_identity(new, cut))
+    return [plan for plan in plans if plan is not None]
+
+
+def _identity(mesh: Mesh, ways: Iterable[tuple[int, Spec, Layout, Layout]]) -> Carry | None:
+    """The plan that moves tensors from layout to layout, None if none has to move. Survivors are numbered like the tensors."""
+    moved = [way for way in ways if way[2] != way[3]]
+    if not moved:
+        return None
+    tensors, specs, before, after = map(tuple, zip(*moved, strict=True))
+    moves = tuple(
+        Instruction(MOVE, range(number, number + 1), (ref(INPUT, number),), {}, 0) for number in range(len(moved))
+    )
+    survivors = tuple((tensor, number) for number, tensor in enumerate(tensors))
+    plan = Plan(mesh.number, specs, before, "", (_TAG,), moves, specs, after, survivors, ())
+    return Carry(plan, list(tensors))

@@ -1,0 +1,274 @@
+"""Which plan a run gets: a known one, a new one, or after some runs a better one, if there is memory for it.
+
+Whatever takes long is a job (`turns.py`): planning, for which the run waits; the search for a better plan; and the choice of
+strategies for `auto`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Generator, Hashable, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from gt.dispatcher.cost.deadlines import late
+from gt.dispatcher.cost.peak_memory import Lot, shortage
+from gt.dispatcher.planner.auto_strategy import decide, undecided
+from gt.dispatcher.planner.choice_cache import Home
+from gt.dispatcher.planner.planner import Planned, Planner
+from gt.dispatcher.planner.shardability_check import refuse_lacking
+from gt.dispatcher.planner.verification import sampled, verified
+from gt.dispatcher.state.plan_cache import Cached, Entry
+from gt.dispatcher.state.records import Client
+from gt.dispatcher.state.shared_state import Service
+from gt.errors import ProtocolError
+from gt.ir.instruction import Plan, Segment
+from gt.ir.instruction_bytes import pack_plan
+from gt.ir.spec import Spec
+from gt.sharding.placement import Layout
+from gt.wire import messages as m
+
+from .compile_admission import Admission
+from .job_scheduler import Job, Turns, answered
+
+ROOMY: Final = 8
+"""How many tensors a session may gain (or an eighth, if that is more) before its memory is checked again for known plans."""
+SEARCH_AT: Final = 3
+"""The run of a plan at which the search for a better one begins."""
+MAX_WARNED: Final = 1000
+"""The most deadlines about which one session is warned."""
+SWITCH_AT: Final = 6
+"""The run at which the better plan takes over."""
+
+
+class Preparing:
+    """The plan caches of all sessions, and the jobs that work for them."""
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+        self.turns = Turns(service.log)
+        """The jobs, which run while the dispatcher is otherwise idle."""
+        self.admission = Admission(service)
+
+    def plan(self, client: Client, planner: Planner, run: m.Run, entries: Sequence[Entry]) -> Cached | None:
+        """The plan for a run of a segment with these inputs; None while a job works on it."""
+        homes = tuple([entry.home for entry in entries])
+        number = run.segment
+        key = (number, homes)
+        cached = client.plans.get(key)
+        if cached is not None:
+            if len(client.table) > client.roomy:
+                self.ensure_room(client, planner, cached.planned.plan, run)
+            if cached.runs < SWITCH_AT and not self._ripens(client, planner, key, cached, run):
+                return None
+            client.hits += 1
+            return cached
+        segment = client.segments[number]
+        assert not isinstance(segment, tuple)
+        refuse_lacking(planner.policy, segment, homes)
+        if self._to_decide(client, planner, segment, homes):
+            return None
+        planned = self.worked_out(client, "a plan", key, lambda: planner.plan_in_turns(segment, homes))
+        if planned is None:
+            return None
+        if isinstance(planned, Exception):  # a segment without a plan is an error of its client alone
+            reason = f"{type(planned).__name__}: {planned}"
+            text = f"no plan for a segment of client {client.number}: {reason}"
+            self.service.log("error", text, client=client.number)
+            raise ProtocolError(f"segment {number} has no plan: {reason}")
+        if not self.admission.asks(client):
+            client.found = key, planned
+            return None
+        self.ensure_room(client, planner, planned.plan, run)
+        self._warn(client, planner, planned.plan)
+        reason = "placements" if client.plans.has(number) else "new"
+        client.misses[reason] += 1
+        return self._remember(client, key, Cached(homes, planned, segment.scalar_types), reason)
+
+    def worked_out(
+        self, client: Client, what: str, key: Hashable, begin: Callable[[], Generator[None, None, Any]]
+    ) -> Any:
+        """The result of the job for the message at the head of a client's queue, or its error; None while the job runs. `key`
+        identifies the job."""
+        if client.found is not None and client.found[0] == key:
+            found, client.found = client.found[1], None
+            return found
+        if not self.turns.has(client.number, what):
+
+            def done(result: Any) -> None:
+                client.found = key, result
+
+            self.turns.add(Job(client.program, client.number, what, answered(begin), done))
+        return None
+
+    def verified(self, client: Client, planner: Planner, number: int, cached: Cached) -> Cached:
+        """The plan of a segment, or, as often as the session asks for it, a variant that checks some instructions."""
+        sample = sampled(client.verify, client.runs)
+        client.runs += 1
+        if sample is None:
+            return cached
+        key = (number, cached.number, sample)
+        found = client.plans.get(key)
+        if found is not None:
+            return found
+        plan = verified(cached.planned.plan, planner.mesh, sample)
+        if plan is cached.planned.plan:
+            return cached
+        return self._remember(
+            client, key, Cached(cached.homes, cached.planned._replace(plan=plan), cached.scalar_types), "check"
+        )
+
+    def _remember(self, client: Client, key: Any, cached: Cached, reason: str) -> Cached:
+        """Keep a plan in the session's cache, and send it to the workers."""
+        for old in client.plans.remember(key, cached):
+            self._drop(client, old)
+        self._define(client, cached, key[0], reason)
+        about = {"client": client.number, "plan": cached.number}
+        self.service.detail(f"plan {cached.number}, {reason}: segment {key[0]}, {cached.length} instructions", **about)
+        return cached
+
+    def _warn(self, client: Client, planner: Planner, plan: Plan) -> None:
+        """Warn once for each deadline that the plan is expected to miss."""
+        for each, seconds in late(plan, planner.mesh, planner.known_speeds).items():
+            if each in client.warned or len(client.warned) >= MAX_WARNED:
+                continue
+            client.warned.add(each)
+            text = f"signal {each[0]}: should take {seconds:.3g} s in one plan, and its deadline is {each[1]:g} s"
+            self.service.log("info", f"client {client.number}: {text}", client=client.number, signal=each[0])
+            self.service.send(client.identity, m.Notice(text))
+
+    def ensure_room(self, client: Client, planner: Planner, plan: Plan, run: m.Run) -> None:
+        """Refuse a plan that does not fit into memory. A known plan is checked again when the session holds more tensors."""
+        missing = self._shortage(client, planner, plan, run)
+        if missing:
+            raise m.error_of("OutOfMemory", missing)
+        client.roomy = len(client.table) + max(ROOMY, len(client.table) >> 3)
+
+    def _shortage(self, client: Client, planner: Planner, plan: Plan, run: m.Run) -> str:
+        """Why a plan does not fit beside everything else that its client holds; empty if it fits."""
+        held, lot = beside(client, run)
+        return shortage(plan, planner.mesh, planner.known_speeds, held, lot, planner.policy.rule_of)
+
+    def _define(self, client: Client, cached: Cached, segment: int, reason: str) -> None:
+        """Number a plan and make it known to the workers."""
+        assert client.mesh is not None
+        cached.number = next(self.service.plan_numbers)
+        client.made += 1
+        self.service.counters.plans += 1
+        self.service.meshes[client.mesh.number].plans.add(cached.number)
+        plan = replace(cached.planned.plan, tf32=client.tf32)
+        self.service.teach(client.mesh, cached.length)
+        self.service.multicast(client.mesh, m.DefinePlan(cached.number, pack_plan(plan)))
+        if self.service.recording is not None:
+            self.service.recording.described(client, segment, cached, client.mesh.members, reason)
+
+    def _ripens(
+        self, client: Client, planner: Planner, key: tuple[int, tuple[Home, ...]], cached: Cached, run: m.Run
+    ) -> bool:
+        """Count a run of a plan; begin the search for a better one, or adopt it. False if the run must wait for that."""
+        if cached.runs + 1 == SWITCH_AT and cached.runs >= SEARCH_AT and not cached.searched:
+            return False
+        cached.runs += 1
+        segment = client.segments[key[0]]
+        assert not isinstance(segment, tuple)
+        if cached.runs == SEARCH_AT:
+            if planner.searchable(segment, cached.planned):
+
+                def found(better: Planned | None) -> None:
+                    cached.better, cached.searched = better, True
+                    if self.service.recording is not None:
+                        text = f"plan {cached.number}: {'a better one takes over' if better else 'no better one was found'}"
+                        self.service.recording.decided(client.number, "searched", "info", text)
+
+                turns = planner.search(segment, key[1], cached.planned)
+                self.turns.add(Job(client.program, client.number, "a better plan", turns, found))
+            else:
+                cached.searched = True
+        elif cached.runs == SWITCH_AT and cached.better is not None:
+            better, cached.better = cached.better, None
+            if not self._shortage(client, planner, better.plan, run):
+                self._drop(client, cached)
+                cached.take(better)
+                self._define(client, cached, key[0], "improved")
+                client.improved += 1
+                if self.service.recording is not None:
+                    text = f"plan {cached.number} took over for segment {key[0]}"
+                    self.service.recording.decided(client.number, "improved", "info", text)
+        return True
+
+    def _to_decide(self, client: Client, planner: Planner, segment: Segment, homes: tuple[Home, ...]) -> bool:
+        """Whether a strategy has to be chosen before the segment can be planned."""
+        names = undecided(planner.policy, segment, homes)
+        if not names:
+            return False
+        if not self.turns.has(client.number, "strategies"):
+
+            def chosen(_: object) -> None:
+                for name in names:
+                    planner.policy.settle_rest(name)
+                    text = f"client {client.number}: {name}: auto is {planner.policy.spelled(name)}"
+                    self.service.log("info", text, "auto", client.number, signal=name)
+
+            turns = decide(planner, segment, homes, names)
+            self.turns.add(Job(client.program, client.number, "strategies", turns, chosen))
+        return True
+
+    def drop_plans(self, client: Client) -> None:
+        """Forget all plans and jobs of a session."""
+        self.forget(client)
+        for cached in client.plans.clear():
+            self._drop(client, cached)
+
+    def forget(self, client: Client) -> None:
+        """Drop the jobs of a session that has ended."""
+        self.turns.drop(client.number)
+        self.admission.forget(client)
+        client.found = None
+
+    def drop_segment(self, client: Client, number: int) -> None:
+        """Forget the plans of one segment."""
+        for cached in client.plans.drop(number):
+            self._drop(client, cached)
+
+    def _drop(self, client: Client, cached: Cached) -> None:
+        assert client.mesh is not None
+        record = self.service.meshes.get(client.mesh.number)
+        if record is not None and cached.number in record.plans:
+            record.plans.discard(cached.number)
+            self.service.multicast(record.mesh, m.DropPlan(cached.number))
+
+    def work(self) -> Client | None:
+        """Do one turn of one job. Returns the client whose job has finished, if any: its queue may go on."""
+        job = self.turns.work() if self.turns else None
+        return None if job is None else self.service.by_number.get(job.client)
+
+
+def _memory(number: int, entry: Entry) -> tuple[int, tuple[Spec, Layout]]:
+    """Which memory a tensor takes, its own or one that it shares with others, and how much."""
+    if entry.root is None:
+        return number, (entry.spec, entry.home.layout)
+    return ~id(entry.root), (entry.root.spec, entry.root.layout)
+
+
+def beside(client: Client, run: m.Run) -> tuple[Counter[tuple[Spec, Layout]], Lot]:
+    """What a client holds besides the inputs of a run, and what becomes of those inputs."""
+    freed, dying = {*run.freed}, {run.inputs[position] for position in run.dying}
+    taken: dict[int, tuple[Spec, Layout]] = {}
+    users: Counter[int] = Counter()
+    for number, entry in client.table.items():
+        if number not in freed and entry.fault is None:
+            key, memory = _memory(number, entry)
+            taken[key] = memory
+            users[key] += number not in dying
+    own: dict[int, int] = {}
+    for position, number in enumerate(run.inputs):
+        entry = client.table[number]
+        key, memory = _memory(number, entry)
+        if memory == (entry.spec, entry.home.layout):
+            own.setdefault(key, position)
+    held = Counter(memory for key, memory in taken.items() if key not in own)
+    lot = Lot(
+        frozenset(position for key, position in own.items() if not users[key]),
+        frozenset(range(len(run.inputs))) - {*own.values()},
+    )
+    return held, lot

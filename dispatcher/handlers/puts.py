@@ -1,0 +1,107 @@
+"""Puts: checked, placed by the session's rules and announced to the workers, which receive large data directly from the
+client."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from gt.dispatcher.planner.choice_cache import Home
+from gt.dispatcher.state.plan_cache import Entry
+from gt.errors import ProtocolError
+from gt.ir.spec import Spec, unpack_spec
+from gt.sharding.partition import box, extent
+from gt.sharding.placement import format_layout
+from gt.wire import messages as m
+from gt.wire.messages import Fault
+
+from .runs import MAX_ID, MAX_TENSORS
+
+if TYPE_CHECKING:
+    from gt.dispatcher.state.records import Client, Worker
+    from gt.dispatcher.state.shared_state import Service
+
+    from .session_mesh import Meshes
+
+
+class Puts:
+    """The puts of all clients."""
+
+    def __init__(self, service: Service, meshes: Meshes) -> None:
+        self.service = service
+        self.meshes = meshes
+
+    def put(self, client: Client, message: m.Put) -> bool:
+        """Place a tensor that a client puts. False if that must wait for workers or for a credit. Raises `GTError`."""
+        service = self.service
+        if not service.ready(client):
+            return False
+        spec = unpack_spec(message.spec)
+        _check(client, message, spec)
+        planner = self.meshes.planner(client)
+        mesh = planner.mesh
+        if not service.has_credit(mesh):
+            return False
+        home = Home(planner.policy.put_layout(tuple(message.signal), spec))
+        sender = client.bulk if message.bulk else b""
+        order = service.place_for(client, mesh)
+        service.multicast(
+            mesh,
+            m.Store(
+                order, client.number, message.tensor, message.spec, mesh.number, format_layout(home.layout),
+                message.signal, sender, message.data,
+            ),
+        )  # fmt: skip
+        landing = set()
+        if message.bulk:
+            parts = []
+            numbers = {worker.number: worker for worker in service.workers.values()}
+            for rank, member in enumerate(mesh.members):
+                part = box(spec.shape, home.layout, mesh, rank)
+                if part is not None and all(extent(part)):
+                    landing.add(member)
+                    parts.append([member, numbers[member].bulk, [list(pair) for pair in part]])
+            service.send(client.identity, m.Cut(message.tensor, parts))
+        client.table[message.tensor] = Entry(spec, mesh.number, home, landing=frozenset(landing))
+        service.counters.puts += 1
+        if service.recording is not None:
+            service.recording.put(client, message)
+        return True
+
+    def landed(self, worker: Worker, message: m.Landed) -> Client | None:
+        """A worker has received its part of a put. Returns the client, if the tensor still exists."""
+        client = self.service.by_number.get(message.client)
+        entry = client.table.get(message.tensor) if client else None
+        if client is None or entry is None:
+            return None
+        client.table[message.tensor] = replace(entry, landing=entry.landing - {worker.number})
+        return client
+
+    def fail(self, client: Client, message: m.Put, fault: Fault) -> None:
+        """Give a put a fault instead of a value; its client need not send the bytes."""
+        client.arrived += 1
+        client.table[message.tensor] = Entry(_safe_spec(message), 0, Home(()), fault)
+        if message.bulk:
+            self.service.send(client.identity, m.Cut(message.tensor, []))
+        self.service.credit(client)
+
+
+def _check(client: Client, message: m.Put, spec: Spec) -> None:
+    if message.tensor in client.table:
+        raise ProtocolError(f"tensor {message.tensor} exists already")
+    if not 0 <= message.tensor < MAX_ID:
+        raise ProtocolError(f"tensor ids lie from 0 to {MAX_ID - 1}")
+    if message.bulk and not client.bulk:
+        raise ProtocolError("a put goes by the bulk socket only from a client that said which is its own")
+    if len(client.table) >= MAX_TENSORS:
+        raise m.error_of("OutOfMemory", f"more than {MAX_TENSORS} live tensors in one session")
+    if not message.bulk and len(message.data) != spec.nbytes:
+        raise ProtocolError(f"{spec} takes {spec.nbytes} bytes, not {len(message.data)}")
+
+
+def _safe_spec(message: m.Put) -> Spec:
+    """The spec of a put that failed, or an empty one if the spec itself was invalid."""
+    try:
+        return unpack_spec(message.spec)
+    except ProtocolError:
+        return unpack_spec(["f32", [0]])

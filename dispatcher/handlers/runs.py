@@ -1,0 +1,225 @@
+"""Runs of segments: each becomes one execution of a plan, or its survivors inherit the fault of an input.
+
+A loop runs the same segment again and again, so the path of a run whose inputs match those of an earlier one contains nothing
+that has to be checked only once.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from gt.dispatcher.planner.choice_cache import Home
+from gt.dispatcher.state.plan_cache import Cached, Entry, Memory
+from gt.dispatcher.state.records import Client
+from gt.dispatcher.state.shared_state import Service
+from gt.errors import ProtocolError
+from gt.ir.instruction import INPUT, OUTPUT, Segment, ref, sources
+from gt.ir.spec import Spec
+from gt.sharding.placement import REPLICATE, Mesh
+from gt.wire import messages as m
+from gt.wire.messages import Fault
+
+from .plan_selection import SWITCH_AT, Preparing
+from .session_mesh import Meshes
+
+MAX_TENSORS: Final = 1 << 22
+"""The most live tensors of one session."""
+MAX_REASONS: Final = 100
+"""The most different reasons that are counted for one session."""
+MAX_ID: Final = 1 << 63
+"""The upper bound of tensor ids, so that they fit every integer type that carries them."""
+SCALARS: Final[dict[str, tuple[type, ...]]] = {
+    "b": (bool,), "i": (int,), "f": (float, int), "c": (complex, float, int),
+}  # fmt: skip
+"""The Python types that a run-time scalar of a kind may have."""
+
+
+class Runs:
+    """Acts on the runs of all sessions, and keeps their tensor tables."""
+
+    def __init__(self, service: Service, meshes: Meshes, prepared: Preparing) -> None:
+        self.service = service
+        self.meshes = meshes
+        self.prepared = prepared
+
+    def run(self, client: Client, message: m.Run) -> bool:
+        """Turn a run of a segment into an execution of a plan.
+
+        Whatever is computed from inputs without a value inherits their faults; if nothing else is computed, nothing is
+        executed.
+        """
+        try:
+            entries = tuple(map(client.table.__getitem__, message.inputs))
+        except KeyError as error:
+            raise ProtocolError(f"tensor {error.args[0]} does not exist") from None
+        cached = client.plans.again(message.segment, entries)
+        if cached is None or client.verify or list(map(type, message.scalars)) != cached.scalar_types:
+            return self._run_anew(client, message, entries)
+        made = self._outputs(client, message, cached.offsets)
+        assert client.planner is not None
+        if not self.service.has_credit(client.planner.mesh):
+            return False
+        if len(client.table) > client.roomy:
+            self.prepared.ensure_room(client, client.planner, cached.planned.plan, message)
+        client.hits += 1
+        self._issue(client, message, cached, entries, made)
+        return True
+
+    def _run_anew(self, client: Client, message: m.Run, entries: tuple[Entry, ...]) -> bool:
+        """A run whose inputs have not occurred in this form: everything is checked, and planned if necessary."""
+        segment = client.segments.get(message.segment)
+        if segment is None:
+            raise ProtocolError(f"segment {message.segment} is not defined")
+        if isinstance(segment, tuple):
+            raise m.error_of(*segment)
+        _check_operands(message, segment, entries)
+        lost = next((entry.fault for entry in entries if entry.fault is not None), None)
+        faults = inherited(segment, entries) if lost else {}
+        if lost and len(faults) == len(segment.survivors):
+            raise m.error_of(*lost)
+        if not self.service.ready(client):
+            return False
+        made = self._outputs(client, message, segment.survivors)
+        planner = self.meshes.planner(client)
+        if any(entry.landing for entry in entries) or not self.service.has_credit(planner.mesh):
+            return False
+        cached = self.prepared.plan(
+            client, planner, message, sound(segment, entries, planner.mesh) if lost else entries
+        )
+        if cached is None:
+            return False
+        if cached.runs >= SWITCH_AT and not lost:
+            client.plans.met(message.segment, entries, cached)
+        if client.verify:
+            cached = self.prepared.verified(client, planner, message.segment, cached)
+        self._issue(client, message, cached, entries, made)
+        for number, fault in faults.items():
+            client.table[message.base + number] = Entry(segment.values[number], 0, Home(()), fault)
+        return True
+
+    def _outputs(self, client: Client, message: m.Run, survivors: Sequence[int]) -> list[int]:
+        """The ids of the tensors that a run creates, which must be new."""
+        if message.dying and not 0 <= min(message.dying) <= max(message.dying) < len(message.inputs):
+            raise ProtocolError("dying positions are positions of inputs")
+        base = message.base
+        made = [base + number for number in survivors]
+        if made:
+            if not 0 <= made[0] <= made[-1] < MAX_ID:
+                raise ProtocolError(f"tensor ids lie from 0 to {MAX_ID - 1}")
+            if not client.table.keys().isdisjoint(made):
+                raise ProtocolError("a run makes no tensor that exists already")
+            if len(client.table) + len(made) > MAX_TENSORS:
+                raise m.error_of("OutOfMemory", f"more than {MAX_TENSORS} live tensors in one session")
+        return made
+
+    def _issue(self, client: Client, run: m.Run, cached: Cached, entries: Sequence[Entry], made: list[int]) -> None:
+        planner = client.planner
+        assert planner is not None
+        order = self.service.place_for(client, planner.mesh)
+        self.service.multicast(
+            planner.mesh,
+            m.Execute(order, cached.number, client.number, run.base, run.inputs, run.scalars, run.dying, run.freed),
+        )
+        if self.service.recording is not None:
+            self.service.recording.issued(client, run, cached, order)
+        table = client.table
+        for position, home in cached.rehomed:
+            table[run.inputs[position]] = replace(entries[position], home=home, root=None)
+        table.update(zip(made, cached.made, strict=True))
+        if cached.looks:
+            self._share(client, run, cached)
+        _remove(table, run.freed)
+        _remove(table, map(run.inputs.__getitem__, run.dying))
+        hindered = cached.planned.hindered
+        if hindered and (hindered in client.gpipe or len(client.gpipe) < MAX_REASONS):
+            client.gpipe[hindered] += 1
+            if self.service.recording is not None:
+                self.service.recording.decided(client.number, "pipeline", "info", f"gpipe: {hindered}")
+        self.service.counters.runs += 1
+        self.service.counters.instructions += cached.length
+
+    def _share(self, client: Client, run: m.Run, cached: Cached) -> None:
+        """Record which memory the survivors that are views share."""
+        plan, table, space = cached.planned.plan, client.table, len(cached.planned.survivors[0].layout)
+        tensors = {ref(OUTPUT, index): run.base + offset for offset, index in plan.survivors}
+        tensors.update((ref(INPUT, position), tensor) for position, tensor in enumerate(run.inputs))
+        roots: dict[int, Memory] = {}
+        for position, at in cached.looks.items():
+            if at not in roots:
+                entry, spec, layout = table.get(tensors.get(at, -1)), plan.operand(at), plan.layout(at)[:space]
+                assert isinstance(spec, Spec), "a view looks at a tensor"
+                if (
+                    entry is None or entry.home.layout != layout
+                ):  # what it looks at is gone otherwise, or elsewhere by now
+                    roots[at] = Memory(spec, layout)
+                elif entry.root is not None:
+                    roots[at] = entry.root
+                else:
+                    roots[at] = Memory(entry.spec, entry.home.layout)
+                    table[tensors[at]] = replace(entry, root=roots[at])
+            number = run.base + plan.survivors[position][0]
+            table[number] = replace(table[number], root=roots[at])
+
+    def poison(self, client: Client, run: m.Run, segment: Any, fault: Fault) -> None:
+        """A run that is never issued: its survivors get a fault, and the tensors that die with it are freed nevertheless."""
+        for number in segment.survivors:
+            client.table[run.base + number] = Entry(segment.values[number], 0, Home(()), fault)
+        self.free(client, dead(run))
+
+    def free(self, client: Client, tensors: list[int]) -> None:
+        """Free tensors that their client needs no more."""
+        _remove(client.table, tensors)
+        if client.mesh is not None and tensors:
+            self.service.multicast(client.mesh, m.Release(client.number, tensors))
+
+
+def inherited(segment: Segment, entries: Sequence[Entry]) -> dict[int, Fault]:
+    """The survivors (by number) that are computed from inputs without a value, each with the first such input's fault."""
+    faults = {ref(INPUT, at): entry.fault for at, entry in enumerate(entries) if entry.fault is not None}
+    for op, outputs, inputs, _, _ in segment.instructions:
+        fault = next((faults[r] for r in sources(op, inputs) if r in faults), None)
+        if fault is not None:
+            faults.update((ref(OUTPUT, number), fault) for number in outputs)
+    return {number: faults[ref(OUTPUT, number)] for number in segment.survivors if ref(OUTPUT, number) in faults}
+
+
+def sound(segment: Segment, entries: Sequence[Entry], mesh: Mesh) -> tuple[Entry, ...]:
+    """The homes that a plan assumes for its inputs. Inputs without a value count as replicated: no worker has them, and
+    whatever reads them is poisoned there."""
+    everywhere = (REPLICATE,) * len(mesh.sizes)
+    return tuple(
+        entry if entry.fault is None else Entry(spec, mesh.number, Home(everywhere, entry.home.param))
+        for spec, entry in zip(segment.inputs, entries, strict=True)
+    )
+
+
+def dead(run: m.Run) -> list[int]:
+    """The tensors that nobody needs after a run."""
+    return [run.inputs[position] for position in run.dying if position < len(run.inputs)] + run.freed
+
+
+def _remove(table: dict[int, Entry], tensors: Iterable[int]) -> None:
+    """Remove ids from a table, present or not, without a loop in Python."""
+    deque(map(table.pop, tensors, itertools.repeat(None)), maxlen=0)
+
+
+def _check_operands(run: m.Run, segment: Segment, entries: Sequence[Entry]) -> None:
+    """Check that inputs and scalars are as the definition says."""
+    if len(run.inputs) != len(segment.inputs) or len(run.scalars) != len(segment.kinds):
+        raise ProtocolError(f"segment {run.segment} has {len(segment.inputs)} inputs, {len(segment.kinds)} scalars")
+    if list(map(type, run.scalars)) != segment.scalar_types:
+        _check_scalars(run.scalars, segment.kinds)
+    for entry, spec in zip(entries, segment.inputs, strict=True):
+        if entry.spec is not spec and entry.fault is None:
+            raise ProtocolError(f"an input is {entry.spec}, the segment says {spec}")
+
+
+def _check_scalars(scalars: list[Any], kinds: str) -> None:
+    """Check that each scalar has the kind of its definition (an integer may stand for a float)."""
+    for value, kind in zip(scalars, kinds, strict=True):
+        if type(value) not in SCALARS[kind]:
+            raise ProtocolError(f"a scalar of kind {kind!r} is not {value!r}")

@@ -1,0 +1,241 @@
+"""Which workers a session has, as a mesh, and how its config makes and changes that mesh.
+
+A config takes effect between two plans of its session. A refused config changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from gt.dispatcher.cost.cost_model import devices_of, measured_mesh, paces
+from gt.dispatcher.cost.nccl_cards import cards_of
+from gt.dispatcher.cost.nvlink_groups import groups_of, side_by_side
+from gt.dispatcher.planner.planner import Planner
+from gt.dispatcher.planner.policy import Policy, resolve
+from gt.dispatcher.state.events import Send
+from gt.dispatcher.state.records import Client, MeshRecord, Moving, Worker
+from gt.dispatcher.state.shared_state import MESH_CREDITS, Service
+from gt.errors import ConfigError, ProtocolError
+from gt.ir.instruction_bytes import pack_plan
+from gt.ir.spec import pack_spec
+from gt.sharding.placement import Mesh, format_layout
+from gt.wire import messages as m
+
+from .mesh_migration import Live, carry, first_few, layout_on, meeting
+from .plan_selection import Preparing
+
+if TYPE_CHECKING:
+    from gt.sharding.config import Config
+
+
+class Meshes:
+    """The meshes of all sessions."""
+
+    def __init__(self, service: Service, prepared: Preparing) -> None:
+        self.service = service
+        self.prepared = prepared
+
+    def planner(self, client: Client) -> Planner:
+        """The session's planner, with the mesh that its config asks for on the present workers."""
+        if client.planner is not None:
+            return client.planner
+        if client.fault is not None:
+            raise m.error_of(*client.fault)
+        config = client.config or self.service.config
+        planner, record = self._planner(client, config)
+        self._join(record)
+        client.config, client.planner = config, planner
+        return planner
+
+    def _planner(self, client: Client, config: Config | None) -> tuple[Planner, MeshRecord]:
+        """A planner for a config on the present workers, with a mesh of which they have not been told yet."""
+        if not self.service.workers:
+            raise m.error_of("WorkerLost", "no worker has joined this service: start one with `gt worker --address …`")
+        axes = {"workers": 1} if config is None else config.mesh_for(len(self.service.workers))
+        size = 1
+        for length in axes.values():
+            size *= length
+        workers = {worker.number: worker.facts for worker in self.service.workers.values()}
+        numbers = side_by_side(sorted(workers), workers, groups_of(workers))
+        if size == 1:
+            others = (record.mesh for record in self.service.meshes.values() if record.client != client.number)
+            used = Counter(member for mesh in others for member in mesh.members)
+            here = client.mesh.members if client.mesh else ()
+            pace = dict(zip(workers, paces(devices_of([*workers.values()])), strict=True))
+            # as many sessions on each as it is fast: of workers that are alike the one that serves the fewest
+            numbers.sort(key=lambda number: (number not in here, (used[number] + 1) / pace[number], number))
+        record = self._record(client, axes, tuple(numbers[:size]), 0 if config is None else config.block_count)
+        kinds = [str(worker.facts.get("kind", "cpu")) for worker in record.workers]
+        policy = Policy(record.mesh, {}) if config is None else resolve(config, record.mesh, kinds)
+        return Planner(record.mesh, policy, record.speeds), record
+
+    def _record(self, client: Client, axes: dict[str, int], numbers: tuple[int, ...], blocks: int = 0) -> MeshRecord:
+        """A mesh of these workers, of which they have not been told yet. `blocks` is the number of a deterministic session."""
+        by_number = {worker.number: worker for worker in self.service.workers.values()}
+        members = [by_number[number] for number in numbers]
+        groups = groups_of({number: worker.facts for number, worker in by_number.items()})
+        facts = [{**worker.facts, "group": groups.get(worker.number, "")} for worker in members]
+        hosts = {worker.number: str(worker.facts.get("host")) for worker in self.service.workers.values()}
+        links = {
+            (hosts[worker.number], hosts[other]): link
+            for worker in self.service.workers.values()
+            for other, link in worker.links.items()
+            if other in hosts
+        }
+        mesh, speeds = measured_mesh(next(self.service.mesh_numbers), axes, numbers, facts, blocks, links)
+        identities = tuple(worker.identity for worker in members)
+        cards = () if blocks else cards_of([worker.facts for worker in members])
+        return MeshRecord(client.number, mesh, speeds, members, identities, cards)
+
+    def _join(self, record: MeshRecord) -> None:
+        """Tell the members of a mesh about it."""
+        mesh = record.mesh
+        self.service.meshes[mesh.number] = record
+        body = [
+            list(mesh.axes),
+            list(mesh.sizes),
+            list(mesh.members),
+            [list(w) for w in mesh.weights],
+            list(record.cards),
+        ]
+        self.service.multicast(mesh, m.DefineMesh(mesh.number, body, [worker.address for worker in record.workers]))
+
+    def introduce(self, worker: Worker, message: m.UniqueId) -> None:
+        """Pass the id by which the members of a group find each other on to them. Raises `ProtocolError`."""
+        record = self.service.meshes.get(message.mesh)
+        if record is None:
+            return  # it was dropped meanwhile
+        members = record.mesh.members
+        if any(rank >= len(members) for rank in message.ranks) or not message.ranks:
+            raise ProtocolError(f"mesh {message.mesh} has no ranks {message.ranks}")
+        group = [members[rank] for rank in message.ranks]
+        if group[0] != worker.number:
+            raise ProtocolError(
+                f"worker {worker.number} is not the first of ranks {message.ranks} of mesh {message.mesh}"
+            )
+        to = tuple(other.identity for other in record.workers if other.number in group)
+        self.service.out.append(Send(to, message))
+
+    def configure(self, client: Client, message: m.Configure) -> bool:
+        """Apply a session's own config. False if something must be finished first."""
+        from gt.sharding.config import Config  # heavy, and most services never need it
+
+        own = Config.from_wire(message.config)
+        if not self._reconfigure(client, self._over_service(own)):
+            return False
+        client.own = own
+        mesh = self.planner(client).mesh
+        self.service.send(
+            client.identity, m.Answer(message.request, {"mesh": dict(zip(mesh.axes, mesh.sizes, strict=True))})
+        )
+        return True
+
+    def reload(self, config: Config) -> bool:
+        """Adopt a new config of the service if it fits the workers."""
+        try:
+            if self.service.workers:
+                config.mesh_for(len(self.service.workers))
+        except ConfigError as error:
+            self.service.log("error", f"the config stays as it was: {error}", "reload")
+            return False
+        self.service.config = config
+        return True
+
+    def reconfigure(self, client: Client) -> bool:
+        """Shard a session by the service's present config. False if something must be finished first."""
+        return self._reconfigure(client, self._over_service(client.own))
+
+    def _over_service(self, own: Config | None) -> Config | None:
+        """A session's own config merged over the service's."""
+        base = self.service.config
+        return base.overlay(own) if base is not None and own is not None else base or own
+
+    def _reconfigure(self, client: Client, config: Config | None) -> bool:
+        """Shard a session by another config from here on. False if something must be finished first.
+
+        The config takes effect when no plan of the session is in flight. The session's plans are dropped, its parameters can
+        be claimed anew, and if its mesh changes, its tensors move. Nothing changes before that begins, so a refused config
+        leaves the session as it was.
+        """
+        if client.moving is not None:
+            return self._move_on(client, client.moving)
+        if not self.service.ready(client):
+            return False
+        old = client.mesh
+        live = [(tensor, entry) for tensor, entry in client.table.items() if entry.fault is None]
+        if (old is not None and self.service.meshes[old.number].pending) or any(entry.landing for _, entry in live):
+            return False
+        planner, record = self._planner(client, config)
+        client.fault = None
+        if old is not None:
+            self.prepared.drop_plans(client)
+            same = replace(record.mesh, number=old.number) == old
+            if not same and live:
+                self._join(record)
+                return self._set_out(client, config, planner, old)
+            if same:
+                planner = Planner(old, planner.policy, planner.speeds)
+            else:
+                self.service.drop_mesh(self.service.meshes[old.number])
+        if old is None or not same:
+            self._join(record)
+        client.config, client.planner = config, planner
+        for tensor, entry in live:
+            client.table[tensor] = replace(entry, home=replace(entry.home, claimed=False))
+        return True
+
+    def _set_out(self, client: Client, config: Config | None, planner: Planner, old: Mesh) -> bool:
+        """Begin to move a session's tensors to another mesh."""
+        members = meeting(old, planner.mesh)
+        both = None
+        if members:
+            self._join(record := self._record(client, {"workers": len(members)}, members))
+            both = record.mesh
+        left = [tensor for tensor, entry in client.table.items() if entry.fault is None]
+        client.moving = Moving(config, planner, both, left[::-1])
+        return self._move_on(client, client.moving)
+
+    def _move_on(self, client: Client, moving: Moving) -> bool:
+        """Move as many tensors as there are credits for. True when all have arrived."""
+        old, new, both = client.mesh, moving.planner.mesh, moving.both
+        assert old is not None
+        records = [self.service.meshes[mesh.number] for mesh in (old, new, both) if mesh is not None]
+        while moving.left and all(len(record.pending) < MESH_CREDITS for record in records):
+            waiting = ((tensor, client.table[tensor]) for tensor in reversed(moving.left))
+            live = first_few(Live(tensor, entry.spec, entry.home.layout) for tensor, entry in waiting)
+            del moving.left[-len(live) :]
+            for plan, tensors in carry(live, old, new, both):
+                mesh = self.service.meshes[plan.mesh].mesh
+                number = next(self.service.plan_numbers)
+                self.service.multicast(mesh, m.DefinePlan(number, pack_plan(plan)))
+                everything = list(range(len(tensors)))
+                order = self.service.place(mesh)
+                if self.service.recording is not None:
+                    self.service.recording.carried(client, number, plan, mesh, order)
+                execute = m.Execute(order, number, client.number, 0, tensors, [], everything, [])
+                self.service.multicast(mesh, execute)
+                self.service.multicast(mesh, m.DropPlan(number))
+            for each in live if both is not None else ():
+                if each.spec.size == 0:  # no piece of it travels, from which those who join could have it
+                    layout = format_layout(layout_on(new, old, each.layout))
+                    raw = pack_spec(each.spec)
+                    order = self.service.place(new)
+                    self.service.multicast(
+                        new, m.Store(order, client.number, each.tensor, raw, new.number, layout, [], b"", b"")
+                    )
+            for each in live:
+                entry = client.table[each.tensor]
+                home = replace(entry.home, layout=layout_on(new, old, each.layout), claimed=False)
+                client.table[each.tensor] = replace(entry, mesh=new.number, home=home, root=None)
+        if moving.left or any(record.pending for record in records):
+            return False
+        leaving = tuple(worker.identity for worker in records[0].workers if worker.number not in new.members)
+        if leaving:
+            self.service.out.append(Send(leaving, m.Release(client.number, list(client.table))))
+        for record in records:
+            if record.mesh is not new:
+                self.service.drop_mesh(record)
+        client.config, client.planner, client.moving = moving.config, moving.planner, None
+        return True

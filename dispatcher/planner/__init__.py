@@ -1,0 +1,4 @@
+"""The planner: a pure function from a segment and the placements of its inputs to a plan.
+
+May import `cost`.
+"""

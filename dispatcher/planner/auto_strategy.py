@@ -1,0 +1,96 @@
+"""Choosing strategies for signals whose rule is `auto`, by planning a segment under each strategy and comparing the accounts.
+
+A signal is decided once, by the first segment in which it computes with parameters, because that is where parameters get their
+homes. Signals and mesh axes are tried one after the other, each with the best choice so far for the others, until a whole
+round changes nothing or `MAX_TRIALS` plans were made. The planner's estimate in seconds decides; plans that do not fit into
+memory are excluded. The work is divided into small turns, so that the dispatcher can do other things in between.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Generator, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from gt.dispatcher.cost.peak_memory import peak_at_most
+from gt.ir.instruction import INPUT, OUTPUT, Segment, ref
+
+from .policy import Policy, Wish, Wishes
+
+if TYPE_CHECKING:
+    from .choice_cache import Home
+    from .planner import Planner
+
+MAX_TRIALS: Final = 256
+CANDIDATES: Final[tuple[tuple[str, int | None] | None, ...]] = (
+    ("data_parallel", None),
+    ("tensor_parallel", 0),
+    ("tensor_parallel", 1),
+    ("fully_sharded", None),
+    None,
+)
+"""What a signal may get on one axis: a strategy and the dimension of weights that it cuts, or None."""
+
+
+def undecided(policy: Policy, segment: Segment, homes: tuple[Home, ...]) -> list[str]:
+    """The `auto` rules that this segment decides: those in whose signals it reads a parameter."""
+    if not policy.has_auto:
+        return []
+    parameters = {ref(INPUT, index) for index, home in enumerate(homes) if home.param}
+    found: dict[str, None] = {}
+    for instruction in segment.instructions:
+        if instruction.op == "tag":
+            if instruction.attributes["param"]:
+                parameters.add(ref(OUTPUT, instruction.outputs[0]))
+        elif parameters.intersection(instruction.inputs):
+            found.update(dict.fromkeys(policy.auto_rules(segment.tags[instruction.tag].signal)))
+    return list(found)
+
+
+def decide(planner: Planner, segment: Segment, homes: tuple[Home, ...], names: list[str]) -> Iterator[None]:
+    """Find the wishes with which the segment is fastest, for each of these rules. Changes the planner's policy at the end."""
+    policy, sizes = planner.policy, planner.mesh.sizes
+    where = {name: next(w.where for w in policy.table[name] if w is not None) for name in names}
+    axes = [(name, axis) for name in names for axis, size in enumerate(sizes) if size > 1]
+    picks: dict[tuple[str, int], tuple[str, int | None] | None] = dict.fromkeys(axes)
+
+    def wishes(name: str) -> Wishes:
+        chosen = (picks.get((name, axis)) for axis in range(len(sizes)))
+        return tuple(None if pick is None else Wish(pick[0], where[name], pick[1]) for pick in chosen)
+
+    def trial() -> Generator[None, None, float]:
+        table = {**policy.table, **{name: wishes(name) for name in names}}
+        return (yield from _seconds(planner, replace(policy, table=table, memo={}), segment, homes))
+
+    planner.searching += 1
+    try:
+        least, trials, changed = (yield from trial()), 1, True
+        while changed and trials < MAX_TRIALS:
+            changed = False
+            for place in axes:
+                for candidate in CANDIDATES:
+                    before = picks[place]
+                    if candidate == before or trials >= MAX_TRIALS:
+                        continue
+                    picks[place] = candidate
+                    seconds, trials = (yield from trial()), trials + 1
+                    if seconds < least:
+                        least, changed = seconds, True
+                    else:
+                        picks[place] = before
+    finally:
+        planner.searching -= 1
+    for name in names:
+        policy.settle(name, wishes(name))
+
+
+def _seconds(
+    planner: Planner, policy: Policy, segment: Segment, homes: tuple[Home, ...]
+) -> Generator[None, None, float]:
+    """The time of one run of the segment once its parameters are where the policy wants them."""
+    first = yield from planner.start(policy, segment, homes).turns()
+    steady = planner.start(policy, segment, first.inputs)
+    planned = yield from steady.turns()
+    capacity = min(device.capacity or sys.maxsize for device in planner.known_speeds.devices)
+    return steady.seconds if peak_at_most(planned.plan, planner.mesh) <= capacity else float("inf")

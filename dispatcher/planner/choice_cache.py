@@ -1,0 +1,243 @@
+"""What a planner remembers: numbers for layouts and states, and the choices made for them.
+
+So whatever has been planned once is planned again by look-ups of small integers. Choices are made in `choice.py` and used in
+`walk.py` and `plan.py`.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from gt.dispatcher.cost.cost_model import Speeds, move_bytes, move_seconds
+from gt.ir.spec import Spec
+from gt.sharding.interned import Interned
+from gt.sharding.placement import REPLICATE, Layout, Mesh, Partial
+
+from .choice_key import DATA, PARAMETER, Owner, Question, Stages, State, batch_dimension, whole
+from .choices import BRANCHES, Choice, choices
+from .move_path import path
+
+NOWHERE: Final = -1
+"""The number of the layout of a run-time scalar, which has none."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class Home(metaclass=Interned):
+    """The home of a tensor: its layout between plans, whether it is a parameter and claimed by a rule, and what it comes from."""
+
+    layout: Layout
+    param: bool = False
+    claimed: bool = False
+    origin: int = DATA
+
+
+class Decision(NamedTuple):
+    """A `Choice` with numbers for layouts and states."""
+
+    operands: tuple[int, ...]
+    results: tuple[int, ...]
+    asked: tuple[int, ...]
+    states: tuple[int, ...]
+    seconds: float
+    """Of computing."""
+    faithful: bool
+
+
+class Plain(NamedTuple):
+    """The best decision in the common case that it leaves its one result where it is computed."""
+
+    spec: Spec
+    layout: Layout
+    state: int
+    """The state of a result that is read once."""
+    shared: int
+    """The state of a result that is read more often; it differs for contributions."""
+    moved: tuple[int, ...]
+    """The layouts of the operands; empty if none of them has to move."""
+
+
+class Way(NamedTuple):
+    """How a value moves: its state afterwards, the layouts from first to last, the seconds, and the bytes that a worker
+    receives."""
+
+    state: int
+    layouts: tuple[int, ...]
+    seconds: float
+    moved: float
+
+
+class Tables:
+    """All choices made on one mesh: layouts and states by number, and choices by what they depend on."""
+
+    def __init__(self, mesh: Mesh, speeds: Speeds, stages: Stages, timed: bool, blocks: int = 0) -> None:
+        self.mesh = mesh
+        self.blocks = blocks
+        self.speeds = speeds
+        self.stages = stages
+        self.timed = timed
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget everything. Numbers given before become meaningless."""
+        self.layouts: list[Layout] = []
+        self.layout_numbers: dict[Layout, int] = {}
+        self.contributed: set[int] = set()
+        """The layouts in which something is partial."""
+        self.states: list[State] = []
+        self.at: list[int] = []
+        """For each state, the number of its layout."""
+        self.state_numbers: dict[State, int] = {}
+        self.keys: dict[Any, int] = {}
+        self.decisions: dict[tuple[Any, ...], Decision] = {}
+        """The best choices, by op, attributes, the number of the wishes, and the operands' states (which imply dtypes and
+        shapes)."""
+        self.branches: dict[tuple[Any, ...], tuple[Decision, ...]] = {}
+        """By the same key, the other choices; only a search asks for them."""
+        self.plain: dict[tuple[Any, ...], Plain] = {}
+        """By the same key, the decisions that are `Plain`."""
+        self.copies: dict[tuple[int, int], Way] = {}
+        self.starts: dict[tuple[Spec, Home], int] = {}
+        self.shares: dict[int, int] = {}
+        self.stays: dict[tuple[int, int], int] = {}
+        self.rests: dict[int, tuple[int, Home | None]] = {}
+        self.homes: dict[tuple[int, bool | None], Home] = {}
+
+    def layout(self, layout: Layout) -> int:
+        """The number of a layout."""
+        found = self.layout_numbers.get(layout)
+        if found is None:
+            found = self.layout_numbers[layout] = len(self.layouts)
+            self.layouts.append(layout)
+            if any(isinstance(placement, Partial) for placement in layout):
+                self.contributed.add(found)
+        return found
+
+    def state(self, state: State) -> int:
+        """The number of a state."""
+        found = self.state_numbers.get(state)
+        if found is None:
+            found = self.state_numbers[state] = len(self.states)
+            self.states.append(state)
+            self.at.append(self.layout(state.at))
+        return found
+
+    def key(self, key: Any) -> int:
+        """The number of everything that a choice may depend on besides states."""
+        found = self.keys.get(key)
+        if found is None:
+            found = self.keys[key] = len(self.keys)
+        return found
+
+    def start(self, spec: Spec, home: Home) -> int:
+        """The state of an input at its home."""
+        found = self.starts.get((spec, home))
+        if found is None:
+            layout = (*home.layout, REPLICATE) if self.timed else home.layout
+            owner = Owner(spec, layout, home.claimed) if home.param else None
+            origin = PARAMETER if home.param else home.origin
+            state = State(spec, layout, (layout,), origin, owner, batch_dimension(spec, origin))
+            found = self.starts[spec, home] = self.state(state)
+        return found
+
+    def rest(self, state: int) -> tuple[int, Home | None]:
+        """The layout of a value between plans, added up and joined in time, and its home if it is already there."""
+        found = self.rests.get(state)
+        if found is None:
+            at = self.states[state].at
+            layout = whole(at)
+            number = self.layout((*layout[:-1], REPLICATE) if self.timed else layout)
+            found = self.rests[state] = number, self.home(state) if self.layouts[number] == at else None
+        return found
+
+    def home(self, state: int, param: bool | None = None) -> Home:
+        """The home of a value that has a state when a plan ends. `param` is as before, or as of the parameter that the value
+        follows."""
+        found = self.homes.get((state, param))
+        if found is None:
+            known = self.states[state]
+            owner = known.owner
+            if param is None:
+                owner = owner if owner is not None and owner.spec is known.spec else None
+            is_param = owner is not None if param is None else param
+            claimed = is_param and owner is not None and owner.claimed
+            layout = known.at[:-1] if self.timed else known.at
+            found = self.homes[state, param] = Home(layout, is_param, claimed, DATA if is_param else known.origin)
+        return found
+
+    def copied(self, state: int, layout: int) -> Way:
+        """How a value gets to a layout from its nearest copy; remembered in `copies`."""
+        old, target = self.states[state], self.layouts[layout]
+        source = min(old.copies, key=lambda copy: self.seconds(old.spec, copy, target))
+        way = [source, *path(old.spec, source, target, self.timed)]
+        way = way[max(at for at, step in enumerate(way) if step in old.copies) :]
+        new = self.state(old._replace(copies=(*old.copies, *way[1:])))
+        steps = list(itertools.pairwise(way))
+        seconds = sum(self.seconds(old.spec, *step) for step in steps)
+        moved = sum(self.bytes(old.spec, *step) for step in steps)
+        found = self.copies[state, layout] = Way(new, tuple(map(self.layout, way)), seconds, moved)
+        return found
+
+    def seconds(self, spec: Spec, before: Layout, after: Layout) -> float:
+        """The seconds of moving a value, axis by axis."""
+        total = 0.0
+        for axis, (old, new) in enumerate(zip(before, after, strict=True)):
+            total += move_seconds(old, new, spec.nbytes, self.mesh.sizes[axis], self.speeds.links[axis])
+        return total
+
+    def bytes(self, spec: Spec, before: Layout, after: Layout) -> float:
+        """The bytes that each worker receives when a value moves, axis by axis."""
+        total = 0.0
+        for axis, (old, new) in enumerate(zip(before, after, strict=True)):
+            total += move_bytes(old, new, spec.nbytes, self.mesh.sizes[axis])
+        return total
+
+    def branch(self, key: tuple[Any, ...], question: Question) -> tuple[Decision, ...]:
+        """The choices for a question, by number, the best first; remembered by `key`."""
+        found = choices(question, self.mesh, self.speeds, self.stages, self.blocks, BRANCHES)
+        self.branches[key] = made = tuple([self._numbered(choice, question) for choice in found])
+        return made
+
+    def decide(self, key: tuple[Any, ...], question: Question) -> Decision:
+        """The best choice for a question, by number; remembered by `key`."""
+        (choice,) = choices(question, self.mesh, self.speeds, self.stages, self.blocks)
+        best = self.decisions[key] = self._numbered(choice, question)
+        if len(best.results) == 1 and best.asked == best.results and question.op != "tag":
+            (result,), (state,) = best.results, best.states
+            homes = [NOWHERE if isinstance(each, str) else self.layout(each.at) for each in question.operands]
+            moved = () if homes == list(best.operands) else best.operands
+            shared = self.shared(state, result)
+            self.plain[key] = Plain(question.results[0], self.layouts[result], state, shared, moved)
+        return best
+
+    def shared(self, state: int, layout: int) -> int:
+        """The state of a value that several instructions read: its contributions are added up for the first of them."""
+        if layout not in self.contributed:
+            return state
+        found = self.shares.get(state)
+        if found is None:
+            found = self.shares[state] = self.state(self.states[state]._replace(shared=True))
+        return found
+
+    def settled(self, state: int, layout: int) -> int:
+        """The state of a value that stays from now on in a layout of which it has a copy."""
+        found = self.stays.get((state, layout))
+        if found is None:
+            found = self.state(self.states[state]._replace(at=self.layouts[layout]))
+            self.stays[state, layout] = found
+        return found
+
+    def _numbered(self, choice: Choice, question: Question) -> Decision:
+        states = (
+            self.state(State(spec, layout, (layout,), choice.origin, choice.owner, choice.batch))
+            for spec, layout in zip(question.results, choice.results, strict=True)
+        )
+        return Decision(
+            tuple(NOWHERE if layout is None else self.layout(layout) for layout in choice.operands),
+            tuple(map(self.layout, choice.results)),
+            tuple(map(self.layout, choice.asked)),
+            tuple(states),
+            choice.seconds,
+            choice.faithful,
+        )

@@ -1,0 +1,169 @@
+"""How one instruction may be placed: its legal combinations of layouts and what they cost, the best first.
+
+Each mesh axis is considered separately. The cost of a legal row (`rules.py`) is that of the moves that its operands need
+(`cost.py`), plus what its results will cost later: the move to where the signal asks for them (`policy.py`), or undoing a
+shard that nobody asked for. A choice is a pure function of a `Question` and depends on nothing else in the segment, so the
+planner makes each choice once.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+from gt.dispatcher.cost.cost_model import Speeds, compute_seconds, work
+from gt.sharding.placement import REPLICATE, Layout, Mesh, Partial, Placement, Shard
+
+from .choice_key import (
+    DATA,
+    PARAMETER,
+    Owner,
+    Question,
+    Stages,
+    State,
+    asked_for,
+    batch_of,
+    forced_at,
+    is_parameter,
+    origin_of,
+    owner_of,
+    piped,
+    swept,
+    whole,
+)
+from .deterministic_rules import keep_bits
+from .option_ranking import Ranked, case_of, ranked_rows
+from .reshape_rules import reshape_aligned
+from .sharding_rules import legal_rows
+
+KEPT: Final[Mapping[str, int]] = {
+    "data_parallel": DATA, "fully_sharded": DATA, "sequence_parallel": DATA,
+    "tensor_parallel": PARAMETER, "expert_parallel": PARAMETER,
+}  # fmt: skip
+"""By strategy, what remains sharded: activations or parameters."""
+BRANCHES: Final = 4
+"""The most choices of one instruction that a search considers."""
+MAX_COMBINATIONS: Final = 64
+
+
+class Choice(NamedTuple):
+    """Layouts for the operands (None for a scalar) and results, where the results are asked to be, and what they follow.
+
+    `seconds` is the computing time of the slowest worker. `faithful` means that no activation is gathered that the signal
+    shards, and no parameter that it shards for good.
+    """
+
+    operands: tuple[Layout | None, ...]
+    results: tuple[Layout, ...]
+    asked: tuple[Layout, ...]
+    origin: int
+    owner: Owner | None
+    batch: int | None
+    seconds: float
+    faithful: bool
+
+
+def choices(
+    question: Question, mesh: Mesh, speeds: Speeds, stages: Stages, blocks: int = 0, most: int = 1
+) -> tuple[Choice, ...]:
+    """The best choices, at most `most`. `blocks` is the number of blocks of a deterministic session."""
+    specs = tuple([operand if isinstance(operand, str) else operand.spec for operand in question.operands])
+    legal = legal_rows(question.op, question.attributes, specs, question.results)
+    amount = work(question.op, specs, question.results)
+    owner, origin, (batch, cuts) = owner_of(question), origin_of(question), batch_of(question, mesh, legal)
+    size = len(mesh.sizes)
+    if owner is not None:
+        forced: list[Placement | None] = list(owner.layout)
+    else:
+        forced = [forced_at(question, axis, origin) for axis in range(size)]
+        for axis, stage_of in stages.items():
+            forced[axis] = forced[axis] or swept(question, axis, stage_of)
+    apart = question.op != "reshape" and not blocks
+    ranked = [
+        ranked_rows(
+            question, axis, forced[axis], owner, origin, cuts, legal, mesh, speeds.links[axis], blocks,
+            only_best=apart and most == 1,
+        )
+        for axis in range(size)
+    ]  # fmt: skip
+    found = []
+    for combination in _apart(ranked, most) if apart else _together(ranked, question, mesh, blocks, most):
+        results = tuple(tuple(row.results[n] for row in combination) for n in range(len(question.results)))
+        asked = tuple(asked_for(layout, forced, spec) for layout, spec in zip(results, question.results, strict=True))
+        follows = owner
+        if is_parameter(question):  # what follows a parameter goes where it is, and nothing can go to a partial
+            asked = (whole(asked[0]),)
+            claimed = any(wish is not None for wish in question.wishes) and not piped(question.wishes)
+            follows = Owner(question.results[0], asked[0], claimed)
+        operands = tuple(
+            None if isinstance(operand, str) else tuple(row.operands[i] or REPLICATE for row in combination)
+            for i, operand in enumerate(question.operands)
+        )
+        cost = compute_seconds(amount, speeds.slowest, _share((*operands, *results), mesh))
+        faithful = all(_faithful(question, axis, row, owner) for axis, row in enumerate(combination))
+        found.append(Choice(operands, results, asked, origin, follows, batch, cost, faithful))
+    return tuple(found)
+
+
+def _share(layouts: Sequence[Layout | None], mesh: Mesh) -> float:
+    """The share of an instruction's work that the slowest worker does."""
+    share = 1.0
+    for axis, size in enumerate(mesh.sizes):
+        if any(layout is not None and isinstance(layout[axis], Shard) for layout in layouts):
+            share /= size
+    return share
+
+
+def _faithful(question: Question, axis: int, row: Ranked, owner: Owner | None) -> bool:
+    """Whether a row keeps sharded what the signal shards along an axis, even where another row would be cheaper."""
+    wish = question.wishes[axis]
+    if wish is None or owner is not None or wish.strategy not in KEPT:
+        return True
+    return not any(
+        isinstance(operand, State)
+        and operand.origin == KEPT[wish.strategy]
+        and after == REPLICATE
+        and isinstance(operand.at[axis], Shard)
+        for operand, after in zip(question.operands, row.operands, strict=True)
+    )
+
+
+def _apart(ranked: list[list[Ranked]], most: int) -> list[tuple[Ranked, ...]]:
+    """The best combinations if each axis can be chosen independently."""
+    if most == 1:
+        return [tuple([axis[0] for axis in ranked])]
+    return sorted(itertools.product(*(axis[:3] for axis in ranked)), key=_score)[:most]
+
+
+def _together(
+    ranked: list[list[Ranked]], question: Question, mesh: Mesh, blocks: int, most: int
+) -> list[tuple[Ranked, ...]]:
+    """The best combinations where the axes must agree: of reshapes, and where dimensions are cut by blocks."""
+    products = list(itertools.islice(itertools.product(*ranked), MAX_COMBINATIONS * MAX_COMBINATIONS))
+    products.sort(key=_score)
+    found = []
+    for combination in products[:MAX_COMBINATIONS]:
+        before = [tuple(row.operands[i] or REPLICATE for row in combination) for i in range(len(question.operands))]
+        after = tuple(row.results[0] for row in combination)
+        if blocks and not keep_bits(case_of(question, blocks), [after], before):
+            continue
+        if question.op != "reshape" or _reshaped(question, before[0], after, mesh):
+            found.append(combination)
+            if len(found) == most:
+                break
+    return found or [tuple(min(axis, key=lambda row: (_cuts(row), row.score)) for axis in ranked)]
+
+
+def _reshaped(question: Question, before: Layout, after: Layout, mesh: Mesh) -> bool:
+    operand, result = question.operands[0], question.results[0]
+    assert isinstance(operand, State), "a reshape has a tensor"
+    return reshape_aligned(operand.spec.shape, before, result.shape, after, mesh)
+
+
+def _score(combination: tuple[Ranked, ...]) -> float:
+    return sum(row.score for row in combination)
+
+
+def _cuts(row: Ranked) -> bool:
+    return any(isinstance(placement, (Shard, Partial)) for placement in row.operands)

@@ -1,0 +1,91 @@
+"""Which rows and layouts a deterministic session may use: those with which values have the same bits on any mesh.
+
+A dimension is cut only on the grid of blocks (`gt/sharding/block_grid.py`), so every worker computes whole blocks. A sum
+whose terms lie on several workers may be partial only where the tree over workers continues the tree over blocks. Ops that
+move numbers without rounding may take partial operands as elsewhere. Pure functions that only filter rows; none makes any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from gt.ir.attributes import Attributes
+from gt.ir.dtypes import HALVES
+from gt.ir.spec import Spec
+from gt.sharding.block_grid import ROUNDED, aligned, grid_dimension
+from gt.sharding.placement import Layout, Partial, Placement, Shard
+
+MOVING: Final = frozenset(
+    {
+        *("reshape", "permute", "expand", "cat", "slice", "update_slice", "windows"),
+        *("gather", "scatter", "take", "where", "tag", "follow"),
+    }
+)
+"""Ops that move numbers without rounding, so that applying them to the terms of a sum and adding up is the same as applying
+them to the sum."""
+TREES: Final = frozenset({"sum", "prod", "matmul", "conv"})
+"""Ops that add up block by block."""
+
+
+PRODUCTS: Final = {
+    "matmul": ((-2, -1), (-2, -1), (-2, -1)),
+    "conv": ((0, 2), (0, 2), (1, 2)),
+    "attention": ((-2, -1), (-2,), (), (-1,), (-2,)),
+}
+"""For products, the dimensions that are computed in blocks: of the result and of each operand. (The last operand of attention
+is a mask, which may be missing or lack dimensions.)"""
+
+
+class Case(NamedTuple):
+    """What the filters know of an instruction. `operands` has the kind of each run-time scalar."""
+
+    op: str
+    attributes: Attributes
+    operands: tuple[Spec | str, ...]
+    result: Spec
+    blocks: int
+
+
+def keeps_bits(
+    case: Case, results: Sequence[Placement], operands: Sequence[Placement | None], weights: tuple[int, ...]
+) -> bool:
+    """Whether a row along one axis gives the same bits as one worker. The axis is cut by `weights` unless the row says
+    otherwise."""
+    if case.op == "solve" and operands[1] == Shard(case.result.ndim - 1):
+        return False  # LAPACK may round a right side in another way beside others
+    if case.result.dtype.kind not in "fc" or not any(map(_is_rounded, results)) or case.op in MOVING:
+        return True
+    if case.op not in TREES or case.result.dtype in HALVES or any(map(_is_rounded, operands)):
+        return False  # half precision is added in float32, which a partial result would have lost
+    cut = next((operand for operand in operands if isinstance(operand, Shard)), None)
+    if cut is None or not aligned(weights if cut.weights is None else cut.weights, case.blocks):
+        return False
+    x = case.operands[0]
+    assert isinstance(x, Spec), "what is added up is a tensor"
+    return case.op in PRODUCTS or cut.dim == grid_dimension(x.shape, case.attributes["axes"], case.blocks)
+
+
+def keep_bits(case: Case, results: Sequence[Layout], operands: Sequence[Layout]) -> bool:
+    """Whether the rows of all axes together give the same bits: a dimension computed in blocks is cut by at most one axis."""
+    if case.result.dtype.kind not in "fc":
+        return True
+    if any(sum(map(_is_rounded, layout)) > 1 for layout in (*results, *operands)):
+        return False
+    if case.op not in PRODUCTS:
+        return True
+    specs = [(case.result, results[0]), *zip(case.operands, operands, strict=True)]
+    return not any(
+        isinstance(spec, Spec) and _cuts(layout, dim % spec.ndim) > 1
+        for (spec, layout), dims in zip(specs, PRODUCTS[case.op], strict=False)
+        for dim in dims
+        if isinstance(spec, str) or -dim <= spec.ndim
+    )
+
+
+def _is_rounded(placement: Placement | None) -> bool:
+    return isinstance(placement, Partial) and placement.op in ROUNDED
+
+
+def _cuts(layout: Layout, dim: int) -> int:
+    return sum(isinstance(placement, Shard) and placement.dim == dim for placement in layout)

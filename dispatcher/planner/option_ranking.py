@@ -1,0 +1,238 @@
+"""The legal rows of an instruction along one mesh axis, each with its score in seconds: the cost of moving its operands, plus
+what its results will cost later."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+from gt.dispatcher.cost.cost_model import IMPOSSIBLE, Link, move_seconds
+from gt.ir.ops import OPS
+from gt.ir.spec import Spec
+from gt.sharding.placement import REPLICATE, At, Layout, Mesh, Partial, Placement, Replicate, Shard
+
+from .choice_key import BATCHED, DATA, LOOKUPS, PARAMETER, Cuts, Owner, Question, State, activation, fits, would_be_cut
+from .deterministic_rules import Case, keeps_bits
+from .policy import Wish
+from .sharding_rules import Cut, Legal, Row
+
+TIE: Final = 1e-9
+"""So few seconds that they only decide between rows of equal cost."""
+LAST: Final = 1e6
+"""So many seconds that a row with this score is chosen only if no other is legal."""
+
+
+class Ranked(NamedTuple):
+    """A row along one axis, with its score; the lowest wins."""
+
+    score: float
+    results: tuple[Placement, ...]
+    operands: tuple[Placement | None, ...]
+
+
+def ranked_rows(
+    question: Question, axis: int, forced: Placement | None, owner: Owner | None, origin: int, cuts: Cuts, legal: Legal,
+    mesh: Mesh, link: Link, blocks: int, *, only_best: bool,
+) -> list[Ranked]:  # fmt: skip
+    """Every legal row along one axis that the operands can reach, with its score, the best first; or only the best."""
+    parts, wish = mesh.sizes[axis], question.wishes[axis]
+    if parts == 1:
+        operands = tuple(None if isinstance(operand, str) else REPLICATE for operand in question.operands)
+        return [Ranked(0.0, (REPLICATE,) * len(question.results), operands)]
+    now = [() if isinstance(operand, str) else _there(operand, axis) for operand in question.operands]
+    sizes = [
+        0.0 if isinstance(operand, str) else operand.spec.nbytes / _parts(mesh, operand.at, axis)
+        for operand in question.operands
+    ]
+    present = [placement for placements in now for placement in placements]
+    rows = _rows(legal, mesh.weights[axis], [*present, forced], blocks)
+    rows = _allowed(question, axis, forced, owner, origin, rows)
+    if blocks:
+        case, weights = case_of(question, blocks), mesh.weights[axis]
+        rows = [row for row in rows if keeps_bits(case, row.outputs, row.inputs, weights)]
+    held = _held(question, axis, owner, origin)
+    in_place = [row for row in rows if all(isinstance(row.inputs[i], Shard) for i in held)] if held else rows
+    in_place = in_place or rows
+    was_cut = [REPLICATE not in before and any(map(_is_cut, before)) for before in now]
+    some_cut = any(isinstance(placement, (Shard, Partial)) for placement in present)
+    wanted = [
+        would_be_cut(question, wish, origin) and wish is not None and activation(wish, result) is not None
+        for result in question.results
+    ]
+    found: list[Ranked] = []
+    least = IMPOSSIBLE
+    for row in [*in_place, *(rows[:1] if blocks and rows[0] not in in_place else ())]:
+        seconds, kept = 0.0, False
+        score = LAST if blocks and row not in in_place else 0.0
+        for before, after, nbytes, cut in zip(now, row.inputs, sizes, was_cut, strict=True):
+            if after is None:
+                continue
+            there = after in before
+            if not there:
+                nearest = IMPOSSIBLE
+                for old in before:
+                    nearest = min(nearest, move_seconds(old, after, nbytes, parts, link))
+                seconds += nearest
+                score += TIE / 2
+            kept = kept or (isinstance(after, Shard) and (there or cut))
+        score += seconds
+        if score >= least:  # nothing that comes makes it less
+            continue
+        for placement, result, would in zip(row.outputs, question.results, wanted, strict=True):
+            if forced is not None and fits(forced, result):
+                # of two ways that move as much the one that computes in place does less
+                score += move_seconds(placement, forced, result.nbytes, parts, link) + TIE * (placement != forced)
+            else:
+                asked = would and wish is not None and as_wanted(row, question, wish, result, cuts)
+                score += _inconvenience(placement, would, asked, result, some_cut, kept, parts, link)
+        if score < least:
+            found.append(Ranked(score, row.outputs, row.inputs))
+            if only_best:
+                least = score
+                if not least:  # nothing is better
+                    break
+    return found[-1:] if only_best else sorted(found, key=_score)
+
+
+def _allowed(
+    question: Question, axis: int, forced: Placement | None, owner: Owner | None, origin: int, rows: Sequence[Row]
+) -> Sequence[Row]:
+    """The rows that a signal allows: they gather what is gathered at use, and add up shared contributions once."""
+    gathered = _gathered(question, question.wishes[axis], owner, origin)
+    if gathered:
+        rows = [row for row in rows if not any(isinstance(row.inputs[i], (Shard, Partial)) for i in gathered)]
+    if isinstance(forced, At) and question.stage is not None and owner is None:
+        # what a stage computes it computes itself: what it reads comes over once, not also what was made of it before
+        rows = [row for row in rows if row.outputs[0] == forced]
+    if any(isinstance(x, State) and x.shared and isinstance(x.at[axis], Partial) for x in question.operands):
+        rows = [row for row in rows if _added_up(question, axis, row)]
+    return rows
+
+
+def _score(row: Ranked) -> float:
+    return row.score
+
+
+def _is_cut(placement: Placement) -> bool:
+    return isinstance(placement, Shard)
+
+
+def _there(operand: State, axis: int) -> tuple[Placement, ...]:
+    """The placements of an operand's copies along an axis. Contributions that were added up already are not offered again."""
+    if len(operand.copies) == 1:
+        return (operand.copies[0][axis],)
+    found = dict.fromkeys(copy[axis] for copy in operand.copies)
+    if REPLICATE in found:
+        return tuple(placement for placement in found if not isinstance(placement, Partial))
+    return tuple(found)
+
+
+def _added_up(question: Question, axis: int, row: Row) -> bool:
+    """Whether a row adds up shared contributions for good: to a whole value, or to one sharded as the signal shards
+    activations."""
+    for operand, after in zip(question.operands, row.inputs, strict=True):
+        if isinstance(operand, State) and operand.shared and isinstance(operand.at[axis], Partial):
+            wish = question.wishes[axis]
+            if isinstance(after, Partial) or (
+                isinstance(after, Shard)
+                and (wish is None or after != activation(wish, operand.spec))
+                and not any(isinstance(copy[axis], (Shard, Replicate)) for copy in operand.copies)
+            ):
+                return False
+    return True
+
+
+def _gathered(question: Question, wish: Wish | None, owner: Owner | None, origin: int) -> list[int]:
+    """The operands that must be whole where they meet data: fully sharded parameters are gathered at use."""
+    if wish is None or wish.strategy != "fully_sharded" or owner is not None:
+        return []
+    if origin != DATA and OPS[question.op].family not in LOOKUPS:
+        return []
+    operands = enumerate(question.operands)
+    return [i for i, operand in operands if isinstance(operand, State) and operand.origin == PARAMETER]
+
+
+def _held(question: Question, axis: int, owner: Owner | None, origin: int) -> list[int]:
+    """The operands that stay sharded where they are: tensor-parallel weights do not move, the other operand comes to them."""
+    wish = question.wishes[axis]
+    if wish is None or wish.strategy != "tensor_parallel" or owner is not None or origin != DATA:
+        return []
+    operands = enumerate(question.operands)
+    return [i for i, x in operands if isinstance(x, State) and x.origin == PARAMETER and _is_cut(x.at[axis])]
+
+
+def _rows(legal: Legal, weights: tuple[int, ...], present: Sequence[Placement | None], blocks: int) -> Sequence[Row]:
+    """The legal rows, cut by the weights of the mesh and by those of present copies; and rows with everything at one position.
+
+    The first row replicates everything. Rows that take contributions are left out if there are none. A value that an earlier
+    config cut off the grid of blocks is not computed with in that layout.
+    """
+    contributed = any(isinstance(placement, Partial) for placement in present)
+    found = legal(Cut(weights), contributed=contributed)
+    for placement in dict.fromkeys(present):
+        if isinstance(placement, Shard) and placement.weights is not None:
+            if not blocks or sum(placement.weights) == blocks:
+                cut = legal(Cut(placement.weights), contributed=contributed)
+                found = (*found, *(_weighted(row, placement.weights) for row in cut))
+        elif isinstance(placement, At):
+            outputs, inputs = found[0]
+            found = (*found, Row((placement,) * len(outputs), tuple(each and placement for each in inputs)))
+    return found
+
+
+def _weighted(row: Row, weights: tuple[int, ...]) -> Row:
+    def own(placement: Any) -> Any:
+        return Shard(placement.dim, weights) if isinstance(placement, Shard) else placement
+
+    return Row(tuple(map(own, row.outputs)), tuple(map(own, row.inputs)))
+
+
+def _inconvenience(
+    placement: Placement,
+    wanted: bool,
+    asked: bool,
+    result: Spec,
+    some_cut: bool,
+    kept: bool,
+    parts: int,
+    link: Link,
+) -> float:
+    """What a result's placement will cost later if nothing forces it, such as undoing a shard that nobody asked for.
+
+    `some_cut` tells whether some operand is sharded; `kept` whether the shard comes from one that was there before.
+    """
+    if isinstance(placement, Partial):
+        return 0.0 if some_cut else move_seconds(placement, REPLICATE, result.nbytes, parts, link)
+    if wanted:
+        return 0.0 if asked else TIE
+    if isinstance(placement, Shard):
+        # with what it took to cut it that is an all-reduce in two steps, to which it is not to be preferred
+        return 0.0 if kept else move_seconds(placement, REPLICATE, result.nbytes, parts, link) + TIE
+    return TIE if some_cut else 0.0
+
+
+def as_wanted(row: Row, question: Question, wish: Wish, result: Spec, cuts: Cuts) -> bool:
+    """Whether a row shards activations as the signal does: along the batch, or along the dimension that it names."""
+    if wish.strategy not in BATCHED:
+        return row.outputs[0] == activation(wish, result)
+    if OPS[question.op].family == "random":
+        return row.outputs[0] == (Shard(0) if result.ndim > 1 else REPLICATE)
+    return bool(cuts) and all(_dim(row.inputs[i]) == _dim(placement) for i, placement in cuts.items())
+
+
+def _dim(placement: Placement | None) -> int | None:
+    return placement.dim if isinstance(placement, Shard) else None
+
+
+def _parts(mesh: Mesh, layout: Layout, but: int) -> int:
+    """The number of parts into which the other axes cut a value."""
+    parts = 1
+    for axis, placement in enumerate(layout):
+        if axis != but and isinstance(placement, Shard):
+            parts *= mesh.sizes[axis]
+    return parts
+
+
+def case_of(question: Question, blocks: int) -> Case:
+    operands = tuple(operand if isinstance(operand, str) else operand.spec for operand in question.operands)
+    return Case(question.op, question.attributes, operands, question.results[0], blocks)

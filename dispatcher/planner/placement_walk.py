@@ -1,0 +1,224 @@
+"""A walk along a segment: it takes one choice after the other, and tracks the state of every value and the seconds spent.
+
+A search (`search.py`) needs no more; `plan.py` also writes the plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from gt.ir.instruction import INPUT, OUTPUT, SCALAR, Instruction, Segment, ref
+from gt.sharding.placement import REPLICATE, Layout, Placement, Shard
+
+from .choice_cache import NOWHERE, Decision, Home, Tables
+from .choice_key import PARAMETER, Owner, Question, State, parameter_placement
+from .pipeline_stages import stages_of
+from .policy import Policy, Wish, Wishes
+
+BATCH: Final = Wish("data_parallel", "<pipeline>")
+"""What a pipeline rule asks for on the axis in time: activations sharded along their first dimension."""
+
+
+class Walk:
+    """The states of all values, by the segment's reference. (The state of a scalar is a negative number that gives its kind.)"""
+
+    def __init__(
+        self, policy: Policy, tables: Tables, segment: Segment, homes: tuple[Home, ...], piped: tuple[int, Wish] | None
+    ) -> None:
+        self.policy = policy
+        self.tables = tables
+        self.segment = segment
+        self.homes = homes
+        self.piped = piped
+        """The mesh axis of the pipeline that applies to part of the segment, and its rule."""
+        self.seconds = 0.0
+        self.moved = 0.0
+        """The bytes that each worker has received so far."""
+        self.states: dict[int, int] = {ref(SCALAR, n): -ord(kind) for n, kind in enumerate(segment.kinds)}
+        self.unclaimed: set[int] = set()
+        self.backward = False
+        states, starts = self.states, tables.starts
+        for index, at_home in enumerate(zip(segment.inputs, homes, strict=True)):
+            found = starts.get(at_home)
+            states[index << 2 | INPUT] = tables.start(*at_home) if found is None else found
+            home = at_home[1]
+            if home.param and not home.claimed:
+                self.unclaimed.add(index << 2 | INPUT)
+        self.wishes = [self.wished(tag.signal, tag.phase == "backward") for tag in segment.tags]
+        self.wish_keys = [
+            tables.key((wishes, tag.phase == "backward")) for wishes, tag in zip(self.wishes, segment.tags, strict=True)
+        ]
+        self.forgets = any(wish is not None and wish.strategy == "fully_sharded" for w in self.wishes for wish in w)
+        self.stages = self.staged() if piped else None
+
+    def copy(self) -> Walk:
+        """An independent walk that goes on from here."""
+        made: Walk = object.__new__(Walk)
+        made.__dict__.update(self.__dict__)
+        made.states = self.states.copy()
+        made.unclaimed = set(self.unclaimed)
+        return made
+
+    def wished(self, signal: tuple[str, ...], backward: bool) -> Wishes:
+        """What a signal asks for on each axis, including that in time."""
+        wishes = tuple(
+            None if wish is not None and wish.strategy == "auto" else wish
+            for wish in self.policy.wishes(signal, backward=backward)
+        )
+        if not self.tables.timed:
+            return wishes
+        piped = any(wish is not None and wish.strategy == "pipeline_parallel" for wish in wishes)
+        return (*wishes, BATCH if piped else None)
+
+    def staged(self) -> list[int | None]:
+        """For each instruction that a rule puts on a stage, its position on the pipeline's axis."""
+        states = {r: self.tables.states[number] for r, number in self.states.items() if number >= 0}
+        return stages_of(self.segment, self.policy, states)
+
+    # one instruction
+
+    def decision(self, index: int, instruction: Instruction) -> Decision:
+        """The best choice for an instruction."""
+        key = self.asked(index, instruction)
+        return self.tables.decisions.get(key) or self.tables.decide(key, self.question(index, instruction))
+
+    def branches(self, index: int, instruction: Instruction) -> tuple[Decision, ...]:
+        """The choices for an instruction, the best first."""
+        key = self.asked(index, instruction)
+        return self.tables.branches.get(key) or self.tables.branch(key, self.question(index, instruction))
+
+    def asked(self, index: int, instruction: Instruction) -> tuple[Any, ...]:
+        """What the choices for an instruction depend on, once parameters are where it wants them."""
+        states, tag = self.states, instruction.tag
+        if self.forgets and not self.backward and self.segment.tags[tag].phase == "backward":
+            self.forget()
+        if self.unclaimed:
+            self.claim(index, instruction)
+        op, _, inputs, attributes, _ = instruction
+        key: tuple[Any, ...] = (op, *attributes.values(), self.wish_keys[tag], *[states[r] for r in inputs])
+        if self.stages is not None:
+            stage = self.stages[index]
+            key = (-1 if stage is None else stage, *key)
+        return key
+
+    def take(self, instruction: Instruction, decision: Decision) -> None:
+        """Carry out a decision."""
+        for r, layout in zip(instruction.inputs, decision.operands, strict=True):
+            if layout != NOWHERE:
+                self.move(r, layout, instruction.tag)
+        self.give(instruction, decision)
+
+    def give(self, instruction: Instruction, decision: Decision) -> None:
+        """Set the states of the results of a decision."""
+        tables, states = self.tables, self.states
+        self.seconds += decision.seconds
+        for number, result, state, asked in zip(
+            instruction.outputs, decision.results, decision.states, decision.asked, strict=True
+        ):
+            r = number << 2 | OUTPUT
+            states[r] = tables.shared(state, result) if r in self.segment.read_often else state
+            if asked != result:
+                self.settle(r, asked, instruction.tag)
+        if instruction.op == "tag" and instruction.attributes["param"]:
+            owner = tables.states[states[r]].owner
+            if owner is not None and not owner.claimed:
+                self.unclaimed.add(r)
+
+    def question(self, index: int, instruction: Instruction) -> Question:
+        """The question for an instruction."""
+        states, tables = self.states, self.tables
+        results = tuple([self.segment.values[n] for n in instruction.outputs])
+        operands = tuple(
+            self.segment.kinds[r >> 2] if r & 3 == SCALAR else tables.states[states[r]] for r in instruction.inputs
+        )
+        return Question(
+            instruction.op, instruction.attributes, operands, results, self.wishes[instruction.tag],
+            self.stages[index] if self.stages else None, self.segment.tags[instruction.tag].phase == "backward",
+        )  # fmt: skip
+
+    # values that move
+
+    def move(self, r: int, layout: int, tag: int) -> object:
+        """Make a copy of a value in a layout."""
+        return self.go(r, layout)
+
+    def go(self, r: int, layout: int) -> tuple[int, ...]:
+        """Move a value. Returns the layouts on its way, from first to last."""
+        key = self.states[r], layout
+        self.states[r], layouts, seconds, moved = self.tables.copies.get(key) or self.tables.copied(*key)
+        self.seconds += seconds
+        self.moved += moved
+        return layouts
+
+    def settle(self, r: int, layout: int, tag: int) -> None:
+        """Move a value to where it stays."""
+        tables, states = self.tables, self.states
+        if tables.at[states[r]] != layout:
+            if tables.layouts[layout] not in tables.states[states[r]].copies:
+                self.move(r, layout, tag)
+            states[r] = tables.settled(states[r], layout)
+
+    def stays(self, r: int) -> None:
+        """Keep only the copy of a value at its home."""
+
+    def forget(self) -> None:
+        """From the backward sweep on, gather parameters again, rather than keep what was gathered for the forward sweep."""
+        self.backward = True
+        tables = self.tables
+        for r, number in self.states.items():
+            if number >= 0 and tables.states[number].origin == PARAMETER and len(tables.states[number].copies) > 1:
+                state = tables.states[number]
+                self.states[r] = tables.state(state._replace(copies=(state.at,)))
+                self.stays(r)
+
+    def claim(self, index: int, instruction: Instruction) -> None:
+        """Give every unclaimed parameter among the operands the placement that its signal asks for."""
+        wishes = self.wishes[instruction.tag]
+        if not any(wishes):
+            return
+        stage = self.stages[index] if self.stages else None
+        for r in instruction.inputs:
+            if r not in self.unclaimed:
+                continue
+            state = self.tables.states[self.states[r]]
+            asked: list[Placement] = list(state.at)
+            for axis, wish in enumerate(wishes):
+                if wish is not None and wish.strategy == "pipeline_parallel" and stage is None:
+                    return  # which stage is known only where it is used
+                dimension = 0 if wish is None or wish.dimension is not None else self.open_dimension(instruction, axis)
+                placement = parameter_placement(state.spec, wish, dimension, stage)
+                if placement is not None and self.tables.mesh.sizes[axis] > 1:
+                    asked[axis] = placement
+            self.unclaimed.discard(r)
+            layout, home = self.tables.layout(tuple(asked)), tuple(asked)
+            self.settle(r, layout, instruction.tag)
+            # the copy that it had elsewhere is gone: from now on it costs what it will always cost
+            owner = Owner(state.spec, home, True)
+            self.states[r] = self.tables.state(State(state.spec, home, (home,), state.origin, owner))
+            self.stays(r)
+
+    def open_dimension(self, instruction: Instruction, axis: int) -> int:
+        """The dimension of a weight to shard if the rule leaves it open: 0 (columns), or 1 (rows) if the activation that meets
+        the weight is already sharded along the contracted dimension."""
+        reach = set(instruction.inputs) | {ref(OUTPUT, n) for n in instruction.outputs}
+        for other in self.segment.instructions:
+            if other.op == "matmul" and reach & set(other.inputs):
+                for r in other.inputs:
+                    number = self.states.get(r)
+                    if number is not None and r not in reach:
+                        state = self.tables.states[number]
+                        return 1 if state.at[axis] == Shard(state.spec.ndim - 1) else 0
+        return 0
+
+    # the end
+
+    def settle_survivors(self, ends: Sequence[Home]) -> None:
+        """Move the survivors to these homes."""
+        time: Layout = (REPLICATE,) if self.tables.timed else ()
+        for number, home in zip(self.segment.survivors, ends, strict=True):
+            self.settle(ref(OUTPUT, number), self.tables.layout((*home.layout, *time)), 0)
+
+    def forget_value(self, r: int) -> None:
+        """Drop a value that nobody reads any more."""
+        self.states.pop(r, None)

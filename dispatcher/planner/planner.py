@@ -1,0 +1,322 @@
+"""The planner: a pure function from a segment and the placements of its inputs to a plan. The core caches its results.
+
+For each instruction it takes the best legal choice (`choice.py`), memoised by everything the choice may depend on, and
+inserts moves where operands are placed differently. Its policy:
+
+* A *parameter* is an input that was marked as one at its creation, or that was computed from one. The first rule that
+  applies to it claims it: the rule's placement becomes its home from then on. All other tensors are *activations*.
+* A value that is computed element-wise from one parameter, and has its shape, gets the parameter's placement.
+* A value that outlives the plan is never partial: it is reduced at the end of the plan. A partial value with several
+  readers is reduced before the first of them.
+* The planner avoids sharding that nobody asked for unless it saves traffic, so a program without rules stays unsharded.
+* A pipeline rule gives the mesh an axis in time (`gt/ir/microbatch_schedule.py`), to which the same rows apply.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, NamedTuple
+
+from gt.dispatcher.cost.cost_model import Speeds, speeds_of
+from gt.ir.instruction import INPUT, MOVE, OUTPUT, Instruction, Pipeline, Plan, Segment
+from gt.ir.microbatch_schedule import hindrance, turns
+from gt.ir.spec import Spec
+from gt.sharding.placement import REPLICATE, Layout, Mesh
+
+from .choice_cache import NOWHERE, Decision, Home, Tables
+from .placement_walk import Walk
+from .plan_search import better_plan
+from .policy import Policy, Wish
+
+MAX_MEMO: Final = 1 << 14
+MAX_SEARCHED: Final = 1 << 11
+"""Instructions of the longest segment that is planned as a whole."""
+
+
+TURN: Final = 16
+"""Instructions that are planned in one turn."""
+NUMBERS: Final = [range(n, n + 1) for n in range(MAX_SEARCHED)]
+"""The outputs of an instruction that has one, made once."""
+LAYOUT_BITS: Final = 20
+named = tuple.__new__
+"""A named tuple out of its fields, in half the time."""
+
+
+def copy_of(r: int, layout: int) -> int:
+    """The key of a value's copy in a layout."""
+    return r << LAYOUT_BITS | layout
+
+
+class Planned(NamedTuple):
+    """A plan, and the homes of its survivors (in their order) and of all its inputs after it.
+
+    `hindered` says why what was asked to run as 1f1b runs as gpipe.
+    """
+
+    plan: Plan
+    survivors: tuple[Home, ...]
+    inputs: tuple[Home, ...]
+    hindered: str = ""
+
+
+@dataclass
+class Planner:
+    """Plans for one session: its mesh, its policy, and tables of choices already made. No other state."""
+
+    mesh: Mesh
+    policy: Policy
+    speeds: Speeds | None = None
+    tables: Tables = field(init=False)
+    timed: Tables = field(init=False)
+    searching: int = 0
+    """Searches and plans under way: they hold numbers of the tables."""
+
+    def __post_init__(self) -> None:
+        speeds = self.speeds or speeds_of(self.mesh.sizes, [{}] * len(self.mesh.members))
+        self.speeds, stages = speeds, self.policy.stages()
+        self.tables = self.timed = Tables(self.mesh, speeds, stages, timed=False, blocks=self.policy.deterministic)
+        if self.policy.microbatches > 1:
+            in_memory = replace(speeds, links=(*speeds.links, speeds.links[-1]))
+            self.timed = Tables(self.mesh.timed(self.policy.microbatches), in_memory, stages, timed=True)
+
+    @property
+    def known_speeds(self) -> Speeds:
+        """The speeds of the mesh, measured or typical."""
+        assert self.speeds is not None, "they are filled in at the start"
+        return self.speeds
+
+    def plan(self, segment: Segment, homes: tuple[Home, ...]) -> Planned:
+        """Place every value of `segment`, whose inputs are at `homes`."""
+        return self.start(self.policy, segment, homes).run()
+
+    def plan_in_turns(self, segment: Segment, homes: tuple[Home, ...]) -> Generator[None, None, Planned]:
+        """The same, a little at each turn."""
+        plan = self.start(self.policy, segment, homes)
+        self.searching += 1
+        try:
+            return (yield from plan.in_turns())
+        finally:
+            self.searching -= 1
+
+    def start(self, policy: Policy, segment: Segment, homes: tuple[Home, ...]) -> Pass:
+        """A pass that plans it, under any policy."""
+        piped = next(
+            (
+                (axis, wish)
+                for tag in segment.tags
+                for axis, wish in enumerate(policy.wishes(tag.signal))
+                if wish is not None and wish.strategy == "pipeline_parallel"
+            ),
+            None,
+        )
+        tables = self.timed if piped else self.tables
+        if len(tables.decisions) + len(tables.branches) > MAX_MEMO and not self.searching:
+            tables.clear()
+        return Pass(policy, tables, segment, homes, piped)
+
+    def searchable(self, segment: Segment, known: Planned) -> bool:
+        """Whether looking for a better plan may find one: several workers, and no order of microbatches to keep."""
+        return (
+            len(self.mesh.members) > 1
+            and 1 < len(segment.instructions) <= MAX_SEARCHED
+            and known.plan.pipeline is None
+            and not self.policy.deterministic
+        )
+
+    def search(self, segment: Segment, homes: tuple[Home, ...], known: Planned) -> Iterator[Planned | None]:
+        """Look for a plan that is better than `known` as a whole, a little at each turn; last comes what was found."""
+        self.searching += 1
+        try:
+            yield from better_plan(Pass(self.policy, self.tables, segment, homes, None), known)
+        finally:
+            self.searching -= 1
+
+
+class Pass(Walk):
+    """A walk that writes the plan."""
+
+    def __init__(
+        self, policy: Policy, tables: Tables, segment: Segment, homes: tuple[Home, ...], piped: tuple[int, Wish] | None,
+        script: Sequence[int] = (), ends: Sequence[Home] | None = None,
+    ) -> None:  # fmt: skip
+        self.script = script
+        """For each instruction which of its choices to take; the best where nothing is said."""
+        self.ends = ends
+        """The homes that survivors must have in the end; where their plan leaves them, if nothing is said."""
+        self.values: list[Spec] = []
+        self.placed: list[Layout] = []
+        self.instructions: list[Instruction] = []
+        self.copies: dict[int, int] = {}
+        """The plan's references to copies elsewhere, by `copy_of` value and layout."""
+        super().__init__(policy, tables, segment, homes, piped)
+        self.here: dict[int, int] = {r: r for r in self.states}
+        """By the segment's reference the plan's reference to a value where it is at home, and to a scalar."""
+
+    def run(self) -> Planned:
+        """The whole plan."""
+        turns = self.in_turns()
+        while True:
+            try:
+                next(turns)
+            except StopIteration as end:
+                planned: Planned = end.value
+                return planned
+
+    def in_turns(self) -> Generator[None, None, Planned]:
+        """The same, `TURN` instructions at each turn. What is known and has one result, which stays where it is computed, is
+        one look-up."""
+        states, here, plain, wish_keys = self.states, self.here, self.tables.plain, self.wish_keys
+        instructions, values, placed, unclaimed = self.instructions, self.values, self.placed, self.unclaimed
+        often = self.segment.read_often
+        careful = self.stages is not None or self.forgets
+        key: tuple[Any, ...]
+        for index, instruction in enumerate(self.segment.instructions):
+            if index and not index % TURN:
+                yield
+            op, outputs, inputs, attributes, tag = instruction
+            count = len(inputs)
+            if count == 2 and not attributes:  # the usual cases, without a loop
+                one, other = inputs
+                key = (op, wish_keys[tag], states[one], states[other])
+            elif count == 1:
+                (one,) = inputs
+                key = (op, *attributes.values(), wish_keys[tag], states[one])
+            else:
+                count = 0
+                key = (op, *attributes.values(), wish_keys[tag], *[states[r] for r in inputs])
+            found = None if careful or unclaimed else plain.get(key)
+            if found is None:
+                self.take(instruction, self.decision(index, instruction))
+                careful = self.stages is not None or (self.forgets and not self.backward)
+                continue
+            spec, layout, state, shared, moved = found
+            if moved:
+                read = self.read(inputs, moved, tag)
+            elif count == 2:
+                read = (here[one], here[other])
+            else:
+                read = (here[one],) if count else tuple([here[r] for r in inputs])
+            at = len(values)
+            number = NUMBERS[at] if at < MAX_SEARCHED else range(at, at + 1)
+            instructions.append(named(Instruction, (op, number, read, attributes, tag)))
+            values.append(spec)
+            placed.append(layout)
+            r = outputs.start << 2 | OUTPUT
+            here[r] = at << 2 | OUTPUT
+            states[r] = shared if r in often else state
+        return self.finish()
+
+    def turns(self) -> Generator[None, None, Planned]:
+        """The same by the script, a little at each turn."""
+        script = self.script or [0] * len(self.segment.instructions)
+        for index, (instruction, branch) in enumerate(zip(self.segment.instructions, script, strict=True)):
+            self.take(instruction, self.branches(index, instruction)[branch])
+            yield
+        return self.finish()
+
+    def again(self, script: Sequence[int], ends: Sequence[Home]) -> Pass:
+        """The same pass from the start, with these choices and ends."""
+        return Pass(self.policy, self.tables, self.segment, self.homes, self.piped, script, ends)
+
+    def take(self, instruction: Instruction, decision: Decision) -> None:
+        """Put an instruction into the plan, with the moves that it needs."""
+        values, segment, layouts = self.values, self.segment.values, self.tables.layouts
+        op, outputs, inputs, attributes, tag = instruction
+        read = self.read(inputs, decision.operands, tag)
+        at = len(values)
+        self.instructions.append(Instruction(op, range(at, at + len(outputs)), read, attributes, tag))
+        for number, layout in zip(outputs, decision.results, strict=True):
+            self.here[number << 2 | OUTPUT] = at << 2 | OUTPUT
+            values.append(segment[number])
+            self.placed.append(layouts[layout])
+            at += 1
+        self.give(instruction, decision)
+
+    def read(self, inputs: tuple[int, ...], operands: tuple[int, ...], tag: int) -> tuple[int, ...]:
+        """The plan's references to operands in their layouts, moved there if need be."""
+        home, states, read = self.tables.at, self.states, []
+        for r, layout in zip(inputs, operands, strict=True):
+            if layout == NOWHERE or layout == home[states[r]]:
+                read.append(self.here[r])
+            else:
+                found = self.copies.get(r << LAYOUT_BITS | layout)
+                read.append(self.move(r, layout, tag) if found is None else found)
+        return tuple(read)
+
+    def move(self, r: int, layout: int, tag: int) -> int:
+        """The plan's reference to a value in a layout in which there is no copy of it yet."""
+        tables, values, copies = self.tables, self.values, self.copies
+        before = self.states[r]
+        source, *steps = self.go(r, layout)
+        at = self.here[r] if source == tables.at[before] else copies[copy_of(r, source)]
+        spec = tables.states[before].spec
+        for step in steps:
+            number = len(values)
+            outputs = NUMBERS[number] if number < MAX_SEARCHED else range(number, number + 1)
+            self.instructions.append(named(Instruction, (MOVE, outputs, (at,), {}, tag)))
+            at = copies[copy_of(r, step)] = number << 2 | OUTPUT
+            values.append(spec)
+            self.placed.append(tables.layouts[step])
+        return at
+
+    def settle(self, r: int, layout: int, tag: int) -> None:
+        before = self.tables.at[self.states[r]]
+        if before != layout:
+            super().settle(r, layout, tag)
+            self.copies[copy_of(r, before)] = self.here[r]
+            self.here[r] = self.copies.pop(copy_of(r, layout))
+
+    def stays(self, r: int) -> None:
+        for layout in range(len(self.tables.layouts)):
+            self.copies.pop(copy_of(r, layout), None)
+
+    def finish(self) -> Planned:
+        tables, segment, states, here = self.tables, self.segment, self.states, self.here
+        survivors, homes = [], []
+        time: Layout = (REPLICATE,) if tables.timed else ()
+        for position, number in enumerate(segment.survivors):
+            r = number << 2 | OUTPUT
+            layout, home = tables.rest(states[r])
+            if home is None or self.ends is not None:
+                if self.ends is not None:
+                    layout = tables.layout((*self.ends[position].layout, *time))
+                self.settle(r, layout, segment.made_under[number])
+                home = tables.home(states[r])
+            survivors.append((number, here[r] >> 2))
+            homes.append(home)
+        inputs, rehomed = [], []
+        for index, before in enumerate(self.homes):
+            r = index << 2 | INPUT
+            home = tables.home(states[r], before.param)
+            inputs.append(home)
+            if home.layout != before.layout:
+                rehomed.append((index, here[r] >> 2))
+        plan = Plan(
+            tables.mesh.number,
+            segment.inputs,
+            tuple([(*home.layout, *time) for home in self.homes] if time else [home.layout for home in self.homes]),
+            segment.kinds,
+            segment.tags,
+            tuple(self.instructions),
+            tuple(self.values),
+            tuple(self.placed),
+            tuple(survivors),
+            tuple(rehomed),
+            blocks=tables.blocks,
+        )
+        hindered = ""
+        if tables.timed:
+            plan, hindered = self.piped_plan(plan)
+        return Planned(plan, tuple(homes), tuple(inputs), hindered)
+
+    def piped_plan(self, plan: Plan) -> tuple[Plan, str]:
+        """The plan in microbatches, and why it cannot run as 1f1b where it should."""
+        assert self.piped is not None, "only what is under a pipeline is in microbatches"
+        axis, wish = self.piped
+        pipeline = Pipeline(self.policy.microbatches, axis, wish.stages or (), self.policy.schedule)
+        plan = replace(plan, pipeline=pipeline)
+        if pipeline.schedule != "1f1b" or not any(turn.repeated for turn in turns(plan)):
+            return plan, ""
+        hindered = hindrance(plan)
+        return (replace(plan, pipeline=pipeline._replace(schedule="gpipe")) if hindered else plan), hindered

@@ -1,0 +1,251 @@
+"""What a session's rules ask for, resolved on its mesh: for each signal, one wish per mesh axis.
+
+A wish concerns one mesh axis. Signals nest: the innermost signal that says something about an axis decides it. If several
+rules apply to one signal, a name takes precedence over a pattern, a longer pattern over a shorter one, and a later rule over
+an earlier one. How wishes bind to instructions is decided by the planner (`plan.py`).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from gt.errors import ConfigError
+from gt.ir.spec import Spec
+from gt.sharding.block_grid import deal
+from gt.sharding.config_meshes import show_mesh, stage_positions
+from gt.sharding.interned import Interned
+from gt.sharding.placement import Layout, Mesh, Placement, Shard
+from gt.sharding.signal_patterns import is_pattern, literal_length, matches
+from gt.sharding.yaml_document import Key, show_key
+
+if TYPE_CHECKING:
+    from gt.ir.instruction import Tag
+    from gt.sharding.config import Config, Rule
+
+MAX_MEMO = 10_000
+
+
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class Wish(metaclass=Interned):
+    """What one rule asks for on one mesh axis.
+
+    `strategy` is one of the config's, or 'shard' for the explicit form. `dimension` is that of the weight (tensor_parallel;
+    None: the planner chooses), of the sequence (sequence_parallel) or of the tensor (shard). `weights` says which positions
+    take part (shard; None: all), `stages` the position of each stage on the axis (pipeline_parallel).
+    """
+
+    strategy: str
+    where: str
+    dimension: int | None = None
+    weights: tuple[int, ...] | None = None
+    stages: tuple[int, ...] | None = None
+
+
+Wishes = tuple[Wish | None, ...]
+
+
+@dataclass(slots=True)
+class Policy:
+    """The wishes of a session's rules on its mesh."""
+
+    mesh: Mesh
+    table: dict[str, Wishes]
+    backward: dict[str, str] = field(default_factory=dict)
+    """For a rule with `backward:`, the rule that applies to the gradients in its place."""
+    microbatches: int = 1
+    schedule: str = "1f1b"
+    deterministic: int = 0
+    """The number of blocks of a deterministic session, whose values are the same on any number of workers; 0 for others."""
+    memo: dict[tuple[tuple[str, ...], bool], Wishes] = field(default_factory=dict)
+
+    def wishes(self, path: tuple[str, ...], *, backward: bool = False) -> Wishes:
+        """For each mesh axis, the wish of a path of signals (outermost first), or None. `backward` selects those for
+        gradients."""
+        found = self.memo.get((path, backward))
+        if found is None:
+            merged: list[Wish | None] = [None] * len(self.mesh.sizes)
+            for end in range(1, len(path) + 1):
+                for name in self._rules_for(path[end - 1], "/".join(path[:end])):
+                    rule = self.backward.get(name, name) if backward else name
+                    for axis, wish in enumerate(self.table[rule]):
+                        if wish is not None:
+                            merged[axis] = wish
+            if len(self.memo) > MAX_MEMO:
+                self.memo.clear()
+            found = self.memo[path, backward] = tuple(merged)
+        return found
+
+    def rule_of(self, tag: Tag) -> str:
+        """Where the rule for a tag is written; empty if no rule applies."""
+        wishes = self.wishes(tag.signal, backward=tag.phase == "backward")
+        return next((wish.where for wish in wishes if wish is not None), "")
+
+    @property
+    def has_auto(self) -> bool:
+        """Whether some `auto` rule is still undecided."""
+        return any(wish is not None and wish.strategy == "auto" for wishes in self.table.values() for wish in wishes)
+
+    def auto_rules(self, path: tuple[str, ...]) -> list[str]:
+        """The undecided `auto` rules for a path of signals."""
+        names = (
+            name for end in range(1, len(path) + 1) for name in self._rules_for(path[end - 1], "/".join(path[:end]))
+        )
+        return [
+            name for name in names if any(wish is not None and wish.strategy == "auto" for wish in self.table[name])
+        ]
+
+    def spelled(self, name: str) -> str:
+        """What a rule asks for, axis by axis, as text."""
+        found = []
+        for axis, wish in zip(self.mesh.axes, self.table[name], strict=True):
+            if wish is not None:
+                dimension = "" if wish.dimension is None else f" dimension {wish.dimension}"
+                found.append(f"{wish.strategy}{dimension} on {axis}")
+        return ", ".join(found) or "no strategy"
+
+    def settle_rest(self, name: str) -> None:
+        """Let an `auto` rule that is still undecided ask for nothing."""
+        wishes = self.table[name]
+        self.settle(name, tuple(None if wish is not None and wish.strategy == "auto" else wish for wish in wishes))
+
+    def settle(self, name: str, wishes: Wishes) -> None:
+        """Decide an `auto` rule."""
+        self.table[name] = wishes
+        self.memo.clear()
+
+    def stages(self) -> dict[int, dict[int, int]]:
+        """For a mesh axis with a pipeline's stages, the stage at each position."""
+        found: dict[int, dict[int, int]] = {}
+        for wishes in self.table.values():
+            for axis, wish in enumerate(wishes):
+                if wish is not None and wish.stages:
+                    found.setdefault(axis, {position: stage for stage, position in enumerate(wish.stages)})
+        return found
+
+    def _rules_for(self, signal: str, path: str) -> list[str]:
+        """The names of the rules for the last signal of a path, in rising precedence."""
+        patterns = [name for name in self.table if is_pattern(name) and (matches(name, signal) or matches(name, path))]
+        patterns.sort(key=literal_length)
+        names = (signal,) if path == signal else (signal, path)
+        return patterns + [name for name in names if name in self.table and name not in patterns]
+
+    def put_layout(self, path: tuple[str, ...], spec: Spec) -> Layout:
+        """The layout of a tensor that is put in a path of signals."""
+        layout: list[Placement] = list(self.mesh.replicated)
+        for axis, wish in enumerate(self.wishes(path)):
+            if wish is None:
+                continue
+            dimension, weights = wish.dimension, wish.weights
+            if wish.strategy in ("data_parallel", "fully_sharded"):
+                dimension, weights = 0, None
+            elif wish.strategy not in ("shard", "sequence_parallel"):
+                continue
+            if dimension is not None and dimension < spec.ndim:
+                layout[axis] = Shard(dimension, weights)
+        return tuple(layout)
+
+
+def resolve(config: Config, mesh: Mesh, kinds: Sequence[str] | None = None) -> Policy:
+    """The policy of a config on `mesh`. Raises `ConfigError` with file, line and key.
+
+    `kinds` is each rank's kind, 'cpu' or 'cuda'; None stands for workers that need not exist, which are of any kind asked for.
+    """
+    table: dict[str, Wishes] = {}
+    policy = Policy(mesh, table, deterministic=config.block_count)
+    for key, rule in config.each():
+        signal = str(key[1])
+        before = table.get(signal, (None,) * len(mesh.sizes))
+        table[signal] = tuple(new or old for new, old in zip(_wishes(key, rule, mesh), before, strict=True))
+        if rule.backward:
+            policy.backward[signal] = rule.backward
+        if rule.strategy == "pipeline_parallel":
+            policy.microbatches = rule.microbatches or 1
+            policy.schedule = rule.schedule or "1f1b"
+    if policy.deterministic and kinds is not None and {*kinds} != {"cpu"}:
+        there = " and ".join(sorted({*kinds}))
+        text = f"only CPU workers compute the same bits in any number, on the mesh are those of the kind {there}"
+        raise ConfigError(
+            f"{config.mesh_where}: deterministic: {text}; allowed: CPU workers, or no deterministic: true"
+        )
+    for key, rule in config.each():
+        if rule.device and kinds is not None:
+            signal = str(key[1])
+            table[signal] = _of_kind(key, rule, mesh, kinds, table[signal])
+    if policy.deterministic:
+        for signal, wishes in table.items():
+            table[signal] = tuple(wish and _dealt(wish, policy.deterministic) for wish in wishes)
+    return policy
+
+
+def _dealt(wish: Wish, blocks: int) -> Wish:
+    """Explicitly named workers, each with whole blocks."""
+    if wish.weights is None:
+        return wish
+    shares = iter(deal(blocks, sum(map(bool, wish.weights))))
+    return replace(wish, weights=tuple(next(shares) if weight else 0 for weight in wish.weights))
+
+
+def _wishes(key: Key, rule: Rule, mesh: Mesh) -> Wishes:
+    none: list[Wish | None] = [None] * len(mesh.sizes)
+    if rule.shard is not None:
+        return _block((*key, "shard", "workers"), rule, mesh, rule.shard.axis, rule.shard.workers)
+    if rule.strategy is None:
+        return tuple(none)
+    dimension = 1 if rule.strategy == "sequence_parallel" and rule.dimension is None else rule.dimension
+    if rule.axis is None:
+        return (Wish(rule.strategy, rule.where, dimension),) * len(mesh.sizes)
+    if rule.axis not in mesh.axes:
+        raise ConfigError(
+            f"{rule.where}: {show_key(key)}: {rule.strategy} needs the mesh axis {rule.axis!r}; "
+            f"allowed: {', '.join(mesh.axes)}, by mesh_axis"
+        )
+    stages = None if rule.stages is None else stage_positions(key, rule, _axes(mesh))
+    none[mesh.axes.index(rule.axis)] = Wish(rule.strategy, rule.where, dimension, stages=stages)
+    return tuple(none)
+
+
+def _block(key: Key, rule: Rule, mesh: Mesh, dimension: int, workers: Collection[int]) -> Wishes:
+    """Named workers as weights on each axis, for a tensor's dimension: other workers have weight 0."""
+    chosen = set(workers)
+    coordinates = [mesh.coordinates(rank) for rank in sorted(chosen)]
+    used = [{at[axis] for at in coordinates} for axis in range(len(mesh.sizes))]
+    grid = {mesh.rank(at) for at in itertools.product(*used)}
+    if grid != chosen:
+        raise ConfigError(
+            f"{rule.where}: {show_key(key)}: {sorted(chosen)} is no block of the mesh {show_mesh(_axes(mesh))}; "
+            f"allowed: all combinations of some positions on each axis, such as {sorted(grid)}"
+        )
+    wishes: list[Wish | None] = []
+    for axis, size in enumerate(mesh.sizes):
+        weights = tuple(mesh.weights[axis][at] if at in used[axis] else 0 for at in range(size))
+        wishes.append(Wish("shard", rule.where, dimension, None if weights == mesh.weights[axis] else weights))
+    return tuple(wishes)
+
+
+def _of_kind(key: Key, rule: Rule, mesh: Mesh, kinds: Sequence[str], wishes: Wishes) -> Wishes:
+    """The wishes of a signal, restricted to the workers of one kind.
+
+    If all workers are of that kind, nothing changes. Otherwise dimension 0 is sharded over the workers of that kind along the
+    axes on which the kinds differ; a strategy still decides the other axes.
+    """
+    key = (*key, "device")
+    chosen = [rank for rank, kind in enumerate(kinds) if kind == rule.device]
+    if not chosen:
+        there = " and ".join(sorted(set(kinds)))
+        text = f"no worker of the mesh {show_mesh(_axes(mesh))} is of the kind {rule.device}"
+        raise ConfigError(f"{rule.where}: {show_key(key)}: {text}; allowed: {there}")
+    if len(chosen) == len(kinds):
+        return wishes
+    block = _block(key, rule, mesh, 0, chosen)
+    if not any(wishes):
+        return block
+    return tuple(
+        new if new is not None and new.weights is not None else old for new, old in zip(block, wishes, strict=True)
+    )
+
+
+def _axes(mesh: Mesh) -> dict[str, int]:
+    return dict(zip(mesh.axes, mesh.sizes, strict=True))

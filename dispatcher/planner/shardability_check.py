@@ -1,0 +1,95 @@
+"""Refuses rules that shard a dimension which a tensor lacks, before the segment that shows it is planned.
+
+A weight must have the dimension that `tensor_parallel` shards, and a tensor that the program gives to a signal by name the one
+that `shard` names. A tensor that a signal only creates, such as a mask, may lack the dimension, unless it has two or more
+dimensions and no tensor in that signal has it; the same holds for activations that meet weights under `sequence_parallel`.
+One-dimensional weights follow others, and scalars are always replicated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from gt.errors import ConfigError
+from gt.ir.instruction import INPUT, OUTPUT, SCALAR, Instruction, Segment, ref
+from gt.ir.ops import OPS
+from gt.ir.spec import Spec
+
+from .choice_key import PRODUCTS
+from .policy import Policy, Wish
+
+if TYPE_CHECKING:
+    from .choice_cache import Home
+
+MAKES: Final = frozenset({"creation", "random"})
+"""Families of ops that create tensors without operands."""
+
+
+def refuse_lacking(policy: Policy, segment: Segment, homes: Sequence[Home]) -> None:
+    """Raise `ConfigError` for the first rule whose dimension is missing where it is required."""
+    asked = {
+        number: wishes
+        for number, tag in enumerate(segment.tags)
+        if tag.phase != "backward" and (wishes := _dimensions(policy, tag.signal))
+    }
+    if not asked:
+        return
+    weights = {ref(INPUT, n): segment.inputs[n] for n, home in enumerate(homes) if home.param and not home.claimed}
+    made: dict[str, tuple[Wish, Instruction, Spec]] = {}
+    most: dict[str, int] = {}
+    for instruction in segment.instructions:
+        result, marked = segment.values[instruction.outputs[0]], instruction.op == "tag"
+        if marked and instruction.attributes["param"]:
+            weights[ref(OUTPUT, instruction.outputs[0])] = result
+        for wish in asked.get(instruction.tag, ()):
+            assert wish.dimension is not None, "only such were asked for"
+            read = [_spec(segment, r) for r in instruction.inputs if r & 3 != SCALAR]
+            if wish.strategy == "tensor_parallel":
+                for spec in (weights[r] for r in instruction.inputs if r in weights):
+                    if 2 <= spec.ndim <= wish.dimension:
+                        raise _lacking(segment, instruction, wish, spec, "the weight")
+                continue
+            most[wish.where] = max(most.get(wish.where, 0), *(spec.ndim for spec in (result, *read)))
+            named = marked and not instruction.attributes["param"] and wish.strategy == "shard"
+            if named and 0 < result.ndim <= wish.dimension:
+                raise _lacking(segment, instruction, wish, result, "the tensor")
+            suspect = _suspect(instruction, wish, read[0] if read else result, result)
+            if suspect is not None:
+                made.setdefault(wish.where, (wish, instruction, suspect))
+    for where, (wish, instruction, result) in made.items():
+        if most[where] <= (wish.dimension or 0):
+            raise _lacking(segment, instruction, wish, result, "the tensor")
+
+
+def _suspect(instruction: Instruction, wish: Wish, first: Spec, result: Spec) -> Spec | None:
+    """The spec of an operand or result that lacks the dimension, which is an error unless other tensors in the signal have it."""
+    family, dimension = OPS[instruction.op].family, wish.dimension or 0
+    if wish.strategy == "sequence_parallel":
+        return first if family in PRODUCTS and first.ndim <= dimension else None
+    return result if family in MAKES and 1 < result.ndim <= dimension else None
+
+
+def _dimensions(policy: Policy, path: tuple[str, ...]) -> tuple[Wish, ...]:
+    wishes = policy.wishes(path)
+    return tuple(
+        {
+            wish.where: wish
+            for wish in wishes
+            if wish is not None
+            and wish.dimension is not None
+            and wish.strategy in ("tensor_parallel", "shard", "sequence_parallel")
+        }.values()
+    )
+
+
+def _spec(segment: Segment, r: int) -> Spec:
+    return segment.inputs[r >> 2] if r & 3 == INPUT else segment.values[r >> 2]
+
+
+def _lacking(segment: Segment, instruction: Instruction, wish: Wish, spec: Spec, what: str) -> ConfigError:
+    tag = segment.tags[instruction.tag]
+    return ConfigError(
+        f"{wish.where}: signal {'/'.join(tag.signal)}: {wish.strategy} cuts dimension {wish.dimension}, which {what} {spec} "
+        f"lacks ({tag.site}); allowed: {' or '.join(map(str, range(spec.ndim)))}"
+    )

@@ -1,0 +1,443 @@
+"""The sharding rules: which placements of operands and result are legal for each op, along one mesh axis.
+
+As in DTensor's op strategies, a rule names the dimensions of operands and result with letters, like an einsum, and all
+legal rows follow. To shard a letter, shard each tensor that has it, replicate each operand that lacks it, and make a result
+that lacks it partial. A second table says which partial operands an op accepts. Rows are pure functions of specs,
+attributes and cut points. Costs, signals and links are the planner's business and may not be in this file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
+from typing import Final, NamedTuple, Protocol
+
+from gt.ir.attributes import Attributes
+from gt.ir.ops import OPS
+from gt.ir.spec import MAX_DIMENSIONS, Spec
+from gt.sharding.partition import bounds
+from gt.sharding.placement import PARTIAL_OPS, REPLICATE, Partial, Placement, Shard
+
+from .reshape_rules import delimited
+
+
+class Row(NamedTuple):
+    """One legal combination; None stands for a run-time scalar.
+
+    Shards have no weights here: all of a row are cut with one and the same weights, which the planner fills in.
+    """
+
+    outputs: tuple[Placement, ...]
+    inputs: tuple[Placement | None, ...]
+
+
+class Cut(NamedTuple):
+    """What rules may know about the axis: where it cuts a dimension of some size."""
+
+    weights: tuple[int, ...]
+
+    def __call__(self, size: int) -> tuple[int, ...]:
+        return bounds(size, self.weights)
+
+
+class Case(NamedTuple):
+    """What a rule sees of an instruction; `operands` holds the kind of each run-time scalar."""
+
+    op: str
+    attributes: Attributes
+    operands: tuple[Spec | str, ...]
+    result: Spec
+    cut: Cut
+
+    def tensor(self, position: int) -> Spec:
+        operand = self.operands[position]
+        assert isinstance(operand, Spec), f"{self.op}: operand {position} is a tensor"
+        return operand
+
+
+def rows(
+    op: str, attributes: Attributes, operands: tuple[Spec | str, ...], results: tuple[Spec, ...], cut: Cut
+) -> tuple[Row, ...]:
+    """Every legal row of an instruction along one mesh axis; first the one that replicates everything."""
+    return legal_rows(op, attributes, operands, results)(cut, contributed=True)
+
+
+class Legal(Protocol):
+    """The legal rows of one instruction, by where an axis cuts; those that take contributions only if there are some."""
+
+    def __call__(self, cut: Cut, *, contributed: bool) -> tuple[Row, ...]: ...
+
+
+def legal_rows(op: str, attributes: Attributes, operands: tuple[Spec | str, ...], results: tuple[Spec, ...]) -> Legal:
+    """`rows`, each worked out once: where an axis cuts matters to few ops, all others have the same rows along any."""
+    (result,) = results
+    found: dict[tuple[Cut, bool], tuple[Row, ...]] = {}
+    rule, by_cut = RULES[OPS[op].family], OPS[op].family in BY_CUT
+
+    def legal(cut: Cut, *, contributed: bool) -> tuple[Row, ...]:
+        cut = cut if by_cut else ANY_CUT
+        known = found.get((cut, contributed))
+        if known is None:
+            case = Case(op, attributes, operands, result, cut)
+            if contributed:
+                known = (*legal(cut, contributed=False), *_partial_rows(case))
+            else:
+                floor = tuple([None if isinstance(operand, str) else REPLICATE for operand in operands])
+                known = (Row((REPLICATE,), floor), *rule(case))
+            found[cut, contributed] = known
+        return known
+
+    return legal
+
+
+# from letters to rows
+
+Letters = tuple[int | None, ...]
+"""For each dimension of a tensor its letter; None where it cannot be cut. Scalars have no letters at all."""
+
+_SHARDS: Final = tuple(Shard(dim) for dim in range(MAX_DIMENSIONS))
+_SUM: Final = Partial("sum")
+
+
+def _lettered(result: Letters, operands: Iterable[Letters | None], lost: Partial | None = None) -> Iterator[Row]:
+    """A row for each letter; `lost` is what becomes of a result without it (None: no such row)."""
+    terms = tuple(operands)
+    for letter in dict.fromkeys(chain(result, *filter(None, terms))):
+        output = _SHARDS[result.index(letter)] if letter in result else lost
+        if letter is not None and output is not None:
+            yield Row((output,), tuple(None if term is None else _cut_at(letter, term) for term in terms))
+
+
+def _cut_at(letter: int, term: Letters) -> Placement:
+    return _SHARDS[term.index(letter)] if letter in term else REPLICATE
+
+
+def _all(tensor: Spec) -> Letters:
+    return tuple(range(tensor.ndim))
+
+
+def _all_but(axes: Iterable[int], tensor: Spec) -> Letters:
+    return tuple(None if dim in axes else dim for dim in range(tensor.ndim))
+
+
+def _stretched(shape: tuple[int, ...], to: tuple[int, ...]) -> Letters:
+    """The letters of `to`, aligned at the right; none where `shape` is stretched, for there it must be whole."""
+    return tuple(dim if size == to[dim] else None for dim, size in enumerate(shape, len(to) - len(shape)))
+
+
+# rules by family
+
+
+def _creation(case: Case) -> Iterable[Row]:
+    """Each worker makes its own part: kernels know their box."""
+    return _lettered(_all(case.result), [None] * len(case.operands))
+
+
+def _elementwise(case: Case) -> Iterable[Row]:
+    """abc = abc, bc, 1c, scalar ...; `expand` too: along a dimension that it makes, each worker makes its own part."""
+    shape = case.result.shape
+    terms = [None if isinstance(operand, str) else _stretched(operand.shape, shape) for operand in case.operands]
+    return _lettered(_all(case.result), terms)
+
+
+_LOST: Final = {
+    "sum": Partial("sum"),
+    "prod": Partial("prod"),
+    "max": Partial("max"),
+    "min": Partial("min"),
+    "any": Partial("max"),  # of booleans the larger is `or`
+    "all": Partial("min"),
+}
+
+
+def _reduction(case: Case) -> Iterable[Row]:
+    """ac = abc: a cut through what is reduced leaves a partial result, or nothing to join for an arg-reduction."""
+    x = case.tensor(0)
+    axes = case.attributes["axes"] if "axes" in case.attributes else (case.attributes["axis"],)
+    kept = _all_but(axes, x)
+    if not case.attributes["keepdims"]:
+        kept = tuple(letter for letter in kept if letter is not None)
+    return _lettered(kept, [_all(x)], _LOST.get(case.op))
+
+
+def _permute(case: Case) -> Iterable[Row]:
+    """cab = abc."""
+    return _lettered(case.attributes["axes"], [_all(case.tensor(0))])
+
+
+def _along(case: Case) -> Iterable[Row]:
+    """Ops that need their axes whole, in every tensor, and treat all other dimensions as a batch."""
+    axes = case.attributes["axes"] if "axes" in case.attributes else (case.attributes["axis"],)
+    terms = [None if isinstance(operand, str) else _all_but(axes, operand) for operand in case.operands]
+    return _lettered(_all_but(axes, case.result), terms)
+
+
+def _slice(case: Case) -> Iterable[Row]:
+    """As `_along`; and of an axis that is whole each worker takes its own part of the slice: kernels know their box."""
+    return _lettered(
+        _all(case.result), [_all_but(case.attributes["axes"], case.tensor(0)), *[None] * (len(case.operands) - 1)]
+    )
+
+
+def _gather(case: Case) -> Iterable[Row]:
+    """Beside the axis positions in x and index correspond, so both are cut there, and only at equal sizes."""
+    axis, x, index = case.attributes["axis"], case.tensor(0), case.tensor(1)
+    batch = _batch(axis, x, index)
+    along = tuple(dim if dim == axis else letter for dim, letter in enumerate(batch))
+    return _lettered(along, [batch, along])
+
+
+def _scatter_add(case: Case) -> Iterable[Row]:
+    """As `gather`; along the axis each worker adds its share of the values to a partial x."""
+    axis, x, index = case.attributes["axis"], case.tensor(0), case.tensor(1)
+    batch = _batch(axis, x, index)
+    yield from _lettered(batch, [batch, batch, batch])
+    yield Row((_SUM,), (_SUM, _SHARDS[axis], _SHARDS[axis]))
+
+
+def _scatter(case: Case) -> Iterable[Row]:
+    """As `gather`, with the axis whole: which of equal places wins is known to who sees them all."""
+    axis, x, index = case.attributes["axis"], case.tensor(0), case.tensor(1)
+    batch = _batch(axis, x, index)
+    return _lettered(batch, [batch, batch, batch])
+
+
+def _compress(case: Case) -> Iterable[Row]:
+    """Of a whole mask each worker takes its own part of the places: kernels know their box."""
+    return _lettered(_all(case.result), [(None,)])
+
+
+def _rows(_case: Case) -> Iterable[Row]:
+    """Rows are compared with all others as wholes."""
+    return ()
+
+
+def _search(case: Case) -> Iterable[Row]:
+    """bi = bn, bi or i = n, i; where the sorted elements are cut each worker counts its own."""
+    x, values = case.tensor(0), case.tensor(1)
+    letters = _all(values)
+    return _lettered(letters, [(*(letters[:-1] if x.ndim > 1 else ()), values.ndim), letters], _SUM)
+
+
+def _take(case: Case) -> Iterable[Row]:
+    """aijc = abc, ij; of an axis that is cut each worker takes what lies in its range, and leaves zeros elsewhere."""
+    axis, x, index = case.attributes["axis"], case.tensor(0), case.tensor(1)
+    lost = Partial("max") if x.dtype.kind == "b" else _SUM  # of booleans the larger is `or`
+    listed = tuple(range(x.ndim, x.ndim + index.ndim))
+    whole = _all(x)
+    return _lettered((*whole[:axis], *listed, *whole[axis + 1 :]), [whole, listed], lost)
+
+
+def _segment_sum(case: Case) -> Iterable[Row]:
+    """abc = aijc, ij; where the index is cut each worker sums what it has, where the result is, what falls into it."""
+    axis, values, index = case.attributes["axis"], case.tensor(0), case.tensor(1)
+    end = axis + index.ndim
+    letters = _all(values)
+    made = values.ndim
+    return _lettered((*letters[:axis], made, *letters[end:]), [letters, letters[axis:end]], _SUM)
+
+
+def _batch(axis: int, x: Spec, index: Spec) -> Letters:
+    sizes = zip(x.shape, index.shape, strict=True)
+    return tuple(dim if a == b and dim != axis else None for dim, (a, b) in enumerate(sizes))
+
+
+def _matmul(case: Case) -> Iterable[Row]:
+    """zmn = zmk, zkn; a cut through k leaves a partial sum."""
+    a, b = case.tensor(0), case.tensor(1)
+    batch, m = case.result.shape[:-2], case.result.ndim - 2
+    n, k = m + 1, m + 2
+    lead_a, lead_b = (_stretched(tensor.shape[:-2], batch) for tensor in (a, b))
+    return _lettered(_all(case.result), [(*lead_a, m, k), (*lead_b, k, n)], _SUM)
+
+
+def _attention(case: Case) -> Iterable[Row]:
+    """zlo = zle, zse, zso: each query by itself, and all keys for each."""
+    q, v = case.tensor(0), case.tensor(2)
+    l, o = q.ndim - 2, q.ndim - 1  # noqa: E741 — the letters of the field
+    stack = tuple(range(l))
+    terms = [(*stack, l, None), (*stack, None, None), (*stack, None, o), *_mask(case, 3, (*q.shape[:-1], v.shape[-2]))]
+    return _lettered((*stack, l, o), terms)
+
+
+def _attention_grad(case: Case) -> Iterable[Row]:
+    """z… = zle, zse, zso, zlo: where queries are cut, what keys and values get from them is a contribution."""
+    q, v = case.tensor(0), case.tensor(2)
+    l = q.ndim - 2  # noqa: E741 — the letter of the field
+    stack = tuple(range(l))
+    rows, whole = (*stack, l, None), (*stack, None, None)
+    terms = [rows, whole, whole, rows, *_mask(case, 4, (*q.shape[:-1], v.shape[-2]))]
+    return _lettered((*stack, None), terms, _SUM)
+
+
+def _mask(case: Case, position: int, scores: tuple[int, ...]) -> Iterator[Letters]:
+    """The letters of a mask, if there is one: those of the scores that it does not stretch over, but for the keys."""
+    if len(case.operands) > position:
+        letters = _stretched(case.tensor(position).shape, scores)
+        yield (*letters[:-1], None) if letters else ()
+
+
+def _solve(case: Case) -> Iterable[Row]:
+    """zmk = zmm, zmk: matrices are whole, right sides and the stack are cut anywhere."""
+    a, b = case.tensor(0), case.tensor(1)
+    batch, k = case.result.shape[:-2], case.result.ndim - 1
+    lead_a, lead_b = (_stretched(tensor.shape[:-2], batch) for tensor in (a, b))
+    return _lettered((*range(k - 1), None, k), [(*lead_a, None, None), (*lead_b, None, k)])
+
+
+def _linalg(case: Case) -> Iterable[Row]:
+    """Every matrix of a stack by itself."""
+    x = case.tensor(0)
+    stack = tuple(range(x.ndim - 2))
+    return _lettered((*stack, *[None] * (case.result.ndim - len(stack))), [(*stack, None, None)])
+
+
+def _permutation(case: Case) -> Iterable[Row]:
+    """Every list of swaps by itself."""
+    stack = (*range(case.result.ndim - 1), None)
+    return _lettered(stack, [stack])
+
+
+def _conv(case: Case) -> Iterable[Row]:
+    """ngo… = ngc…, goc…; a cut through c leaves a partial sum, and windows need their dimensions whole."""
+    space: Letters = (None,) * (case.result.ndim - 3)
+    return _lettered((0, 1, 2, *space), [(0, 1, 3, *space), (1, 2, 3, *space)], _SUM)
+
+
+def _windows(case: Case) -> Iterable[Row]:
+    """Windows need their axes whole; every other dimension is a batch."""
+    axes, x = case.attributes["axes"], case.tensor(0)
+    free = _all_but(axes, x if case.op == "windows" else case.result)
+    within: Letters = (None,) * len(axes)
+    pair = ((*free, *within), [free]) if case.op == "windows" else (free, [(*free, *within)])
+    return _lettered(*pair)
+
+
+def _reshape(case: Case) -> Iterable[Row]:
+    """From dimension d to dimension e wherever cutting either delimits the same elements for every part."""
+    x = case.tensor(0)
+    targets = [delimited(case.result.shape, dim, case.cut(case.result.shape[dim])) for dim in range(case.result.ndim)]
+    for dim in range(x.ndim):
+        source = delimited(x.shape, dim, case.cut(x.shape[dim]))
+        for other, target in enumerate(targets):
+            if source == target:
+                yield Row((_SHARDS[other],), (_SHARDS[dim],))
+
+
+ANY_CUT: Final = Cut((1, 1))
+BY_CUT: Final = frozenset({"reshape"})
+"""Families whose rules look at where an axis cuts."""
+Rule = Callable[[Case], Iterable[Row]]
+
+#: By family, so that a new element-wise op needs no new rule.
+RULES: Final[dict[str, Rule]] = {
+    "creation": _creation,
+    "random": _creation,
+    "unary": _elementwise,
+    "cast": _elementwise,
+    "binary": _elementwise,
+    "where": _elementwise,
+    "reduction": _reduction,
+    "arg": _reduction,
+    "reshape": _reshape,
+    "permute": _permute,
+    "expand": _elementwise,
+    "cat": _along,
+    "slice": _slice,
+    "update_slice": _along,
+    "gather": _gather,
+    "scatter_add": _scatter_add,
+    "scatter": _scatter,
+    "take": _take,
+    "segment_sum": _segment_sum,
+    "matmul": _matmul,
+    "attention": _attention,
+    "attention_grad": _attention_grad,
+    "solve": _solve,
+    "linalg": _linalg,
+    "fft": _along,
+    "conv": _conv,
+    "windows": _windows,
+    "overlap_add": _windows,
+    "along": _along,
+    "search": _search,
+    "compress": _compress,
+    "permutation": _permutation,
+    "rows": _rows,
+    "tag": _elementwise,
+    "follow": _elementwise,
+}
+
+
+# partial operands
+
+Passing = tuple[tuple[str, ...], tuple[str, ...]]
+"""Which partial ops pass, and past what operands: P partial, R replicated, the last letter for all that follow."""
+
+#: By op, else by family, else P(sum) where the op is linear. Values are only moved: any Partial passes. A scalar or a
+#: replicated value beside a partial sum in `add` would be counted once a worker, so it is not here.
+PASSING: Final[dict[str, Passing]] = {
+    "add": (("sum",), ("PP",)),
+    "sub": (("sum",), ("PP",)),
+    "complex": (("sum",), ("PP",)),
+    "mul": (("sum",), ("PR", "RP")),
+    "div": (("sum",), ("PR",)),
+    "left_shift": (("sum",), ("PR",)),
+    "cumprod": (("prod",), ("P",)),
+    "matmul": (("sum",), ("PR", "RP")),
+    "attention": (("sum",), ("RRPR",)),
+    "attention_grad": (("sum",), ("RRRPR",)),
+    "solve": (("sum",), ("RP",)),
+    "conv": (("sum",), ("PR", "RP")),
+    "windows": (PARTIAL_OPS, ("P",)),
+    "scatter_add": (("sum",), ("PRP",)),
+    "scatter": (PARTIAL_OPS, ("PRP",)),
+    "sum": (("sum",), ("P",)),
+    "prod": (("prod",), ("P",)),
+    "max": (("max",), ("P",)),
+    "min": (("min",), ("P",)),
+    "any": (("max",), ("P",)),
+    "all": (("min",), ("P",)),
+    "where": (PARTIAL_OPS, ("RPP",)),
+    "reshape": (PARTIAL_OPS, ("P",)),
+    "permute": (PARTIAL_OPS, ("P",)),
+    "expand": (PARTIAL_OPS, ("P",)),
+    "cat": (PARTIAL_OPS, ("P",)),
+    "slice": (PARTIAL_OPS, ("P",)),
+    "update_slice": (PARTIAL_OPS, ("PP",)),
+    "gather": (PARTIAL_OPS, ("PR",)),
+    "take": (PARTIAL_OPS, ("PR",)),
+    "segment_sum": (("sum",), ("PR",)),
+    "tag": (PARTIAL_OPS, ("P",)),
+    "follow": (PARTIAL_OPS, ("PP",)),
+}
+_LINEAR: Final[Passing] = (("sum",), ("P",))
+_NOTHING: Final[Passing] = ((), ())
+_PARTIALS: Final = {name: Partial(name) for name in PARTIAL_OPS}
+
+
+def _partial_rows(case: Case) -> Iterator[Row]:
+    op = OPS[case.op]
+    names, patterns = PASSING.get(case.op) or PASSING.get(op.family) or (_LINEAR if op.linear else _NOTHING)
+    for name in names:
+        if case.result.dtype.kind == "b" and name not in ("max", "min"):
+            continue  # booleans have no sum and no product
+        if case.result.dtype.kind == "c" and name not in ("sum", "prod"):
+            continue  # complex numbers have no order
+        for pattern in patterns:
+            inputs = _passed(_PARTIALS[name], pattern, case.operands)
+            if inputs is not None:
+                yield Row((_PARTIALS[name],), inputs)
+
+
+def _passed(partial: Partial, pattern: str, operands: tuple[Spec | str, ...]) -> tuple[Placement | None, ...] | None:
+    """The placements that `pattern` means; None when a scalar stands where a partial tensor is needed."""
+    inputs: list[Placement | None] = []
+    for position, operand in enumerate(operands):
+        if not isinstance(operand, str):
+            inputs.append(partial if pattern[min(position, len(pattern) - 1)] == "P" else REPLICATE)
+        elif position < len(pattern) and pattern[position] == "P":
+            return None
+        else:
+            inputs.append(None)
+    return tuple(inputs)

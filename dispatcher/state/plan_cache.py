@@ -1,0 +1,157 @@
+"""The dispatcher's record of each tensor of a session, and the plans that are kept for runs on them.
+
+State only: `preparing.py` decides which plan is made and which workers are told of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from gt.dispatcher.cost.peak_memory import looks_at
+from gt.dispatcher.planner.choice_cache import Home
+from gt.dispatcher.planner.planner import Planned
+from gt.ir.spec import Spec
+from gt.sharding.interned import Interned
+from gt.sharding.placement import Layout
+from gt.wire.messages import Fault
+
+MAX_PLANS: Final = 1024
+"""The most plans that are kept for one session."""
+
+
+class Memory:
+    """Memory that several tensors look at. It belonged to one tensor, which may have been freed since."""
+
+    __slots__ = ("layout", "spec")
+
+    def __init__(self, spec: Spec, layout: Layout) -> None:
+        self.spec = spec
+        self.layout = layout
+
+
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class Entry(metaclass=Interned):
+    """One tensor of a client, or several tensors that are alike. Entries never change: a tensor that changes gets another one.
+
+    Entries are interned: inputs with the entries of an earlier run are as valid as that run's inputs, and in the same places.
+
+    `fault` says why there is no value; `landing` names the workers that a bulk put has not reached yet; `root` is the memory
+    that the tensor shares with views, if it does.
+    """
+
+    spec: Spec
+    mesh: int
+    home: Home
+    fault: Fault | None = None
+    landing: frozenset[int] = frozenset()
+    root: Memory | None = None
+
+
+class Cached:
+    """A plan that the workers of its mesh know as `number`, and how running it changes the tensor table.
+
+    `runs` counts requests. A better plan is searched at the third one and takes over at a fixed one, so that results never
+    depend on time.
+    """
+
+    __slots__ = (
+        "better", "homes", "length", "looks", "made", "number", "offsets", "planned", "rehomed", "runs", "scalar_types",
+        "searched", "used",
+    )  # fmt: skip
+
+    def __init__(self, homes: tuple[Home, ...], planned: Planned, scalar_types: list[type]) -> None:
+        self.homes = homes
+        self.scalar_types = scalar_types
+        self.used = 0
+        """The number of the look-up that found it last."""
+        self.number = 0
+        self.runs = 1
+        self.searched = False
+        """Whether the search for a better plan has ended."""
+        self.better: Planned | None = None
+        self.take(planned)
+
+    def take(self, planned: Planned) -> None:
+        """Replace the plan by this one."""
+        self.planned = planned
+        self.looks = looks_at(planned.plan)
+        """The survivors that are views: position → the plan's reference to the value whose memory they share."""
+        values, mesh = planned.plan.values, planned.plan.mesh
+        self.length = len(planned.plan.instructions)
+        pairs = zip(planned.plan.survivors, planned.survivors, strict=True)
+        self.made = [Entry(values[index], mesh, home) for (_, index), home in pairs]
+        """The entry of each survivor."""
+        self.offsets = [offset for offset, _ in planned.plan.survivors]
+        """The survivors' output numbers in the segment."""
+        changes = enumerate(zip(self.homes, planned.inputs, strict=True))
+        self.rehomed = [(position, after) for position, (before, after) in changes if before is not after]
+        """The inputs whose home the plan changes."""
+
+
+class Plans:
+    """The plans of one session: by segment and homes of the inputs, and, for a faster look-up, by the inputs' entries.
+
+    At most `MAX_PLANS` are kept; beyond that, the least recently used eighth is dropped.
+    """
+
+    __slots__ = ("by_entries", "by_homes", "look_ups")
+
+    def __init__(self) -> None:
+        self.by_homes: dict[Any, Cached] = {}
+        self.by_entries: dict[tuple[int, tuple[Entry, ...]], Cached] = {}
+        """A short cut, which may be cleared at any time. Only for inputs that all have values, where the plan wants them."""
+        self.look_ups = 0
+
+    def __len__(self) -> int:
+        return len(self.by_homes)
+
+    def again(self, segment: int, entries: tuple[Entry, ...]) -> Cached | None:
+        """The plan of a run whose inputs have the same entries as those of an earlier run, if there is one."""
+        found = self.by_entries.get((segment, entries))
+        if found is not None:
+            found.used = self.look_ups = self.look_ups + 1
+        return found
+
+    def met(self, segment: int, entries: tuple[Entry, ...], cached: Cached) -> None:
+        """From now on, runs with the entries of these inputs get this plan."""
+        if len(self.by_entries) >= MAX_PLANS:
+            self.by_entries.clear()
+        self.by_entries[segment, entries] = cached
+
+    def get(self, key: Any) -> Cached | None:
+        """The plan for a segment (its number is the first item of `key`) and the homes of its inputs."""
+        found = self.by_homes.get(key)
+        if found is not None:
+            found.used = self.look_ups = self.look_ups + 1
+        return found
+
+    def has(self, segment: int) -> bool:
+        """Whether the segment has a plan for other homes of its inputs."""
+        return any(key[0] == segment for key in self.by_homes)
+
+    def remember(self, key: Any, cached: Cached) -> list[Cached]:
+        """Keep a plan. Returns the plans that are dropped to make room."""
+        cached.used = self.look_ups = self.look_ups + 1
+        self.by_homes[key] = cached
+        if len(self.by_homes) <= MAX_PLANS:
+            return []
+        oldest = sorted(self.by_homes, key=lambda key: self.by_homes[key].used)[: max(1, MAX_PLANS // 8)]
+        return self._without(oldest)
+
+    def drop(self, segment: int) -> list[Cached]:
+        """Forget all plans of a segment. Returns them."""
+        return self._without([key for key in self.by_homes if key[0] == segment])
+
+    def clear(self) -> list[Cached]:
+        """Forget all plans. Returns them."""
+        return self._without(list(self.by_homes))
+
+    def values(self) -> Iterable[Cached]:
+        """All plans."""
+        return self.by_homes.values()
+
+    def _without(self, keys: list[Any]) -> list[Cached]:
+        self.by_entries.clear()
+        return [self.by_homes.pop(key) for key in keys]

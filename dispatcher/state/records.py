@@ -1,0 +1,176 @@
+"""The dispatcher's records of clients, workers, meshes and fetches: plain data that only the core's parts change."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from typing import Any
+
+from gt.dispatcher.cost.cost_model import Link, Speeds
+from gt.dispatcher.planner.planner import Planner
+from gt.ir.instruction import Segment
+from gt.ir.spec import Spec
+from gt.sharding.placement import Mesh
+from gt.wire.messages import Fault
+
+from .gpu_health import Health
+from .plan_cache import Entry, Plans
+
+
+@dataclass(slots=True)
+class Moving:
+    """A session on its way to another mesh: the new planner, a mesh of all workers of both meshes (if some are new), and the
+    tensors that are still on the old mesh."""
+
+    config: Any
+    planner: Planner
+    both: Mesh | None
+    left: list[int]
+
+
+@dataclass(slots=True, eq=False)
+class Client:
+    """One session. `queue` holds the messages that were received and not yet acted on, in order."""
+
+    identity: bytes
+    number: int
+    facts: dict[str, Any]
+    bulk: bytes
+    program: Hashable = None
+    """The program to which it belongs; the sessions of a program share its turns (`turns.py`)."""
+    expected: int = 1
+    heard: float = 0.0
+    found: tuple[Any, Any] | None = None
+    """The result of a job for the message at the head of the queue, with a key that identifies it."""
+    own: Any = None
+    """The config that the client sent, which overrides the service's."""
+    config: Any = None
+    """The merged config of both, once a mesh was made from it."""
+    planner: Planner | None = None
+    moving: Moving | None = None
+    verify: float = 0.0
+    """The share of instructions that are recomputed, gathered, and compared."""
+    tf32: bool = False
+    """Whether GPUs may round the operands of float32 products to TF32."""
+    runs: int = 0
+    """The number of runs since `verify` was set; it decides which runs check."""
+    warned: set[tuple[str, float]] = field(default_factory=set)
+    """Signals, with deadlines, of which the program was warned."""
+    fault: Fault | None = None
+    cancelled: bool = False
+    """Whether its work was cancelled without the client knowing yet: all its messages up to its next fetch are dropped."""
+    segments: dict[int, Segment | Fault] = field(default_factory=dict)
+    table: dict[int, Entry] = field(default_factory=dict)
+    queue: deque[Any] = field(default_factory=deque)
+    plans: Plans = field(default_factory=Plans)
+    roomy: int = 0
+    """The number of tensors up to which known plans run without a check of memory."""
+    arrived: int = 0
+    credited: int = 0
+    inflight: deque[tuple[int, int]] = field(default_factory=deque)
+    """(position in the client's stream of runs and puts, order) of everything that workers may not have finished."""
+    gpipe: Counter[str] = field(default_factory=Counter)
+    """How many runs had to use gpipe in place of 1f1b, by reason."""
+    made: int = 0
+    misses: Counter[str] = field(default_factory=Counter)
+    """Why plans were made: the segment was `new` (or its plans had been dropped), or its inputs had other `placements`."""
+    improved: int = 0
+    hits: int = 0
+
+    @property
+    def mesh(self) -> Mesh | None:
+        """The session's mesh; None until its first tensor."""
+        return self.planner.mesh if self.planner else None
+
+
+@dataclass(slots=True)
+class Worker:
+    """One worker."""
+
+    identity: bytes
+    number: int
+    facts: dict[str, Any]
+    address: str
+    bulk: bytes
+    expected: int = 1
+    heard: float = 0.0
+    health: Health = field(default_factory=Health)
+    """The health of its GPU."""
+    links: dict[int, Link] = field(default_factory=dict)
+    """The links that it has measured, by the number of the worker at the other end."""
+    fresh: deque[tuple[int, int]] = field(default_factory=deque)
+    """(order, instructions) of the issued plans that it has yet to compile, also those of sessions that have ended."""
+    to_compile: int = 0
+    """The sum of these instructions."""
+
+
+@dataclass(slots=True)
+class Collection:
+    """A fetch in progress: which workers have yet to answer."""
+
+    client: int
+    request: int
+    spec: Spec
+    parts: int
+    waiting: set[int]
+    boxes: dict[int, list[list[int]]]
+    """The box that each sending worker holds; all other workers only report that their copy has a value."""
+    silent: int
+    """How many of those others have yet to report."""
+    failed: bool = False
+
+
+@dataclass(slots=True)
+class MeshRecord:
+    """A mesh that `client` uses: `workers` are its living members, `identities` their connections, `plans` those they know.
+
+    Issuing costs the same on any number of workers. So does, on average, a worker's report that it is done: the progress of
+    all is only examined when the last of them has finished the oldest order in flight.
+    """
+
+    client: int
+    mesh: Mesh
+    speeds: Speeds
+    workers: list[Worker]
+    identities: tuple[bytes, ...]
+    cards: tuple[int, ...] = ()
+    """The numbers of the members' GPUs, in order of rank (`cards.py`)."""
+    fault: Fault | None = None
+    plans: set[int] = field(default_factory=set)
+    sources: dict[Any, tuple[tuple[bytes, ...], tuple[bytes, ...], dict[int, Any]]] = field(default_factory=dict)
+    """A cache: which workers answer a fetch, by spec and layout."""
+    pending: deque[int] = field(default_factory=deque)
+    """The orders that some member has not finished."""
+    done: dict[int, int] = field(default_factory=dict)
+    """By worker, the last order that it has finished on this mesh."""
+    lagging: int = 0
+    """How many members have not finished the first of `pending`."""
+
+    def __post_init__(self) -> None:
+        self.done = dict.fromkeys(self.mesh.members, 0)
+
+    def issued(self, order: int) -> None:
+        """Note that `order` was sent to all members."""
+        if not self.pending:
+            self.lagging = len(self.done)
+        self.pending.append(order)
+
+    def finished(self, worker: int, order: int) -> list[int]:
+        """Note that a member has finished everything up to `order`. Returns the orders that all members have finished with
+        that."""
+        before = self.done.get(worker)
+        if before is None or not self.pending or order <= before:
+            return []
+        self.done[worker] = order
+        if not before < self.pending[0] <= order:
+            return []
+        self.lagging -= 1
+        if self.lagging:
+            return []
+        upto, finished = min(self.done.values()), []
+        while self.pending and self.pending[0] <= upto:
+            finished.append(self.pending.popleft())
+        if self.pending:
+            self.lagging = sum(last < self.pending[0] for last in self.done.values())
+        return finished

@@ -1,0 +1,197 @@
+"""What the parts of the dispatcher's core share: the peers, what is in flight and in which order, and the messages to send."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from gt.sharding.placement import Mesh
+from gt.wire import messages as m
+
+from .events import Send
+from .records import Client, MeshRecord, Worker
+
+if TYPE_CHECKING:
+    from gt.dispatcher.telemetry.recorder import Recording
+    from gt.sharding.config import Config
+
+CREDIT_LUMP: Final = 8
+"""Credits are given to a busy client in lumps of this size, because each message wakes both ends."""
+MESH_CREDITS: Final = 32
+"""The most plans and puts of one mesh in flight, if there is room for so many."""
+LEAST_CREDITS: Final = 2
+WORKER_CREDITS: Final = 256
+"""The most plans and puts in flight on a worker, of all meshes, on average; each mesh gets at least `LEAST_CREDITS`."""
+COMPILING: Final = 512
+"""A worker that has this many instructions to compile is sent no further new plan."""
+
+
+@dataclass(slots=True)
+class Counters:
+    """Counts of events since the start."""
+
+    runs: int = 0
+    instructions: int = 0
+    plans: int = 0
+    refused: int = 0
+    poisoned: int = 0
+    fetches: int = 0
+    puts: int = 0
+    plan_hits: int = 0
+    """Of sessions that have ended, as the next one."""
+    plans_improved: int = 0
+
+
+class Service:
+    """The state of one dispatcher. Every plan and put gets the next number of one global order, and is sent to all members of
+    its mesh at once or to none."""
+
+    def __init__(self, config: Config | None, workers_expected: int, log: Callable[..., None]) -> None:
+        self.config = config
+        self.workers_expected = workers_expected
+        """How many workers must have joined before a session gets any."""
+        self.expected_since = 0.0
+        """Since when the dispatcher has waited for them, on the shell's clock."""
+        self._log = log
+        self.recording: Recording | None = None
+        """The recorder of events for watchers."""
+        self.now = 0.0
+        """The time of the event being processed, in seconds on the shell's clock."""
+        self.address = ""
+        self.version = ""
+        self.clients: dict[bytes, Client] = {}
+        self.workers: dict[bytes, Worker] = {}
+        self.by_number: dict[int, Client] = {}
+        self.meshes: dict[int, MeshRecord] = {}
+        self.mesh_numbers = itertools.count(1)
+        self.plan_numbers = itertools.count(1)
+        self.order = 0
+        self.issued: dict[int, MeshRecord] = {}
+        """The orders in flight, each with its mesh."""
+        self.compiling = COMPILING
+        self.load = 0
+        """The number of workers with something in flight, summed over all meshes: a worker of two meshes counts twice."""
+        self.credits = MESH_CREDITS
+        """How many plans and puts one mesh may have in flight now."""
+        self.counters = Counters()
+        self.out: list[Send] = []
+
+    def ready(self, client: Client) -> bool:
+        """Whether a session need not wait for workers: it has some, or all expected ones have joined."""
+        return client.planner is not None or len(self.workers) >= self.workers_expected
+
+    def expect(self, workers: int) -> None:
+        """Give no session workers until so many have joined, as long as the shell is patient."""
+        self.workers_expected = max(self.workers_expected, workers)
+        self.expected_since = self.now
+
+    def log(self, level: str, text: str, what: str = "log", client: int = -1, **about: Any) -> None:
+        """Log a decision or an event (`telemetry.Decision`). `about` is as in `gt/daemon/logs.py`."""
+        self._log(level, text, **({"client": client} if client >= 0 else {}), **about)
+        if self.recording is not None:
+            self.recording.decided(client, what, level, text)
+
+    def detail(self, text: str, **about: Any) -> None:
+        """Log a detail, which is not an event."""
+        self._log("debug", text, **about)
+
+    def send(self, to: bytes, message: m.Message) -> None:
+        """Send a message to one peer."""
+        self.out.append(Send((to,), message))
+
+    def multicast(self, mesh: Mesh, message: m.Message) -> None:
+        """Send the same message to all living members of a mesh."""
+        identities = self.meshes[mesh.number].identities
+        if identities:
+            self.out.append(Send(identities, message))
+
+    def has_credit(self, mesh: Mesh) -> bool:
+        """Whether one more plan or put may be sent to a mesh."""
+        return len(self.meshes[mesh.number].pending) < self.credits
+
+    def _loaded(self, more: int) -> None:
+        """Note that so many more (or fewer) workers have something in flight, and adapt the credits of each mesh."""
+        self.load += more
+        if self.load:
+            fair = WORKER_CREDITS * len(self.workers) // self.load
+            self.credits = max(LEAST_CREDITS, min(MESH_CREDITS, fair))
+
+    def admits(self, mesh: Mesh) -> bool:
+        """Whether a plan that its workers have yet to compile may be sent to a mesh."""
+        return all(worker.to_compile < self.compiling for worker in self.meshes[mesh.number].workers)
+
+    def teach(self, mesh: Mesh, length: int) -> None:
+        """Note that the next order of a mesh is a plan of this length that its workers have yet to compile."""
+        for worker in self.meshes[mesh.number].workers:
+            worker.fresh.append((self.order + 1, length))
+            worker.to_compile += length
+
+    def finished(self, worker: Worker, order: int) -> tuple[MeshRecord | None, bool]:
+        """A worker has finished everything up to an order. Returns the mesh on which orders are now finished by all members,
+        if there is one, and whether the worker has room for new plans."""
+        before = worker.to_compile
+        while worker.fresh and worker.fresh[0][0] <= order:
+            worker.to_compile -= worker.fresh.popleft()[1]
+        room = before > worker.to_compile < self.compiling
+        record = self.issued.get(order)
+        done = [] if record is None else record.finished(worker.number, order)  # None: of a mesh that is gone
+        for each in done:
+            del self.issued[each]
+        if record is not None and done and not record.pending:
+            self._loaded(-len(record.mesh.members))
+        return record if done else None, room
+
+    def place(self, mesh: Mesh) -> int:
+        """Take the next number of the global order for something that is sent to all members of `mesh`."""
+        self.order += 1
+        record = self.issued[self.order] = self.meshes[mesh.number]
+        if not record.pending:
+            self._loaded(len(mesh.members))
+        record.issued(self.order)
+        return self.order
+
+    def place_for(self, client: Client, mesh: Mesh) -> int:
+        """Take the next number for a run or put, for which its client will be credited."""
+        order = self.place(mesh)
+        client.arrived += 1
+        client.inflight.append((client.arrived, order))
+        return order
+
+    def credit(self, client: Client) -> None:
+        """Tell a client how many of its runs and puts the workers have finished: `CREDIT_LUMP` at a time, or all."""
+        inflight = client.inflight
+        while inflight and inflight[0][1] not in self.issued:
+            inflight.popleft()
+        done = inflight[0][0] - 1 if inflight else client.arrived
+        if done - client.credited >= (CREDIT_LUMP if inflight else 1):
+            client.credited = done
+            self.send(client.identity, m.Credit(done))
+
+    def drop_mesh(self, record: MeshRecord) -> None:
+        """Drop a mesh that is no longer used; what is in flight on it counts as finished."""
+        for order in record.pending:
+            del self.issued[order]
+        if record.pending:
+            self._loaded(-len(record.mesh.members))
+        self.multicast(record.mesh, m.DropMesh(record.mesh.number))
+        del self.meshes[record.mesh.number]
+
+    def statistics(self, client: Client) -> dict[str, Any]:
+        """The counters of the service and of one session."""
+        counters = self.counters
+        return {
+            "workers": len(self.workers),
+            "clients": len(self.clients),
+            "runs": counters.runs,
+            "instructions": counters.instructions,
+            "plans": counters.plans,
+            "refused": counters.refused,
+            "poisoned": counters.poisoned,
+            "fetches": counters.fetches,
+            "puts": counters.puts,
+            "session": {"tensors": len(client.table), "segments": len(client.segments), "plans_made": client.made,
+                        "plan_hits": client.hits, "queued": len(client.queue), "gpipe": dict(client.gpipe),
+                        "plans_improved": client.improved, "plan_misses": dict(client.misses)},
+        }  # fmt: skip

@@ -1,0 +1,477 @@
+"""What the dispatcher tells while somebody watches: who is there, what was issued, planned, fetched and refused, and why a
+client's work does not go on.
+
+The core and its parts call a method where something happens, and nothing while nobody watches. What is said of whole tables
+(tensors, clients) is said at a slow rate, slower for larger ones. The time is the core's; no socket, clock or thread in here.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from bisect import bisect_left, bisect_right
+from collections import Counter, deque
+from collections.abc import Iterator
+from functools import lru_cache
+from itertools import islice
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Final
+
+from gt.dispatcher.planner.planner import Planned
+from gt.dispatcher.state.plan_cache import Cached, Entry
+from gt.dispatcher.state.records import Client, Collection, MeshRecord, Worker
+from gt.ir.instruction import MOVE, Plan
+from gt.ir.spec import Spec
+from gt.sharding.partition import box, extent
+from gt.sharding.placement import Layout, Mesh, collective_name, format_layout
+from gt.wire import messages as m
+from gt.wire import telemetry as t
+from gt.wire.event_buffer import Recorder
+
+if TYPE_CHECKING:
+    from gt.dispatcher.state.shared_state import Service
+
+RATES: Final = {t.SUMMARY: 40, t.TRACE: 300}
+"""Events a second that go by themselves from each worker, by level: each takes some 7 µs to pack, check and pass on. And of all
+workers together:"""
+TOTALS: Final = {t.SUMMARY: 500, t.TRACE: 1000}
+OWN: Final = {t.SUMMARY: (10, 2), t.TRACE: (300, 300)}
+"""Of the dispatcher itself, a second and at once."""
+SECOND: Final = t.SECOND
+SLOW: Final = SECOND
+"""Nanoseconds between two looks at all of a client's tensors, at least."""
+ENTRY_COST: Final = 30_000
+"""And for each of them: a hundred times what looking at it takes."""
+STUCK: Final = SECOND // 20
+"""Nanoseconds after which it is said what a client's work waits for."""
+BUSY: Final = SECOND // 2
+"""Nanoseconds without a word from a worker, with plans before it, after which it is said to be busy."""
+LARGEST: Final = 30
+"""Tensors of one client that are told of."""
+NEAR: Final = 64
+"""Runs back to which the signal is looked for in which a client is."""
+MAX_BIRTHS: Final = 20_000
+MAX_ASKED: Final = 4096
+MAX_ISSUES: Final = 1024
+MAX_CHUNKS: Final = 16
+MAX_MOVES: Final = 100
+"""Moves, signals and sites of one plan that are told of: a batch of many plans must fit a frame."""
+_SITE: Final = re.compile(r" at (\S+:\d+)")
+Birth = tuple[int, int, int, float, int, Planned | str]
+"""What was issued, or put: order and plan (-1, -1: a put), the first tensor that it makes, when (seconds), by which client, and
+the plan itself, or the signal of a put."""
+_ORDER: Final = itemgetter(0)
+_PLAN: Final = itemgetter(1)
+_BASE: Final = itemgetter(2)
+_CLIENT: Final = itemgetter(4)
+
+
+class Recording:
+    """The recording of one dispatcher, while somebody watches."""
+
+    def __init__(self, service: Service, level: int) -> None:
+        self.service = service
+        self.level = level
+        self.recorder = Recorder(self.now, *OWN[level])
+        self.issues: list[Birth] = []
+        """What was issued and not gone through yet."""
+        self.recent: deque[list[Birth]] = deque(maxlen=MAX_CHUNKS)
+        """And what was gone through lately."""
+        self.carries: dict[int, tuple[int, int]] = {}
+        """By order: plan and client."""
+        self.last: dict[int, Birth] = {}
+        """By client: what was issued last, of what was gone through."""
+        self.asked: dict[int, tuple[int, int]] = {}
+        """By collection: when it was asked for, and after which plan."""
+        self.births: dict[int, dict[int, Birth]] = {}
+        """By client and first id: where tensors come from."""
+        self.stuck: dict[int, tuple[int, int]] = {}
+        """By client: the first message that waits, and since when."""
+        self.look_at: dict[int, int] = {}
+        """By client: when all its tensors are looked at again."""
+        self.held: dict[int, int] = {}
+        self.gpus: dict[int, t.Device] = {}
+        """By worker: how its GPU is, where that was told since the last batch."""
+
+    def now(self) -> int:
+        """Nanoseconds on the core's clock."""
+        return int(self.service.now * SECOND)
+
+    # who is there
+
+    def client_joined(self, client: Client) -> None:
+        """A client is there."""
+        self.recorder.add(joined_client(self.now(), client))
+
+    def client_left(self, client: Client, reason: str) -> None:
+        """It is gone."""
+        self._settle()
+        for table in (self.last, self.births, self.stuck, self.look_at, self.held):
+            table.pop(client.number, None)
+        self.recorder.add(t.ClientLeft(self.now(), t.DISPATCHER, client.number, reason))
+
+    def worker_joined(self, worker: Worker) -> None:
+        """A worker is there."""
+        self.recorder.add(joined_worker(self.now(), worker))
+
+    def worker_lost(self, worker: Worker, reason: str) -> None:
+        """It is gone."""
+        self.gpus.pop(worker.number, None)
+        self.recorder.add(t.WorkerLost(self.now(), t.DISPATCHER, worker.number, reason))
+
+    def sampled(self, worker: Worker) -> None:
+        """Its GPU told how it is."""
+        for event in sampled(worker):
+            self.gpus[worker.number] = event
+
+    # plans and runs
+
+    def described(self, client: Client, segment: int, cached: Cached, members: tuple[int, ...], reason: str) -> None:
+        """A plan was made, and the workers were told."""
+        event = described(self.now(), client.number, segment, cached.number, cached.planned.plan, members, reason)
+        self.recorder.add(event)
+        if reason in ("new", "placements"):
+            site = event.sites[0] if event.sites else ""
+            self.recorder.add(
+                t.CacheMiss(self.now(), t.DISPATCHER, 1, client.number, "plan", reason, cached.number, site)
+            )
+
+    def carried(self, client: Client, number: int, plan: Plan, mesh: Mesh, order: int) -> None:
+        """A plan of one use takes tensors to another mesh."""
+        self.recorder.add(described(self.now(), client.number, -1, number, plan, mesh.members, "carry"))
+        if len(self.carries) >= MAX_ISSUES:
+            self.carries.clear()
+        self.carries[order] = (number, client.number)
+
+    def defined(self, client: Client) -> None:
+        """A segment came whole."""
+        self.recorder.add(t.CacheMiss(self.now(), t.DISPATCHER, 1, client.number, "definition", "", -1, ""))
+
+    def issued(self, client: Client, run: m.Run, cached: Cached, order: int) -> None:
+        """A run became an execution of a plan. The hot path: what follows from it is worked out for many at once."""
+        issues = self.issues
+        issues.append((order, cached.number, run.base, self.service.now, client.number, cached.planned))
+        if len(issues) >= MAX_ISSUES:
+            self._settle()
+
+    def _settle(self) -> None:
+        """Go through what was issued: of a trace as many go by themselves as may, the rest is counted by plan."""
+        issues, self.issues = self.issues, []
+        if not issues:
+            return
+        recorder, single = self.recorder, 0
+        for issue in issues:
+            if self.level != t.TRACE or not recorder.bucket.take(int(issue[3] * SECOND)):
+                break
+            recorder.keep(_issued(issue, 1))
+            single += 1
+        rest = issues[single:]
+        firsts = dict(zip(map(_PLAN, reversed(rest)), reversed(rest), strict=True))
+        for number, times in Counter(map(_PLAN, rest)).items():
+            recorder.collapse(_issued(firsts[number], times))
+        self.recent.append(issues)
+        clients = set(map(_CLIENT, issues))
+        for client in clients:
+            mine = issues if len(clients) == 1 else [issue for issue in issues if issue[4] == client]
+            self.last[client] = mine[-1]
+            self.births.setdefault(client, {}).update(zip(map(_BASE, mine), mine, strict=True))
+            self._bound(client)
+
+    def put(self, client: Client, message: m.Put) -> None:
+        """A put was placed."""
+        births = self.births.setdefault(client.number, {})
+        births[message.tensor] = (-1, -1, message.tensor, self.service.now, client.number, "/".join(message.signal))
+        self._bound(client.number)
+
+    def _bound(self, client: int) -> None:
+        if len(self.births[client]) > MAX_BIRTHS:
+            self._prune(client)
+
+    def _prune(self, client: int) -> list[int]:
+        """Of what a client made keep that of which something lives, or the younger half; which these are, in order."""
+        births = self.births.setdefault(client, {})
+        known = self.service.by_number.get(client)
+        bases = sorted(births)
+        alive = {bases[at - 1] for number in (known.table if known else ()) if (at := bisect_right(bases, number))}
+        kept = [base for base in births if base in alive][-MAX_BIRTHS // 2 :]
+        self.births[client] = {base: births[base] for base in kept}
+        return sorted(kept)
+
+    def _ran(self, order: int) -> tuple[int, int]:
+        """The plan and the client of what was issued lately as this order."""
+        for chunk in reversed(self.recent):
+            if chunk[0][0] <= order <= chunk[-1][0]:
+                at = bisect_left(chunk, order, key=_ORDER)
+                if chunk[at][0] == order:
+                    return chunk[at][1], chunk[at][4]
+        return self.carries.get(order, (-1, -1))
+
+    def decided(self, client: int, what: str, level: str, text: str) -> None:
+        """Something was decided, or written to the log."""
+        self.recorder.add(t.Decision(self.now(), t.DISPATCHER, 1, client, what, level, text))
+
+    def failed(self, worker: int, client: int, order: int, kind: str, text: str) -> None:
+        """Something went wrong."""
+        site = _SITE.search(text)
+        self.recorder.add(t.Failure(self.now(), worker, 1, client, order, kind, text, site[1] if site else ""))
+
+    # fetches
+
+    def fetch_asked(self, number: int, client: Client) -> None:
+        """A client wants a tensor."""
+        if len(self.asked) < MAX_ASKED:
+            issued = next((issue for issue in reversed(self.issues) if issue[4] == client.number), None)
+            last = issued or self.last.get(client.number)
+            self.asked[number] = (self.now(), -1 if last is None else last[1])
+
+    def fetch_answered(self, number: int, collection: Collection) -> None:
+        """All workers have answered."""
+        known = self.asked.pop(number, None)
+        if known is not None:
+            began, plan = known
+            self.recorder.add(
+                t.Fetched(began, t.DISPATCHER, self.now() - began, 1, collection.client, plan, collection.request,
+                          collection.spec.nbytes)
+            )  # fmt: skip
+
+    # batches
+
+    def take(self, wall: int, heard: dict[int, int], watchers: int, started: int) -> tuple[list[t.Event], int]:
+        """All that was recorded, with samples of how it is now, and how many events were dropped. `heard`: when each worker
+        told something last."""
+        now = self.now()
+        self._settle()
+        for client in self.service.clients.values():
+            self._look(client, now)
+        events, dropped = self.recorder.take()
+        events += self.gpus.values()
+        self.gpus.clear()
+        events.append(self._service(now, wall, watchers, started))
+        events += self._stuck(now)
+        events += self._busy(now, heard)
+        return events, dropped
+
+    def _service(self, now: int, wall: int, watchers: int, started: int) -> t.Service:
+        service, counters = self.service, self.service.counters
+        clients = service.clients.values()
+        return t.Service(
+            now, t.DISPATCHER, wall, started, service.address, service.version, len(service.workers), len(clients), watchers,
+            counters.runs, counters.instructions, counters.plans,
+            counters.plan_hits + sum(client.hits for client in clients),
+            counters.plans_improved + sum(client.improved for client in clients),
+            counters.refused, counters.poisoned, counters.fetches, counters.puts,
+        )  # fmt: skip
+
+    def _look(self, client: Client, now: int) -> None:
+        """A client's state; of its tensors, when it is time."""
+        number = client.number
+        if now >= self.look_at.get(number, 0):
+            self.look_at[number] = now + SLOW + ENTRY_COST * len(client.table)
+            entries = Counter(client.table.values())
+            self.held[number] = _held(entries, self.service.meshes)
+            self.recorder.add(t.Tensors(now, t.DISPATCHER, number, self._largest(client, entries, now)))
+        signal, site = self._where(number)
+        runs = client.hits + sum(client.misses.values())
+        self.recorder.add(
+            t.ClientState(
+                now, t.DISPATCHER, number, len(client.table), self.held[number], len(client.queue), len(client.inflight),
+                runs, client.made, client.hits, client.improved, signal, site,
+            )
+        )  # fmt: skip
+
+    def _where(self, client: int) -> tuple[str, str]:
+        """The signal and site where a client is: of its latest runs' last instruction that has a signal, or else of its last.
+        Each turn of a training loop ends with its optimizer, which has none."""
+        latest = islice((issue for chunk in reversed(self.recent) for issue in reversed(chunk)), NEAR)
+        for *_, whose, planned in latest:
+            if whose == client and not isinstance(planned, str):
+                tag = next((tag for tag in reversed(planned.plan.tags) if tag.signal), None)
+                if tag is not None:
+                    return "/".join(tag.signal), tag.site
+        return _place(self.last.get(client))[1:]
+
+    def _largest(self, client: Client, entries: Counter[Entry], now: int) -> list[Any]:
+        """The largest tensors of a client, as `Tensors` says them."""
+        sizes = {entry: _bytes(entry, self.service.meshes) for entry in entries}
+        chosen: set[Entry] = set()
+        count = 0
+        for entry in sorted(sizes, key=lambda entry: -sizes[entry]):
+            if count >= LARGEST:
+                break
+            chosen.add(entry)
+            count += entries[entry]
+        bases = self._prune(client.number)
+        births = self.births[client.number]
+        found = [(sizes[entry], number, entry) for number, entry in client.table.items() if entry in chosen]
+        rows: list[Any] = []
+        for nbytes, number, entry in sorted(found, key=lambda each: (-each[0], -each[1]))[:LARGEST]:
+            signal, site, age = self._birth(births, bases, number, now)
+            rows.append([number, str(entry.spec), format_layout(entry.home.layout), nbytes, signal, site, age])
+        return rows
+
+    def _birth(self, births: dict[int, Birth], bases: list[int], number: int, now: int) -> tuple[str, str, int]:
+        """(signal, site, age) of a tensor, as far as that is known."""
+        at = bisect_right(bases, number) - 1
+        if at < 0:
+            return "", "", -1
+        _, _, base, made, _, planned = births[bases[at]]
+        age = now - int(made * SECOND)
+        if isinstance(planned, str):
+            return (planned, "", age) if number == base else ("", "", -1)
+        plan = planned.plan
+        index = dict(plan.survivors).get(number - base)
+        if index is None:
+            return "", "", -1
+        tag = plan.tags[plan.makers[index].tag]
+        return "/".join(tag.signal)[: t.MAX_TEXT], tag.site[: t.MAX_TEXT], age
+
+    def _stuck(self, now: int) -> Iterator[t.Waiting]:
+        """What keeps the first message of a client's queue waiting."""
+        for client in self.service.clients.values():
+            if not client.queue:
+                self.stuck.pop(client.number, None)
+                continue
+            head = client.queue[0]
+            before, since = self.stuck.get(client.number, (0, now))
+            if before != id(head):
+                since = now
+                self.stuck[client.number] = (id(head), now)
+            if now - since >= STUCK:
+                what, peers = self._reason(client, head)
+                plan, signal, site = _place(self.last.get(client.number))
+                yield t.Waiting(
+                    now, t.DISPATCHER, since, what, client.number, plan, -1, "", peers, len(peers), 0, signal, site
+                )
+
+    def _reason(self, client: Client, head: Any) -> tuple[str, list[int]]:
+        if not self.service.ready(client):
+            return "workers", []
+        read = head.inputs if isinstance(head, m.Run) else [head.tensor] if isinstance(head, m.Fetch) else []
+        landing = {worker for tensor in read if tensor in client.table for worker in client.table[tensor].landing}
+        if landing:
+            return "put", sorted(landing)
+        record = self.service.meshes.get(client.mesh.number) if client.mesh is not None else None
+        if record is not None and not self.service.has_credit(record.mesh):
+            return "credit", [worker for worker, last in record.done.items() if last < record.pending[0]]
+        return "plan", []
+
+    def _busy(self, now: int, heard: dict[int, int]) -> Iterator[t.Waiting]:
+        """Workers that have plans before them and have told nothing for a while."""
+        for worker in self.service.workers.values():
+            since = heard.get(worker.number)
+            if since is None or now - since < BUSY:
+                continue
+            order = min(
+                (first for record in self.service.meshes.values() if (first := _before(record, worker.number))),
+                default=-1,
+            )
+            if order >= 0:
+                plan, client = self._ran(order)
+                yield t.Waiting(
+                    now, t.DISPATCHER, since, "busy", client, plan, order, "", [worker.number], 0, 0, "", ""
+                )
+
+
+def _before(record: MeshRecord, worker: int) -> int | None:
+    """The first order that a worker has not finished on a mesh."""
+    last = record.done.get(worker)
+    return None if last is None else next((order for order in record.pending if order > last), None)
+
+
+def _issued(issue: Birth, times: int) -> t.RunIssued:
+    """What is said of the issue of a run, and so many others of its plan."""
+    order, number, _, now, client, _ = issue
+    return t.RunIssued(int(now * SECOND), t.DISPATCHER, times, number, client, order)
+
+
+def joined_client(now: int, client: Client) -> t.ClientJoined:
+    """What is said of a client that is there."""
+    facts = client.facts
+    return t.ClientJoined(
+        now, t.DISPATCHER, client.number, _text(facts, "host"), _number(facts, "pid"), _text(facts, "program")
+    )
+
+
+def joined_worker(now: int, worker: Worker) -> t.WorkerJoined:
+    """What is said of a worker that is there."""
+    facts = worker.facts
+    return t.WorkerJoined(
+        now, t.DISPATCHER, worker.number, _text(facts, "host"), _number(facts, "pid"), _text(facts, "device"),
+        _text(facts, "kind"), _number(facts, "cores"),
+    )  # fmt: skip
+
+
+def sampled(worker: Worker) -> list[t.Device]:
+    """What is said of a worker's GPU, where anything is known of it."""
+    health = worker.health
+    return [] if health.said is None else [t.Device(int(health.at * SECOND), worker.number, *health.said)]
+
+
+def described(
+    now: int, client: int, segment: int, number: int, plan: Plan, members: tuple[int, ...], reason: str
+) -> t.PlanDescribed:
+    """What is said of a plan."""
+    ops = Counter(instruction.op for instruction in plan.instructions)
+    tags = dict.fromkeys(plan.tags[instruction.tag] for instruction in plan.instructions)
+    moves = [instruction for instruction in plan.instructions if instruction.op == MOVE][:MAX_MOVES]
+    return t.PlanDescribed(
+        now, t.DISPATCHER, number, client, segment, list(members[: t.MAX_ITEMS]), reason, len(plan.instructions),
+        [*dict.fromkeys("/".join(tag.signal)[: t.MAX_TEXT] for tag in tags)][:MAX_MOVES],
+        [*dict.fromkeys(tag.site[: t.MAX_TEXT] for tag in tags)][:MAX_MOVES],
+        [[op, count] for op, count in ops.most_common()],
+        [_moved(plan, move) for move in moves],
+    )  # fmt: skip
+
+
+def _moved(plan: Plan, move: Any) -> list[Any]:
+    (source,), (output,) = move.inputs, move.outputs
+    tag = plan.tags[move.tag]
+    kind = collective_name(plan.layout(source), plan.layouts[output])
+    return [kind, plan.values[output].nbytes, "/".join(tag.signal)[: t.MAX_TEXT], tag.site[: t.MAX_TEXT]]
+
+
+def _place(issue: Birth | None) -> tuple[int, str, str]:
+    """The plan of what was issued, and the signal and site of its last instruction."""
+    if issue is None:
+        return -1, "", ""
+    _, number, _, _, _, planned = issue
+    assert not isinstance(planned, str), "a put is not issued"
+    plan = planned.plan
+    if not plan.instructions:
+        return number, "", ""
+    tag = plan.tags[plan.instructions[-1].tag]
+    return number, "/".join(tag.signal), tag.site
+
+
+def _bytes(entry: Entry, meshes: dict[int, MeshRecord]) -> int:
+    """Bytes of a tensor over all workers; 0 when it has none."""
+    record = meshes.get(entry.mesh)
+    return 0 if record is None or entry.fault is not None else _everywhere(entry.spec, entry.home.layout, record.mesh)
+
+
+def _held(entries: Counter[Entry], meshes: dict[int, MeshRecord]) -> int:
+    """Bytes of tensors over all workers; memory that several look at counts once."""
+    held, roots = 0, set()
+    for entry, count in entries.items():
+        if entry.root is None:
+            held += count * _bytes(entry, meshes)
+        elif entry.root not in roots and (record := meshes.get(entry.mesh)) is not None:
+            roots.add(entry.root)
+            held += _everywhere(entry.root.spec, entry.root.layout, record.mesh)
+    return held
+
+
+@lru_cache(maxsize=4096)
+def _everywhere(spec: Spec, layout: Layout, mesh: Mesh) -> int:
+    parts = (box(spec.shape, layout, mesh, rank) for rank in range(len(mesh.members)))
+    return sum(math.prod(extent(part)) for part in parts if part is not None) * spec.dtype.itemsize
+
+
+def _text(facts: dict[str, Any], name: str) -> str:
+    value = facts.get(name)
+    return value[: t.MAX_TEXT] if isinstance(value, str) else ""
+
+
+def _number(facts: dict[str, Any], name: str) -> int:
+    value = facts.get(name)
+    return value if type(value) is int and 0 <= value < 1 << 31 else -1

@@ -1,0 +1,228 @@
+"""Who watches a service, and what each watcher gets: batches of events, as fast as it reads them and no faster.
+
+A watcher reports how far it has read. When it is a few batches behind, events wait in bounded memory that all watchers share;
+the oldest are dropped and counted. Watchers that have read equally far get the same bytes, packed once. Nothing is recorded
+anywhere while nobody watches. No socket, clock or thread is used here: the shell says when a batch is due.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, Final
+
+from gt.dispatcher.state.events import Send
+from gt.dispatcher.state.multicast import ABOVE
+from gt.dispatcher.state.records import Worker
+from gt.dispatcher.state.shared_state import Service
+from gt.errors import ProtocolError
+from gt.wire import messages as m
+from gt.wire import telemetry as t
+
+from .recorder import RATES, TOTALS, Recording, described, joined_client, joined_worker, sampled
+
+PERIODS: Final = {t.OFF: 0.0, t.SUMMARY: 0.5, t.TRACE: 0.2}
+"""The seconds between two batches, by level."""
+WINDOW: Final = 16
+"""The most batches that a watcher may have unread."""
+BATCH: Final = 8192
+"""The most events in one batch."""
+PENDING: Final = 20_000
+"""The most events that wait, besides what each watcher is told first."""
+MAX_WATCHERS: Final = 64
+LATEST: Final = 1 << 61
+"""Later than any time that a clock shows, so that no sum of times is too large to send."""
+TIMEOUT: Final = 10.0
+"""The seconds of silence after which a watcher is forgotten."""
+
+
+@dataclass(slots=True)
+class Watcher:
+    """One watcher. `sent` and `seen` count batches."""
+
+    identity: bytes
+    facts: dict[str, Any]
+    heard: float
+    expected: int = 1
+    level: int = t.OFF
+    sent: int = 0
+    seen: int = 0
+    first: list[list[Any]] = field(default_factory=list)
+    """The state of the service when it joined, as far as it was not sent yet."""
+    at: int = 0
+    """The number of its next event."""
+    lost: int = 0
+
+
+class Watching:
+    """All watchers of one service. `started` is in nanoseconds on the core's clock; `boot` names that clock, as workers name
+    theirs."""
+
+    def __init__(self, service: Service, boot: str) -> None:
+        self.service = service
+        self.boot = boot
+        self.watchers: dict[bytes, Watcher] = {}
+        self.level = t.OFF
+        self.pending: deque[list[Any]] = deque(maxlen=PENDING)
+        """The events that some watcher may not have been sent; the last one has number `count - 1`."""
+        self.count = 0
+        self.offsets: dict[int, int] = {}
+        """By worker, what to add to its times."""
+        self.heard: dict[int, int] = {}
+        """By worker, when it last reported events."""
+        self.started = 0
+
+    @property
+    def period(self) -> float:
+        """The seconds between two batches; 0 while nobody watches."""
+        return PERIODS[self.level]
+
+    # watchers
+
+    def join(self, peer: bytes, facts: dict[str, Any], now: float) -> None:
+        """Add a watcher. Raises `ProtocolError` if there are too many."""
+        if len(self.watchers) >= MAX_WATCHERS:
+            raise ProtocolError(f"this service has {MAX_WATCHERS} watchers, and no room for another")
+        self.watchers[peer] = Watcher(peer, facts, now)
+
+    def hear(self, watcher: Watcher, message: m.Watch) -> None:
+        """Note how much a watcher wants, and how far it has read. Raises `ProtocolError` for impossible values."""
+        if message.level not in PERIODS or not watcher.seen <= message.seen <= watcher.sent:
+            raise ProtocolError(f"there is no level {message.level}, or not so many batches as {message.seen}")
+        watcher.seen = message.seen
+        if message.level == watcher.level:
+            return
+        began = watcher.level == t.OFF
+        watcher.level = message.level
+        watcher.first = []
+        self._settle()
+        if began and self.service.recording is not None:
+            watcher.first = [t.encode_event(event) for event in self._known(self.service.recording.now())]
+            watcher.at, watcher.lost = self.count, 0
+
+    def leave(self, peer: bytes) -> None:
+        """Remove a watcher."""
+        if self.watchers.pop(peer, None) is not None:
+            self._settle()
+
+    def late(self, now: float) -> list[bytes]:
+        """The watchers that have been silent for too long."""
+        return [watcher.identity for watcher in self.watchers.values() if now - watcher.heard > TIMEOUT]
+
+    def _settle(self) -> None:
+        """Record as much as the most demanding watcher wants."""
+        level = max((watcher.level for watcher in self.watchers.values()), default=t.OFF)
+        if level == self.level:
+            return
+        self.level = level
+        self.service.recording = Recording(self.service, level) if level else None
+        self.heard.clear()
+        if not level:
+            self.pending.clear()
+        for worker in self.service.workers.values():
+            self.tell(worker)
+
+    def tell(self, worker: Worker) -> None:
+        """Tell a worker how much to record."""
+        if self.level == t.OFF:
+            self.service.send(worker.identity, m.Record(t.OFF, 0))
+            return
+        share = TOTALS[self.level] // max(1, len(self.service.workers))
+        self.service.send(worker.identity, m.Record(self.level, max(20, min(RATES[self.level], share))))
+
+    def _known(self, now: int) -> Iterator[t.Event]:
+        """The state of the service, for a new watcher."""
+        for worker in self.service.workers.values():
+            yield joined_worker(now, worker)
+            yield from sampled(worker)
+        for client in self.service.clients.values():
+            yield joined_client(now, client)
+            if client.mesh is not None:
+                for key, cached in client.plans.by_homes.items():
+                    yield described(
+                        now, client.number, key[0], cached.number, cached.planned.plan, client.mesh.members, "known"
+                    )
+
+    # events
+
+    def forget(self, worker: Worker) -> None:
+        """Forget a worker that is gone."""
+        self.offsets.pop(worker.number, None)
+        self.heard.pop(worker.number, None)
+
+    def events(self, worker: Worker, message: m.Events) -> None:
+        """Take a worker's batch of events. Raises `ProtocolError` if it is malformed."""
+        recording = self.service.recording
+        if len(message.events) > 2 * BATCH:
+            raise ProtocolError(f"a batch has at most {2 * BATCH} events")
+        kinds = [t.check_event(raw) for raw in message.events]
+        if not 0 <= message.sent < LATEST or not all(0 <= raw[1] < LATEST for raw in message.events):
+            raise ProtocolError("times are nanoseconds since a machine started")
+        if not t.FROM_WORKER.issuperset(kinds):
+            raise ProtocolError("workers tell of what they do, and of nothing else")
+        if recording is None:
+            return
+        now = recording.now()
+        offset = self._offset(worker, now - message.sent)
+        self.heard[worker.number] = now
+        for raw, kind in zip(message.events, kinds, strict=True):
+            raw[1] += offset
+            raw[2] = worker.number
+            if kind is t.Waiting:
+                raw[3] = min(max(0, raw[3]), LATEST) + offset
+        self._add(message.events, min(max(0, message.dropped), 1 << 32))
+
+    def _add(self, events: list[list[Any]], dropped: int) -> None:
+        """Queue events for all watchers."""
+        self.pending.extend(events)
+        self.count += len(events)
+        for watcher in self.watchers.values():
+            watcher.lost += dropped
+
+    def _offset(self, worker: Worker, difference: int) -> int:
+        """What to add to a worker's times to get the dispatcher's."""
+        if self.boot and worker.facts.get("boot") == self.boot:
+            return 0
+        found = self.offsets[worker.number] = min(difference, self.offsets.get(worker.number, difference))
+        return found
+
+    def publish(self, wall: int) -> None:
+        """Send the batches that are due. `wall` is in nanoseconds since 1970."""
+        recording = self.service.recording
+        if recording is None:
+            return
+        events, dropped = recording.take(wall, self.heard, len(self.watchers), self.started)
+        self._add([t.encode_event(event) for event in events], dropped)
+        alike: dict[tuple[int, int], list[bytes]] = {}
+        oldest = self.count - len(self.pending)
+        for watcher in self.watchers.values():
+            if not watcher.level or watcher.sent - watcher.seen >= WINDOW:
+                continue
+            watcher.lost += max(0, oldest - watcher.at)
+            at = watcher.at = max(oldest, watcher.at)
+            watcher.sent += 1
+            if watcher.first:
+                batch, watcher.first = watcher.first[:BATCH], watcher.first[BATCH:]
+                rest = list(islice(self.pending, at - oldest, at - oldest + BATCH - len(batch)))
+                watcher.at += len(rest)
+                self.service.send(watcher.identity, m.Events(recording.now(), watcher.lost, batch + rest))
+            else:
+                alike.setdefault((at, watcher.lost), []).append(watcher.identity)
+                watcher.at = min(self.count, at + BATCH)
+            watcher.lost = 0
+        for (at, lost), identities in alike.items():
+            message = m.Events(recording.now(), lost, list(islice(self.pending, at - oldest, at - oldest + BATCH)))
+            for some in (
+                tuple(identities[n : n + ABOVE]) for n in range(0, len(identities), ABOVE)
+            ):  # larger groups are for workers, who subscribe to them
+                self.service.out.append(Send(some, message))
+
+    def check(self) -> None:
+        """The invariants between events."""
+        assert self.level == max((watcher.level for watcher in self.watchers.values()), default=t.OFF)
+        assert (self.service.recording is None) == (self.level == t.OFF), "recorded is what is watched"
+        for watcher in self.watchers.values():
+            assert 0 <= watcher.seen <= watcher.sent <= watcher.seen + WINDOW
+            assert watcher.at <= self.count

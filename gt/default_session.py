@@ -1,0 +1,17 @@
+"""How a program's first operation starts a session: `gt` binds it, so the client need not know services."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+_starters: list[Callable[[], object]] = []
+
+
+def bind(starter: Callable[[], object]) -> None:
+    """Start default sessions by `starter` from now on."""
+    _starters[:] = [starter]
+
+
+def start() -> None:
+    """Start the default session; it is current afterwards."""
+    _starters[-1]()

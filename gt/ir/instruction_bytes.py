@@ -1,0 +1,242 @@
+"""Segments and plans as bytes: what `Define` and `DefinePlan` carry.
+
+What arrives is checked: every shape is derived again, every reference is to something that exists, and what is malformed
+raises `ProtocolError`. Equal segments have equal bytes, and all workers of a mesh get the same bytes of a plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any, Final
+
+import msgpack
+
+from gt.errors import DTypeError, GTError, ProtocolError, ShapeError
+from gt.sharding.placement import Layout, format_layout, parse_layout
+
+from .attributes import Attributes, check_attributes, pack_attributes
+from .dtypes import KINDS
+from .hints import pack_hints, unpack_hints
+from .infer import infer
+from .instruction import MOVE, PHASES, VERIFY, Instruction, Pipeline, Plan, Segment, Tag
+from .ops import OPS
+from .spec import Spec, pack_spec, unpack_spec
+
+MAX_INSTRUCTIONS: Final = 1 << 15
+TURN: Final = 16
+"""How many instructions of a definition are read in one turn."""
+
+
+def _pack_instruction(instruction: Instruction) -> list[object]:
+    return [instruction.op, list(instruction.inputs), pack_attributes(instruction.attributes), instruction.tag]
+
+
+def _pack_tag(tag: Tag) -> list[object]:
+    return [list(tag.signal), PHASES.index(tag.phase), tag.site, pack_hints(tag.hints)]
+
+
+def pack_segment(segment: Segment) -> bytes:
+    """The bytes of a definition: equal segments have equal bytes."""
+    packed: bytes = msgpack.packb(
+        [
+            [pack_spec(value) for value in segment.inputs],
+            segment.kinds,
+            [_pack_tag(tag) for tag in segment.tags],
+            [_pack_instruction(instruction) for instruction in segment.instructions],
+            list(segment.survivors),
+        ]
+    )
+    return packed
+
+
+def _unpack(data: bytes, length: int, what: str) -> list[Any]:
+    try:
+        raw = msgpack.unpackb(data, strict_map_key=False)
+    except Exception as error:  # noqa: BLE001 — msgpack raises many kinds for malformed bytes
+        raise ProtocolError(f"{what} is not msgpack: {error}") from None
+    if not (isinstance(raw, list) and len(raw) == length and all(isinstance(part, (list, str, int)) for part in raw)):
+        raise ProtocolError(f"{what} is a list of {length} parts")
+    return raw
+
+
+def _unpack_tags(raw: object) -> tuple[Tag, ...]:
+    if not isinstance(raw, list):
+        raise ProtocolError("tags are a list")
+    tags = []
+    for item in raw:
+        if not (isinstance(item, list) and len(item) == 4):
+            raise ProtocolError("a tag is [signal path, phase, site, hints]")
+        signal, phase, site, hints = item
+        if not (isinstance(signal, list) and all(isinstance(name, str) for name in signal) and isinstance(site, str)):
+            raise ProtocolError("a signal path is a list of names, a site a string")
+        if type(phase) is not int or not 0 <= phase < len(PHASES):
+            raise ProtocolError(f"a phase is a number below {len(PHASES)}")
+        tags.append(Tag(tuple(signal), PHASES[phase], site, unpack_hints(hints)))
+    return tuple(tags)
+
+
+def _ints(raw: object, what: str) -> list[int]:
+    if not (isinstance(raw, list) and all(type(item) is int and item >= 0 for item in raw)):
+        raise ProtocolError(f"{what} are a list of integers from 0")
+    return raw
+
+
+class _Reader:
+    """Reads instructions in order, so that every reference is to something that was read before."""
+
+    def __init__(self, inputs: tuple[Spec, ...], kinds: str, tags: tuple[Tag, ...]) -> None:
+        self.inputs = inputs
+        self.kinds = kinds
+        self.tags = tags
+        self.values: list[Spec] = []
+        self.instructions: list[Instruction] = []
+
+    def operand(self, reference: int) -> Spec | str:
+        kind, index = reference & 3, reference >> 2
+        table: list[Spec] | tuple[Spec, ...] | str | None = (self.values, self.inputs, self.kinds, None)[kind]
+        if table is None or index >= len(table):
+            raise ProtocolError(f"operand {'%$#?'[kind]}{index} does not exist")
+        return table[index]
+
+    def add(self, op: str, inputs: list[int], attributes: Attributes, tag: int, results: tuple[Spec, ...]) -> None:
+        if tag >= len(self.tags):
+            raise ProtocolError(f"tag {tag} does not exist")
+        outputs = range(len(self.values), len(self.values) + len(results))
+        self.instructions.append(Instruction(op, outputs, tuple(inputs), attributes, tag))
+        self.values.extend(results)
+
+
+def _fields(item: object, length: int) -> list[Any]:
+    if not (isinstance(item, list) and len(item) == length and isinstance(item[0], str)):
+        raise ProtocolError(f"an instruction is a list of {length} parts")
+    if not (isinstance(item[2], dict) and type(item[3]) is int and item[3] >= 0):
+        raise ProtocolError("an instruction has attributes and the number of a tag")
+    return item
+
+
+def _unpack_head(specs: object, kinds: object, tags: object) -> _Reader:
+    if not (isinstance(kinds, str) and set(kinds) <= set(KINDS)):
+        raise ProtocolError(f"kinds of scalars are among {KINDS}")
+    if not isinstance(specs, list):
+        raise ProtocolError("inputs are a list of specs")
+    return _Reader(tuple(unpack_spec(item) for item in specs), kinds, _unpack_tags(tags))
+
+
+def _known(op: str) -> str:
+    if op not in OPS:
+        raise ProtocolError(f"there is no op {op[:40]!r}")
+    return op
+
+
+def _instruction_list(raw: object) -> list[object]:
+    if not (isinstance(raw, list) and len(raw) <= MAX_INSTRUCTIONS):
+        raise ProtocolError(f"instructions are a list of at most {MAX_INSTRUCTIONS}")
+    return raw
+
+
+def unpack_segment(data: bytes) -> Segment:
+    """A segment from the wire, every shape derived again. Raises `ProtocolError`, `ShapeError` or `DTypeError`."""
+    turns = segment_in_turns(data)
+    while True:
+        try:
+            next(turns)
+        except StopIteration as end:
+            segment: Segment = end.value
+            return segment
+
+
+def segment_in_turns(data: bytes) -> Generator[None, None, Segment]:
+    """As `unpack_segment`, reading `TURN` instructions in each turn."""
+    specs, kinds, tags, instructions, survivors = _unpack(data, 5, "a definition")
+    reader = _unpack_head(specs, kinds, tags)
+    for index, item in enumerate(_instruction_list(instructions)):
+        if index and not index % TURN:
+            yield
+        op, inputs, raw, tag = _fields(item, 4)
+        attributes = check_attributes(_known(op), raw)
+        try:
+            results = infer(op, [reader.operand(r) for r in _ints(inputs, "operands")], attributes)
+        except (ShapeError, DTypeError, ProtocolError):
+            raise
+        except Exception as error:  # noqa: BLE001 — whatever a hostile definition finds in a rule is its own fault alone
+            raise ProtocolError(f"{op} does not derive: {error}") from None
+        reader.add(op, inputs, attributes, tag, results)
+    alive = _ints(survivors, "survivors")
+    if sorted(set(alive)) != alive or (alive and alive[-1] >= len(reader.values)):
+        raise ProtocolError("survivors are distinct outputs in order")
+    return Segment(
+        reader.inputs, reader.kinds, reader.tags, tuple(reader.instructions), tuple(reader.values), tuple(alive)
+    )
+
+
+def pack_plan(plan: Plan) -> bytes:
+    """The bytes of a plan, the same for all its workers."""
+    instructions = [
+        [*_pack_instruction(i)[:2], {"to": format_layout(plan.layouts[i.outputs[0]])}, i.tag, []]
+        if i.op == MOVE
+        else [*_pack_instruction(i), [format_layout(plan.layouts[n]) for n in i.outputs]]
+        for i in plan.instructions
+    ]
+    packed: bytes = msgpack.packb(
+        [
+            plan.mesh,
+            [pack_spec(value) for value in plan.inputs],
+            [format_layout(layout) for layout in plan.input_layouts],
+            plan.kinds,
+            [_pack_tag(tag) for tag in plan.tags],
+            instructions,
+            [list(pair) for pair in plan.survivors],
+            [list(pair) for pair in plan.rehomed],
+            list(plan.pipeline or ()),
+            plan.blocks,
+            plan.tf32,
+        ]
+    )
+    return packed
+
+
+def unpack_plan(data: bytes) -> Plan:
+    """A plan from the dispatcher. Raises `ProtocolError`."""
+    mesh, specs, input_layouts, kinds, tags, instructions, survivors, rehomed, piped, blocks, tf32 = _unpack(
+        data, 11, "a plan"
+    )
+    if (
+        type(mesh) is not int
+        or type(blocks) is not int
+        or blocks < 0
+        or blocks & (blocks - 1)
+        or type(tf32) is not bool
+    ):
+        raise ProtocolError("a plan's mesh is a number, its blocks are 0 or a power of two, its tf32 is true or false")
+    reader = _unpack_head(specs, kinds, tags)
+    layouts: list[Layout] = []
+    try:
+        for item in _instruction_list(instructions):
+            op, inputs, raw, tag, placed = _fields(item, 5)
+            operands = [reader.operand(r) for r in _ints(inputs, "operands")]
+            if op == MOVE:
+                (source,) = operands
+                assert isinstance(source, Spec), "a move has one tensor"
+                reader.add(op, inputs, {}, tag, (source,))
+                layouts.append(parse_layout(raw["to"]))
+            elif op == VERIFY:
+                found, of = operands[0], int(raw["of"])
+                if not isinstance(found, Spec) or len(operands) not in (2, 3) or not 0 <= of < len(reader.values):
+                    raise ProtocolError("a verify compares two tensors, or three, that are some output's value")
+                reader.add(op, inputs, {"of": of}, tag, (found,))
+                layouts.extend(parse_layout(text) for text in placed)
+            else:
+                attributes = check_attributes(_known(op), raw)
+                reader.add(op, inputs, attributes, tag, infer(op, operands, attributes))
+                layouts.extend(parse_layout(text) for text in placed)
+        pairs = [tuple((int(a), int(b)) for a, b in table) for table in (survivors, rehomed)]
+        placed_inputs = tuple(parse_layout(text) for text in input_layouts)
+        pipeline = Pipeline(int(piped[0]), int(piped[1]), tuple(map(int, piped[2])), str(piped[3])) if piped else None
+    except GTError:
+        raise
+    except Exception as error:  # noqa: BLE001 — anything else malformed
+        raise ProtocolError(f"a plan does not read: {error}") from None
+    return Plan(
+        mesh, reader.inputs, placed_inputs, reader.kinds, reader.tags,
+        tuple(reader.instructions), tuple(reader.values), tuple(layouts), pairs[0], pairs[1], pipeline, blocks, tf32,
+    )  # fmt: skip

@@ -1,0 +1,57 @@
+"""The dtype and shape of a value: the only things about it that anybody knows without asking a worker."""
+
+from __future__ import annotations
+
+import math
+from weakref import WeakValueDictionary
+
+from gt.errors import ProtocolError
+
+from .dtypes import BY_SHORT, DType
+
+MAX_DIMENSIONS = 32
+MAX_ELEMENTS = 1 << 48
+
+
+class Spec:
+    """dtype and shape, interned: equal specs are one object, so they compare and hash by identity. Build with `spec()`."""
+
+    __slots__ = ("__weakref__", "dtype", "nbytes", "ndim", "shape", "size")
+
+    def __init__(self, dtype: DType, shape: tuple[int, ...]) -> None:
+        self.dtype = dtype
+        self.shape = shape
+        self.ndim = len(shape)
+        self.size = math.prod(shape)
+        self.nbytes = self.size * dtype.itemsize
+
+    def __repr__(self) -> str:
+        return f"{self.dtype.short}[{','.join(map(str, self.shape))}]"
+
+
+_interned: WeakValueDictionary[tuple[DType, tuple[int, ...]], Spec] = WeakValueDictionary()
+
+
+def spec(dtype: DType, shape: tuple[int, ...]) -> Spec:
+    """The one `Spec` with this dtype and shape."""
+    key = (dtype, shape)
+    found = _interned.get(key)
+    if found is None:
+        found = _interned.setdefault(key, Spec(dtype, shape))
+    return found
+
+
+def pack_spec(value: Spec) -> list[object]:
+    return [value.dtype.short, list(value.shape)]
+
+
+def unpack_spec(raw: object) -> Spec:
+    """A spec from the wire. Raises `ProtocolError` unless it is a known dtype and a list of sizes within bounds."""
+    if not (isinstance(raw, list) and len(raw) == 2 and isinstance(raw[0], str) and raw[0] in BY_SHORT):
+        raise ProtocolError("a spec is [dtype, [sizes]]")
+    shape = raw[1]
+    if not (isinstance(shape, list) and len(shape) <= MAX_DIMENSIONS):
+        raise ProtocolError(f"a shape is a list of at most {MAX_DIMENSIONS} sizes")
+    if not all(type(size) is int and 0 <= size <= MAX_ELEMENTS for size in shape) or math.prod(shape) > MAX_ELEMENTS:
+        raise ProtocolError(f"sizes are integers from 0, their product at most {MAX_ELEMENTS}")
+    return spec(BY_SHORT[raw[0]], tuple(shape))

@@ -1,0 +1,325 @@
+"""A whole service in the caller's thread: the cores of a dispatcher and of N workers, joined by queues in memory.
+
+`gt.connect("inproc", workers=N, config=…)` and tests use it. It has no process, socket or thread, and no clock unless it is
+watched, so every run is the same. It belongs to the public face, so it may import components when first used.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gt.daemon.host import host_facts, memory_limit, resident_memory
+from gt.ir.spec import Spec
+from gt.sharding.options import for_workers
+from gt.wire import messages as m
+from gt.wire.pool import Pool, half_of_memory
+
+if TYPE_CHECKING:
+    from gt.sharding.config import Config
+    from gt.worker.base.backend import Backend
+    from gt.worker.core import Core as Worker
+    from gt.worker.nccl.communicators import Communicators
+
+CLIENT = b"client"
+WATCHER = b"watcher"
+Told = Callable[[list[Any], int], object]
+"""Receives events as they travel, and the number of events lost before them."""
+DEVICE = "cpu"
+"""The device of a worker, unless one is given."""
+
+
+class Fabric:
+    """One dispatcher core, `workers` worker cores, and the messages between them in the order in which they were sent.
+
+    With `codec`, every message is encoded and decoded, as by sockets. `facts[n]` is what worker n reports about itself,
+    `devices[n]` what it computes on.
+    """
+
+    def __init__(
+        self, workers: int, config: Config | None, *, codec: bool = False, facts: Sequence[dict[str, Any]] = (),
+        devices: Sequence[str] = (),
+    ) -> None:  # fmt: skip
+        from gt.dispatcher.core import Core as Dispatcher
+        from gt.dispatcher.state.events import Lost, Publish, Received, Work
+        from gt.worker.base.backend import backend
+        from gt.worker.base.events import BulkOut, ToDispatcher, ToPeer
+        from gt.worker.core import Core
+        from gt.worker.execution.device_failure import DeviceFailed
+        from gt.worker.memory_limit.limiter import keeping
+        from gt.worker.telemetry.recorder import Instruments
+
+        self.device_failed = DeviceFailed
+        self.received, self.lost, self.work, self.publish = Received, Lost, Work, Publish
+        self.bulk_out, self.to_dispatcher, self.to_peer = BulkOut, ToDispatcher, ToPeer
+        self.codec = codec
+        self.time = 0
+        """In nanoseconds; it passes only while somebody watches."""
+        self.began = 0
+        self.told: Told | None = None
+        self.level = self.seen = self.publish_at = self.limit = 0
+        self.dispatcher = Dispatcher(config=config, workers_expected=workers)
+        measured = Instruments(self._clock, self._memory, lambda: 0)
+        computed = [backend(devices[n] if devices else DEVICE) for n in range(workers)]
+        share = memory_limit() // (2 * max(1, workers))  # the other half is the program's
+        self.workers = {
+            self._identity(n): Core(
+                each,
+                keeping=keeping(for_workers, each, share),
+                instruments=measured,
+                communicators=self._communicators(each),
+            )
+            for n, each in enumerate(computed)
+        }
+        self.on_gpus = any(each.staging is not None for each in computed)
+        """Whether some worker may have to be asked whether its GPU has finished."""
+        self.numbers: dict[bytes, int] = {}
+        self.rest: dict[bytes, int] = {}
+        """When a watched worker ran out of work."""
+        self.inboxes: dict[bytes, deque[m.Message]] = {}
+        self.queue: deque[tuple[bytes, bytes, m.Message]] = deque()
+        for number, (identity, worker) in enumerate(self.workers.items()):
+            said = facts[number] if facts else {}
+            on = {"device": worker.backend.name, "kind": worker.backend.kind}
+            joined = {"nvlink_group_size": for_workers.get("nvlink_group_size", 0)}
+            hello = {"address": identity.decode(), "bulk": identity, **on, **joined, **worker.facts, **said}
+            self.say(identity, m.Hello(m.VERSION, "worker", hello))
+        self.run()
+
+    def _communicators(self, backend: Backend) -> Communicators | None:
+        """None: joint moves wait for each other, which one thread cannot do."""
+        return None
+
+    def _identity(self, number: int) -> bytes:
+        return b"worker-%d" % number
+
+    def say(self, peer: bytes, message: m.Message) -> None:
+        """`peer` sends a message to the dispatcher."""
+        self.numbers[peer] = self.numbers.get(peer, 0) + 1
+        number = self.numbers[peer]
+        if self.codec:
+            number, message = m.decode(m.encode(message, number))
+        self._hand_out(self.dispatcher.handle(self.received(peer, number, message), self._now()))
+
+    def kill(self, number: int) -> None:
+        """Lose worker `number`, as if its process had been killed."""
+        identity = self._identity(number)
+        del self.workers[identity]
+        self._hand_out(self.dispatcher.handle(self.lost(identity, "killed"), self._now()))
+        self.run()
+
+    def _hand_out(self, sends: Iterable[Any]) -> None:
+        for send in sends:
+            for target in send.to:
+                self.queue.append((b"", target, send.message))
+
+    def run(self) -> None:
+        """Deliver messages until there are none."""
+        queue = self.queue
+        while queue or self.dispatcher.busy or self._asks() or self._due():
+            if not queue and self.dispatcher.busy:
+                self._hand_out(self.dispatcher.handle(self.work(), self._now()))
+                continue
+            if not queue and self._asks():
+                for identity in [identity for identity, worker in self.workers.items() if worker.asks or worker.busy]:
+                    self._deliver(identity, None)
+                continue
+            if not queue:
+                self._publish()
+                continue
+            _, target, message = queue.popleft()
+            self._deliver(target, message)
+
+    def _deliver(self, target: bytes, message: m.Message | None) -> None:
+        """Deliver one message, or the time, and queue what its receiver sends."""
+        worker = self.workers.get(target)
+        if target == WATCHER and message is not None:
+            self._hear(message)
+            return
+        if worker is None:
+            if message is not None:
+                self.inboxes.setdefault(target, deque()).append(message)
+            return
+        if self.codec and message is not None:
+            _, message = m.decode(m.encode(message))
+        for send in self._act(target, worker, message):
+            if isinstance(send, self.bulk_out):
+                data: Any = send.array.tobytes()
+                self.say(target, send.message._replace(data=data))
+            elif isinstance(send, self.to_dispatcher):
+                self.say(target, send.message)
+            elif isinstance(send, self.to_peer):
+                self.queue.append((target, send.address.encode(), send.message))
+
+    def _asks(self) -> bool:
+        """Whether a transfer from a GPU is in progress at a worker, or may begin."""
+        return self.on_gpus and any(worker.asks or worker.busy for worker in self.workers.values())
+
+    def _act(self, target: bytes, worker: Worker, message: m.Message | None) -> list[Any]:
+        """What a worker sends in response to a message; the time until then counts as idle."""
+        self._rested(target, worker)
+        try:
+            sends = worker.handle(message, self._now())
+        except self.device_failed as error:
+            return self._failed(worker, str(error))
+        if worker.recording is not None:
+            self.rest[target] = worker.recording.clock()
+        return sends
+
+    def _rested(self, target: bytes, worker: Worker) -> None:
+        """Have a worker record that it was idle for a while."""
+        began = self.rest.pop(target, None)
+        if worker.recording is not None and began is not None:
+            worker.recording.rested(began, worker.recording.clock(), worker.running is not None)
+
+    def _failed(self, worker: Worker, reason: str) -> list[Any]:
+        """Lose a worker whose device has failed, with all that it held."""
+        identity = next(identity for identity, other in self.workers.items() if other is worker)
+        del self.workers[identity]
+        self._hand_out(self.dispatcher.handle(self.lost(identity, reason), self._now()))
+        return []
+
+    # watching
+
+    def watch(self, level: int, told: Told) -> None:
+        """Give `told` the events from now on, in batches, with the number of events lost before each, whenever one is due.
+
+        There is one watcher at a time. With level 0 it gets the events that are left, and no more.
+        """
+        if not level:
+            if self.told is not None:
+                self._publish()
+                self.run()
+                self.say(WATCHER, m.Goodbye("", "it has seen enough"))
+                self.run()
+                self.told = None
+                self.numbers.pop(WATCHER)
+            return
+        assert self.told is None, "there is one watcher at a time"
+        self.began = time.monotonic_ns() - self.time
+        self.told, self.level, self.seen = told, level, 0
+        self.publish_at = 0
+        self.say(WATCHER, m.Hello(m.VERSION, "watcher", host_facts()))
+        self.say(WATCHER, m.Watch(level, 0))
+        self.run()
+
+    def _memory(self) -> tuple[int, int]:
+        self.limit = self.limit or memory_limit()
+        return resident_memory(), self.limit
+
+    def _clock(self) -> int:
+        if self.told is not None:
+            self.time = time.monotonic_ns() - self.began
+        return self.time
+
+    def _now(self) -> float:
+        return self._clock() / 1e9 if self.told is not None else self.time / 1e9
+
+    def _due(self) -> bool:
+        return self.told is not None and self._clock() >= self.publish_at
+
+    def _publish(self) -> None:
+        """Have workers and dispatcher send the events that they have recorded."""
+        self.publish_at = self._clock() + int(self.dispatcher.watching.period * 1e9)
+        for identity, worker in self.workers.items():
+            if worker.recording is not None:
+                self._rested(identity, worker)
+                events, dropped = worker.recording.take(worker)
+                self.say(identity, m.Events(self._clock(), dropped, events))
+        self._hand_out(self.dispatcher.handle(self.publish(time.time_ns()), self._now()))
+
+    def _hear(self, message: m.Message) -> None:
+        """Pass a message to the watcher."""
+        if isinstance(message, m.Events) and self.told is not None:
+            self.told(message.events, message.dropped)
+            self.seen += 1
+            self.say(WATCHER, m.Watch(self.level, self.seen))
+
+    def check(self) -> None:
+        """The invariants of all cores."""
+        self.dispatcher.check()
+        for worker in self.workers.values():
+            worker.check()
+
+
+class NoBulk:
+    """The bulk interface of a link without a bulk socket: control messages carry all data."""
+
+    def __init__(self) -> None:
+        self.memory = Pool(half_of_memory())
+
+    def prepare(self, array: np.ndarray[Any, Any], kind: Hashable) -> None:
+        """Returns every array, to travel with its message."""
+
+    def put_bulk(self, tensor: int, put: Any) -> None:
+        """Never comes."""
+
+    def cut(self, message: m.Cut) -> None:
+        """Never comes."""
+
+    def sending(self, tensor: int) -> bool:
+        """Never."""
+        return False
+
+    def under_way(self) -> tuple[int, int]:
+        """Nothing."""
+        return 0, 0
+
+    def shown(self, tensor: int) -> None:
+        """Workers have memory of their own."""
+
+    def cancel(self, tensor: int) -> None:
+        """Nothing is under way."""
+
+    def break_off(self) -> None:
+        """Nothing is under way."""
+
+    def ahead(self, request: int, known: Spec) -> None:
+        """Every array comes with its message."""
+
+    def settle(self, request: int) -> None:
+        """Nothing was offered."""
+
+    def ignore(self, message: m.Value) -> None:
+        """Never comes."""
+
+    def fetch_bulk(self, message: m.Value, array: np.ndarray[Any, Any], done: Callable[[], None]) -> None:
+        """Never comes."""
+
+
+class InprocLink(NoBulk):
+    """The client's end of a `Fabric`."""
+
+    def __init__(self, fabric: Fabric, identity: bytes = CLIENT) -> None:
+        super().__init__()
+        self.fabric = fabric
+        self.identity = identity
+
+    def send(self, message: m.Message) -> None:
+        """Deliver a message, and everything that follows from it."""
+        if not isinstance(message, m.Ping):
+            self.fabric.say(self.identity, message)
+            self.fabric.run()
+
+    def receive(self) -> list[m.Message]:
+        """The dispatcher's answers so far."""
+        inbox = self.fabric.inboxes.get(self.identity)
+        if not inbox:
+            return []
+        found = list(inbox)
+        inbox.clear()
+        return found
+
+    def wait(self, timeout: float) -> None:
+        """Does nothing: everything happened when it was sent."""
+
+    def alive(self) -> str | None:
+        """Why waiting is pointless: whatever was going to be answered has been."""
+        return "every message was delivered and none answers this"
+
+    def close(self) -> None:
+        """Does nothing."""

@@ -1,0 +1,260 @@
+"""Daemons as child processes: how they are started, how they notice the end of this process, and how they are ended.
+
+Children run in a session of their own, so Ctrl-C reaches only the parent. They watch a pipe whose write end only the parent
+holds, so they end with it however it ends. Their sockets lie in a private folder, which is removed at the end. A worker that
+is killed, for instance because the machine is short of memory, is restarted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import logging
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from weakref import WeakSet
+
+from gt.daemon.logs import WANTED, chosen_level
+from gt.daemon.restart_policy import Restarts
+from gt.errors import SessionError
+from gt.sharding import options
+
+if TYPE_CHECKING:
+    from gt.sharding.config import Config
+
+log = logging.getLogger(__name__)
+
+STOP_TIMEOUT = 5.0
+"""The seconds that a daemon has to end by itself before it is killed."""
+
+
+def default_workers(config: Config | None) -> int:
+    """How many workers to start by default: one for each GPU, or without GPUs as many as the config needs, at least one."""
+    from gt.worker.base.backend import count_devices
+
+    return max(count_devices(), config.workers_needed() if config is not None else 1)
+
+
+ONE_THREAD: Final = dict.fromkeys(
+    ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS", "NUMEXPR_NUM_THREADS"), "1"
+)
+"""Environment variables that must be set before NumPy is imported."""
+
+
+def cores() -> int:
+    """The number of processor cores that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def worker_environment(workers: int) -> dict[str, str]:
+    """The environment of one of `workers` workers that share this machine's cores: threads = cores / workers.
+
+    These are the worker's own threads (`worker/device/thread_pool.py`); BLAS has one.
+    """
+    threads = str(max(1, cores() // max(1, workers)))
+    threads = os.environ.get("GT_THREADS", threads)
+    return {**os.environ, **ONE_THREAD, "GT_THREADS": threads, **options.worker_environment()}
+
+
+@dataclass(slots=True)
+class _Daemon:
+    """One child process, and what to do when it ends."""
+
+    name: str
+    arguments: list[str]
+    environment: dict[str, str]
+    process: subprocess.Popen[bytes]
+    since: float
+    """When it was started, in seconds of `time.monotonic`."""
+    due: float | None = None
+    """When it is to be restarted."""
+    over: bool = False
+    """Whether it has ended and will not be restarted."""
+    restarts: Restarts = field(default_factory=Restarts)
+
+
+class Local:
+    """A dispatcher and workers on this machine. `devices[i]` is the device of worker i (None: its own choice); `options` are
+    further options of the dispatcher."""
+
+    def __init__(
+        self, workers: int, *, address: str | None = None, config: str | None = None, devices: list[str] | None = None,
+        quiet: bool = True, options: Sequence[str] = (),
+    ) -> None:  # fmt: skip
+        self.pid = os.getpid()
+        self.folder = Path(tempfile.mkdtemp(prefix="gt-"))
+        self.address = address or f"ipc://{self.folder}/dispatcher"
+        self.daemons: list[_Daemon] = []
+        self.looking = threading.Lock()
+        from gt.worker.base.backend import count_devices
+
+        gpus = count_devices()
+        given = devices or [f"cuda:{n % gpus}" if gpus else "cpu" for n in range(workers)]
+        self.read, self.write = _pipe()
+        _running.add(self)
+        common = ["--watch", str(self.read), "--folder", str(self.folder)]
+        level = ["--log-level", os.environ.get("GT_LOG_LEVEL") or chosen_level() or ("error" if quiet else "info")]
+        try:
+            self._start(
+                "the dispatcher",
+                ["gt.dispatcher", "--address", self.address, "--workers", str(workers),
+                 *(["--config", config] if config else []), *options, *common, *level],
+                dict(os.environ),
+            )  # fmt: skip
+            environment = worker_environment(workers)
+            for number, device in enumerate(given):
+                self._start(
+                    f"worker {number}",
+                    ["gt.worker", "--address", self.address, "--device", device, *common, *level],
+                    environment,
+                )  # fmt: skip
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def children(self) -> list[tuple[str, subprocess.Popen[bytes]]]:
+        """The daemons' names and processes, the dispatcher's first."""
+        return [(daemon.name, daemon.process) for daemon in self.daemons]
+
+    def _start(self, name: str, arguments: list[str], environment: dict[str, str]) -> None:
+        process = self._process(arguments, environment)
+        self.daemons.append(_Daemon(name, arguments, environment, process, time.monotonic()))
+
+    def _process(self, arguments: list[str], environment: dict[str, str]) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(  # noqa: S603 — this very interpreter, with arguments made above
+            [sys.executable, "-P", "-m", *arguments],  # -P: nothing is imported from the folder the user stands in
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=None
+            if _is_open(2)
+            else subprocess.DEVNULL,  # or the child's first socket would be its standard error
+            env=environment,
+            pass_fds=(self.read,),
+            start_new_session=True,
+        )
+
+    def look(self) -> None:
+        """Restart workers that were killed. Call this now and then while waiting for the daemons or holding a session."""
+        if os.getpid() != self.pid or self.write < 0 or not self.looking.acquire(blocking=False):
+            return
+        try:
+            for daemon in self.daemons[1:]:
+                self._look_at(daemon, time.monotonic())
+        finally:
+            self.looking.release()
+
+    def _look_at(self, worker: _Daemon, now: float) -> None:
+        status = worker.process.poll()
+        if status is None or worker.over:
+            return
+        if worker.due is None:
+            pause = worker.restarts.after(status, now - worker.since)
+            worker.over = pause is None
+            if pause is None:
+                log.error("%s ended with status %d, and is not started again", worker.name, status)
+            else:
+                worker.due = now + pause
+                for socket in self.folder.glob(f"worker-{worker.process.pid}*"):  # who is killed leaves it
+                    socket.unlink(missing_ok=True)
+                log.warning("%s ended with status %d; it is started again in %g s", worker.name, status, pause)
+        elif now >= worker.due:
+            worker.process = self._process(worker.arguments, worker.environment)
+            worker.since, worker.due = now, None
+
+    def log_from(self, level: str) -> None:
+        """Ask the daemons to log from this level on; they follow within two seconds."""
+        if os.getpid() == self.pid and self.folder.is_dir():
+            fresh = self.folder / f"{WANTED}-new"
+            fresh.write_text(level, "ascii")
+            fresh.replace(self.folder / WANTED)
+
+    def failure(self) -> str | None:
+        """Why the daemons can serve no longer, or None. The dispatcher reports lost workers, unless the last one is lost."""
+        if os.getpid() != self.pid:
+            return None
+        self.look()
+        dispatcher, *workers = self.daemons
+        status = dispatcher.process.poll()
+        if status is not None:
+            return f"{dispatcher.name} ended with status {status}"
+        return self.ended() if all(worker.over for worker in workers) else None
+
+    def ended(self) -> str | None:
+        """The name of a daemon that has ended, if any; of several, the last."""
+        for daemon in reversed(self.daemons):
+            status = daemon.process.poll()
+            if status is not None:
+                return f"{daemon.name} ended with status {status}"
+        return None
+
+    def wait(self) -> None:
+        """Wait until the daemons can serve no longer, which raises an error. Workers that are killed are restarted meanwhile."""
+        while (failure := self.failure()) is None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.daemons[0].process.wait(timeout=0.2)
+        raise SessionError(failure)
+
+    def close(self) -> None:
+        """End the daemons by closing their pipe; those that do not end in time are killed."""
+        if os.getpid() != self.pid:
+            return
+        _close_pipe(self)
+        deadline = time.monotonic() + STOP_TIMEOUT
+        with self.looking:  # so nobody starts one again meanwhile
+            processes = [daemon.process for daemon in self.daemons]
+        for process in processes:
+            try:
+                process.wait(timeout=max(0.01, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _pipe() -> tuple[int, int]:
+    """A pipe with no end on a standard stream's descriptor, which could happen if the program has closed one."""
+    ends = os.pipe()
+    read, write = (fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 3) for end in ends)
+    for end in ends:
+        os.close(end)
+    return read, write
+
+
+def _is_open(descriptor: int) -> bool:
+    try:
+        os.fstat(descriptor)
+    except OSError:
+        return False
+    return True
+
+
+_running: WeakSet[Local] = WeakSet()
+
+
+def _close_pipe(local: Local) -> None:
+    """Tell the daemons to end. A second call does nothing."""
+    if local.write >= 0:
+        ends = local.write, local.read
+        local.write = local.read = -1
+        for end in ends:
+            with contextlib.suppress(OSError):
+                os.close(end)
+
+
+def _after_fork() -> None:
+    """Close the pipe in a forked child: the daemons end with the process that started them."""
+    for local in list(_running):
+        _close_pipe(local)
+
+
+os.register_at_fork(after_in_child=_after_fork)

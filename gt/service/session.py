@@ -1,0 +1,301 @@
+"""Starting and ending sessions: the part of the public face that may reach into rooms."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gt.daemon.host import CONNECT_TIMEOUT, host_facts, start_timeout
+from gt.errors import ConfigError, ConnectionFailed
+from gt.sharding import options
+
+if TYPE_CHECKING:
+    from gt.client.session.session import Session
+    from gt.sharding.config import Config
+
+substitutes: list[Callable[[Config | None, int | None], Session]] = []
+"""While a program is explained: what starts a session in place of the one that it asks for."""
+_registered: list[tuple[str, Any, str]] = []
+"""Rules that wait for a session: signal, rules, and the line that registered them."""
+
+
+def _read(config: Any) -> Config | None:
+    """A config from a path, a mapping or a `Config`; None means the file that GT_CONFIG names, if any.
+
+    Rules registered since go over it.
+    """
+    read = _read_alone(os.environ.get("GT_CONFIG") or None if config is None else config)
+    if not _registered:
+        return read
+    from gt.sharding import config as schema
+
+    read = schema.Config() if read is None else read
+    for signal, rules, where in _registered:
+        read = read.with_rules(signal, rules, where)
+    return read
+
+
+def _read_alone(config: Any) -> Config | None:
+    if config is None:
+        return None
+    from gt.sharding import config as schema
+
+    if isinstance(config, schema.Config):
+        return config
+    if isinstance(config, (str, Path)):
+        return schema.load(config)
+    if isinstance(config, dict):
+        return schema.Config.from_plain(config)
+    raise ConfigError(f"a config is a path or a mapping, not {type(config).__name__}")
+
+
+def connect(address: str, *, workers: int | None = None, config: Any = None) -> Session:
+    """Join the service at `address` ('tcp://127.0.0.1:7000'), or run one in the calling thread ('inproc').
+
+    `workers` (only for 'inproc') is the number of in-memory workers; default: as many as the config's mesh needs, or
+    else 1. `config` is the session's sharding config: a path, a mapping or a `gt.Config`; default: the file named by
+    GT_CONFIG. Ends the current session. Raises `ConnectionFailed` within 5 s if nothing answers, and `ConfigError`
+    for an invalid config.
+    """
+    from gt.client.session import session as sessions
+
+    read = _read(config)
+    if substitutes:
+        return substitutes[-1](read, workers)
+    sessions.disconnect()
+    if address == "inproc":
+        from .in_process import Fabric, InprocLink
+
+        count = workers or (read.workers_needed() if read is not None else 1)
+        if read is not None:
+            read.mesh_for(count)
+        link = _logged(InprocLink(Fabric(count, None)))
+        session = sessions.Session(link, "inproc", keeper=False)
+        session.open({**host_facts(), "bulk": b""}, CONNECT_TIMEOUT)
+        return _begin(session, read)
+    if workers is not None:
+        raise ConnectionFailed(
+            "workers= goes with 'inproc' or gt.init(); a running service has the workers that joined it"
+        )
+    if options.for_workers:
+        raise _operators(next(iter(options.for_workers)), address)
+    return _join(address, read, CONNECT_TIMEOUT, None)
+
+
+def _join(address: str, config: Config | None, timeout: float, local: Any) -> Session:
+    from gt.client.session import session as sessions
+    from gt.client.session.socket_link import SocketLink
+
+    link = SocketLink(address, local)
+    session = sessions.Session(_logged(link), address, keeper=True, close=local.close if local else None)
+    try:
+        session.open({**host_facts(), "bulk": link.bulk_identity}, timeout)
+    except TimeoutError:
+        session.close()
+        advice = "set GT_START_TIMEOUT to more seconds" if local else f"start one with `gt up --address {address}`"
+        raise ConnectionFailed(f"no dispatcher answered at {address} within {timeout:g} s; {advice}") from None
+    link.joined(session.facts)
+    return _begin(session, config)
+
+
+def _logged(link: Any) -> Any:
+    """The link, wrapped so that its messages go to the instruction log, if there is to be one."""
+    if not os.environ.get("GT_INSTRUCTION_LOG"):
+        return link
+    from gt.client.session.logging_link import logged
+
+    return logged(link)
+
+
+def _begin(session: Session, config: Config | None) -> Session:
+    """Make a newly opened session the default one, with its config and options."""
+    from gt.client.session import session as sessions
+
+    begin = getattr(session.link, "begin", None)
+    if begin is not None:
+        begin(session)
+    sessions.adopt(session)
+    try:
+        if config is not None:
+            _shard_by(session, config)
+        send_options()
+    except BaseException:
+        sessions.disconnect()
+        raise
+    _registered.clear()
+    return session
+
+
+def _shard_by(session: Session, config: Config) -> None:
+    session.configure(config.to_wire())
+    session.config = config
+    session.mentioned.clear()
+
+
+def init(*, workers: int | None = None, config: Any = None) -> Session:
+    """Start a dispatcher and workers on this machine, as child processes that end with this one, and join them.
+
+    `workers` is their number; default: one per GPU, or without a GPU as many as the config needs, at least one.
+    `config` is as in `connect`. A program's first operation calls this function if nothing else has started a
+    session. Raises `ConfigError` before anything is started.
+    """
+    from gt.client.session import session as sessions
+
+    from .launch import Local, default_workers
+
+    read = _read(config)
+    if substitutes:
+        return substitutes[-1](read, workers)
+    count = workers or default_workers(read)
+    if read is not None:
+        read.mesh_for(count)
+    sessions.disconnect()
+    patience = start_timeout()
+    local = Local(count)
+    try:
+        return _join(local.address, read, patience, local)
+    except BaseException:
+        local.close()
+        raise
+
+
+def disconnect() -> None:
+    """End the session. Its tensors become unusable; you can then start another session."""
+    from gt.client.session import session as sessions
+
+    sessions.disconnect()
+
+
+def load_config(config: Any = None) -> None:
+    """Shard by this config from now on (a path, a mapping or a `gt.Config`; default: the file named by GT_CONFIG).
+
+    You can call this at any time; the config takes effect between two plans. Values do not change. All tensors move
+    if the mesh changes; a parameter moves when a new rule first applies to it. Raises `ConfigError` with file, line,
+    key and allowed values; the session then continues unchanged.
+    """
+    from gt.client.session import session as sessions
+
+    read = _read_alone(os.environ.get("GT_CONFIG") or None if config is None else config)
+    if read is None:
+        raise ConfigError("there is no config to load: name a file or a mapping, or set GT_CONFIG")
+    if sessions.active() is None:
+        init(config=read)
+    else:
+        _shard_by(sessions.current(), read)
+
+
+def register_config(signal: str, rules: Any) -> None:
+    """Shard one signal by this `gt.SignalConfig` from now on (or by several, or by mappings), as if the YAML
+    contained it.
+
+    Without a session, the rule applies to the next one and overrides its config. Raises `ConfigError`.
+    """
+    from gt.client.session import session as sessions
+
+    frame = sys._getframe(1)
+    where = f"{frame.f_code.co_filename}:{frame.f_lineno}"
+    if sessions.active() is None:
+        _registered.append((signal, rules, where))
+        return
+    from gt.sharding import config as schema
+
+    session = sessions.current()
+    _shard_by(session, (session.config or schema.Config()).with_rules(signal, rules, where))
+
+
+def send_options() -> None:
+    """Send the run-time options that were set to the session, if there is one."""
+    from gt.client.session import session as sessions
+
+    if options.chosen and sessions.active() is not None:
+        sessions.current().set_options(options.chosen)
+
+
+def set_float32_matmul_precision(precision: str) -> None:
+    """'highest': compute float32 products in float32. 'high' and 'medium': let GPUs round operands to TF32.
+
+    The same as `gt.config.set({"tf32": True})`.
+    """
+    if precision not in ("highest", "high", "medium"):
+        raise ValueError(f"set_float32_matmul_precision: 'highest', 'high' or 'medium', not {precision!r}")
+    options.choose({"tf32": precision != "highest"})
+    send_options()
+
+
+def get_float32_matmul_precision() -> str:
+    """'highest', or 'high' if GPUs may round to TF32."""
+    return "high" if options.chosen.get("tf32") else "highest"
+
+
+def set_log_level(level: str | int) -> None:
+    """Log everything from this level upwards ('debug', 'info', 'warning', 'error') in this process and its daemons.
+
+    Daemons that this program started before follow within two seconds. Those of a shared service have levels of their
+    own. Raises `ValueError`.
+    """
+    from gt.daemon.logs import set_level
+
+    known = set_level(level)
+    sessions: Any = sys.modules.get(f"{__package__}.client.session")
+    session = sessions.active() if sessions is not None else None
+    local = getattr(session.link, "local", None) if session is not None else None
+    if local is not None:
+        local.log_from(known)
+
+
+def set_for_workers(values: Mapping[str, Any]) -> None:
+    """Set options of the workers that this process will start. Raises `ConfigError` if they run already, or belong to others."""
+    from gt.client.session import session as sessions
+
+    if sessions.active() is not None:
+        session, name = sessions.current(), next(iter(values))
+        if not session.owns_service and session.name != "inproc":
+            raise _operators(name, session.name)
+        raise ConfigError(
+            f"{name} is set before the workers start: call gt.config.set before the first operation, or after gt.disconnect()"
+        )
+    options.choose_for_workers(values)
+
+
+def _operators(name: str, address: str) -> ConfigError:
+    return ConfigError(
+        f"{name} belongs to whoever starts the workers of {address}: they say `gt worker --{name.replace('_', '-')}`, or "
+        f"{options.WORKER_OPTIONS[name].variable} in the environment; start your own service with gt.init()"
+    )
+
+
+def flush() -> None:
+    """Send all gathered instructions, without waiting for them."""
+    from gt.client.session import session as sessions
+
+    if sessions.active() is not None:
+        sessions.current().flush()
+
+
+def synchronize() -> None:
+    """Wait until the workers have finished everything that this program has requested so far."""
+    from gt.client.session import session as sessions
+
+    if sessions.active() is not None:
+        session = sessions.current()
+        session.flush()
+        session.wait_for(lambda: session.credited >= session.sent, "the workers to finish", None)
+
+
+def stats() -> dict[str, Any]:
+    """Counters of this session's caches, and of the service.
+
+    * `definitions_made` and `definition_hits`: segments that were sent in full, and those sent by number.
+    * `definition_misses`, by reason: the instructions were `new`; they were known with other `lifetimes` of their
+      values; or the segment had been evicted (`dropped`).
+    * `plans_made` and `plan_hits`: the same for the dispatcher's plans.
+    * `plan_misses`, by reason: the segment was `new`, or its inputs had other `placements`.
+
+    A loop that makes definitions or plans in every iteration is slow.
+    """
+    from gt.client.session import session as sessions
+
+    return sessions.current().stats()

@@ -1,0 +1,4 @@
+"""Placements, partition arithmetic, and the sharding config.
+
+May import `gt.errors` only.
+"""

@@ -1,0 +1,368 @@
+"""The sharding config: the YAML file that says *where* what a program computes is computed.
+
+`load` and `parse` read a file into a `Config`; whatever is wrong in it is refused with `ConfigError`, one line for each
+mistake: file, line, key, what was given and what is allowed. A `Config` is frozen, crosses the wire (`to_wire`, `from_wire`,
+where it is checked again) and turns a number of workers into named mesh axes (`mesh_for`, `gt/sharding/config_meshes.py`).
+
+Which strategies there are, and what each key allows, is in `gt/sharding/strategies.py`; what keys say about each other in
+`gt/sharding/config_conflicts.py`. What a rule means for an op is the dispatcher's business. Only this module loads pydantic,
+so nothing that `import gt` needs may import it at that time.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, StringConstraints, ValidationError
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core import ErrorDetails, core_schema
+
+from gt.errors import ConfigError
+
+from . import config_meshes
+from .config_conflicts import contradictions
+from .signal_patterns import is_pattern, matches
+from .spelling import are_two, meant, nearest
+from .strategies import BLOCKS, MAX_BLOCKS, MAX_NUMBER, STRATEGIES, allowed_at, rule_key
+from .yaml_document import Key, Mistake, Places, place_of, read_document, read_text, refusal, show
+
+_AXIS_NAME: Final = "a name of letters, digits and _, not starting with a digit"
+_SIGNAL_NAME: Final = "a name of 1 to 200 printable characters"
+
+Index = Annotated[int, Field(ge=0, le=MAX_NUMBER)]
+Count = Annotated[int, Field(ge=1, le=MAX_NUMBER)]
+Axis = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,63}$")]
+Signal = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]{1,200}$")]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
+
+
+class ExplicitShard(_Strict):
+    """The explicit form: shard one tensor dimension over the named workers."""
+
+    axis: Index = Field(description="The tensor dimension that is cut.")
+    workers: Annotated[tuple[Index, ...], Field(strict=False)] = Field(
+        description="The workers that hold the pieces; their order means nothing.",
+        json_schema_extra={"minItems": 1, "uniqueItems": True},
+    )
+
+
+class Rule(_Strict):
+    """How tensors created, tagged or computed in one signal are sharded. A rule may also contain only hints."""
+
+    model_config = ConfigDict(json_schema_extra={"minProperties": 1, "not": {"required": ["strategy", "shard"]}})
+
+    strategy: (
+        Literal[
+            "data_parallel", "tensor_parallel", "fully_sharded", "sequence_parallel", "pipeline_parallel",
+            "expert_parallel", "replicate", "auto",
+        ]
+        | None
+    ) = Field(default=None, description="A named way to shard; shard: is the explicit form.")  # fmt: skip
+    batch_split: Count | None = Field(default=None, description="data_parallel: into how many parts a batch is cut.")
+    dimension: Index | None = Field(
+        default=None,
+        description="tensor_parallel: the dimension of a weight (out, in) that is cut; without it the cheapest. "
+        "sequence_parallel: the dimension of activations that is the sequence, 1 if not given.",
+    )
+    replicas: Count | None = Field(default=None, description="tensor_parallel: how many copies of the group there are.")
+    stages: Annotated[tuple[Annotated[tuple[Index, ...], Field(strict=False)], ...], Field(strict=False)] | None = (
+        Field(
+            default=None,
+            description="pipeline_parallel: the workers of each stage, in the order of the stages.",
+            json_schema_extra={"minItems": 1},
+        )
+    )
+    microbatches: Count | None = Field(
+        default=None, description="pipeline_parallel: into how many parts a batch is cut in time; 1 if not given."
+    )
+    schedule: Literal["gpipe", "1f1b"] | None = Field(
+        default=None, description="pipeline_parallel: the order of the stages' work; 1f1b if not given."
+    )
+    shard: ExplicitShard | None = Field(
+        default=None, description="The explicit form: a tensor dimension and the workers."
+    )
+    mesh_axis: Axis | None = Field(default=None, description="The mesh axis to use in place of the strategy's own.")
+    backward: Signal | None = Field(default=None, description="The rule that holds for the gradients.")
+    compile: bool | None = Field(default=None, description="Whether to compile what runs in this signal.")
+    device: Literal["cpu", "cuda"] | None = Field(default=None, description="The kind of worker to use, no other.")
+
+    _where: str = PrivateAttr("<config>")
+
+    @property
+    def where(self) -> str:
+        """Where the rule is written, as file:line."""
+        return self._where
+
+    @property
+    def axis(self) -> str | None:
+        """The mesh axis that the rule speaks of, None where it speaks of none."""
+        return self.mesh_axis or (STRATEGIES[self.strategy].axis if self.strategy else None)
+
+
+class SignalConfig(Rule):
+    """A rule from Python: `gt.register_config(name, gt.SignalConfig(...))`, with the keys of the YAML. Raises ConfigError."""
+
+    def __init__(self, **options: Any) -> None:
+        try:
+            super().__init__(**options)
+        except ValidationError as error:
+            mistakes = [_explain(each, ("sharding_config", "", *each["loc"])) for each in error.errors()]
+            shown = [mistake._replace(key=mistake.key[2:]) for mistake in mistakes]
+            raise refusal(shown, {(): "SignalConfig"}) from None
+
+
+def _as_list(rules: object) -> object:
+    return rules if isinstance(rules, (list, tuple)) else (rules,)
+
+
+Rules = Annotated[
+    tuple[Rule, ...],
+    Field(max_length=8, strict=False),
+    BeforeValidator(
+        _as_list,
+        json_schema_input_type=Rule | Annotated[list[Rule], Field(min_length=1, max_length=8)],
+    ),
+]
+"""The rules of one signal: one, or several that speak of different mesh axes."""
+
+
+class Config(_Strict):
+    """A mesh and the rules by signal. `Config()` is empty: everything runs on one worker."""
+
+    mesh: Annotated[dict[Axis, Count], Field(min_length=1, max_length=8)] | None = Field(
+        default=None, description="The named axes over which workers are laid out, the last one the closest."
+    )
+    rules: Annotated[dict[Signal, Rules], Field(max_length=10_000)] = Field(
+        default_factory=dict,
+        alias="sharding_config",
+        description="A rule for each signal, or a list of rules for different mesh axes. Names may be patterns (* ? []).",
+    )
+    deterministic: bool | None = Field(
+        default=None, description="Whether values are the same bits on any number of workers; that takes longer."
+    )
+    blocks: Annotated[int, Field(ge=1, le=MAX_BLOCKS)] | None = Field(
+        default=None,
+        description=f"deterministic: into how many blocks everything is computed, a power of two; {BLOCKS} if not given.",
+    )
+
+    _mesh_where: str = PrivateAttr("<config>")
+
+    @property
+    def mesh_where(self) -> str:
+        """Where the mesh is written, as file:line; without a mesh, the file."""
+        return self._mesh_where
+
+    @property
+    def block_count(self) -> int:
+        """Into how many blocks a deterministic session computes; 0 when it need not be deterministic."""
+        return (self.blocks or BLOCKS) if self.deterministic else 0
+
+    def each(self) -> Iterator[tuple[Key, Rule]]:
+        """Every rule and its key, in the order of the file."""
+        for signal, rules in self.rules.items():
+            for index, rule in enumerate(rules):
+                yield rule_key(signal, len(rules), index), rule
+
+    @classmethod
+    def from_plain(cls, plain: object, source: str = "<config>", places: Places | None = None) -> Config:
+        """The config that plain mappings, lists and scalars spell as the YAML does. Raises ConfigError.
+
+        `places` says where each key is written, as file:line; a key that it lacks is where the nearest above it is.
+        """
+        places = {(): source, **(places or {})}
+        if isinstance(plain, Mapping):  # a key whose lines are all commented out is no mistake
+            plain = {key: value for key, value in plain.items() if value is not None or key not in _TOP}
+        try:
+            config = cls.model_validate(plain)
+        except ValidationError as error:
+            mistakes = [_explain(each, _written(each["loc"], plain)) for each in error.errors(include_url=False)]
+            raise refusal(mistakes, places) from None
+        for key, rule in config.each():
+            rule._where = place_of(key, places)
+        config._mesh_where = place_of(("mesh",), places)
+        if mistakes := list(contradictions(config)):
+            raise refusal(mistakes, places)
+        return config
+
+    def to_plain(self) -> dict[str, Any]:
+        """What `from_plain` reads: what was given, and nothing else."""
+        plain = self.model_dump(mode="json", by_alias=True, exclude_none=True)
+        plain["sharding_config"] = {
+            signal: rules if len(rules) > 1 else rules[0] for signal, rules in plain["sharding_config"].items()
+        }
+        return plain
+
+    def to_wire(self) -> dict[str, Any]:
+        """Plain values for msgpack; `from_wire` reads them."""
+        return {
+            "config": self.to_plain(),
+            "mesh_where": self.mesh_where,
+            "where": [[rule.where for rule in rules] for rules in self.rules.values()],
+        }
+
+    @classmethod
+    def from_wire(cls, message: object) -> Config:
+        """The config that `to_wire` made, checked as if it had never been. Raises ConfigError."""
+        match message:
+            case {"config": {**plain}, "mesh_where": str(mesh_where), "where": [*where], **rest} if not rest:
+                rules = plain.get("sharding_config", {})
+            case _:
+                raise ConfigError("not a sharding config; allowed: what Config.to_wire() makes")
+        lines = [mesh_where, *(line for each in where if isinstance(each, list) for line in each)]
+        if (
+            not isinstance(rules, dict)
+            or [len(each) if isinstance(each, list) else 0 for each in where] != list(map(_count, rules.values()))
+            or not all(map(_is_place, lines))
+        ):
+            raise ConfigError("a sharding config that does not say where its rules are; allowed: one file:line each")
+        return cls.from_plain(plain, places=_places(zip(rules, where, strict=True), mesh_where))
+
+    def overlay(self, other: Config) -> Config:
+        """This config with `other` on top: its rules win signal by signal, and its mesh where it has one.
+
+        Raises ConfigError where the two contradict each other.
+        """
+        below, above = self.to_plain(), other.to_plain()
+        if other.deterministic is not None:
+            below.pop("blocks", None)  # it goes with the word that it belongs to
+        rules = {**self.rules, **other.rules}
+        plain = {**below, **above, "sharding_config": {**below["sharding_config"], **above["sharding_config"]}}
+        lines = ((signal, [rule.where for rule in each]) for signal, each in rules.items())
+        return Config.from_plain(plain, places=_places(lines, (self if other.mesh is None else other).mesh_where))
+
+    @property
+    def pipelined(self) -> bool:
+        """Whether some rule asks for a pipeline."""
+        return any(rule.strategy == "pipeline_parallel" for _, rule in self.each())
+
+    def with_rules(self, signal: str, rules: object, where: str) -> Config:
+        """This config with other rules for one signal, in any form that a file allows. Raises ConfigError."""
+        plain = self.to_plain()
+        given = _as_list(rules)
+        assert isinstance(given, (list, tuple))
+        plain["sharding_config"][signal] = [
+            each.model_dump(mode="json", exclude_none=True) if isinstance(each, Rule) else each for each in given
+        ]
+        lines = {name: [rule.where for rule in each] for name, each in self.rules.items()} | {
+            signal: [where] * len(given)
+        }
+        places = _places(((name, each or [where]) for name, each in lines.items()), self.mesh_where)
+        return Config.from_plain(plain, where, places)
+
+    def near_miss(self, signal: str) -> str | None:
+        """The rule whose name is nearly `signal`, when none is for it: a likely slip of the pen."""
+        if any(matches(name, signal) for name in self.rules):
+            return None
+        return nearest(signal, (name for name in self.rules if not is_pattern(name) and not are_two(name, signal)))
+
+    def workers_needed(self) -> int:
+        """The fewest workers that the config speaks of: its mesh, the parts of a batch, the largest worker index."""
+        return config_meshes.workers_needed(self)
+
+    def mesh_for(self, workers: int) -> dict[str, int]:
+        """The named axes over the first workers of `workers`; the last axis is the closest. Raises ConfigError.
+
+        The mesh that the config gives, or one derived from its rules.
+        """
+        return config_meshes.mesh_for(self, workers)
+
+    @classmethod
+    def json_schema(cls) -> dict[str, Any]:
+        """The JSON schema with which editors complete and check the YAML."""
+        schema = cls.model_json_schema(by_alias=True, schema_generator=_EditorSchema)
+        return {"$schema": GenerateJsonSchema.schema_dialect, **schema, "title": "GT sharding config"}
+
+
+_TOP: Final = ("mesh", "sharding_config")
+
+
+class _EditorSchema(GenerateJsonSchema):
+    """Absent is the only way to give nothing: null, pydantic's spelling of it, is refused in a file."""
+
+    def nullable_schema(self, schema: core_schema.NullableSchema) -> JsonSchemaValue:
+        return self.generate_inner(schema["schema"])
+
+    def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
+        return self.generate_inner(schema["schema"])
+
+
+def load(path: str | os.PathLike[str]) -> Config:
+    """The config in the file at `path`. Raises ConfigError, also if the file cannot be read."""
+    return parse(read_text(path), os.fspath(path))
+
+
+def parse(text: str, source: str = "<config>") -> Config:
+    """The config in the YAML `text`; error messages call it `source`. Raises ConfigError."""
+    plain, places = read_document(text, source)
+    return Config.from_plain({} if plain is None else plain, source, places)
+
+
+def _written(key: Key, plain: Any) -> Key:
+    """A key as the file has it: one rule for a signal is read as a list of one."""
+    listed = len(key) > 2 and isinstance(key[2], int) and isinstance(plain[key[0]][key[1]], (list, tuple))
+    if len(key) > 2 and isinstance(key[2], int) and not listed:
+        return (*key[:2], *key[3:])
+    return key
+
+
+def _explain(error: ErrorDetails, key: Key) -> Mistake:
+    """Pydantic's error in our words."""
+    kind, given = error["type"], error["input"]
+    if key and key[-1] == "[key]":
+        allowed = _AXIS_NAME if key[0] == "mesh" else _SIGNAL_NAME
+        return Mistake(key[:-1], f"{show(given)} is not a name", allowed)
+    allowed = allowed_at(key)
+    match kind:
+        case "extra_forbidden":
+            model = ExplicitShard if "shard" in key[2:-1] else Rule if len(key) > 1 else Config
+            known = [field.alias or name for name, field in model.model_fields.items()]
+            return Mistake(key, f"unknown key{meant(str(key[-1]), known)}", ", ".join(known))
+        case "missing":
+            return Mistake(key, "is missing", allowed)
+        case "literal_error":
+            return Mistake(key, f"{show(given)} is not a {key[-1]}{meant(str(given), allowed.split(', '))}", allowed)
+        case "string_pattern_mismatch":
+            return Mistake(key, f"{show(given)} is not a name", allowed)
+        case "greater_than_equal":
+            return Mistake(key, f"{show(given)} is too small", allowed)
+        case "less_than_equal":
+            most = "" if key == ("blocks",) else f" and <= {MAX_NUMBER}"
+            return Mistake(key, f"{show(given)} is too large", allowed + most)
+        case "too_short":
+            return Mistake(key, "is empty", allowed)
+        case "too_long":
+            return Mistake(key, f"has more than {error['ctx']['max_length']} entries", allowed)
+    return Mistake(key, f"{show(given)} is not {_KINDS.get(kind, 'a value that fits')}", allowed)
+
+
+_KINDS: Final[dict[str, str]] = {
+    "bool_type": "a boolean",
+    "dict_type": "a mapping",
+    "int_type": "an integer",
+    "model_type": "a mapping",
+    "string_type": "a name",
+    "tuple_type": "a list",
+}
+
+
+def _places(lines: Iterable[tuple[str, list[str]]], mesh_where: str) -> dict[Key, str]:
+    """The place of each rule, from the lines of each signal's rules."""
+    places: dict[Key, str] = {("mesh",): mesh_where}
+    for signal, where in lines:
+        places[("sharding_config", signal)] = where[0]
+        if len(where) > 1:
+            places |= {("sharding_config", signal, index): line for index, line in enumerate(where)}
+    return places
+
+
+def _count(rules: object) -> int:
+    return len(rules) if isinstance(rules, list) else 1
+
+
+def _is_place(line: object) -> bool:
+    return isinstance(line, str) and len(line) <= 4096 and line.isprintable()

@@ -1,0 +1,140 @@
+"""What contradicts what in a sharding config, between keys that are right by themselves.
+
+`gt/sharding/config.py` checks each value by its type; this is what types cannot say. Where a rule contradicts the mesh is
+`gt/sharding/config_meshes.py`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from . import config_meshes
+from .spelling import meant
+from .strategies import ALLOWED, HINTS, STRATEGIES, allowed_at, rule_key
+from .yaml_document import Key, Mistake, show
+
+if TYPE_CHECKING:
+    from .config import Config, Rule
+
+
+def contradictions(config: Config) -> Iterator[Mistake]:
+    """All contradictions in a config, in no particular order."""
+    if config.blocks is not None and config.blocks & (config.blocks - 1):
+        yield Mistake(("blocks",), f"{config.blocks} is not a power of two", ALLOWED["blocks"])
+    if config.blocks is not None and not config.deterministic:
+        yield Mistake(("blocks",), "given without deterministic: true", "deterministic: true beside it")
+    for key, rule in config.each():
+        yield from _of_rule(config, key, rule)
+    for signal, rules in config.rules.items():
+        if not rules:
+            yield Mistake(("sharding_config", signal), "is empty", allowed_at(("sharding_config", signal)))
+        yield from _one_axis_each(signal, rules)
+    yield from _one_pipeline(config)
+
+
+def _of_rule(config: Config, key: Key, rule: Rule) -> Iterator[Mistake]:
+    if config.deterministic and (rule.microbatches or 1) > 1:
+        text = f"{rule.microbatches} are added up apart, which beside deterministic: true no value may depend on"
+        yield Mistake((*key, "microbatches"), text, "1, or no deterministic: true")
+    given = [name for name in type(rule).model_fields if name in rule.model_fields_set]
+    if not given:
+        yield Mistake(key, "the rule is empty", allowed_at(key))
+    for name in given:
+        if getattr(rule, name) is None:
+            yield Mistake((*key, name), "nothing is given", allowed_at((*key, name)))
+    workers = rule.shard.workers if rule.shard else None
+    if workers is not None and (not workers or len({*workers}) < len(workers)):
+        at = (*key, "shard", "workers")
+        yield Mistake(at, "names a worker twice" if workers else "is empty", allowed_at(at))
+    if rule.backward is not None and rule.backward not in config.rules:
+        hint = meant(rule.backward, config.rules)
+        yield Mistake((*key, "backward"), f"there is no rule {show(rule.backward)}{hint}", ", ".join(config.rules))
+    yield from _misplaced_options(key, rule, given)
+    yield from _wrong_stages(key, rule)
+    if config.mesh is not None:
+        yield from config_meshes.contradictions(key, rule, config.mesh)
+
+
+def _misplaced_options(key: Key, rule: Rule, given: list[str]) -> Iterator[Mistake]:
+    if rule.strategy and rule.shard:
+        yield Mistake((*key, "shard"), f"given beside the strategy {rule.strategy}", "either strategy or shard")
+        return
+    form = (
+        f"the strategy {rule.strategy}" if rule.strategy else "the explicit form" if rule.shard else "a rule of hints"
+    )
+    takes = STRATEGIES[rule.strategy].options if rule.strategy else ()
+    for name in given:
+        if name in ("strategy", "shard", *HINTS, *takes):
+            continue
+        owners = [strategy for strategy, (_, options) in STRATEGIES.items() if name in options]
+        take = (
+            f"{'strategies' if len(owners) > 1 else 'strategy'} {' and '.join(owners)} take{'s' * (len(owners) == 1)}"
+        )
+        allowed = ", ".join((*takes, *HINTS)) + f" (the {take} {name})"
+        yield Mistake((*key, name), f"{form} does not take it", allowed)
+    if rule.device and (rule.shard or rule.stages):
+        names = "stages" if rule.stages else "shard.workers"
+        yield Mistake((*key, "device"), f"given beside {names}, which names the workers", f"either device or {names}")
+
+
+def _wrong_stages(key: Key, rule: Rule) -> Iterator[Mistake]:
+    if rule.strategy == "pipeline_parallel" and "stages" not in rule.model_fields_set:
+        yield Mistake((*key, "stages"), "is missing", allowed_at((*key, "stages")))
+    stages = rule.stages
+    if stages is None:
+        return
+    if not stages or not all(stages):
+        at = (*key, "stages", *(index for index, stage in enumerate(stages) if not stage))[: len(key) + 2]
+        yield Mistake(at, "is empty", allowed_at(at))
+    seen: dict[int, int] = {}
+    for index, stage in enumerate(stages):
+        at = (*key, "stages", index)
+        if len(stage) != len(stages[0]):
+            text = f"has {len(stage)} workers, the first stage {len(stages[0])}"
+            yield Mistake(at, text, allowed_at(at))
+        again = [worker for worker in stage if worker in seen or stage.count(worker) > 1]
+        if again:
+            where = f", as does stage {seen[again[0]]}: stages do not overlap" if again[0] in seen else " twice"
+            yield Mistake(at, f"names worker {again[0]}{where}", allowed_at((*key, "stages")))
+        seen.update(dict.fromkeys(stage, index))
+
+
+def _one_axis_each(signal: str, rules: tuple[Rule, ...]) -> Iterator[Mistake]:
+    """Of several rules for one signal each speaks of a mesh axis of its own."""
+    if len(rules) < 2:
+        return
+    axes: dict[str, int] = {}
+    hints: dict[str, int] = {}
+    for index, rule in enumerate(rules):
+        key = rule_key(signal, len(rules), index)
+        if rule.axis is None or rule.strategy is None:
+            form = rule.strategy or ("the explicit form" if rule.shard else "a rule of hints")
+            allowed = "strategies that speak of one mesh axis each, their own or mesh_axis"
+            yield Mistake(key, f"{form} speaks of no one mesh axis, beside other rules", allowed)
+        elif rule.axis in axes:
+            text = f"speaks of the mesh axis {rule.axis}, as does {signal}[{axes[rule.axis]}]"
+            yield Mistake(key, text, "one rule for each mesh axis")
+        else:
+            axes[rule.axis] = index
+        for hint in ("backward", "compile", "device"):
+            if getattr(rule, hint) is not None and hints.setdefault(hint, index) != index:
+                yield Mistake((*key, hint), f"also given at {signal}[{hints[hint]}]", "once in a list of rules")
+
+
+def _one_pipeline(config: Config) -> Iterator[Mistake]:
+    """A session has one order of its stages' work: pipelines agree in their axis, microbatches and schedule."""
+    first: tuple[Key, Rule] | None = None
+    for key, rule in config.each():
+        if rule.strategy != "pipeline_parallel":
+            continue
+        first = first or (key, rule)
+        other = first[1]
+        for name, mine, theirs in (
+            ("mesh_axis", rule.axis, other.axis),
+            ("microbatches", rule.microbatches or 1, other.microbatches or 1),
+            ("schedule", rule.schedule or "1f1b", other.schedule or "1f1b"),
+        ):
+            if mine != theirs:
+                text = f"{mine} contradicts {theirs} of {'.'.join(map(str, first[0]))} ({other.where})"
+                yield Mistake((*key, name), text, f"{theirs}: all pipelines of a session run in one order")

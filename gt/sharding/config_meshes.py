@@ -1,0 +1,202 @@
+"""Which mesh a config asks for, given or derived from its rules, and whether mesh and rules agree.
+
+Pure arithmetic on a config. `gt/sharding/config.py` reads configs; the dispatcher decides what a rule means on its axis.
+Contradictions are refused here before anything runs, with file, line, key and what is allowed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Final
+
+from gt.errors import ConfigError
+
+from .yaml_document import Key, Mistake, show, show_key
+
+if TYPE_CHECKING:
+    from .config import Config, Rule
+
+OUTERMOST_FIRST: Final = (
+    ("pipeline_parallel",),
+    ("data_parallel", "fully_sharded"),
+    ("expert_parallel",),
+    ("sequence_parallel", "tensor_parallel"),
+)
+"""The order of the axes of a derived mesh. Workers along the last axis are the closest, so strategies that exchange most are
+last."""
+
+
+def mesh_for(config: Config, workers: int) -> dict[str, int]:
+    """The named axes over the first workers of `workers`; the last axis is the closest. Raises ConfigError."""
+    if workers < 1:
+        raise ValueError(f"a mesh needs at least one worker, not {workers}")
+    mesh = dict(config.mesh) if config.mesh is not None else _derive(config, workers)
+    size = math.prod(mesh.values())
+    if size > workers:
+        where = config.mesh_where if config.mesh is not None else _strategies(config)[0][1].where
+        text = f"{show_mesh(mesh)} takes {size} workers, there {_are(workers)}"
+        raise ConfigError(f"{where}: mesh: {text}; allowed: a mesh that takes at most {workers}")
+    blocks = config.block_count
+    if blocks and max(mesh.values()) > blocks:
+        where = config.mesh_where if config.mesh is not None else _strategies(config)[0][1].where
+        text = f"{show_mesh(mesh)} has an axis of {max(mesh.values())}, which cannot share {blocks} blocks"
+        raise ConfigError(f"{where}: mesh: {text}; allowed: axes of at most {blocks}, or more blocks:")
+    for key, rule in config.each():
+        copies = size // mesh[str(rule.axis)] if rule.replicas else None
+        if rule.replicas != copies:
+            raise _ask_for_mesh(rule, f"replicas is {rule.replicas}, but {show_mesh(mesh)} holds {copies} copies")
+        for inner, index in _named(rule):
+            if index >= size:
+                outside = f"there {_are(workers)}" if size == workers else f"the mesh is {show_mesh(mesh)}"
+                text = f"{show_key((*key, *inner))}: there is no worker {index}, {outside}"
+                raise ConfigError(f"{rule.where}: {text}; allowed: 0 to {size - 1}")
+        if rule.stages is not None:
+            stage_positions(key, rule, mesh)
+    return mesh
+
+
+def workers_needed(config: Config) -> int:
+    """The fewest workers that a config needs: for its mesh, the parts of a batch, and the largest worker index."""
+    rules = [rule for _, rule in config.each()]
+    named = [index + 1 for rule in rules for _, index in _named(rule)]
+    return max([math.prod((config.mesh or {}).values()), *named, *(rule.batch_split or 1 for rule in rules)])
+
+
+def stage_positions(key: Key, rule: Rule, mesh: Mapping[str, int]) -> tuple[int, ...]:
+    """The position of each stage of a pipeline on its mesh axis, where all workers of the stage are. Raises ConfigError."""
+    axis = str(rule.axis)
+    inner = math.prod(list(mesh.values())[list(mesh).index(axis) + 1 :])
+    workers: dict[int, list[int]] = {}
+    for rank in range(math.prod(mesh.values())):
+        workers.setdefault(rank // inner % mesh[axis], []).append(rank)
+    positions = {tuple(ranks): at for at, ranks in workers.items()}
+    found = []
+    for index, stage in enumerate(rule.stages or ()):
+        at = positions.get(tuple(sorted(stage)))
+        if at is None:
+            name = show_key((*key, "stages", index))
+            text = f"{name}: {list(stage)} are not the workers at one position of the axis {axis} of {show_mesh(mesh)}"
+            some = ", ".join(str(list(ranks)) for ranks in list(positions)[:8]) + ", …" * (len(positions) > 8)
+            raise ConfigError(f"{rule.where}: {text}; allowed: {some}, in any order")
+        found.append(at)
+    return tuple(found)
+
+
+def contradictions(key: Key, rule: Rule, mesh: Mapping[str, int]) -> Iterator[Mistake]:
+    """Where a rule contradicts the mesh that the config gives."""
+    if rule.axis is None:
+        return
+    if rule.axis not in mesh:
+        option = "mesh_axis" if rule.mesh_axis else "strategy"
+        text = f"the mesh {show_mesh(mesh)} has no axis {show(rule.axis)}"
+        allowed = ", ".join(mesh) if rule.mesh_axis else f"a mesh with that axis, or mesh_axis: {' or '.join(mesh)}"
+        yield Mistake((*key, option), text, allowed)
+        return
+    size = mesh[rule.axis]
+    if rule.batch_split not in (None, size):
+        text = f"{rule.batch_split} contradicts the mesh {show_mesh(mesh)}, whose axis {rule.axis} has size {size}"
+        yield Mistake((*key, "batch_split"), text, str(size))
+    copies = math.prod(mesh.values()) // size
+    if rule.replicas not in (None, copies):
+        groups = f"{copies} {'copy' if copies == 1 else 'copies'} of its axis {rule.axis}"
+        text = f"{rule.replicas} contradicts the mesh {show_mesh(mesh)}, which holds {groups}"
+        yield Mistake((*key, "replicas"), text, str(copies))
+
+
+def show_mesh(mesh: Mapping[str, int]) -> str:
+    """A mesh as the YAML writes it."""
+    return "{" + ", ".join(f"{axis}: {size}" for axis, size in mesh.items()) + "}"
+
+
+def _derive(config: Config, workers: int) -> dict[str, int]:
+    """The mesh that follows from the rules: an axis for each that they speak of, with the size that they give. An axis without
+    a size takes the remaining workers.
+
+    Stages are outermost, and their workers are all workers. If a stage has several workers and no other rule names an axis,
+    these get the axis `data`. Copies of a tensor-parallel group that no other axis separates get the axis `replicas`.
+    """
+    rules = _strategies(config)
+    if not rules:
+        placed = any(rule.strategy or rule.shard or rule.device for _, rule in config.each())
+        return {"workers": workers if placed else 1}
+    mesh = _stages(config, workers)
+    if mesh:
+        (axis, count), width = next(iter(mesh.items())), len((rules[0][1].stages or ((),))[0])
+        workers = count * width
+    sizes: dict[str, int | None] = {**mesh}
+    for key, rule in rules:
+        name, size = str(rule.axis), _size(key, rule, workers)
+        known = sizes.setdefault(name, size)
+        if None not in (known, size) and known != size:
+            raise _ask_for_mesh(rule, f"the mesh axis {name} would have size {size}, by the rules before it {known}")
+        sizes[name] = size if known is None else known
+    free = [name for name, size in sizes.items() if size is None]
+    if len(free) > 1:
+        first = next(rule for _, rule in rules if rule.axis in free)
+        raise _ask_for_mesh(first, f"nothing says how large the mesh axes {' and '.join(free)} are")
+    outer = mesh
+    mesh = {name: size or 1 for name, size in sizes.items()}
+    rest = max(1, workers // math.prod(mesh.values()))
+    if free:
+        mesh[free[0]] = rest
+    elif rest > 1 and any(rule.replicas for _, rule in rules):
+        mesh = {**outer, "replicas": rest} | mesh
+    elif outer and len(mesh) == 1 and rest > 1:
+        mesh["data" if axis != "data" else "replicas"] = rest
+    if outer and math.prod(mesh.values()) != workers:
+        each = "a worker" if width == 1 else f"{width} workers"
+        raise _ask_for_mesh(rules[0][1], f"each of {count} stages has {each}, but the rules make {show_mesh(mesh)}")
+    return mesh
+
+
+def _stages(config: Config, workers: int) -> dict[str, int]:
+    """The axis of the pipelines, as large as the number of stages; nothing without a pipeline."""
+    pipelines = [(key, rule) for key, rule in config.each() if rule.stages is not None]
+    if not pipelines:
+        return {}
+    key, first = pipelines[0]
+    width = len((first.stages or ((),))[0])
+    stages = set()
+    for _, rule in pipelines:
+        stages |= {frozenset(stage) for stage in rule.stages or ()}
+        if any(len(stage) != width for stage in rule.stages or ()):
+            raise _ask_for_mesh(rule, f"its stages have other numbers of workers than those of {show_key(key)}")
+    if len(stages) * width > workers:
+        text = f"{show_key((*key, 'stages'))}: {len(stages)} stages of {width} take {len(stages) * width} workers"
+        raise ConfigError(f"{first.where}: {text}, there {_are(workers)}; allowed: stages that take at most {workers}")
+    return {str(first.axis): len(stages)}
+
+
+def _strategies(config: Config) -> list[tuple[Key, Rule]]:
+    """The rules that make a mesh axis, outermost first."""
+    return [(key, rule) for group in OUTERMOST_FIRST for key, rule in config.each() if rule.strategy in group]
+
+
+def _size(key: Key, rule: Rule, workers: int) -> int | None:
+    """The size that a rule gives its axis, None if it gives none."""
+    if rule.batch_split and rule.batch_split > workers:
+        text = f"{rule.batch_split} parts need as many workers, there {_are(workers)}"
+        raise ConfigError(f"{rule.where}: {show_key((*key, 'batch_split'))}: {text}; allowed: 1 to {workers}")
+    if rule.replicas and workers % rule.replicas:
+        text = f"there {_are(workers)}, which {rule.replicas} does not divide"
+        divisors = ", ".join(str(n) for n in range(1, workers + 1) if workers % n == 0)
+        raise ConfigError(f"{rule.where}: {show_key((*key, 'replicas'))}: {text}; allowed: {divisors}")
+    return rule.batch_split or (workers // rule.replicas if rule.replicas else None)
+
+
+def _named(rule: Rule) -> Iterator[tuple[Key, int]]:
+    """The workers that a rule names, each with its key."""
+    for position, index in enumerate(rule.shard.workers if rule.shard else ()):
+        yield ("shard", "workers", position), index
+    for stage, indexes in enumerate(rule.stages or ()):
+        for position, index in enumerate(indexes):
+            yield ("stages", stage, position), index
+
+
+def _ask_for_mesh(rule: Rule, text: str) -> ConfigError:
+    return ConfigError(f"{rule.where}: mesh: {text}; allowed: say it, for example mesh: {{data: 2, model: 2}}")
+
+
+def _are(workers: int) -> str:
+    return "is 1 worker" if workers == 1 else f"are {workers} workers"

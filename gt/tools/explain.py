@@ -1,0 +1,412 @@
+"""Runs a program to explain it: one in-memory worker computes its values, while shadows plan for workers that need not exist.
+
+The program's own session is replaced: whatever it passes to `gt.init` or `gt.connect`, its messages go first to the shadows,
+which refuse what a service would refuse, and then to a worker in this thread. After enough updates the program is stopped.
+`gt/tools/explanation.py` gathers the results. This module belongs to the public face, so it may import components.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import runpy
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from gt.daemon.host import CONNECT_TIMEOUT
+from gt.errors import GTError, SessionError
+from gt.service.in_process import Fabric, InprocLink, NoBulk
+from gt.wire import messages as m
+
+from .explanation import Explanation, gathered
+from .shadow_planner import Shadow
+
+if TYPE_CHECKING:
+    from gt.client.session.session import Session
+    from gt.sharding.config import Config
+
+STEPS: Final = 2
+"""The update after which a program is stopped: in the first one weights move to their homes, the second is like all others."""
+SPEEDS: Final = ("measured", "typical")
+PLANNED: Final = (m.Define, m.Drop, m.Run, m.Put, m.Free)
+"""The messages that every shadow receives."""
+
+
+class Enough(SystemExit):
+    """Stops the program. A `SystemExit`, so that `except Exception` does not catch it and threads end quietly."""
+
+
+class ProgramError(Exception):
+    """The program raised an error; the text is its traceback."""
+
+
+class Explainer:
+    """One explanation in progress. `alone` is the shadow for one worker without a config, with which others are compared."""
+
+    def __init__(
+        self, *, config: Config | None = None, workers: int | None = None, others: Sequence[tuple[str, Config]] = (),
+        steps: int = STEPS, values: bool = True, speeds: str = "measured", memory: int = 0, devices: Sequence[str] = (),
+    ) -> None:  # fmt: skip
+        self.config = config
+        self.devices = tuple(devices)
+        self.workers = workers
+        self.others = others
+        self.steps = steps
+        self.values = values
+        self.speeds = speeds
+        self.memory = memory
+        self.shadows: list[Shadow] = []
+        self.alone: Shadow | None = None
+        self.stream: list[Any] = []
+        """The program's messages, to be planned again under other configs; None marks the end of an update."""
+        self.updates = 0
+        self.updating = False
+        self.stopped = ""
+        self.refused: GTError | None = None
+        self.asked = 1
+        """The number of workers that the program itself asked for."""
+        self.links: list[_Link] = []
+
+    def start(self, config: Config | None, workers: int | None) -> Session:
+        """The session that the program gets instead of the one it asked for."""
+        from gt.client.session import session as sessions
+
+        sessions.disconnect()
+        first = not any(shadow.runs for shadow in self.shadows)
+        if first:
+            self.asked = workers or 1
+            self.plan_for(self.config or config)
+        link = _Link(self, follows=first)
+        self.links.append(link)
+        session = sessions.Session(link, "explain", keeper=False)
+        session.open({"bulk": b""}, CONNECT_TIMEOUT)
+        session.config = self.config or config
+        return sessions.adopt(session)
+
+    def plan_for(self, config: Config | None) -> None:
+        """Create the shadows. Raises ConfigError if a config does not fit the workers."""
+        named = [(_name(config), config), *self.others]
+        configs = [each for _, each in named if each is not None]
+        count = len(self.devices) or self.workers or max([self.asked, *(each.workers_needed() for each in configs)])
+        try:
+            for each in configs:
+                each.mesh_for(count)
+        except GTError as error:
+            self.refused = error
+            raise
+        facts = facts_of(count, self.speeds, self.devices)
+        if self.memory:
+            facts = [{**said, "memory": self.memory} for said in facts]
+        self.shadows = [Shadow(name, each, facts) for name, each in named]
+        fastest = "cuda" if any(each.startswith("cuda") for each in self.devices) else "cpu"
+        self.alone = Shadow("one worker", None, facts_of(1, self.speeds, [fastest] if self.devices else ()))
+        self.stream.clear()
+
+    def take(self, message: Any) -> None:
+        """Take a message of the program. Raises `Enough`, or the error with which a service would refuse it."""
+        if isinstance(message, m.Run):
+            self.count(message)
+        elif isinstance(message, m.Fetch) and not self.values:
+            self.stop("it asks for a value, and none are computed")
+        elif isinstance(message, m.Configure):
+            self.configure(message)
+        if isinstance(message, PLANNED):
+            self.stream.append(_slim(message))
+            try:
+                for shadow in self.everyone():
+                    shadow.take(self.stream[-1])
+            except GTError as error:
+                self.refused = error
+                raise
+
+    def everyone(self) -> list[Shadow]:
+        """All shadows."""
+        return [*self.shadows, *([self.alone] if self.alone else [])]
+
+    def configure(self, message: m.Configure) -> None:
+        """The program loads a config of its own; the one given for the explanation takes precedence."""
+        from gt.sharding.config import Config
+
+        if self.config is None:
+            config = Config.from_wire(message.config)
+            if any(shadow.runs for shadow in self.shadows):
+                self.shadows[0].take(message)
+            else:
+                self.plan_for(config)
+
+    def count(self, run: m.Run) -> None:
+        """Notice the end of an update: the first run without an instruction of the update phase."""
+        segment = self.shadows[0].client.segments.get(run.segment)
+        tags = getattr(segment, "tags", ())
+        if any(tag.phase == "update" for tag in tags):
+            self.updating = True
+        elif self.updating:
+            self.ended()
+            if self.updates >= self.steps:
+                self.stop("")
+            for shadow in self.everyone():
+                shadow.update = self.updates
+            self.stream.append(None)
+
+    def ended(self) -> None:
+        """One update is complete."""
+        self.updates += self.updating
+        self.updating = False
+
+    def stop(self, reason: str) -> None:
+        """Stop the program."""
+        self.stopped = reason or f"it was stopped after {self.updates} updates"
+        raise Enough(0)
+
+    def result(self, program: str) -> list[Explanation]:
+        """The explanations, one for each config."""
+        if self.refused is not None:
+            raise self.refused
+        self.ended()
+        assert self.alone is not None
+        return [gathered(program, shadow, self.alone, self.updates, self.stopped) for shadow in self.shadows]
+
+
+class _Link(NoBulk):
+    """The client's link: messages go to the shadows, then to the worker that computes (without values, to the dispatcher
+    alone)."""
+
+    def __init__(self, explainer: Explainer, *, follows: bool) -> None:
+        super().__init__()
+        self.explainer = explainer
+        self.follows = follows
+        self.closed = False
+        self.real = InprocLink(Fabric(1, None)) if explainer.values or not follows else None
+        self.heard: list[Any] = []
+
+    def send(self, message: m.Message) -> None:
+        """Plan for a message, then act on it."""
+        if self.closed:
+            return
+        if self.explainer.stopped and isinstance(message, (m.Run, m.Put, m.Fetch)):
+            raise Enough(0)
+        if self.follows:
+            self.explainer.take(message)
+        if isinstance(message, m.Configure):
+            self.heard.append(m.Answer(message.request, {}))
+        elif self.real is not None:
+            self.real.send(message)
+        else:
+            shadow = self.explainer.shadows[0]
+            if isinstance(message, m.Ask):
+                shadow.take(message)
+            self.heard += shadow.answers
+            shadow.answers.clear()
+
+    def receive(self) -> list[m.Message]:
+        """The answers so far."""
+        heard, self.heard = self.heard, []
+        return heard + (self.real.receive() if self.real else [])
+
+    def wait(self, timeout: float) -> None:
+        """Does nothing: every answer is there at once."""
+
+    def alive(self) -> str | None:
+        """Why waiting is pointless: whatever was going to be answered has been."""
+        return "every message was delivered and none answers this"
+
+    def close(self) -> None:
+        """Does nothing."""
+        self.closed = True
+
+
+@contextlib.contextmanager
+def in_place(explainer: Explainer) -> Iterator[None]:
+    """A context in which new sessions are the explainer's; the session before is restored afterwards."""
+    from gt.client.session import session as sessions
+    from gt.service import session as face
+
+    before = sessions.swap(None)
+    face.substitutes.append(explainer.start)
+    try:
+        yield
+    finally:
+        face.substitutes.pop()
+        for link in explainer.links:
+            link.closed = True
+        sessions.disconnect()
+        sessions.swap(before)
+
+
+def explain(
+    fn: Callable[..., Any], *args: Any, config: Any = None, workers: int | None = None, compare: Sequence[Any] = (),
+    steps: int = STEPS, values: bool = True, speeds: str = "measured", memory: int = 0, devices: Sequence[str] = (),
+) -> Any:  # fmt: skip
+    """Show how `fn(*args)` would be sharded, what moves and what it costs: an `Explanation`, or a list with
+    `compare`.
+
+    The call runs in a session of its own, so `fn` must create its own models and tensors. One worker in this process
+    computes its values (none with `values=False`), and the call stops after `steps` updates.
+
+    * `config`: a path, a mapping or a `gt.Config`; default: the file named by GT_CONFIG.
+    * `workers`: their number; default: as many as the config needs.
+    * `speeds`: 'measured' on this machine, or 'typical'.
+    * `devices`: the device of each worker (['cuda:0', 'cpu']); kinds that this machine lacks get typical speeds.
+    * `memory`: the bytes that each worker may hold.
+
+    Raises `ConfigError` and `OutOfMemory` as a service would.
+    """
+    explainer = _explainer(
+        config, workers, compare, steps=steps, values=values, speeds=speeds, memory=memory, devices=devices
+    )
+    with in_place(explainer), contextlib.suppress(Enough):
+        _began(explainer)
+        fn(*args)
+        _flush()
+    found = explainer.result(getattr(fn, "__name__", "the program"))
+    return found if compare else found[0]
+
+
+def explain_program(
+    program: Path, arguments: Sequence[str] = (), *, config: Any = None, workers: int | None = None,
+    compare: Sequence[Any] = (), steps: int = STEPS, values: bool = True, speeds: str = "measured", memory: int = 0,
+    devices: Sequence[str] = (),
+) -> tuple[Explainer, list[Explanation]]:  # fmt: skip
+    """Run a program as `python program arguments…` would and explain it. What it prints goes to stderr.
+
+    Raises `ProgramError` with the program's own traceback when it fails by itself, and errors as `explain` does.
+    """
+    explainer = _explainer(
+        config, workers, compare, steps=steps, values=values, speeds=speeds, memory=memory, devices=devices
+    )
+    argv, path = sys.argv, sys.path[:]
+    sys.argv = [str(program), *arguments]
+    sys.path.insert(0, str(program.resolve().parent))
+    try:
+        with in_place(explainer), contextlib.redirect_stdout(sys.stderr):
+            try:
+                runpy.run_path(str(program), run_name="__main__")
+                _flush()
+            except Enough:
+                pass
+            except SystemExit as ended:
+                if ended.code not in (None, 0):
+                    raise ProgramError(f"{program} ended with status {ended.code}") from None
+                _flush()
+            except Exception as error:  # noqa: BLE001 — whatever it is, it is the program's own
+                if explainer.refused is not None:
+                    raise explainer.refused from None
+                raise ProgramError(_traceback(error, program)) from None
+    finally:
+        sys.argv = argv
+        sys.path[:] = path
+    if not explainer.shadows:
+        raise GTError(f"{program} computes nothing with gt: there is nothing to explain")
+    return explainer, explainer.result(str(program))
+
+
+def _explainer(config: Any, workers: int | None, compare: Sequence[Any], **options: Any) -> Explainer:
+    from gt.service.session import _read
+
+    for device in options["devices"]:
+        if re.fullmatch(r"cpu|cuda(:[0-9]{1,4})?", device) is None:
+            raise SessionError(f"no device is called {device!r}: say 'cpu', 'cuda:0', 'cuda:1', …")
+    if options["devices"] and workers not in (None, len(options["devices"])):
+        raise SessionError(f"{len(options['devices'])} devices are that many workers, not {workers}")
+    if options["speeds"] not in SPEEDS:
+        raise ValueError(f"speeds are {' or '.join(SPEEDS)}, not {options['speeds']!r}")
+    read = _read(config)
+    others = [(_name(each), each) for each in map(_read, compare) if each is not None]
+    return Explainer(config=read, workers=workers, others=others, **options)
+
+
+def _began(explainer: Explainer) -> None:
+    """Start the session at once, so that a config that does not fit is refused before the program runs."""
+    explainer.start(None, None)
+
+
+def _flush() -> None:
+    from gt.client.session import session as sessions
+
+    if sessions.active() is not None:
+        sessions.current().flush()
+
+
+def _name(config: Config | None) -> str:
+    """The name of a config: that of its file."""
+    if config is None:
+        return "no config"
+    lines = [config.mesh_where, *(rule.where for _, rule in config.each())]
+    return lines[-1].rpartition(":")[0] or lines[-1]
+
+
+def _slim(message: Any) -> Any:
+    """A message without the values of a put: they are replaced by zeros, whose memory is never touched and so takes none."""
+    if isinstance(message, m.Put):
+        import numpy as np
+
+        zeros: Any = np.zeros(len(message.data), np.uint8).data
+        return message._replace(data=zeros)
+    return message
+
+
+def _traceback(error: BaseException, program: Path) -> str:
+    """The traceback from the program's first line on."""
+    frames = error.__traceback__
+    while frames is not None and Path(frames.tb_frame.f_code.co_filename).resolve() != program.resolve():
+        frames = frames.tb_next
+    return "".join(traceback.format_exception(type(error), error, frames))
+
+
+# the machines
+
+
+@lru_cache(maxsize=1)
+def _measured() -> tuple[str, float, float, int]:
+    from gt.worker.base.backend import backend, count_devices
+    from gt.worker.lifecycle.calibrate import measure
+
+    chosen = backend("cuda:0" if count_devices() else "cpu")
+    flops, memory = measure(chosen)["speed"]
+    return chosen.kind, flops, memory, chosen.nccl.version if chosen.nccl is not None else 0
+
+
+def facts_of(workers: int, speeds: str, devices: Sequence[str] = ()) -> list[dict[str, Any]]:
+    """The facts that `workers` workers would report if all were on a machine like this one. CPU workers share its cores.
+
+    `devices` says what each computes on; one that this machine lacks gets typical figures. Each worker on "cuda" has a GPU of
+    its own.
+    """
+    joined = {"host": "here", "nvlink_group_size": _group_size()}
+    kinds = [device.partition(":")[0] for device in devices]
+    if speeds == "typical":
+        said = list(devices) or ["cpu"] * workers
+        return [{"kind": each.partition(":")[0], **joined, **_card(each, n, 1)} for n, each in enumerate(said)]
+    from gt.service.launch import cores
+
+    kind, flops, memory, nccl = _measured()
+    kinds = kinds or [kind] * workers
+    sharing = kinds.count("cpu")
+    found: list[dict[str, Any]] = []
+    for number, each in enumerate(kinds):
+        card = _card(devices[number] if devices else each, number, nccl if each == kind else 1)
+        if each != kind:
+            found.append({"kind": each, **joined, **card})
+        elif each == "cpu":
+            found.append({"kind": each, "speed": [flops / sharing, memory / max(1.0, sharing / cores())], **joined})
+        else:
+            found.append({"kind": each, "speed": [flops, memory], **joined, **card})
+    return found
+
+
+def _card(device: str, number: int, nccl: int) -> dict[str, Any]:
+    """What the worker of this number would report about its GPU and NCCL, if it has them."""
+    kind, _, index = device.partition(":")
+    return {"device": f"cuda:{index or number}", "bus": index or str(number), "nccl": nccl} if kind == "cuda" else {}
+
+
+def _group_size() -> int:
+    """How many workers NVLink joins, as this process would tell the workers that it starts."""
+    from gt.sharding import options
+
+    name = "nvlink_group_size"
+    return int(options.for_workers.get(name) or options.from_environment(name))

@@ -1,0 +1,77 @@
+"""Bulk data in another process' memory: what a worker uses of the memory that a client shows it.
+
+A client's memory (`pool.py`) is mapped once, and stays mapped while the client is connected, so that its pages stay mapped
+too. A tensor that was put *is* the client's range; when the last array over it is gone, the client is told.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections import deque
+from collections.abc import Sequence
+from math import prod
+from typing import Any, Final
+
+import numpy as np
+
+from gt.errors import ProtocolError
+
+from .memfd import BULK, machine, mapped
+
+ALIGNED: Final = 64
+"""The alignment, in bytes, of tensors in shared memory."""
+Array = np.ndarray[Any, Any]
+
+
+class _Loan:
+    """Holds a range of a client's memory while some array reads it: NumPy keeps this object alive for that long."""
+
+    __slots__ = ("__array_interface__", "memory", "returned", "token")
+
+    def __init__(self, memory: mmap.mmap, found: Array, returned: deque[Any], token: Any) -> None:
+        self.memory = memory
+        self.returned = returned
+        self.token = token
+        self.__array_interface__ = found.__array_interface__
+
+    def __del__(self) -> None:
+        self.returned.append(self.token)
+
+
+class Borrower:
+    """The clients' memories that are used here: for each client, the last one that it has shown."""
+
+    def __init__(self) -> None:
+        self.machine = machine()
+        self.maps: dict[int, tuple[str, mmap.mmap]] = {}
+        self.returned: deque[Any] = deque()
+        """The tokens of loans that nobody reads any more. Arrays may be freed in any thread."""
+
+    def read(
+        self, client: int, where: str, offset: int, shape: Sequence[int], dtype: np.dtype[Any], token: Any
+    ) -> Array:
+        """A read-only array in a client's memory; when it and all its views are gone, `token` is added to `returned`.
+
+        Raises `OSError` or `ValueError` if the memory cannot be opened, `ProtocolError` if it has no such bytes.
+        """
+        memory, found = self._found(client, where, offset, prod(shape) * dtype.itemsize)
+        found.flags.writeable = False
+        lent = np.asarray(_Loan(memory, found, self.returned, token))
+        return lent.view(dtype).reshape(tuple(shape))
+
+    def write(self, client: int, where: str, offset: int, shape: Sequence[int], dtype: np.dtype[Any]) -> Array:
+        """A writable array in a client's memory. Raises as `read` does."""
+        _, found = self._found(client, where, offset, prod(shape) * dtype.itemsize)
+        return found.view(dtype).reshape(tuple(shape))
+
+    def forget(self, client: int) -> None:
+        """Unmap a client's memory, once the last array over it is gone."""
+        self.maps.pop(client, None)
+
+    def _found(self, client: int, where: str, offset: int, nbytes: int) -> tuple[mmap.mmap, Array]:
+        known = self.maps.get(client)
+        memory = known[1] if known is not None and known[0] == where else mapped(where, BULK, write=True)
+        if offset % ALIGNED or offset + nbytes > len(memory):
+            raise ProtocolError(f"there is no shared memory at {offset} + {nbytes}")
+        self.maps[client] = where, memory
+        return memory, np.ndarray((nbytes,), np.uint8, memory, offset)

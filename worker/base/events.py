@@ -1,0 +1,55 @@
+"""What goes into the worker's core and comes out of it, besides the wire's messages (`gt/wire/messages.py`)."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from gt.wire import messages as m
+from gt.wire.bulk import Key
+
+
+class ToDispatcher(NamedTuple):
+    """A message for the dispatcher."""
+
+    message: m.Message
+
+
+class ToPeer(NamedTuple):
+    """A message for another worker, by its address."""
+
+    address: str
+    message: m.Piece | m.Read | m.Probe | m.Echo
+
+
+class BulkOut(NamedTuple):
+    """A part of a fetch. `array` may wait for a bulk grant under `key`, or travel with `message`, as the shell decides."""
+
+    message: m.Part
+    key: Key
+    receiver: bytes
+    array: np.ndarray[Any, Any]
+
+
+class Forgotten(NamedTuple):
+    """A client was forgotten: no part is sent to it any more."""
+
+    client: int
+
+
+class Unreachable(NamedTuple):
+    """The worker at an address is gone: nothing is sent there any more."""
+
+    address: str
+
+
+Send = ToDispatcher | ToPeer | BulkOut | Forgotten | Unreachable
+
+
+class BulkIn(NamedTuple):
+    """An event: a bulk put has arrived completely. `array` is this worker's part, None if there was no memory for it."""
+
+    client: int
+    tensor: int
+    array: np.ndarray[Any, Any] | None

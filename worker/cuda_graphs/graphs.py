@@ -1,0 +1,186 @@
+"""CUDA graphs of hot programs: which passages of a program are captured, when, at which addresses, and why one is not.
+
+A *passage* is some actions of a block, one behind the other, of which every one only tells the device what to do. It stands in
+their place, and runs them as ever a few times; then it has them captured, and launches the graph from then on, which is one
+call however many kernels it has. A graph reads and writes at fixed addresses, so
+
+* it is for inputs that lie where they lay when it was captured. Inputs that come from graphs do, in a loop, and so do those that
+  stay; all others are copied in, to memory of the passage;
+* its results lie in *places*, each of which the passage lends to one value at a time and gets back when nobody looks at it
+  any more. A result that is still held when the graph is to write it again is copied out from then on;
+* what only its own kernels read lies in an arena, which all graphs of a worker share, for they run one after the other;
+* run-time scalars are told to the device before the launch, where kernels read them (`told.py`). What needs a number on the host,
+  as the start of a slice, is for that number, and stands outside where it changes (`course.py`).
+
+A passage itself is in `passage.py`, its memory in `places.py`, what a device does in `capture.py`; all but that is logic
+alone. No value depends on whether there is a graph.
+"""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, Final, Protocol
+
+from gt.worker.base.kernel_call import Call, Check
+from gt.worker.device.buffers import View
+from gt.worker.device.device_scalars import Reading
+from gt.worker.device.graph_capture import Part, Seen, Taken
+from gt.worker.program.compiler import Action, Program, Step
+
+from .capturable_run import Course
+from .captured_range import Passage
+from .graph_memory import Held, Place
+
+LAUNCHES: Final = frozenset(
+    (
+        *("neg", "abs", "sign", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "rsqrt", "square"),
+        *("reciprocal", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh"),
+        *("erf", "erfc", "erfinv", "lgamma", "digamma", "erfcx", "ndtri", "sigmoid", "relu", "floor", "ceil", "round"),
+        *("trunc", "isnan", "isfinite", "signbit", "conj", "real", "imag", "logical_not", "bitwise_not", "cast"),
+        *("add", "sub", "mul", "div", "maximum", "minimum", "atan2", "hypot", "copysign", "eq", "ne", "lt", "le", "gt"),
+        *("ge", "complex", "logical_and", "logical_or", "logical_xor", "bitwise_and", "bitwise_or", "bitwise_xor"),
+        *("where", "sum", "prod", "max", "min", "any", "all", "argmax", "argmin", "softmax", "log_softmax", "full"),
+        *("pow", "floor_divide", "remainder", "fmod", "gather", "take", "scatter", "scatter_add", "segment_sum", "cat"),
+        *("update_slice", "windows", "overlap_add"),
+        *("arange", "uniform", "normal", "reshape", "permute", "expand", "slice", "tag", "follow"),
+    )
+)
+"""Ops whose kernels over CuPy only launch: they wait for nothing and read no memory of the host. What they find out about their
+operands, the device tells later (`doubts.py`). Others are left out until they are known to."""
+READING: Final = frozenset(("uniform", "normal"))
+"""Ops whose kernels find run-time scalars on the device."""
+
+PRODUCTS: Final = frozenset(("matmul", "attention", "attention_grad", "conv"))
+"""Ops of which it holds where products are not CuPy's, which calls nothing of cuBLAS while a stream captures, or are of integers,
+for which CuPy has kernels."""
+
+
+class Device(Protocol):
+    """What is asked of a GPU; see `capture.py`."""
+
+    def seen(self, value: Any) -> Seen: ...
+    def whole(self, value: Any) -> bool: ...
+    def view(self, value: Any) -> View: ...
+    def allocate(self, nbytes: int) -> Any: ...
+    def look(self, root: Any, view: View) -> Any: ...
+    def beside(self, value: Any, view: View) -> Any: ...
+    def again(self, value: Any) -> Any: ...
+    def copy(self, allocation: Any, value: Any) -> None: ...
+    def tell(self, allocation: Any, words: Sequence[int]) -> None: ...
+    def place(self, allocation: Any, at: int) -> Any: ...
+    def rehearse(self, run: Callable[[], object]) -> list[Taken]: ...
+    def capture(self, run: Callable[[], object], parts: Sequence[Part]) -> Any: ...
+    def launch(self, graph: Any) -> None: ...
+
+
+def captures(call: Call | None) -> bool:
+    """Whether a step only tells the device what to do."""
+    if call is None or call.blocks:
+        return False
+    if call.op in PRODUCTS:
+        return call.direct is not None or call.result.dtype.kind in "iub"
+    return call.op in LAUNCHES
+
+
+class Graphs:
+    """All graphs of one worker: their memory, and what is counted.
+
+    `captured` and `launched` count graphs and launches, `without` runs of passages that had none, and instructions that are in
+    no passage, by reason.
+    """
+
+    def __init__(self, device: Device, checks: list[Check]) -> None:
+        self.device = device
+        self.checks = checks
+        """Where kernels leave what they found out about their operands."""
+        self.captured = 0
+        self.launched = 0
+        self.without: Counter[str] = Counter()
+        self.total = 0
+        """Bytes of the device that graphs have, those among them that values lie in now."""
+        self.ours: set[int] = set()
+        """Where results lie: such memory stays where it is."""
+        self.room: Callable[[int], bool] | None = None
+        """Whether there is room for so many bytes more; None: there is no limit."""
+        self._passages: weakref.WeakSet[Passage] = weakref.WeakSet()
+        self._arenas: weakref.WeakSet[Held] = weakref.WeakSet()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the device that graphs have, beside those that values lie in now."""
+        return self.total - sum(place.nbytes for place in self.places() if not place.free)
+
+    def places(self) -> Iterator[Place]:
+        """Where results lie."""
+        for passage in self._passages:
+            for found in passage.places.values():
+                yield from found
+
+    def arena(self, nbytes: int) -> Held:
+        """Memory that a graph may use while it runs. Raises `MemoryError`."""
+        found = next((arena for arena in self._arenas if arena.nbytes >= nbytes), None)
+        if found is None:
+            found = Held(self, nbytes)
+            self._arenas.add(found)
+        return found
+
+    def give_up(self) -> bool:
+        """Memory is short: have none, for a while; whether there was any."""
+        found = False
+        for passage in self._passages:
+            found = passage.give_up() or found
+        return found
+
+    def program(self, program: Program) -> Program:
+        """The same program, whose courses are one action each."""
+        actions: list[list[Action]] = []
+        starts: list[Sequence[int]] = []
+        for block, acts, firsts in zip(program.blocks, program.actions, program.starts, strict=True):
+            ends = [*firsts[1:], len(block)][: len(firsts)]  # between two moves there may be nothing
+            found = self._with_courses(acts, [block[first:end] for first, end in zip(firsts, ends, strict=True)])
+            actions.append([action for action, _ in found])
+            places = itertools.accumulate((count for _, count in found), initial=0)
+            starts.append([firsts[at] for (_, _), at in zip(found, places, strict=False)])
+        return replace(program, actions=actions, starts=starts)
+
+    def know(self, passage: Passage) -> None:
+        """There is one more."""
+        self._passages.add(passage)
+
+    def left_out(self, members: Sequence[Step]) -> None:
+        """Count steps that are in no passage."""
+        for op in dict.fromkeys(step.instruction.op for step in members):
+            self.without[f"{op} is not captured"] += 1
+
+    def _with_courses(self, actions: Sequence[Action], steps: Sequence[Sequence[Step]]) -> list[tuple[Action, int]]:
+        """The actions of a block, those of courses as one, and how many each stands for. `steps`: those of each action."""
+        found: list[tuple[Action, int]] = []
+        run: list[int] = []
+
+        def ends() -> None:
+            acts = [_told(actions[at], steps[at]) for at in run]
+            course = Course(acts, [steps[at] for at in run], self)
+            if course.passages:
+                found.append((course, len(run)))
+            else:
+                found.extend((actions[at], 1) for at in run)
+            run.clear()
+
+        for at, members in enumerate(steps):
+            if all(captures(step.call) for step in members):
+                run.append(at)
+            else:
+                ends()
+                self.left_out(members)
+                found.append((actions[at], 1))
+        ends()
+        return found
+
+
+def _told(action: Action, members: Sequence[Step]) -> Action:
+    """The action, but that its kernel finds run-time scalars on the device if it can."""
+    return Reading(members[0]) if len(members) == 1 and members[0].instruction.op in READING else action

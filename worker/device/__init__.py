@@ -1,0 +1,4 @@
+"""The device: memory, streams, threads, cuBLAS, NVML, graph capture.
+
+May import shared packages only.
+"""

@@ -1,0 +1,64 @@
+"""What a worker has finished and not reported yet. One `Done` covers all orders of a mesh up to one, so reports are batched.
+
+Each report wakes the dispatcher's only thread, and in a large mesh every member reports every plan. So a report may wait:
+among few workers until the worker is idle, which also lets the answer to a fetch go first; among many for a time in proportion
+to their number. No plan waits for it, because a mesh has several times more credits than a worker withholds. Pure state; the
+time is an argument.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gt.wire import messages as m
+
+FEW: Final = 8
+"""The largest mesh whose workers report as soon as they are idle."""
+PLANS: Final = 8
+"""The number of plans after which a worker reports in any case: a quarter of a mesh's credits."""
+SECONDS: Final = 0.01
+"""The seconds after which a busy worker reports."""
+SECONDS_A_MEMBER: Final = 1 / 16_000
+"""How long a worker of a larger mesh waits, times the number of members: together they send some 16,000 reports per second."""
+
+
+class Reports:
+    """For each mesh, the last finished order that was not reported. With `plans` 1, everything is reported at once."""
+
+    def __init__(self, plans: int = 1) -> None:
+        self.plans = plans
+        self.last: dict[int, int] = {}
+        """By mesh."""
+        self.count = 0
+        self.members = 0
+        """The size of the largest of these meshes."""
+        self.since = 0.0
+
+    def finished(self, order: int, mesh: int, members: int, now: float) -> list[m.Done]:
+        """A plan or put has finished. Returns the reports to send now."""
+        if not self.count:
+            self.since = now
+        self.last[mesh] = order
+        self.count += 1
+        self.members = max(self.members, members)
+        return self.take() if self.count >= self.plans else []
+
+    def due(self, now: float, *, idle: bool) -> list[m.Done]:
+        """The reports to send now; `idle` tells whether there is no other work."""
+        return self.take() if self.count and now >= self.since + self._patience(idle) else []
+
+    def wait(self, now: float) -> float | None:
+        """The seconds after which an idle worker has a report to send; None if it has none."""
+        return max(0.0, self.since + self._patience(idle=True) - now) if self.count else None
+
+    def _patience(self, idle: bool) -> float:
+        if self.members > FEW:
+            return self.members * SECONDS_A_MEMBER
+        return 0.0 if idle else SECONDS
+
+    def take(self) -> list[m.Done]:
+        """All reports that were not sent yet."""
+        said = [m.Done(order) for order in sorted(self.last.values())]
+        self.last = {}
+        self.count = self.members = 0
+        return said

@@ -1,0 +1,59 @@
+"""The state of a plan in progress on one worker: its position, its values, and the moves that it has begun."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+from gt.sharding.placement import Mesh
+from gt.worker.memory_limit.low_memory_run import Careful
+from gt.worker.program.compiler import Program
+from gt.worker.telemetry.recorder import Recording
+from gt.worker.transfer.move import Exchange
+from gt.worker.transfer.rendezvous import Meeting
+
+from .deferred_checks import Doubt
+from .tensor_store import Poison
+
+
+@dataclass(slots=True)
+class MeshInfo:
+    """A mesh to which this worker belongs."""
+
+    mesh: Mesh
+    rank: int
+    cards: tuple[int, ...] = ()
+    """For each member, the number of its GPU if it takes part in joint moves, or 0; empty if this worker takes no part."""
+
+
+@dataclass(slots=True)
+class Running:
+    """An execution in progress: the current `block`, the moves that have begun, and the time of the last arrival."""
+
+    order: int
+    plan: int
+    client: int
+    base: int
+    inputs: list[int]
+    program: Program
+    info: MeshInfo
+    slots: list[Any]
+    block: int = 0
+    moves: deque[Exchange | Meeting] = field(default_factory=deque)
+    """The moves in progress, in the plan's order: the one that it waits in, and those after it that have begun."""
+    since: float = 0.0
+    poisoned: bool = False
+    refuted: Poison | None = None
+    """The poison that replaces all its results when a check has found a mistake."""
+    doubts: dict[int, list[Doubt]] = field(default_factory=dict)
+    """For slots, the checks of their operands on the GPU that are not known yet."""
+    careful: Careful | None = None
+    """How it runs if it does not fit into memory together with the stored tensors."""
+    recording: Recording | None = None
+    """The recorder of its events; in a flood, only some runs are recorded individually."""
+
+    @property
+    def exchange(self) -> Exchange | Meeting | None:
+        """The move in which it waits."""
+        return self.moves[0] if self.moves else None

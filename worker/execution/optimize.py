@@ -1,0 +1,142 @@
+"""What a program becomes when it is hot: each chain and band is one action, and products that are read late run in parallel.
+
+This changes the time and memory that a program takes, and no bit of its results, so it may happen at any run. Where something
+fails or is poisoned, the steps are there as before, in an order in which they can run one by one.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, Final, NamedTuple
+
+from gt.worker.base.backend import Backend
+from gt.worker.base.kernel_call import Call
+from gt.worker.device.thread_pool import Crew
+from gt.worker.fusion.chains import Chain, fuse
+from gt.worker.fusion.cpu import strip_executor, ufunc_lowering
+from gt.worker.fusion.cpu.background_matmul import Group, set_aside
+from gt.worker.fusion.cpu.row_parallel import Band, Parts, bands
+from gt.worker.fusion.cuda import fused_kernel
+from gt.worker.program.compiler import Action, Program, Slots, Step, action_of
+
+HOT: Final = 3
+"""The run at which a program is fused: from then on this saves more than it costs. It changes only the time. (On a GPU it is
+the first run, because fused kernels add up rows in an order of their own.)"""
+
+
+class Executor(NamedTuple):
+    """What runs chains: which calls they may contain, which of them pay, and what makes one an action (None: run its steps)."""
+
+    able: Callable[[Call], bool]
+    worth: Callable[[Chain], bool]
+    compile: Callable[[Chain, tuple[int, ...], Action], Action | None]
+    loose: bool = False
+    """Whether it accepts chains of loose forms."""
+    crew: Crew | None = None
+    """The crew whose other lanes may compute what is read late."""
+
+
+def on_cpu(crew: Crew) -> Executor:
+    """Chains as NumPy's functions over strips of rows."""
+    return Executor(
+        ufunc_lowering.able,
+        lambda chain: strip_executor.worth(chain, crew),
+        lambda chain, dead, by_steps: strip_executor.compile_chain(chain, crew, dead, by_steps),
+        crew=crew,
+    )
+
+
+def on_gpu(xp: Any) -> Executor:
+    """Chains as generated kernels, one for each."""
+    return Executor(
+        fused_kernel.able,
+        fused_kernel.worth,
+        lambda chain, dead, by_steps: fused_kernel.compile_chain(chain, xp, dead, by_steps),
+        loose=True,
+    )
+
+
+def executor(backend: Backend) -> Executor:
+    """The executor of a backend."""
+    return on_gpu(backend.xp) if backend.crew is None else on_cpu(backend.crew)
+
+
+def fused(program: Program, executor: Executor) -> Program:
+    """The program with each chain as one action. Poison and errors are still handled step by step."""
+    wanted = {slot for _, slot in program.survivors + program.rehomed}
+    blocks: list[list[Step]] = []
+    actions: list[list[Action]] = []
+    starts: list[Sequence[int]] = []
+    for number in range(len(program.blocks) - 1, -1, -1):
+        block, acts, firsts = _fused_block(program.blocks[number], wanted, executor)
+        blocks.append(block)
+        actions.append(acts)
+        starts.append(firsts)
+        wanted.update(slot for step in block for slot in step.reads)
+        if number:
+            move = program.moves[number - 1]
+            wanted.update((move.source, move.target))
+    return replace(program, blocks=blocks[::-1], actions=actions[::-1], starts=starts[::-1])
+
+
+def _fused_block(steps: list[Step], wanted: set[int], executor: Executor) -> tuple[list[Step], list[Action], list[int]]:
+    """The steps of a block in the order in which they run as chains, the actions, and the index of each action's first step."""
+    order = fuse(steps, wanted, executor.able, executor.worth, loose=executor.loose)
+    whole = order if executor.crew is None else bands(steps, order, executor.crew)
+    groups = _grouped(steps, whole, wanted, executor)
+    if executor.crew is not None:
+        groups = set_aside(groups, wanted, executor.crew)
+    starts = list(itertools.accumulate((len(group.steps) for group in groups), initial=0))[:-1]
+    return [step for group in groups for step in group.steps], [group.action for group in groups], starts
+
+
+def _grouped(
+    steps: list[Step], order: Sequence[Chain | int | Band], wanted: set[int], executor: Executor
+) -> list[Group]:
+    """Steps in the order in which they run, with those of a chain or band together."""
+    if all(isinstance(each, int) for each in order):
+        return [Group(step.action, [step]) for step in steps]
+    flat = [steps[at] for each in order for at in ((each,) if isinstance(each, int) else each.steps)]
+    dying = {slot for step in steps for slot in step.dead}
+    dead: list[tuple[int, ...]] = []
+    seen: set[int] = set()
+    for step in reversed(flat):
+        touched = dict.fromkeys((*step.tensors, step.writes))
+        dead.append(tuple(slot for slot in touched if slot in dying and slot not in seen))
+        seen.update(touched)
+    flat = [
+        replace(step, action=action_of(step.kernel, step.reads, step.writes, dies, step.into), dead=dies)
+        for step, dies in zip(flat, reversed(dead), strict=True)
+    ]
+    groups: list[Group] = []
+    at = 0
+    for each in order:
+        members = flat[at : at + (1 if isinstance(each, int) else len(each.steps))]
+        compiled: Action | None = None
+        if isinstance(each, Band):
+            assert executor.crew is not None, "only a crew has bands"
+            inside = {step.writes for step in members}
+            beside = {slot for step in [*flat[:at], *flat[at + len(members) :]] for slot in step.reads}
+            dies = tuple(dict.fromkeys(slot for step in members for slot in step.dead if slot not in inside))
+            compiled = Parts(members, (wanted | beside) & inside, executor.crew, dies)
+        elif isinstance(each, Chain):
+            dies = tuple(dict.fromkeys(slot for step in members for slot in step.dead))
+            compiled = executor.compile(each, dies, _one_by_one(members, dies))
+        groups += [Group(step.action, [step]) for step in members] if compiled is None else [Group(compiled, members)]
+        at += len(members)
+    return groups
+
+
+def _one_by_one(steps: list[Step], dead: tuple[int, ...]) -> Action:
+    """Several steps as one action. Slots that die are cleared at the end, so that the steps can run again after an error."""
+    calls = [(step.kernel, step.reads, step.writes) for step in steps]
+
+    def run(slots: Slots) -> None:
+        for kernel, reads, writes in calls:
+            slots[writes] = kernel(*[slots[r] for r in reads])
+        for x in dead:
+            slots[x] = None
+
+    return run

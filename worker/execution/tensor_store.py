@@ -1,0 +1,326 @@
+"""The tensors that a worker stores for every client, and how they come and go without computing: puts, fetches, frees.
+
+Part of the worker's core: no socket, clock or thread is used here, and plans play no part.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from gt.ir.spec import Spec, unpack_spec
+from gt.sharding.partition import Box, box
+from gt.sharding.placement import Mesh, parse_layout
+from gt.wire import messages as m
+from gt.wire.bulk import GET
+from gt.wire.messages import Fault, fault_of
+from gt.worker.base.backend import Backend
+from gt.worker.base.events import BulkIn, BulkOut, Send, ToDispatcher
+from gt.worker.device.async_copies import QUEUED, Landing, Parcel
+from gt.worker.memory_limit.limiter import Cause, Explained, Keeping
+from gt.worker.program.compiler import Program
+from gt.worker.spill.memory_accounting import Origins, holdings, largest, pinned_bytes, under_way, who_holds
+from gt.worker.spill.spill_file import Spilled
+from gt.worker.telemetry.recorder import Recording
+
+from .deferred_checks import Doubt
+
+
+class Poison(NamedTuple):
+    """Stands in for a value that could not be computed."""
+
+    fault: Fault
+
+
+class Absent:
+    """Stands in for a tensor of which this worker has no part."""
+
+    nbytes: Final = 0
+
+
+ABSENT: Final = Absent()
+
+
+class Answer(NamedTuple):
+    """The answer to a fetch, which waits for a GPU. Without `parcel` it only reports that the value is sound."""
+
+    message: m.Collect
+    worker: int
+    fault: Fault | None
+    parcel: Parcel | None
+    doubts: Sequence[Doubt]
+    began: int
+
+    def come(self) -> bool:
+        """Whether it can be sent."""
+        if self.parcel is not None and self.parcel.left:
+            return False
+        return all(doubt.settled() for doubt in self.doubts)
+
+
+class Stored:
+    """The stored values by client and tensor, and the puts in progress. With `keeping` their memory is limited.
+
+    `queue` has the worker's future work, from which `keeping` knows what is needed next. Messages to send are appended to
+    `out`.
+    """
+
+    def __init__(self, backend: Backend, keeping: Keeping | None, queue: Sequence[Any], out: list[Send]) -> None:
+        self.backend = backend
+        self.keeping = keeping
+        self.queue = queue
+        self.out = out
+        self.tensors: dict[int, dict[int, Any]] = {}
+        """By client and tensor: an array, a NumPy scalar, `ABSENT`, a `Spilled`, or a `Poison`."""
+        self.origins = Origins()
+        if keeping is not None:
+            keeping.origins = self.origins
+        self.most = 0
+        """The most bytes that the device's pool was seen to have."""
+        self.explained = (-1, "")
+        """Who held memory when it first ran out, in the plan of this order."""
+        self.expecting: dict[tuple[int, int], tuple[bytes, Spec, Box]] = {}
+        """Bulk puts that were announced and have not landed: (client, tensor) → (sender, spec, box). The shell reads it."""
+        self.unwanted: set[tuple[int, int]] = set()
+        """Bulk puts that were freed before they landed: they are received and dropped."""
+        self.coming: dict[tuple[int, int], Landing] = {}
+        """For tensors on their way to a GPU that no kernel has read yet: the copy in progress."""
+        self.answers: deque[Answer] = deque()
+        """Answers to fetches that are on their way from a GPU, in the order of the requests."""
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all stored tensors; arrays that share memory each count."""
+        return sum(v.nbytes for store in self.tensors.values() for v in store.values() if not isinstance(v, Poison))
+
+    def survey(self, most: int) -> dict[str, Any]:
+        """This worker's memory for `gt.memory()`, with the `most` largest holdings of each client."""
+        held = holdings(self.tensors, self.origins, self.backend.buffers)
+        usage, keeping = self.backend.usage(), self.keeping
+        live = sum(each.live for each in held)
+        self.most = max(self.most, usage.most)
+        return {
+            "device": self.backend.name,
+            "pool_size": 0 if keeping is None else keeping.limit,
+            "pool_used": live if usage.used is None else usage.used,
+            "high_water": self.most if keeping is None or usage.used is not None else keeping.most,
+            "pinned": pinned_bytes(self.tensors),
+            "pinned_reserved": 0 if keeping is None or keeping.spill.pinned is None else keeping.spill.pinned.reserved,
+            "fragmentation": usage.unused,
+            "holders": [list(each) for each in largest(held, most)],
+        }
+
+    def fault(
+        self, error: BaseException, order: int = -1, program: Program | None = None, slots: Sequence[Any] = ()
+    ) -> Fault:
+        """An error as it travels, with the order of its plan, or -1. An error of memory names the holders."""
+        kind, text = fault_of(error)
+        if isinstance(error, MemoryError) and not isinstance(error, Explained):
+            if order < 0 or self.explained[0] != order:
+                buffers = self.backend.buffers
+                made = [] if program is None else under_way(program, slots, self.tensors, buffers)
+                self.explained = order, who_holds([*holdings(self.tensors, self.origins, buffers), *made])
+            text = f"{text}. Held: {self.explained[1]}"
+        return kind, text
+
+    def put(self, message: m.Store, mesh: Mesh, rank: int, recording: Recording | None) -> None:
+        """Store this worker's part of a put, or expect it, if its bytes come over the bulk socket."""
+        spec = unpack_spec(message.spec)
+        part = box(spec.shape, parse_layout(message.layout), mesh, rank)
+        assert part is not None, "a put is cut or whole"
+        store = self.tensors.setdefault(message.client, {})
+        shape = tuple(stop - start for start, stop in part)
+        if message.signal:
+            self.origins.note(message.client, message.tensor, {0: "/".join(message.signal)}, store)
+        if message.sender and all(shape):
+            self.expecting[message.client, message.tensor] = (bytes(message.sender), spec, part)
+            if recording is not None:
+                recording.put_announced(message.client, message.tensor)
+            return
+        began = recording.clock() if recording is not None else 0
+        try:
+            if message.sender:
+                array = np.empty(shape, spec.dtype.numpy)
+            else:
+                whole = np.frombuffer(message.data, spec.dtype.numpy).reshape(spec.shape)
+                array = np.array(whole[tuple(slice(*pair) for pair in part)], order="C")
+            store[message.tensor] = self._received(message.client, message.tensor, array)
+        except Exception as error:  # noqa: BLE001 — whatever it raises becomes a fault of what it was to make
+            store[message.tensor] = self._failed_put(spec, error)
+        if recording is not None:
+            nbytes = math.prod(shape) * spec.dtype.itemsize
+            recording.transferred("put", began, message.client, message.tensor, nbytes)
+
+    def land(self, event: BulkIn, recording: Recording | None) -> None:
+        """The bytes of a put have arrived."""
+        key = event.client, event.tensor
+        announced = self.expecting.pop(key, None)
+        if announced is None:
+            return
+        if key in self.unwanted:
+            self.unwanted.discard(key)
+            return
+        _, spec, _ = announced
+        value: Any
+        try:
+            if event.array is None:
+                raise MemoryError("out of memory")
+            value = self._received(event.client, event.tensor, event.array)
+        except Exception as error:  # noqa: BLE001 — whatever it raises becomes a fault of what it was to make
+            value = self._failed_put(spec, error)
+        self.tensors.setdefault(event.client, {})[event.tensor] = value
+        if recording is not None:
+            recording.put_landed(event.client, event.tensor, 0 if event.array is None else event.array.nbytes)
+        self.out.append(ToDispatcher(m.Landed(event.client, event.tensor)))
+
+    def _failed_put(self, spec: Spec, error: Exception) -> Poison:
+        kind, text = self.fault(error)
+        return Poison((kind, f"a put of {spec}: {text}"))
+
+    def _received(self, client: int, tensor: int, array: np.ndarray[Any, Any]) -> Any:
+        """What arrived, as a value on the device or on its way there. Other values are evicted for it if necessary."""
+        if self.keeping is not None:
+            self.keeping.cause = Cause(client)
+            self.keeping.receives(array, self.tensors, self.queue)
+        staging = self.backend.staging
+        if staging is None:
+            return self.backend.from_host(array)
+        value, landing = staging.puts.bring(array)
+        if landing is not None:
+            self.coming[client, tensor] = landing
+        return value
+
+    def ready(self, message: Any) -> bool:
+        """Whether the device has been told of all copies that the next message depends on. The last put may still wait for
+        room in pinned memory, which becomes free by and by; before another put, there must be room for it to wait."""
+        staging = self.backend.staging
+        if staging is None or not staging.puts.waiting:
+            return True
+        if isinstance(message, m.Store):
+            return staging.puts.waiting <= QUEUED
+        if isinstance(message, m.Execute):
+            read: Iterable[int] = message.inputs
+        elif isinstance(message, m.Collect):
+            read = () if message.silent else (message.tensor,)
+        else:
+            return True
+        found = [self.coming.get((message.client, tensor)) for tensor in read]
+        return all(landing is None or landing.event is not None for landing in found)
+
+    def meet(self, client: int, tensors: Iterable[int]) -> None:
+        """Let later kernels read these tensors: they wait for the copies to the device."""
+        assert self.backend.streams is not None, "elsewhere nothing is on its way"
+        for tensor in tensors:
+            landing = self.coming.pop((client, tensor), None)
+            if landing is not None:
+                self.backend.streams.compute.wait_event(landing.event)
+
+    def free(self, client: int, tensors: list[int]) -> None:
+        """Free tensors that nobody needs any more."""
+        store = self.tensors.get(client, {})
+        for tensor in tensors:
+            store.pop(tensor, None)
+            if self.coming:
+                self.coming.pop((client, tensor), None)
+            if self.expecting and (client, tensor) in self.expecting:
+                self.unwanted.add((client, tensor))
+
+    def forget(self, client: int) -> None:
+        """Forget a client that is gone, with all its tensors."""
+        self.tensors.pop(client, None)
+        self.origins.forget(client)
+        for key in [key for key in self.expecting if key[0] == client]:
+            del self.expecting[key]
+            self.unwanted.discard(key)
+        for key in [key for key in self.coming if key[0] == client]:
+            del self.coming[key]
+        self.answers = deque(answer for answer in self.answers if answer.message.client != client)
+
+    def collect(
+        self, message: m.Collect, worker: int, recording: Recording | None, doubts: Sequence[Doubt] = ()
+    ) -> None:
+        """Send a client this worker's part of a fetched tensor; or only report that the value is sound, if another worker
+        sends the same.
+
+        From a GPU, the answer is sent when the data has arrived and its `doubts` are settled (`turn`).
+        """
+        began = recording.clock() if recording is not None else 0
+        value = self.tensors.get(message.client, {}).get(message.tensor)
+        if value is None:
+            value = missing(message.tensor, worker)
+        array, parcel = None, None
+        if not message.silent and not isinstance(value, Poison):
+            try:
+                if type(value) is Spilled and self.keeping is not None:
+                    self.keeping.cause = Cause(message.client)
+                    value = self.keeping.fetched(value, (message.client, message.tensor), self.tensors, self.queue)
+                if self.backend.staging is None:
+                    array = self.backend.to_host(value)
+                    if array.size and 0 in array.strides:
+                        array = np.ascontiguousarray(array).reshape(value.shape)
+                else:
+                    if self.coming:
+                        self.meet(message.client, (message.tensor,))
+                    parcel = self.backend.staging.fetches.send(value)
+            except Exception as error:  # noqa: BLE001 — out of memory: an expanded tensor takes none until it is sent
+                kind, text = self.fault(error)
+                value = Poison((kind, f"{text}\n  in a fetch of tensor {message.tensor}"))
+        fault = value.fault if isinstance(value, Poison) else None
+        if self.backend.staging is None:
+            self._answer(message, worker, fault, array, began, recording)
+        else:
+            self.answers.append(Answer(message, worker, fault, parcel, doubts, began))
+
+    def turn(self, recording: Recording | None) -> None:
+        """Send the answers whose data has arrived from the device, in the order of the requests."""
+        while self.answers and self.answers[0].come():
+            message, worker, fault, parcel, doubts, began = self.answers.popleft()
+            fault = next((doubt.fault for doubt in doubts if doubt.fault is not None), fault)
+            array = None if parcel is None else parcel.array
+            self._answer(message, worker, fault, array, began, recording)
+
+    def _answer(
+        self, message: m.Collect, worker: int, fault: Fault | None, array: np.ndarray[Any, Any] | None, began: int,
+        recording: Recording | None,
+    ) -> None:  # fmt: skip
+        if fault is not None:
+            self.out.append(ToDispatcher(m.Part(message.request, list(fault), False, b"")))
+        elif array is None:
+            self.out.append(ToDispatcher(m.Part(message.request, [], False, b"")))
+        else:
+            key = (GET, message.client, message.reply, worker)
+            self.out.append(BulkOut(m.Part(message.request, [], False, b""), key, bytes(message.receiver), array))
+            if recording is not None:
+                recording.transferred("fetch", began, message.client, message.tensor, array.nbytes)
+
+    def take_in(self, key: tuple[int, int], value: Spilled) -> Any:
+        """A stored value, by client and tensor, that was evicted; there is room for it."""
+        assert self.keeping is not None, "only what it put out is out"
+        try:
+            return self.keeping.take_in(value, key)
+        except Exception as error:  # noqa: BLE001 — a disk that cannot be read
+            kind, text = self.fault(error)
+            return Poison((kind, f"{text}\n  when tensor {key[1]} was read that had been put out of memory"))
+
+
+def missing(tensor: int, worker: int) -> Poison:
+    """Stands in for a tensor that should be stored and is not: only its readers fail."""
+    return Poison(("WorkerError", f"tensor {tensor} is not on worker {worker}"))
+
+
+def kept(value: Any) -> Any:
+    """A value as it is stored: an array, but not a small view that keeps a much larger array alive."""
+    if type(value) is Poison or type(value) is Spilled:
+        return value
+    if value is None:
+        return ABSENT
+    if isinstance(value, np.generic):
+        return np.asarray(value)
+    base = value.base
+    if base is not None and getattr(base, "nbytes", 0) > 2 * value.nbytes:
+        return value.copy()
+    return value

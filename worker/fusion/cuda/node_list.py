@@ -1,0 +1,65 @@
+"""What a kernel for a chain has to compute, one value after the other: members that stand for several values in their parts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from gt.ir.dtypes import HALVES, DType, float32, int64
+from gt.worker.fusion.chain_shapes import PLACED
+from gt.worker.fusion.chains import Chain
+
+from .op_expressions import JOINS
+
+PLACE: Final = "place"
+PICKED: Final = "picked"
+PUT: Final = "put"
+
+
+class Node(NamedTuple):
+    """One value on the way. `args` count sources first, then nodes; `rounded` half precision keeps no more digits than it has.
+    A `PLACE` is where along its row a column's index points, `PICKED` the element of the row that is there, and `PUT` a row to
+    one element of which something was added."""
+
+    op: str
+    args: tuple[int, ...]
+    dtype: DType
+    column: bool
+    rounded: bool = True
+
+
+def nodes_of(chain: Chain) -> tuple[list[Node], list[int]]:
+    """What has to be computed, each after its arguments, and which nodes are the chain's outputs."""
+    nodes: list[Node] = []
+    first = len(chain.sources)
+    place = list(range(first))
+    """Of each source and value of the chain where it is."""
+
+    def add(op: str, args: Sequence[int], dtype: DType, *, column: bool = False, rounded: bool = True) -> int:
+        nodes.append(Node(op, tuple(args), dtype, column, rounded))
+        return first + len(nodes) - 1
+
+    for value in chain.values:
+        call, args = value.call, [place[operand] for operand in value.operands]
+        dtype = call.result.dtype
+        if call.op in ("softmax", "log_softmax"):
+            work = float32 if dtype in HALVES else dtype
+            (x,) = args
+            largest = add("max", [x], work, column=True)
+            less = add("sub", [x, largest], work)
+            power = add("exp", [less], work)
+            total = add("sum", [power], work, column=True)
+            if call.op == "softmax":
+                place.append(add("div", [power, total], dtype))
+            else:
+                place.append(add("sub", [less, add("log", [total], work, column=True)], dtype))
+        elif call.op in PLACED:
+            at = add(PLACE, [args[1]], int64, column=True)
+            if call.op == "gather":
+                place.append(add(PICKED, [args[0], at], dtype, column=True))
+            else:
+                place.append(add(PUT, [args[0], at, args[2]], dtype))
+        else:
+            place.append(add(call.op, args, dtype, column=value.column or call.op in JOINS))
+    outputs = [place[first + number] for number in chain.outputs]
+    return nodes, outputs

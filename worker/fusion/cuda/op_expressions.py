@@ -1,0 +1,255 @@
+"""What each op becomes in CUDA C++: an expression of one element, that gives what NumPy's function of that name gives.
+
+Half precision is stored in 16 bits, computed in float and rounded after every op, as everywhere. Integers wrap; a shift by
+more bits than there are leaves nothing. No op is in `EXPRESSIONS` that can fail, and none of complex numbers. Sources
+include nothing, so that a compiler is all that they need.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import numpy as np
+
+from gt.ir.dtypes import DType, bfloat16, bool_, float16, float64
+from gt.worker.kernels.elementwise import wide
+
+STORED: Final = {
+    "bool": "bool", "uint8": "unsigned char", "uint16": "unsigned short", "uint32": "unsigned int",
+    "uint64": "unsigned long long", "int8": "signed char", "int16": "short", "int32": "int", "int64": "long long",
+    "float16": "unsigned short", "bfloat16": "unsigned short", "float32": "float", "float64": "double",
+}  # fmt: skip
+"""The type in memory, by the dtype's name. What is not here no kernel is written for."""
+SCALARS: Final = {"f": "double", "i": "long long", "b": "bool"}
+"""The type of a run-time scalar, by its kind."""
+
+HALVES: Final = r"""
+__device__ __forceinline__ float from_half(unsigned short x)
+{
+    float out;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(out) : "h"(x));
+    return out;
+}
+__device__ __forceinline__ unsigned short to_half(float x)
+{
+    unsigned short out;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(out) : "f"(x));
+    return out;
+}
+__device__ __forceinline__ unsigned short to_half(double x)
+{
+    unsigned short out;
+    asm("cvt.rn.f16.f64 %0, %1;" : "=h"(out) : "d"(x));
+    return out;
+}
+"""
+"""The device's own instructions for float16."""
+
+FUNCTIONS: Final = r"""
+#define INF __longlong_as_double(0x7ff0000000000000LL)
+__device__ __forceinline__ float from_bfloat16(unsigned short x) { return __int_as_float((int)((unsigned int)x << 16)); }
+__device__ __forceinline__ unsigned short to_bfloat16(float x)
+{
+    unsigned int bits = (unsigned int)__float_as_int(x);
+    if (x != x) return (unsigned short)(bits >> 16 | 64);
+    return (unsigned short)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+template <typename T> __device__ __forceinline__ T maximum(T a, T b) { return a >= b || a != a ? a : b; }
+template <typename T> __device__ __forceinline__ T minimum(T a, T b) { return a <= b || a != a ? a : b; }
+template <typename T> __device__ __forceinline__ T sign(T x) { return x > T(0) ? T(1) : x == T(0) || x != x ? T(0) : T(-1); }
+template <typename T> __device__ __forceinline__ T magnitude(T x) { return x > T(0) ? x : (T)-x; }
+template <typename T> __device__ __forceinline__ T remainder_of(T a, T b)
+{
+    T left = fmod(a, b);
+    if (b == T(0)) return left;
+    if (left == T(0)) return copysign(T(0), b);
+    return (b < T(0)) != (left < T(0)) ? left + b : left;
+}
+template <typename T> __device__ __forceinline__ T floor_divide(T a, T b)
+{
+    if (b == T(0)) return a / b;
+    T left = fmod(a, b), quotient = (a - left) / b;
+    if (left != T(0) && (b < T(0)) != (left < T(0))) quotient -= T(1);
+    if (quotient == T(0)) return copysign(T(0), a / b);
+    T whole = floor(quotient);
+    return quotient - whole > T(0.5) ? whole + T(1) : whole;
+}
+template <typename T, typename U> __device__ __forceinline__ T left_shift(T a, T b)
+{
+    return (U)b < 8 * sizeof(T) ? (T)((U)a << (U)b) : T(0);
+}
+template <typename T, typename U> __device__ __forceinline__ T right_shift(T a, T b)
+{
+    return (U)b < 8 * sizeof(T) ? (T)(a >> b) : a < T(1) && a != T(0) ? (T)-1 : T(0);
+}
+__device__ __forceinline__ long long placed(long long at, long long size, long long* wrong)
+{
+    if (at >= -size && at < size) return at < 0 ? at + size : at;
+    atomicMax((unsigned long long*)wrong, (unsigned long long)at);
+    return 0;
+}
+struct Sum { template <typename T> __device__ __forceinline__ T operator()(T a, T b) const { return (T)(a + b); } };
+struct Prod { template <typename T> __device__ __forceinline__ T operator()(T a, T b) const { return (T)(a * b); } };
+struct Max { template <typename T> __device__ __forceinline__ T operator()(T a, T b) const { return maximum<T>(a, b); } };
+struct Min { template <typename T> __device__ __forceinline__ T operator()(T a, T b) const { return minimum<T>(a, b); } };
+struct Any { template <typename T> __device__ __forceinline__ T operator()(T a, T b) const { return a || b; } };
+struct All { template <typename T> __device__ __forceinline__ T operator()(T a, T b) const { return a && b; } };
+"""
+
+Expression = Callable[[Sequence[str], str], str]
+"""From the operands and the type in which they are computed, an expression of that type, or a truth."""
+
+
+def _call(name: str) -> Expression:
+    return lambda args, _: f"{name}({', '.join(args)})"
+
+
+def _of(name: str) -> Expression:
+    return lambda args, t: f"{name}<{t}>({', '.join(args)})"
+
+
+def _infix(sign: str) -> Expression:
+    return lambda args, t: f"({t})({args[0]} {sign} {args[1]})"
+
+
+def _compared(sign: str) -> Expression:
+    return lambda args, _: f"({args[0]} {sign} {args[1]})"
+
+
+def _shift(name: str) -> Expression:
+    def expression(args: Sequence[str], t: str) -> str:
+        bare = {"signed char": "char", "long long": "long long"}.get(t, t)
+        return f"{name}<{t}, {t if t.startswith('unsigned') else f'unsigned {bare}'}>({', '.join(args)})"
+
+    return expression
+
+
+EXPRESSIONS: Final[dict[str, Expression]] = {
+    "neg": lambda args, t: f"({t})-{args[0]}",
+    "abs": lambda args, t: f"fabs({args[0]})" if t in ("float", "double") else f"magnitude<{t}>({args[0]})",
+    "sign": _of("sign"),
+    **{
+        name: _call(name)
+        for name in (
+            *(
+                "exp",
+                "exp2",
+                "expm1",
+                "log",
+                "log2",
+                "log10",
+                "log1p",
+                "sqrt",
+                "sin",
+                "cos",
+                "tan",
+                "asin",
+                "acos",
+                "atan",
+            ),
+            *("sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "floor", "ceil", "trunc"),
+            *("pow", "fmod", "atan2", "hypot", "copysign"),
+        )
+    },
+    "lgamma": lambda args, t: f"({args[0]} == ({t})-INF ? {args[0]} : lgamma({args[0]}))",
+    "round": _call("rint"),
+    "rsqrt": lambda args, t: f"{t}(1) / sqrt({args[0]})",
+    "square": lambda args, t: f"({t})({args[0]} * {args[0]})",
+    "reciprocal": lambda args, t: f"{t}(1) / {args[0]}",
+    "sigmoid": lambda args, t: f"{t}(1) / ({t}(1) + exp(-{args[0]}))",
+    "relu": lambda args, t: f"maximum<{t}>(({t})0, {args[0]})",
+    "isnan": lambda args, _: f"({args[0]} != {args[0]})",
+    "isfinite": lambda args, _: f"({args[0]} - {args[0]} == 0)",
+    "signbit": lambda args, t: f"(copysign({t}(1), {args[0]}) < 0)",
+    "logical_not": lambda args, _: f"!{args[0]}",
+    "bitwise_not": lambda args, t: f"({t})~{args[0]}",
+    "add": _infix("+"),
+    "sub": _infix("-"),
+    "mul": _infix("*"),
+    "div": _infix("/"),
+    "maximum": _of("maximum"),
+    "minimum": _of("minimum"),
+    "floor_divide": _of("floor_divide"),
+    "remainder": _of("remainder_of"),
+    "eq": _compared("=="),
+    "ne": _compared("!="),
+    "lt": _compared("<"),
+    "le": _compared("<="),
+    "gt": _compared(">"),
+    "ge": _compared(">="),
+    "logical_and": _compared("&&"),
+    "logical_or": _compared("||"),
+    "logical_xor": _compared("!="),
+    "bitwise_and": _infix("&"),
+    "bitwise_or": _infix("|"),
+    "bitwise_xor": _infix("^"),
+    "left_shift": _shift("left_shift"),
+    "right_shift": _shift("right_shift"),
+    "where": lambda args, _: f"({args[0]} ? {args[1]} : {args[2]})",
+}
+CHECKED: Final = frozenset(("pow", "floor_divide", "remainder", "fmod"))
+"""Of integers these look at their operands, and may refuse them: floating-point numbers alone are computed here."""
+EXACT: Final = frozenset(
+    ("neg", "abs", "sign", "relu", "floor", "ceil", "trunc", "round", "copysign", "maximum", "minimum")
+)
+"""Ops that make nothing but numbers that half precision has, of such numbers."""
+
+JOINS: Final = {"sum": "Sum", "prod": "Prod", "max": "Max", "min": "Min", "any": "Any", "all": "All"}
+
+
+def computed(dtype: DType) -> str:
+    """The type that elements of a dtype are computed in."""
+    return STORED[wide(dtype).name]
+
+
+def loaded(dtype: DType, text: str) -> str:
+    """An element as it is computed with, from what is stored."""
+    if dtype is float16:
+        return f"from_half({text})"
+    return f"from_bfloat16({text})" if dtype is bfloat16 else text
+
+
+def stored(dtype: DType, text: str) -> str:
+    """What is stored of an element."""
+    if dtype is float16:
+        return f"to_half({text})"
+    return f"to_bfloat16({text})" if dtype is bfloat16 else text
+
+
+def rounded(dtype: DType, text: str) -> str:
+    """An element with no more digits than its dtype has."""
+    return loaded(dtype, stored(dtype, text)) if dtype in (float16, bfloat16) else text
+
+
+def cast(source: DType, target: DType, text: str) -> str:
+    """The same value in another dtype."""
+    if target is bool_:
+        return f"({text} != 0)"
+    if target is float16 and source is float64:
+        return f"from_half(to_half({text}))"
+    return rounded(target, f"({computed(target)}){text}")
+
+
+def number(dtype: DType, text: str, *, exact: bool) -> str:
+    """A run-time scalar where it meets elements of a dtype; `exact`: as one of that dtype, which half precision else is not."""
+    if exact and dtype is float16:
+        return f"from_half(to_half((double){text}))"
+    return rounded(dtype, f"(float){text}") if exact and dtype is bfloat16 else f"({computed(dtype)}){text}"
+
+
+def identity(op: str, dtype: DType) -> str:
+    """What changes nothing when it is joined to an element."""
+    kind = computed(dtype)
+    if op in ("sum", "any"):
+        return "0"
+    if op in ("prod", "all"):
+        return "1"
+    if dtype.kind == "f":
+        return f"({kind}){'-' if op == 'max' else ''}INF"
+    if dtype.kind == "b":
+        return "false" if op == "max" else "true"
+    limits = np.iinfo(dtype.name)
+    if op == "min":
+        return f"({kind}){limits.max}{'ULL' if dtype.name == 'uint64' else 'LL'}"
+    return f"({kind})({limits.min + 1}LL - 1)" if limits.min else "0"

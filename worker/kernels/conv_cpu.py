@@ -1,0 +1,207 @@
+"""Convolutions on a CPU: some examples at a time, by as many lanes as there are.
+
+There are three ways, of which shapes choose one. *Columns*: windows are copied next to each other ("im2col"), each a column of a
+matrix, and the arithmetic is a product. *Rows*: the same turned, each window a row, where windows are longer than there are
+many, as in the gradient of a weight: then runs of elements stay together in the copy. *Taps*: of an input that is spread
+apart by zeros, as in the gradient of a convolution with strides, nothing is copied: each element of the window meets the
+input as it is, and the products are laid where they belong and added, in the order of the window.
+
+How many examples are taken at a time follows from shapes alone, so bits do not depend on who computes them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from gt.worker.base.kernel_call import Call, Kernel
+
+from .convolution import columns, padded_shape, windows_at_once
+from .convolution import conv as anywhere
+from .elementwise import wide
+from .matmul import product
+
+NEAR: Final = 1 << 20
+"""Bytes of windows that are copied at once: what a core's own cache holds."""
+MANY: Final = 512
+"""Columns that a product has at least, if there are so many: for fewer, BLAS would arrange the weight more often."""
+TALL: Final = 64
+"""The same of rows."""
+TAPS: Final = 64
+"""Elements of a window, at most, that are taken one by one."""
+SPREAD: Final = 256 << 10
+"""Windows' elements from which lanes share a convolution: it takes tens of microseconds to wake them."""
+
+
+class Form(NamedTuple):
+    """How a convolution is computed: in which way, of how many examples at a time, and how large one example's matrix is."""
+
+    way: str
+    step: int
+    inner: int
+    outer: int
+    """Of columns and rows: the elements of a window, and the windows of an example; of taps the products, and the positions."""
+
+
+def form_of(call: Call) -> Form:
+    """Of a convolution that is not empty."""
+    x, w, a = call.tensor(0), call.tensor(1), call.attributes
+    sizes, counts, space = w.shape[3:], call.result.shape[3:], x.shape[3:]
+    groups, itemsize = x.shape[1], wide(call.result.dtype).numpy.itemsize
+    most, inner, outer = windows_at_once(call)
+    rows = sizes[-1] > counts[-1]
+    if max(a["spreads"]) > 1 and max(a["strides"]) == 1 and not rows and math.prod(sizes) <= TAPS:
+        inner, outer = math.prod(sizes) * w.shape[1], math.prod(space)
+        return Form("taps", max(1, min(x.shape[0], NEAR // (groups * inner * outer * itemsize))), inner, outer)
+    near = max(NEAR // (groups * inner * outer * itemsize), -(-(TALL if rows else MANY) // outer))
+    return Form("rows" if rows else "columns", max(1, min(x.shape[0], most, near)), inner, outer)
+
+
+def _shared(call: Call, form: Form) -> bool:
+    """Whether lanes share it."""
+    examples, groups = call.tensor(0).shape[:2]
+    large = examples * groups * form.inner * form.outer >= SPREAD
+    return call.crew is not None and call.crew.lanes > 1 and form.step < examples and large
+
+
+def scratch(call: Call) -> int:
+    """Bytes that the kernel of a convolution that is not empty uses beside casts of its operands and result, at most."""
+    form, x, w, a = form_of(call), call.tensor(0), call.tensor(1), call.attributes
+    groups = x.shape[1]
+    elements = groups * form.step * form.inner * form.outer
+    if form.way == "taps":
+        beside = w.size
+    else:
+        elements += form.step * math.prod(call.result.shape[1:])
+        shape = padded_shape(x.shape, a["pads"], a["spreads"])
+        elements += form.step * math.prod(shape[1:]) if shape != x.shape else 0
+        beside = 0
+    crew = call.crew
+    times = min(crew.lanes, -(-x.shape[0] // form.step)) if crew is not None and _shared(call, form) else 1
+    return (times * elements + beside) * wide(call.result.dtype).numpy.itemsize
+
+
+def conv(call: Call) -> Kernel:
+    """The kernel of a convolution, on whatever device."""
+    x, w, result = call.tensor(0), call.tensor(1), call.result
+    if call.xp is not np or result.size == 0 or x.size == 0 or w.size == 0:
+        return anywhere(call)
+    dtype, work = result.dtype.numpy, wide(result.dtype).numpy
+    form = form_of(call)
+    examples, groups = x.shape[:2]
+    made, counts = w.shape[1], result.shape[3:]
+    chunks = [(start, min(start + form.step, examples)) for start in range(0, examples, form.step)]
+    crew = call.crew if _shared(call, form) else None
+    times = form.step * groups * form.inner * form.outer * (x.shape[2] if form.way == "taps" else made)
+    matmul = product(call, times, wide(result.dtype)) if len(chunks) == 1 else np.matmul
+    compute = {"columns": _columns, "rows": _rows, "taps": _taps}[form.way](call, form, matmul)
+
+    def kernel(x: Any, w: Any) -> Any:
+        x, w = x.astype(work, copy=False), w.astype(work, copy=False)
+        out = np.empty((examples, groups, made, *counts), work)
+        part = compute(x, w, out)
+        if crew is None:
+            for chunk in chunks:
+                part(*chunk)
+        else:
+            turn: Iterator[int] = itertools.count()  # which is one step of the interpreter: no two lanes take the same
+
+            def lane(_: int) -> None:
+                while (number := next(turn)) < len(chunks):
+                    part(*chunks[number])
+
+            crew.run(lane)
+        return out.astype(dtype, copy=False)
+
+    return kernel
+
+
+Part = Callable[[int, int], None]
+"""Computes the examples from one to another."""
+Way = Callable[[Any, Any, Any], Part]
+"""From operands and the memory of the result."""
+
+
+def _columns(call: Call, form: Form, matmul: Kernel) -> Way:
+    windows, sizes, _ = columns(call)
+    groups, made = call.tensor(0).shape[1], call.tensor(1).shape[1]
+    ndim = 3 + 2 * len(sizes)
+    order = (*range(1, 3 + len(sizes)), 0, *range(3 + len(sizes), ndim))
+    together = form.outer < MANY and form.step > 1
+
+    def way(x: Any, w: Any, out: Any) -> Part:
+        left = w.reshape(groups, made, form.inner)
+        flat = out.reshape(*out.shape[:3], form.outer)
+
+        def part(first: int, last: int) -> None:
+            count, whole = last - first, windows(x[first:last])
+            if together:  # one wide product for all examples
+                right = whole.transpose(order).reshape(groups, form.inner, count * form.outer)
+                joined = matmul(left, right)
+                flat[first:last] = joined.reshape(groups, made, count, form.outer).transpose(2, 0, 1, 3)
+            else:
+                matmul(left, whole.reshape(count, groups, form.inner, form.outer), out=flat[first:last])
+
+        return part
+
+    return way
+
+
+def _rows(call: Call, form: Form, matmul: Kernel) -> Way:
+    windows, sizes, _ = columns(call)
+    groups, made = call.tensor(0).shape[1], call.tensor(1).shape[1]
+    ndim = 3 + 2 * len(sizes)
+    order = (1, 0, *range(3 + len(sizes), ndim), *range(2, 3 + len(sizes)))  # [g, n, count …, c, size …]
+
+    def way(x: Any, w: Any, out: Any) -> Part:
+        right = w.reshape(groups, made, form.inner).swapaxes(1, 2)
+        flat = out.reshape(*out.shape[:3], form.outer)
+
+        def part(first: int, last: int) -> None:
+            count = last - first
+            left = windows(x[first:last]).transpose(order).reshape(groups, count * form.outer, form.inner)
+            flat[first:last] = matmul(left, right).reshape(groups, count, form.outer, made).transpose(1, 0, 3, 2)
+
+        return part
+
+    return way
+
+
+def _taps(call: Call, form: Form, matmul: Kernel) -> Way:
+    x, w, a = call.tensor(0), call.tensor(1), call.attributes
+    examples, groups, channels, *space = x.shape
+    made, sizes, counts = w.shape[1], w.shape[3:], call.result.shape[3:]
+    places: list[tuple[tuple[Any, ...], tuple[Any, ...]]] = []
+    for number, at in enumerate(np.ndindex(*sizes)):
+        to: list[slice] = []
+        source: list[slice] = []
+        for tap, apart, spread, before, size, count in zip(
+            at, a["dilations"], a["spreads"], a["pads"][::2], space, counts, strict=True
+        ):
+            start = before - tap * apart  # where the first element would lie
+            low = max(0, -(start // spread))
+            high = max(low, min(size, (count - 1 - start) // spread + 1))
+            source.append(slice(low, high))
+            to.append(slice(start + low * spread, start + low * spread + max(0, (high - low - 1) * spread + 1), spread))
+        if all(each.start < each.stop for each in source):
+            places.append(((..., *to), (slice(None), slice(None), number, slice(None), *source)))
+    count = math.prod(sizes)
+
+    def way(x: Any, w: Any, out: Any) -> Part:
+        turned = w.reshape(groups, made, channels, count).transpose(0, 3, 1, 2).reshape(groups, count * made, channels)
+        flat = x.reshape(examples, groups, channels, form.outer)
+
+        def part(first: int, last: int) -> None:
+            here = out[first:last]
+            here[...] = 0
+            products = matmul(turned, flat[first:last]).reshape(last - first, groups, count, made, *space)
+            for to, source in places:
+                here[to] += products[source]
+
+        return part
+
+    return way

@@ -1,0 +1,160 @@
+"""Factories of kernels over sliding windows: convolutions as matrix products, windows as views, and their transpose.
+
+On a GPU a convolution copies the windows of as many examples as fit into `BUDGET` bytes next to each other ("im2col") and
+leaves the arithmetic to a matrix product (on a CPU: `patches.py`). Windows themselves are another look at what is there,
+which takes no memory.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any, Final
+
+from gt.ir.infer import conv_extent
+from gt.worker.base.kernel_call import Call, Kernel
+
+from .elementwise import wide
+from .matmul import product
+
+BUDGET: Final = 8 << 20
+"""Bytes of windows that are copied at once: about what caches hold."""
+FEW: Final = 256
+"""Windows of one example below which those of several examples go into one matrix product."""
+
+
+def strided(xp: Any, x: Any, first: int, sizes: Sequence[int], strides: Sequence[int], dilations: Sequence[int]) -> Any:
+    """Windows of `sizes` over the dimensions of `x` from `first` on: […, count …, size …], a view."""
+    lead, space = x.strides[:first], x.strides[first : first + len(sizes)]
+    counts = [
+        (length - conv_extent(size, dilation)) // stride + 1
+        for length, size, stride, dilation in zip(x.shape[first:], sizes, strides, dilations, strict=False)
+    ]
+    rest = x.shape[first + len(sizes) :]
+    return xp.lib.stride_tricks.as_strided(
+        x,
+        (*x.shape[:first], *counts, *rest, *sizes),
+        (
+            *lead,
+            *(step * stride for step, stride in zip(space, strides, strict=True)),
+            *x.strides[first + len(sizes) :],
+            *(step * dilation for step, dilation in zip(space, dilations, strict=True)),
+        ),
+    )
+
+
+def spread(xp: Any, x: Any, pads: Sequence[int], spreads: Sequence[int]) -> Any:
+    """`x` with its last dimensions spread apart by zeros and padded or cropped; `x` itself where nothing changes."""
+    if not any(pads) and all(each == 1 for each in spreads):
+        return x
+    shape, to, source = padded_shape(x.shape, pads, spreads), [], []
+    first = x.ndim - len(spreads)
+    for axis, (step, before) in enumerate(zip(spreads, pads[::2], strict=True), first):
+        size = x.shape[axis]
+        low = max(0, -(before // step))
+        high = min(size, (shape[axis] - 1 - before) // step + 1)
+        source.append(slice(low, max(low, high)))
+        to.append(slice(before + low * step, before + low * step + max(0, conv_extent(high - low, step)), step))
+    out = xp.zeros(shape, x.dtype)
+    if all(each.start < each.stop for each in source):
+        out[(..., *to)] = x[(..., *source)]
+    return out
+
+
+def padded_shape(shape: Sequence[int], pads: Sequence[int], spreads: Sequence[int]) -> tuple[int, ...]:
+    """The shape that `spread` gives an array."""
+    first = len(shape) - len(spreads)
+    ends = zip(shape[first:], spreads, pads[::2], pads[1::2], strict=True)
+    return (*shape[:first], *(max(0, conv_extent(size, step) + before + after) for size, step, before, after in ends))
+
+
+def windows_at_once(call: Call) -> tuple[int, int, int]:
+    """Of a convolution: of how many examples windows are copied at once, if there are so many; the elements of one window; the
+    windows of an example."""
+    sizes, counts = call.tensor(1).shape[3:], call.result.shape[3:]
+    groups, channels = call.tensor(0).shape[1:3]
+    inner, outer = channels * math.prod(sizes), math.prod(counts)
+    step = max(1, BUDGET // (groups * inner * outer * wide(call.result.dtype).itemsize))
+    return step, inner, outer
+
+
+def columns(call: Call) -> tuple[Any, tuple[int, ...], tuple[int, ...]]:
+    """What takes a local x to its windows [n, g, c, size …, count …], and the sizes and counts of those."""
+    xp, a = call.xp, call.attributes
+    sizes, counts = call.tensor(1).shape[3:], call.result.shape[3:]
+    order = (0, 1, 2, *range(3 + len(counts), 3 + 2 * len(counts)), *range(3, 3 + len(counts)))
+
+    def of(x: Any) -> Any:
+        padded = spread(xp, x, a["pads"], a["spreads"])
+        return strided(xp, padded, 3, sizes, a["strides"], a["dilations"]).transpose(order)
+
+    return of, sizes, counts
+
+
+def conv(call: Call) -> Kernel:
+    xp, x, w, result = call.xp, call.tensor(0), call.tensor(1), call.result
+    dtype, work = result.dtype.numpy, wide(result.dtype).numpy
+    if result.size == 0 or x.size == 0 or w.size == 0:
+        return lambda _x, _w: xp.zeros(result.shape, dtype)
+    windows, sizes, _ = columns(call)
+    examples, groups = x.shape[:2]
+    made = w.shape[1]
+    step, inner, outer = windows_at_once(call)
+    together = outer < FEW and step > 1
+    matmul = product(call, min(step, examples) * groups * made * inner * outer, wide(result.dtype))
+
+    def kernel(x: Any, w: Any) -> Any:
+        x, w = x.astype(work, copy=False), w.astype(work, copy=False)
+        whole, left = windows(x), w.reshape(groups, made, inner)
+        out = xp.empty((examples, groups, made, outer), work)
+        for start in range(0, examples, step):
+            part = whole[start : start + step]
+            count = part.shape[0]
+            if together:  # one wide product for all examples
+                turned = part.transpose((*range(1, 3 + len(sizes)), 0, *range(3 + len(sizes), part.ndim)))
+                joined = matmul(left, turned.reshape(groups, inner, count * outer))
+                out[start : start + count] = joined.reshape(groups, made, count, outer).transpose(2, 0, 1, 3)
+            else:
+                matmul(left, part.reshape(count, groups, inner, outer), out=out[start : start + count])
+        return out.reshape(result.shape).astype(dtype, copy=False)
+
+    return kernel
+
+
+def windows(call: Call) -> Kernel:
+    xp, a, result = call.xp, call.attributes, call.result
+    axes, ndim = a["axes"], call.tensor(0).ndim
+    if result.size == 0:
+        return lambda _x: xp.zeros(result.shape, result.dtype.numpy)
+    order = (*(axis for axis in range(ndim) if axis not in axes), *axes)
+    back = [order.index(axis) for axis in range(ndim)]
+    back += range(ndim, ndim + len(axes))
+
+    def kernel(x: Any) -> Any:
+        turned = x.transpose(order)
+        return strided(xp, turned, ndim - len(axes), a["sizes"], a["strides"], a["dilations"]).transpose(back)
+
+    return kernel
+
+
+def overlap_add(call: Call) -> Kernel:
+    xp, a, result = call.xp, call.attributes, call.result
+    axes, ndim = a["axes"], result.ndim
+    x = call.tensor(0)
+    work = wide(result.dtype).numpy
+    places = []
+    for at in itertools.product(*map(range, x.shape[ndim:])):
+        to: list[slice] = [slice(None)] * ndim
+        for axis, offset, stride, dilation in zip(axes, at, a["strides"], a["dilations"], strict=True):
+            first = offset * dilation
+            to[axis] = slice(first, first + conv_extent(x.shape[axis], stride), stride)
+        places.append((tuple(to), (..., *at)))
+
+    def kernel(x: Any) -> Any:
+        out = xp.zeros(result.shape, work)
+        for to, source in places:
+            out[to] += x[source].astype(work, copy=False)
+        return out.astype(result.dtype.numpy, copy=False)
+
+    return kernel

@@ -1,0 +1,123 @@
+"""Who multiplies matrices. Large ones on a CPU all lanes: BLAS itself has one thread in a worker.
+
+BLAS's own threads wait by spinning. Beside a client and a dispatcher that want the same cores, or anybody else's work, they
+took ten times as long as one thread takes (docs/performance.md). So what is small is computed by one thread, and what is large
+is cut into pieces that lanes take one after the other: a lane whose core is busy takes fewer. The pieces follow from the shapes
+alone, so bits depend neither on time nor on how many lanes there are. On a GPU what CuPy has no product for is `cublas.py`'s,
+and all others where they can be captured that way.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any, Final
+
+import numpy as np
+
+from gt.ir.dtypes import HALVES, DType, float32
+from gt.worker.base.kernel_call import Call, Kernel
+from gt.worker.device.cublas import ALL_KINDS, KINDS, Gemm, has_tensor_cores
+from gt.worker.device.thread_pool import Crew
+
+WIDE: Final = 100_000_000
+"""Multiplications from which a product is shared: milliseconds of one core, where waking another takes tens of microseconds."""
+PIECES: Final = 8
+LEAST: Final = 64
+"""Rows or columns of a piece, at least: BLAS packs the other matrix once for each."""
+PARTS: Final = 2
+"""Parts of a product of many rows by one matrix that is less than `WIDE`: bands compute them (`bands.py`)."""
+NARROW: Final = 4_000_000
+"""Multiplications from which a product has parts."""
+
+
+def has_parts(call: Call) -> bool:
+    """Whether a product is computed in parts: a stack of rows by one matrix, each as many matrices of the stack.
+
+    Whoever computes it, and how many they are: so bits follow from shapes alone.
+    """
+    if call.op != "matmul" or call.crew is None or call.xp is not np or call.result.dtype.kind != "f":
+        return False
+    a, b = call.tensor(0), call.tensor(1)
+    if a.ndim < 3 or b.ndim != 2 or a.shape[0] % PARTS or a.shape[0] < 2 * PARTS or call.result.dtype in HALVES:
+        return False
+    rows = math.prod(a.shape[:-1])
+    return rows >= PARTS * LEAST and NARROW <= rows * a.shape[-1] * b.shape[-1] < WIDE
+
+
+def in_parts(a: Any, b: Any) -> Any:
+    """Such a product, by one thread."""
+    out = np.empty((*a.shape[:-1], b.shape[-1]), np.result_type(a, b))
+    size = a.shape[0] // PARTS
+    for start in range(0, a.shape[0], size):
+        part_of(a[start : start + size], b, out[start : start + size])
+    return out
+
+
+def part_of(a: Any, b: Any, out: Any) -> Any:
+    """One part of it: rows of a stack by one matrix."""
+    np.matmul(a.reshape(-1, a.shape[-1]), b, out=out.reshape(-1, b.shape[-1]))
+    return out
+
+
+def product(call: Call, multiplications: int, dtype: DType) -> Kernel:
+    """What multiplies matrices of that dtype in `call`, which takes so many multiplications: `matmul(a, b, out=None)`.
+
+    What was half precision before it was widened loses nothing by TF32.
+    """
+    crew = call.crew
+    if dtype is float32 and (call.tf32 or call.result.dtype in HALVES) and on_tensor_cores(call.xp, float32):
+        return Gemm(call.xp, float32, call.direct)
+    if call.direct is not None and dtype in ALL_KINDS and (dtype not in HALVES or on_tensor_cores(call.xp, dtype)):
+        return Gemm(call.xp, dtype, call.direct, exact=True)
+    if crew is None or crew.lanes == 1 or multiplications < WIDE:
+        return call.xp.matmul  # type: ignore[no-any-return]  # xp is Any
+    return Wide(crew)
+
+
+def on_tensor_cores(xp: Any, dtype: DType) -> bool:
+    """Whether a GPU has tensor cores that multiply such numbers."""
+    return xp is not np and dtype in KINDS and has_tensor_cores(xp, dtype)
+
+
+class Wide:
+    """`np.matmul` of two matrices or stacks of them, by the lanes of a crew."""
+
+    def __init__(self, crew: Crew) -> None:
+        self.crew = crew
+
+    def __call__(self, a: Any, b: Any, out: Any = None) -> Any:
+        if a.ndim < 2 or b.ndim < 2:
+            return np.matmul(a, b, out=out)
+        stack = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+        rows, columns = a.shape[-2], b.shape[-1]
+        if out is None:
+            out = np.empty((*stack, rows, columns), np.result_type(a, b))
+        if stack and stack[0] >= PIECES:  # whole matrices to each
+            axis, size, least = 0, stack[0], 1
+        else:
+            axis, size, least = (-2, rows, LEAST) if rows >= columns else (-1, columns, LEAST)
+        pieces = min(PIECES, size // least)
+        if pieces < 2:
+            return np.matmul(a, b, out=out)
+        bounds = [size * piece // pieces for piece in range(pieces + 1)]
+        left = [a] * pieces if axis == -1 else _cut(a, axis, len(stack) + 2, bounds)
+        right = [b] * pieces if axis == -2 else _cut(b, axis, len(stack) + 2, bounds)
+        places = _cut(out, axis, out.ndim, bounds)
+        turn = itertools.count()  # which is one step of the interpreter: no two lanes take the same
+
+        def part(_: int) -> None:
+            while (piece := next(turn)) < pieces:
+                np.matmul(left[piece], right[piece], out=places[piece])
+
+        self.crew.run(part)
+        return out
+
+
+def _cut(array: Any, axis: int, ndim: int, bounds: list[int]) -> list[Any]:
+    """An array in pieces along an axis; axis 0 is that of a stack of `ndim` dimensions, which it may lack or repeat."""
+    if axis == 0 and (array.ndim < ndim or array.shape[0] == 1):
+        return [array] * (len(bounds) - 1)
+    rest = (slice(None),) * (-1 - axis) if axis < 0 else ()
+    head = (...,) if axis < 0 else ()
+    return [array[(*head, slice(start, stop), *rest)] for start, stop in itertools.pairwise(bounds)]

@@ -1,0 +1,4 @@
+"""Runs within a worker's memory limit: eviction, prefetch, and runs step by step.
+
+May import `program` and `spill`.
+"""

@@ -1,0 +1,4 @@
+"""Collectives between GPUs by NCCL.
+
+May import `device`.
+"""

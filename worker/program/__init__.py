@@ -1,0 +1,4 @@
+"""Compiled plans: flat programs over slots.
+
+May import `kernels`, `transfer`, `spill` and what is below them.
+"""

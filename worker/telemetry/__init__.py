@@ -1,0 +1,4 @@
+"""What a worker tells while somebody watches, and names for profilers.
+
+May import `program`.
+"""

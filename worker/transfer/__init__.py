@@ -1,0 +1,4 @@
+"""Moves between workers: schedules, pieces in flight, shared memory, links.
+
+May import `base`, `device` and `nccl`.
+"""

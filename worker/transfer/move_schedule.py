@@ -1,0 +1,171 @@
+"""Who sends which portion of a value to whom in one move, and in which order contributions are added: pure functions.
+
+Every rank derives its own side from the same arguments. A transfer is cut into pieces of limited size, so that one is reduced
+while the next is prepared. A *portion* is a box of the result, made of the pieces that belong there; once made, it may be sent
+on to further ranks. An algorithm only decides which pieces make a portion, and who gets it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from gt.sharding.collectives import chunks
+from gt.sharding.partition import Box, Transfer, extent
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A box of the value before the move, sent to `targets` as piece `number`."""
+
+    number: int
+    part: Box
+    targets: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class Made:
+    """A portion of the result: the contributions of `sources`, added in this order (this rank's own is what it holds).
+
+    Once made, it is sent to `targets` as piece `number`.
+    """
+
+    part: Box
+    sources: list[int]
+    number: int = 0
+    targets: tuple[int, ...] = ()
+
+
+@dataclass(slots=True)
+class Schedule:
+    """One rank's side of a move. `awaited` says to which portion the piece (source, number) belongs."""
+
+    sent: list[Sent] = field(default_factory=list)
+    made: list[Made] = field(default_factory=list)
+    awaited: dict[tuple[int, int], int] = field(default_factory=dict)
+
+    def make(self, rank: int, number: int, made: Made) -> None:
+        """Add a portion whose foreign contributions come as piece `number`."""
+        for source in made.sources:
+            if source != rank:
+                self.awaited[source, number] = len(self.made)
+        self.made.append(made)
+
+
+def cut(part: Box, count: int) -> Iterator[Box]:
+    """At least `count` boxes (fewer if there are fewer elements) that tile `part`, each contiguous in row-major order."""
+    if count <= 1 or not part or not math.prod(extent(part)):
+        yield part
+        return
+    (start, stop), rest = part[0], part[1:]
+    size = stop - start
+    if size >= count or math.prod(extent(rest)) == 1:
+        count = min(count, size)
+        for at in range(count):
+            yield ((start + at * size // count, start + (at + 1) * size // count), *rest)
+        return
+    inside = -(-count // size)
+    for row in range(start, stop):
+        for box in cut(rest, inside):
+            yield ((row, row + 1), *box)
+
+
+def pieces(part: Box, itemsize: int) -> Iterator[Box]:
+    """The part of a transfer, cut into pieces."""
+    return cut(part, chunks(math.prod(extent(part)) * itemsize))
+
+
+def redistribution(sends: list[Transfer], receives: list[Transfer], rank: int, itemsize: int) -> Schedule:
+    """Everything in one step: each rank sends what others need of its part, and adds contributions in order of rank."""
+    schedule = Schedule()
+    targets: dict[Box, list[int]] = {}
+    for transfer in sends:
+        if transfer.target != rank:
+            targets.setdefault(transfer.part, []).append(transfer.target)
+    for part, who in targets.items():
+        for number, piece in enumerate(pieces(part, itemsize)):
+            schedule.sent.append(Sent(number, piece, tuple(who)))
+    # first pieces first, and every rank begins with the one behind it: else all would begin with the same
+    schedule.sent.sort(key=lambda sent: (sent.number, sent.targets[0] < rank, sent.targets[0]))
+    sources: dict[Box, list[int]] = {}
+    for transfer in receives:
+        sources.setdefault(transfer.part, []).append(transfer.source)
+    for part, givers in sources.items():
+        for number, piece in enumerate((part,) if givers == [rank] else pieces(part, itemsize)):
+            schedule.make(rank, number, Made(piece, givers))
+    return schedule
+
+
+def _shares(part: Box, itemsize: int, parts: int) -> list[tuple[int, Box]]:
+    """The pieces of a value, each with the position of the rank that reduces it."""
+    count = chunks(math.prod(extent(part)) * itemsize)
+    boxes = list(cut(part, -(-count // parts) * parts))
+    return [(at * parts // len(boxes), box) for at, box in enumerate(boxes)]
+
+
+def two_step(part: Box, itemsize: int, group: tuple[int, ...], rank: int) -> Schedule:
+    """Reduce-scatter, then all-gather: each rank reduces its share of all contributions, and sends the result to all others."""
+    schedule = Schedule()
+    others = tuple(other for other in group if other != rank)
+    for number, (share, box) in enumerate(_shares(part, itemsize, len(group))):
+        owner = group[share]
+        if owner == rank:
+            schedule.make(rank, number, Made(box, list(group), number, others))
+        else:
+            schedule.sent.append(Sent(number, box, (owner,)))
+            schedule.make(rank, number, Made(box, [owner]))
+    return schedule
+
+
+def ring(part: Box, itemsize: int, group: tuple[int, ...], rank: int) -> Schedule:
+    """Each share goes around once, adding a contribution at every rank, and a second time to distribute the sum."""
+    schedule = Schedule()
+    here, size = group.index(rank), len(group)
+    before, behind = group[here - 1], group[(here + 1) % size]
+    shares = _shares(part, itemsize, size)
+    for number, (share, box) in enumerate(shares):
+        again = len(shares) + number
+        if here == (share + 1) % size:
+            schedule.sent.append(Sent(number, box, (behind,)))
+        else:
+            ends = here == share
+            schedule.make(rank, number, Made(box, [before, rank], again if ends else number, (behind,)))
+        if here != share:
+            onwards = () if (here + 1) % size == share else (behind,)
+            schedule.make(rank, again, Made(box, [before], again, onwards))
+    return schedule
+
+
+def tree(part: Box, itemsize: int, group: tuple[int, ...], rank: int) -> Schedule:
+    """Contributions go up a binomial tree, in which each rank adds those of its children to its own; the sum comes down again."""
+    schedule = Schedule()
+    here = group.index(rank)
+    parent = group[here & (here - 1)]
+    reach = (here & -here) or len(group)
+    children = []
+    step = 1
+    while step < reach and here + step < len(group):
+        children.append(group[here + step])
+        step *= 2
+    boxes = list(pieces(part, itemsize))
+    for number, box in enumerate(boxes):
+        down = len(boxes) + number
+        if here == 0:
+            schedule.make(rank, number, Made(box, [rank, *children], down, tuple(children)))
+            continue
+        if children:
+            schedule.make(rank, number, Made(box, [rank, *children], number, (parent,)))
+        else:
+            schedule.sent.append(Sent(number, box, (parent,)))
+        schedule.make(rank, down, Made(box, [parent], down, tuple(children)))
+    return schedule
+
+
+ALL_REDUCE: Final[dict[str, Callable[[Box, int, tuple[int, ...], int], Schedule]]] = {
+    "two-step": two_step,
+    "ring": ring,
+    "tree": tree,
+}
+"""The algorithms other than `direct`, which is the plain redistribution."""
