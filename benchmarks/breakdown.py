@@ -32,7 +32,7 @@ from gt.client.segment.builder import Builder
 from gt.client.session import session as sessions
 from gt.client.session.session import Session
 from gt.client.session.socket_link import SocketLink
-from gt.client.tensor import tape
+from gt.client.tensor import backward_pass
 from gt.dispatcher.core import Core as Dispatcher
 from gt.optim import Optimizer
 from gt.service import in_process
@@ -42,7 +42,7 @@ from gt.worker.core import Core as Worker
 PARTS: tuple[tuple[Any, str, str], ...] = (
     (Builder, "_send", "flush"),
     (Builder, "run", "flush"),
-    (tape, "_walk", "gradients"),
+    (backward_pass, "_walk", "gradients"),
     (Optimizer, "step", "update"),
     (Session, "wait_for", "wait"),
     (SocketLink, "send", "messages"),

@@ -43,7 +43,7 @@ BURST = 16
 PEERS = """
 import sys
 import zmq
-from gt import messages as m, transport
+from gt.wire import messages as m, transport
 
 control, acknowledged, first, count = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
 done = transport.push(acknowledged)

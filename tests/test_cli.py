@@ -59,7 +59,7 @@ class Daemons:
 def daemons(monkeypatch: pytest.MonkeyPatch) -> type[Daemons]:
     """`gt up` starts these in place of processes, and leaves this process' signal handlers alone."""
     kind = type("Started", (Daemons,), {"started": [], "closed": 0})
-    monkeypatch.setattr("gt.launch.Local", kind)
+    monkeypatch.setattr("gt.service.launch.Local", kind)
     monkeypatch.setattr("gt.commands.daemons._joined", lambda local, count: True)
     monkeypatch.setattr("signal.signal", lambda number, handler: None)
     return kind

@@ -54,7 +54,7 @@ def test_a_chain_that_cannot_run_is_computed_step_by_step(monkeypatch: pytest.Mo
 
         return action
 
-    monkeypatch.setattr(optimize.strips, "compile_chain", compiled)
+    monkeypatch.setattr(optimize.strip_executor, "compile_chain", compiled)
     gt.connect("inproc", workers=1)
     x = gt.from_numpy(np.random.default_rng(0).standard_normal((6, 6), np.float32))
     assert len({chain(x).numpy().tobytes() for _ in range(HOT + 2)}) == 1

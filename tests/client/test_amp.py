@@ -12,7 +12,7 @@ from beside_torch import needs_torch
 import gt
 import gt.nn.functional as F
 from gt import nn
-from gt.client.tensor import autocast
+from gt.client.tensor import autocast_policy
 from gt.ir.ops import OPS
 
 try:
@@ -57,7 +57,7 @@ def test_values_and_dtypes_are_those_of_pytorch(name: str) -> None:
 
 
 def test_the_lists_name_ops() -> None:
-    assert OPS.keys() >= (autocast.LOWERED | autocast.WIDENED)
+    assert OPS.keys() >= (autocast_policy.LOWERED | autocast_policy.WIDENED)
 
 
 def test_gradients_come_back_in_the_dtypes_of_the_parameters() -> None:

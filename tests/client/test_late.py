@@ -11,7 +11,7 @@ import pytest
 from beside_torch import needs_torch
 
 import gt
-from gt.client.autograd.rules import deferred_gradients
+from gt.client.tensor import deferred_gradients
 from gt.ir.instruction_bytes import unpack_segment
 from gt.wire.messages import Define
 

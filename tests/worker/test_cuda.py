@@ -87,7 +87,7 @@ OF_SPECIAL: Final = ("special_function", "bessel", "scaled_bessel", "incomplete_
 def asked_of_the_module() -> tuple[list[str], list[str]]:
     """What kernels and the backend ask of CuPy by name, and of its special functions, as their sources say."""
     functions, special = set(), set()
-    for path in sorted((Path(__file__).parents[2] / "worker").glob("*.py")):
+    for path in sorted((Path(__file__).parents[2] / "worker").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, ast.Attribute):
                 names = ast.unparse(node).split(".")
@@ -128,12 +128,16 @@ def test_nccl_has_all_that_groups_ask_for() -> None:
     """Names and unique ids need no driver, but NCCL's own library (`nvidia-nccl-cu12`)."""
     calls = {
         node.attr
-        for node in ast.walk(ast.parse((Path(__file__).parents[2] / "worker" / "nccl.py").read_text("utf-8")))
+        for node in ast.walk(
+            ast.parse((Path(__file__).parents[2] / "worker" / "nccl" / "communicators.py").read_text("utf-8"))
+        )
         if isinstance(node, ast.Attribute) and ast.unparse(node.value) in ("self._communicator", "communicator")
     }
     bindings = {
         node.attr
-        for node in ast.walk(ast.parse((Path(__file__).parents[2] / "worker" / "nccl.py").read_text("utf-8")))
+        for node in ast.walk(
+            ast.parse((Path(__file__).parents[2] / "worker" / "nccl" / "communicators.py").read_text("utf-8"))
+        )
         if isinstance(node, ast.Attribute) and ast.unparse(node.value).endswith("bindings")
     }
     assert len(calls) == 9

@@ -115,7 +115,7 @@ def test_moves_on_two_axes(drawn: tuple[Array, Layout, Layout, Mesh]) -> None:
 @pytest.fixture
 def _small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pieces of at most 16 bytes: so small values go in many."""
-    monkeypatch.setattr("gt.collectives.CHUNK", 16)
+    monkeypatch.setattr("gt.sharding.collectives.CHUNK", 16)
 
 
 @given(

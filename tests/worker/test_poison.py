@@ -145,10 +145,10 @@ def test_a_kernel_that_cannot_be_made_fails_where_it_would_run(monkeypatch: pyte
     assert isinstance(group.stored(101, 1), Poison)
 
 
-@pytest.mark.parametrize("facet", ["scratch.SCRATCH", "program.IN_PLACE"])
+@pytest.mark.parametrize("facet", ["kernels.workspace_size:SCRATCH", "program.compiler:IN_PLACE"])
 def test_an_estimate_that_fails_poisons_its_instruction_alone(facet: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever compiling asks about an instruction: a mistake there is an error of that instruction, not the worker's end."""
-    module, table = facet.split(".")
+    module, table = facet.split(":")
     monkeypatch.setitem(vars(importlib.import_module(f"gt.worker.{module}"))[table], "neg", lambda call: 1 // 0)
     group = Ranks(2)
     group.store(1, numbers(4, 3), CUT)
