@@ -373,7 +373,7 @@ _SERVICE: Final = """
 import json, sys, time
 from gt.client.session.socket_link import SocketLink
 from gt.client.session.session import Session
-from gt.host import host_facts
+from gt.daemon.host import host_facts
 session = Session(SocketLink(sys.argv[1]), sys.argv[1], keeper=False)
 before = time.time()
 session.open({**host_facts(), "bulk": b""}, float(sys.argv[2]))

@@ -18,8 +18,8 @@ TRAIN = """
     import json
     axis = "model" if sys.argv[2] == "tensor_parallel" else "data"
     def train(devices, config):
-        from gt.launch import Local
-        from gt import session
+        from gt.service.launch import Local
+        from gt.service import session
         local = Local(len(devices), devices=devices)
         session._join(local.address, gt.Config.from_plain(config) if config else None, 60.0, local)
         gt.manual_seed(0)

@@ -35,8 +35,8 @@ sys.modules["pynvml"] = Hot()
 """And of pynvml: a GPU that is too hot."""
 LARGE = """
     gt.config.set({"memory_pool_size": "64MB"})
-    from gt.launch import Local
-    from gt import session
+    from gt.service.launch import Local
+    from gt.service import session
     local = Local(1, devices=["cuda:0"])
     session._join(local.address, None, 60.0, local)
     host = np.arange(3_000_000, dtype=np.float64)
