@@ -239,7 +239,7 @@ def set_log_level(level: str | int) -> None:
     from gt.daemon.logs import set_level
 
     known = set_level(level)
-    sessions: Any = sys.modules.get(f"{__package__}.client.session")
+    sessions: Any = sys.modules.get("gt.client.session.session")
     session = sessions.active() if sessions is not None else None
     local = getattr(session.link, "local", None) if session is not None else None
     if local is not None:
