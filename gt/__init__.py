@@ -11,6 +11,7 @@ import math
 from typing import TYPE_CHECKING, Any, Final
 
 from . import default_session
+from .torch_paths.finder import install as _install
 
 # fmt: off
 if TYPE_CHECKING:
@@ -449,6 +450,7 @@ def _start_session() -> None:
 
 
 default_session.bind(_start_session)
+_install()  # the finder of PyTorch's import paths: `gt.nn` and most other submodules have no file
 
 
 def __getattr__(name: str) -> Any:
@@ -468,7 +470,7 @@ def __getattr__(name: str) -> Any:
 
         value = version("gt-tensor")
     else:
-        from .instead import INSTEAD
+        from .torch_paths.instead import INSTEAD
 
         advice = f": {INSTEAD[name]}" if name in INSTEAD else ""
         raise AttributeError(f"module 'gt' has no attribute {name!r}{advice}")

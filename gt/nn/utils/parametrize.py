@@ -1,6 +1,0 @@
-"""Parametrizations, under the name by which programs import them."""
-
-from __future__ import annotations
-
-from gt.client.nn.parametrize import *  # noqa: F403  # all of its public names
-from gt.client.nn.parametrize import __all__ as __all__  # noqa: PLC0414  # and their list

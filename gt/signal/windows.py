@@ -1,6 +1,0 @@
-"""Windows for spectra, as in PyTorch: the client's, under the name by which programs import them."""
-
-from __future__ import annotations
-
-from gt.client.ops.spectral.window_functions import *  # noqa: F403  # all of its public names
-from gt.client.ops.spectral.window_functions import __all__ as __all__  # noqa: PLC0414  # and their list
