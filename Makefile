@@ -29,7 +29,7 @@ TESTS ?= tests/gpu
 ROOMS := client dispatcher monitor worker
 empty :=
 space := $(empty) $(empty)
-SOURCES := gt $(ROOMS) tests gt_build.py $(wildcard benchmarks examples docs/img)
+SOURCES := gt $(ROOMS) tests $(wildcard benchmarks examples docs/img)
 TREE := $(VENV)/typecheck
 # A folder from which `import gt` works without an installation.
 linked = rm -rf $(1) && mkdir -p $(1)/gt && ln -s $(foreach entry,$(wildcard gt/*) $(ROOMS),$(CURDIR)/$(entry)) $(1)/gt/
@@ -90,10 +90,10 @@ lint: $(VENV)/.installed ## format and lint, changing nothing
 	@$(BIN)/ruff check $(SOURCES)
 
 # Type checkers look for gt.client in gt/, and cannot follow the mapping in pyproject.toml. So they get a tree of links
-# in which the rooms are folders of gt, with stubs of PyTorch's import paths, built anew each time because modules come and
+# in which the rooms are folders of gt, with stubs of what is made from tables, built anew each time because modules come and
 # go. The sed gives files their names.
 types: $(VENV)/.installed ## strict types
-	@$(BIN)/python gt_build.py $(TREE)
+	@$(BIN)/python -m gt.public_api.build_backend $(TREE)
 	@cd $(TREE) && { $(CURDIR)/$(BIN)/mypy --config-file $(CURDIR)/pyproject.toml; echo $$? > .status; } \
 		| sed -E 's,^gt/($(subst $(space),|,$(ROOMS)))/,\1/,'; exit $$(cat .status)
 

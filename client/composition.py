@@ -12,6 +12,7 @@ from typing import Any, Final
 from gt.client.autograd.rules.gradient_table import GRADIENTS
 from gt.client.tensor import emission
 from gt.client.tensor.tensor import Tensor
+from gt.client.tensor_api.function_methods import function_methods
 from gt.client.tensor_api.inplace_methods import InPlace
 from gt.client.tensor_api.methods import Methods
 from gt.client.tensor_api.operators import Operators
@@ -21,10 +22,11 @@ from gt.client.tensor_api.tape_methods import TapeMethods
 from . import array_api
 
 METHOD_CLASSES: Final = (Methods, InPlace, Operators, TapeMethods, Protocols)
-"""What a tensor can do. Of two methods of one name the first counts, as for type checkers, which see base classes."""
+"""The classes with the methods that are written by hand. No name is in two of them, or in the table of functions."""
 ARRAY_API_VERSIONS: Final = (None, "2021.12", "2022.12", "2023.12", array_api.__array_api_version__)
 
-_NOT_METHODS: Final = frozenset({"__annotations__", "__dict__", "__doc__", "__module__", "__slots__", "__weakref__"})
+NOT_METHODS: Final = frozenset({"__annotations__", "__dict__", "__doc__", "__module__", "__slots__", "__weakref__"})
+"""What every class has."""
 
 
 def array_namespace(self: Tensor, /, *, api_version: str | None = None) -> ModuleType:
@@ -35,12 +37,10 @@ def array_namespace(self: Tensor, /, *, api_version: str | None = None) -> Modul
 
 
 def bind_methods() -> None:
-    """Give `Tensor` the methods of `METHOD_CLASSES`."""
-    bound: dict[str, Any] = {"__array_namespace__": array_namespace}
+    """Give `Tensor` the methods of the table of functions and those of `METHOD_CLASSES`."""
+    bound: dict[str, Any] = {"__array_namespace__": array_namespace, **dict(function_methods())}
     for methods in METHOD_CLASSES:
-        for name, method in vars(methods).items():
-            if name not in _NOT_METHODS:
-                bound.setdefault(name, method)
+        bound.update((name, method) for name, method in vars(methods).items() if name not in NOT_METHODS)
     bound["__hash__"] = object.__hash__
     for name, method in bound.items():
         setattr(Tensor, name, method)

@@ -25,6 +25,7 @@ PACKAGES = {
     "gt.ir": ("gt.sharding",),
     "gt.daemon": (),
     "gt.wire": ("gt.daemon",),
+    "gt.public_api": (),
     "gt.instruction_log": ("gt.ir", "gt.wire"),
     # client
     "gt.client.segment": ("gt.ir", "gt.wire"),
@@ -37,7 +38,9 @@ PACKAGES = {
     "gt.client.autograd.rules": ("gt.client.functional",),
     "gt.client.autograd": ("gt.client.functional",),
     "gt.client.torch_compat": ("gt.client.functional",),
-    "gt.client.tensor_api": ("gt.client.autograd", "gt.client.ops.spectral", "gt.client.torch_compat"),
+    "gt.client.tensor_api": (
+        "gt.client.autograd", "gt.client.ops.spectral", "gt.client.torch_compat", "gt.public_api",
+    ),
     "gt.client.array_api": ("gt.client.tensor_api",),
     "gt.client": ("gt.client.array_api", "gt.client.autograd.rules"),
     "gt.client.nn": ("gt.client.autograd",),

@@ -26,9 +26,10 @@ from gt.ir.dtypes import (
     uint64,
 )
 
-from . import creation, data_types, elementwise, fft, linalg, manipulation, searching, statistics
+from . import creation, data_types, declared_functions, elementwise, fft, linalg, manipulation, searching, statistics
 from .creation import *  # noqa: F403
 from .data_types import *  # noqa: F403
+from .declared_functions import *  # noqa: F403
 from .elementwise import *  # noqa: F403
 from .info import Info
 from .linalg import matmul, matrix_transpose, tensordot, vecdot
@@ -57,6 +58,7 @@ __all__ = [
 ]  # fmt: skip
 __all__ += creation.__all__
 __all__ += data_types.__all__
+__all__ += declared_functions.__all__
 __all__ += elementwise.__all__
 __all__ += manipulation.__all__
 __all__ += searching.__all__

@@ -1,6 +1,7 @@
-"""In-place methods: a new value is computed by the function of the same name, and the handle is bound to it.
+"""In-place methods that are not simply the in-place form of a public function: copies, shapes, random numbers.
 
-One line each. What is a view of the tensor, or what it is a view of, sees the new value too (`views.py`).
+Each computes a new value and binds the tensor to it. What is a view of the tensor, or what it is a view of, sees the new value
+too (`gt.client.tensor.views`). The other in-place methods are declared in `gt.public_api.function_table`.
 """
 
 from __future__ import annotations
@@ -9,20 +10,13 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from gt.client.functional import distances
 from gt.client.ops import (
     arithmetic,
-    complex_numbers,
-    contractions,
     creation,
     elementwise,
-    gather_scatter,
     join_and_pad,
     random,
-    scatter_reductions,
     shape_ops,
-    sort_scan,
-    special,
     triangular,
 )
 from gt.client.tensor import emission, views
@@ -36,32 +30,6 @@ from . import strided_views
 if TYPE_CHECKING:
     from gt.client.ops.random import Generator
     from gt.ir.dtypes import DType
-
-Method = Callable[..., "Tensor"]
-
-
-def _twin(function: Callable[..., Tensor]) -> Method:
-    """The method that writes what `function` returns to its first argument."""
-    name = f"{function.__name__}_"
-
-    def method(self: Tensor, *args: Any, **options: Any) -> Tensor:
-        return self._write(name, function(self, *args, **options))
-
-    method.__name__ = method.__qualname__ = name
-    method.__doc__ = f"In place: {function.__doc__}"
-    return method
-
-
-def _logical(function: Callable[..., Tensor]) -> Method:
-    """As `_twin`, for a function whose truth is written in the tensor's own dtype."""
-    name = f"{function.__name__}_"
-
-    def method(self: Tensor, *args: Any, **options: Any) -> Tensor:
-        return self._write(name, cast(function(self, *args, **options), self.dtype))
-
-    method.__name__ = method.__qualname__ = name
-    method.__doc__ = f"In place: {function.__doc__}"
-    return method
 
 
 def _mapped(x: Tensor, function: Callable[..., Any], *others: Tensor) -> Tensor:
@@ -83,142 +51,6 @@ class InPlace:
         def shape(self) -> tuple[int, ...]: ...
         @property
         def dtype(self) -> DType: ...
-
-    # element-wise
-
-    add_: Method = _twin(arithmetic.add)
-    sub_: Method = _twin(arithmetic.sub)
-    mul_: Method = _twin(arithmetic.mul)
-    div_: Method = _twin(arithmetic.div)
-    floor_divide_: Method = _twin(arithmetic.floor_divide)
-    remainder_: Method = _twin(arithmetic.remainder)
-    pow_: Method = _twin(arithmetic.pow)
-    clamp_: Method = _twin(arithmetic.clamp)
-    clip_: Method = clamp_
-    abs_: Method = _twin(arithmetic.abs)
-    absolute_: Method = abs_
-    ceil_: Method = _twin(arithmetic.ceil)
-    cos_: Method = _twin(arithmetic.cos)
-    exp_: Method = _twin(arithmetic.exp)
-    expm1_: Method = _twin(arithmetic.expm1)
-    floor_: Method = _twin(arithmetic.floor)
-    log_: Method = _twin(arithmetic.log)
-    log10_: Method = _twin(arithmetic.log10)
-    log1p_: Method = _twin(arithmetic.log1p)
-    log2_: Method = _twin(arithmetic.log2)
-    neg_: Method = _twin(arithmetic.neg)
-    negative_: Method = neg_
-    reciprocal_: Method = _twin(arithmetic.reciprocal)
-    relu_: Method = _twin(arithmetic.relu)
-    round_: Method = _twin(arithmetic.round)
-    rsqrt_: Method = _twin(arithmetic.rsqrt)
-    sigmoid_: Method = _twin(arithmetic.sigmoid)
-    sin_: Method = _twin(arithmetic.sin)
-    sqrt_: Method = _twin(arithmetic.sqrt)
-    square_: Method = _twin(arithmetic.square)
-    subtract_: Method = sub_
-    multiply_: Method = mul_
-    divide_: Method = div_
-    true_divide_: Method = div_
-    tan_: Method = _twin(arithmetic.tan)
-    tanh_: Method = _twin(arithmetic.tanh)
-    trunc_: Method = _twin(arithmetic.trunc)
-    masked_fill_: Method = _twin(arithmetic.masked_fill)
-    bitwise_and_: Method = _twin(arithmetic.bitwise_and)
-    bitwise_or_: Method = _twin(arithmetic.bitwise_or)
-    bitwise_xor_: Method = _twin(arithmetic.bitwise_xor)
-    bitwise_not_: Method = _twin(arithmetic.bitwise_not)
-    sign_: Method = _twin(arithmetic.sign)
-    acos_: Method = _twin(elementwise.acos)
-    acosh_: Method = _twin(elementwise.acosh)
-    addcdiv_: Method = _twin(elementwise.addcdiv)
-    addcmul_: Method = _twin(elementwise.addcmul)
-    arccos_: Method = acos_
-    arccosh_: Method = acosh_
-    arcsin_: Method = _twin(elementwise.arcsin)
-    arcsinh_: Method = _twin(elementwise.arcsinh)
-    arctan_: Method = _twin(elementwise.arctan)
-    arctan2_: Method = _twin(elementwise.arctan2)
-    arctanh_: Method = _twin(elementwise.arctanh)
-    asin_: Method = _twin(elementwise.asin)
-    asinh_: Method = _twin(elementwise.asinh)
-    atan_: Method = _twin(elementwise.atan)
-    atan2_: Method = _twin(elementwise.atan2)
-    atanh_: Method = _twin(elementwise.atanh)
-    bitwise_left_shift_: Method = _twin(elementwise.bitwise_left_shift)
-    bitwise_right_shift_: Method = _twin(elementwise.bitwise_right_shift)
-    clamp_max_: Method = _twin(elementwise.clamp_max)
-    clamp_min_: Method = _twin(elementwise.clamp_min)
-    copysign_: Method = _twin(elementwise.copysign)
-    cosh_: Method = _twin(elementwise.cosh)
-    deg2rad_: Method = _twin(elementwise.deg2rad)
-    digamma_: Method = _twin(elementwise.digamma)
-    erf_: Method = _twin(elementwise.erf)
-    erfc_: Method = _twin(elementwise.erfc)
-    erfinv_: Method = _twin(elementwise.erfinv)
-    exp2_: Method = _twin(elementwise.exp2)
-    fix_: Method = trunc_
-    float_power_: Method = _twin(elementwise.float_power)
-    fmod_: Method = _twin(elementwise.fmod)
-    frac_: Method = _twin(elementwise.frac)
-    heaviside_: Method = _twin(elementwise.heaviside)
-    hypot_: Method = _twin(elementwise.hypot)
-    ldexp_: Method = _twin(elementwise.ldexp)
-    lerp_: Method = _twin(elementwise.lerp)
-    lgamma_: Method = _twin(elementwise.lgamma)
-    logit_: Method = _twin(elementwise.logit)
-    mvlgamma_: Method = _twin(elementwise.mvlgamma)
-    nan_to_num_: Method = _twin(elementwise.nan_to_num)
-    nextafter_: Method = _twin(elementwise.nextafter)
-    rad2deg_: Method = _twin(elementwise.rad2deg)
-    sgn_: Method = sign_
-    sinc_: Method = _twin(elementwise.sinc)
-    sinh_: Method = _twin(elementwise.sinh)
-    xlogy_: Method = _twin(elementwise.xlogy)
-    index_add_: Method = _twin(gather_scatter.index_add)
-    index_copy_: Method = _twin(gather_scatter.index_copy)
-    index_fill_: Method = _twin(gather_scatter.index_fill)
-    index_put_: Method = _twin(gather_scatter.index_put)
-    masked_scatter_: Method = _twin(gather_scatter.masked_scatter)
-    put_: Method = _twin(gather_scatter.put)
-    scatter_: Method = _twin(scatter_reductions.scatter)
-    scatter_add_: Method = _twin(gather_scatter.scatter_add)
-    scatter_reduce_: Method = _twin(scatter_reductions.scatter_reduce)
-    index_reduce_: Method = _twin(scatter_reductions.index_reduce)
-    gcd_: Method = _twin(elementwise.gcd)
-    lcm_: Method = _twin(elementwise.lcm)
-    i0_: Method = _twin(special.i0)
-    igamma_: Method = _twin(special.gammainc)
-    igammac_: Method = _twin(special.gammaincc)
-    conj_physical_: Method = _twin(complex_numbers.conj_physical)
-    renorm_: Method = _twin(distances.renorm)
-    addmm_: Method = _twin(contractions.addmm)
-    addmv_: Method = _twin(contractions.addmv)
-    addr_: Method = _twin(contractions.addr)
-    addbmm_: Method = _twin(contractions.addbmm)
-    baddbmm_: Method = _twin(contractions.baddbmm)
-    cumsum_: Method = _twin(sort_scan.cumsum)
-    cumprod_: Method = _twin(sort_scan.cumprod)
-    tril_: Method = _twin(triangular.tril)
-    triu_: Method = _twin(triangular.triu)
-
-    # comparisons and truths, in the tensor's own dtype
-
-    eq_: Method = _logical(arithmetic.eq)
-    ne_: Method = _logical(arithmetic.ne)
-    lt_: Method = _logical(arithmetic.lt)
-    le_: Method = _logical(arithmetic.le)
-    gt_: Method = _logical(arithmetic.gt)
-    ge_: Method = _logical(arithmetic.ge)
-    not_equal_: Method = ne_
-    less_: Method = lt_
-    less_equal_: Method = le_
-    greater_: Method = gt_
-    greater_equal_: Method = ge_
-    logical_and_: Method = _logical(arithmetic.logical_and)
-    logical_or_: Method = _logical(arithmetic.logical_or)
-    logical_xor_: Method = _logical(arithmetic.logical_xor)
-    logical_not_: Method = _logical(arithmetic.logical_not)
 
     # constants and copies
 

@@ -1,10 +1,10 @@
-"""The build backend: setuptools', which gives type checkers and editors the stubs of PyTorch's import paths besides.
+"""The build backend: setuptools', with stubs of what is made from tables, for type checkers and editors.
 
 A wheel holds the stubs. An editable install puts `build/editor` on `sys.path`: a tree of links in which the components are
 folders of `gt`, and stubs stand where there is no file. Editors and type checkers read it; a program that imports from it gets
 the sources.
 
-    python gt_build.py FOLDER
+    python -m gt.public_api.build_backend FOLDER
 
 makes such a tree for a type checker that is to check the sources themselves.
 """
@@ -21,9 +21,11 @@ from pathlib import Path
 from typing import Any
 from zipfile import ZipFile, ZipInfo
 
-from gt.torch_paths import stubs
+from gt.torch_paths import stubs as path_stubs
 
-CHECKOUT = Path(__file__).resolve().parent
+from . import type_stubs
+
+CHECKOUT = Path(__file__).resolve().parents[2]
 EDITOR = CHECKOUT / "build" / "editor"
 
 REDIRECT = '''\
@@ -43,7 +45,7 @@ def build_wheel(folder: str, settings: Any = None, metadata: str | None = None) 
     from setuptools import build_meta
 
     name: str = build_meta.build_wheel(folder, settings, metadata)
-    add(Path(folder, name), stubs.stubs())
+    add(Path(folder, name), path_stubs.stubs() | type_stubs.stubs())
     return name
 
 
@@ -86,7 +88,8 @@ def add(wheel: Path, files: Mapping[str, str]) -> None:
 def source_tree(folder: Path) -> Path:
     """Makes a tree of links in which the components are folders of `gt`, and adds the stubs. Returns the folder of `gt`."""
     shutil.rmtree(folder, ignore_errors=True)
-    stubs.write(folder)
+    path_stubs.write(folder)
+    type_stubs.write(folder)
     tree = folder / "gt"
     project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())
     components = {name: CHECKOUT / path for name, path in project["tool"]["setuptools"]["package-dir"].items()}
