@@ -16,13 +16,13 @@ from .torch_paths.finder import install as _install
 
 if TYPE_CHECKING:
     from gt.declared_types.names import *  # noqa: F403
-    from gt.sharding import config as config
 
     from . import accelerator as accelerator
     from . import amp as amp
     from . import array_api as array_api
     from . import autograd as autograd
     from . import backends as backends
+    from . import config as config
     from . import cuda as cuda
     from . import data as data
     from . import distributed as distributed

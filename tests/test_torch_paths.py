@@ -48,12 +48,7 @@ def run(program: str, *arguments: str, path: Path = REPOSITORY, **environment: s
 
 @pytest.fixture(scope="module")
 def backend() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("gt_build", REPOSITORY / "gt_build.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return importlib.import_module("gt.public_api.build_backend")
 
 
 # the table

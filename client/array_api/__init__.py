@@ -8,7 +8,7 @@ How the two differ, and how the public conformance suite is run, is in docs/arra
 from __future__ import annotations
 
 import math
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from gt.ir.dtypes import bool_ as bool
 from gt.ir.dtypes import (
@@ -26,16 +26,22 @@ from gt.ir.dtypes import (
     uint64,
 )
 
-from . import creation, data_types, declared_functions, elementwise, fft, linalg, manipulation, searching, statistics
+from . import creation, data_types, elementwise, fft, linalg, manipulation, searching, statistics
 from .creation import *  # noqa: F403
 from .data_types import *  # noqa: F403
-from .declared_functions import *  # noqa: F403
 from .elementwise import *  # noqa: F403
 from .info import Info
 from .linalg import matmul, matrix_transpose, tensordot, vecdot
 from .manipulation import *  # noqa: F403
 from .searching import *  # noqa: F403
 from .statistics import *  # noqa: F403
+
+if TYPE_CHECKING:
+    from gt.declared_types import array_api as declared_functions
+    from gt.declared_types.array_api import *  # noqa: F403
+else:
+    from . import declared_functions
+    from .declared_functions import *  # noqa: F403
 
 __array_api_version__: Final = "2024.12"
 

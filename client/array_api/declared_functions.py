@@ -1,21 +1,17 @@
 """The standard's functions that are GT's own, as they are or for two tensors that meet as the standard says.
 
-Which they are is declared in `gt.public_api.function_table`.
+Which they are is declared in `gt.public_api.function_table`; type checkers see `gt.declared_types.array_api`.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING
 
-from gt.public_api.function_table import FUNCTIONS
+from gt.public_api.function_table import FUNCTIONS, array_api_names
 
 from .promotion import both
 
-if TYPE_CHECKING:
-    from gt.declared_types.array_api import *  # noqa: F403
-
-__all__: list[str] = []
+__all__ = list(array_api_names())
 
 for _module, _rows in FUNCTIONS.items():
     for _row in _rows:
@@ -23,4 +19,3 @@ for _module, _rows in FUNCTIONS.items():
             _function = getattr(import_module(_module), _row.defined_as or _row.name)
             _name = _row.array_api_name or _row.name
             globals()[_name] = _function if _row.array_api == "same" else both(_function)
-            __all__.append(_name)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final, Literal, NamedTuple
 
-__all__ = ["FUNCTIONS", "Function"]
+__all__ = ["FUNCTIONS", "Function", "array_api_names"]
 
 
 class Function(NamedTuple):
@@ -634,3 +634,8 @@ FUNCTIONS: Final[dict[str, tuple[Function, ...]]] = {
 }
 # fmt: on
 """The functions by the module that defines them."""
+
+
+def array_api_names() -> tuple[str, ...]:
+    """The names that `gt.array_api` has from these functions."""
+    return tuple(row.array_api_name or row.name for rows in FUNCTIONS.values() for row in rows if row.array_api)

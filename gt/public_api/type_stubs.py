@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from .function_table import FUNCTIONS
+from .function_table import FUNCTIONS, array_api_names
 from .name_table import public_names
 
 __all__ = ["array_api", "methods", "names", "stubs", "write"]
@@ -70,7 +70,8 @@ def array_api() -> str:
                 lines.append(f"from {module} import {row.defined_as or row.name} as {name}")
             elif row.array_api == "promoted":
                 written.append(f"def {name}(x1: Any, x2: Any, /) -> Tensor: ...")
-    return "\n".join([*lines, *written, ""])
+    listed = "".join(f"    {name!r},\n" for name in array_api_names())
+    return "\n".join([*lines, *written, f"__all__ = [\n{listed}]", ""])
 
 
 def write(folder: Path) -> None:

@@ -12,11 +12,15 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+from gt.public_api.function_table import array_api_names
+
 from .table import PATHS, children, listed
 
 __all__ = ["stub", "stubs", "write"]
 
 _PACKAGE = Path(__file__).parent.parent
+_FROM_TABLES = {"gt.client.array_api.declared_functions": array_api_names}
+"""Modules whose `__all__` is made from a table."""
 
 
 def stubs() -> dict[str, str]:
@@ -82,6 +86,8 @@ def _exported(module: str) -> tuple[str, ...]:
     """A module's `__all__`, as its source says: lists of strings, and those of other modules."""
     if module in PATHS:
         return tuple(name.new for name in listed(module, _exported) if name.public)
+    if module in _FROM_TABLES:
+        return _FROM_TABLES[module]()
     tree, package = _parsed(module)
     modules = dict(_modules(tree, package))
 
@@ -118,7 +124,8 @@ def _exported(module: str) -> tuple[str, ...]:
 
 def _modules(tree: ast.Module, package: str) -> Iterator[tuple[str, str]]:
     """What a module calls the modules that it imports: every name that it imports, as only those of modules are looked up."""
-    for node in tree.body:
+    at_run_time = [each for node in tree.body if isinstance(node, ast.If) for each in node.orelse]
+    for node in [*tree.body, *at_run_time]:
         if isinstance(node, ast.ImportFrom):
             base = ".".join(filter(None, (package if node.level else "", node.module)))
             for alias in node.names:
