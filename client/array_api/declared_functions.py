@@ -6,6 +6,7 @@ Which they are is declared in `gt.public_api.function_table`; type checkers see 
 from __future__ import annotations
 
 from importlib import import_module
+from typing import Any
 
 from gt.public_api.function_table import FUNCTIONS, array_api_names
 
@@ -13,9 +14,15 @@ from .promotion import both
 
 __all__ = list(array_api_names())
 
-for _module, _rows in FUNCTIONS.items():
-    for _row in _rows:
-        if _row.array_api:
-            _function = getattr(import_module(_module), _row.defined_as or _row.name)
-            _name = _row.array_api_name or _row.name
-            globals()[_name] = _function if _row.array_api == "same" else both(_function)
+
+def _declared() -> dict[str, Any]:
+    found = {}
+    for module, rows in FUNCTIONS.items():
+        for row in rows:
+            if row.array_api:
+                function = getattr(import_module(module), row.defined_as or row.name)
+                found[row.array_api_name or row.name] = function if row.array_api == "same" else both(function)
+    return found
+
+
+globals().update(_declared())
