@@ -93,7 +93,7 @@ lint: $(VENV)/.installed ## format and lint, changing nothing
 # in which the rooms are folders of gt, with stubs of what is made from tables, built anew each time because modules come and
 # go. The sed gives files their names.
 types: $(VENV)/.installed ## strict types
-	@$(BIN)/python -m gt.public_api.build_backend $(TREE)
+	@$(BIN)/python -m gt.torch_paths.build_backend $(TREE)
 	@cd $(TREE) && { $(CURDIR)/$(BIN)/mypy --config-file $(CURDIR)/pyproject.toml; echo $$? > .status; } \
 		| sed -E 's,^gt/($(subst $(space),|,$(ROOMS)))/,\1/,'; exit $$(cat .status)
 

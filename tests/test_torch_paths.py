@@ -48,7 +48,7 @@ def run(program: str, *arguments: str, path: Path = REPOSITORY, **environment: s
 
 @pytest.fixture(scope="module")
 def backend() -> ModuleType:
-    return importlib.import_module("gt.public_api.build_backend")
+    return importlib.import_module("gt.torch_paths.build_backend")
 
 
 # the table

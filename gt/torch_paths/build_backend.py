@@ -4,7 +4,7 @@ A wheel holds the stubs. An editable install puts `build/editor` on `sys.path`: 
 folders of `gt`, and stubs stand where there is no file. Editors and type checkers read it; a program that imports from it gets
 the sources.
 
-    python -m gt.public_api.build_backend FOLDER
+    python -m gt.torch_paths.build_backend FOLDER
 
 makes such a tree for a type checker that is to check the sources themselves.
 """
@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any
 from zipfile import ZipFile, ZipInfo
 
-from gt.torch_paths import stubs as path_stubs
+from gt.public_api import type_stubs
 
-from . import type_stubs
+from . import stubs as path_stubs
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 EDITOR = CHECKOUT / "build" / "editor"
