@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from gt.worker.fusion.cuda.op_expressions import HALVES
+from gt.worker.fusion.cuda.cuda_types import HALVES
 
 COMPILER: Final = shutil.which("g++")
 

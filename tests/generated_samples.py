@@ -19,12 +19,12 @@ from gt.sharding.placement import REPLICATE, uniform_mesh
 from gt.worker.base.backend import Backend, backend
 from gt.worker.device import graph_capture
 from gt.worker.fusion.chains import Chain, fuse
-from gt.worker.fusion.cuda import codegen, fused_kernel, op_expressions
+from gt.worker.fusion.cuda import codegen, cuda_types, fused_kernel
 from gt.worker.kernels import philox
 from gt.worker.program.compiler import Program, compile_plan
 
 ONE = uniform_mesh(1, {"workers": 1}, (0,))
-DTYPES = tuple(dtypes.BY_NAME[name] for name in op_expressions.STORED)
+DTYPES = tuple(dtypes.BY_NAME[name] for name in cuda_types.STORED)
 DOMAINS = {
     "any": "bif", "ordered": "bif", "number": "if", "real": "if", "inexact": "f", "float": "f", "integer": "i", "bool": "b",
 }  # fmt: skip
@@ -84,7 +84,7 @@ def every_op(dtype: dtypes.DType, size: int = 512) -> Sample:
     c = lines.input(size, dtype=dtypes.bool_)
     first = lines.op("where", lines.op("logical_not", c), y, x)
     survivors = [first]
-    for name in (*op_expressions.EXPRESSIONS, "cast"):
+    for name in (*cuda_types.EXPRESSIONS, "cast"):
         op = OPS[name]
         if name == "where":
             survivors.append(lines.op("where", c, first, y))
@@ -93,7 +93,7 @@ def every_op(dtype: dtypes.DType, size: int = 512) -> Sample:
         elif name == "cast":
             targets = (each for each in DTYPES if each is not dtype and (dtype.kind != "f" or each.kind in "bf"))
             survivors += [lines.op("cast", first, dtype=target) for target in targets]
-        elif dtype.kind in DOMAINS[op.domain] and (dtype.kind == "f" or name not in op_expressions.CHECKED):
+        elif dtype.kind in DOMAINS[op.domain] and (dtype.kind == "f" or name not in cuda_types.CHECKED):
             survivors.append(lines.op(name, first) if op.family == "unary" else lines.op(name, first, y))
             if op.family == "binary" and dtype.kind in "if" and name in ("add", "mul", "lt", "eq", "maximum", "pow"):
                 survivors.append(lines.op(name, first, lines.scalar("f" if dtype.kind == "f" else "i")))

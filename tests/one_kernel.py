@@ -17,7 +17,7 @@ from gt.ir import dtypes
 from gt.ir.dtype_limits import finfo
 from gt.ir.infer import infer
 from gt.ir.spec import Spec, spec
-from gt.worker.kernels.kernel_table import KERNELS, Call
+from gt.worker.op_table.op_table import KERNELS, Call
 
 Array = np.ndarray[Any, Any]
 

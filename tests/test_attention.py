@@ -22,7 +22,7 @@ from gt.sharding.config import Config
 from gt.worker.base.kernel_call import Call
 from gt.worker.device.thread_pool import Crew
 from gt.worker.kernels import attention as kernels
-from gt.worker.kernels.kernel_table import KERNELS
+from gt.worker.op_table.op_table import KERNELS
 
 Array = np.ndarray[Any, Any]
 STRIP = 300

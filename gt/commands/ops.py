@@ -20,7 +20,7 @@ def ops_rows() -> list[tuple[str, ...]]:
     from gt.client.autograd.rules.gradient_table import GRADIENTS, NO_GRADIENT
     from gt.dispatcher.planner.sharding_rules import RULES
     from gt.ir.ops import OPS
-    from gt.worker.kernels.kernel_table import KERNELS
+    from gt.worker.op_table.op_table import KERNELS
 
     rows: list[tuple[str, ...]] = []
     for name, op in OPS.items():

@@ -2,7 +2,7 @@
 
 Each component keeps its own facet under the same names: the client the gradient (`client/autograd/rules/gradient_table.py`),
 the dispatcher the sharding rows (`dispatcher/planner/sharding_rules.py`), the worker the kernel
-(`worker/kernels/kernel_table.py`). Shapes and dtypes follow from the family (`gt/ir/infer.py`). Nothing else may be in this
+(`worker/op_table/op_table.py`). Shapes and dtypes follow from the family (`gt/ir/infer.py`). Nothing else may be in this
 file.
 
 All tensor operands of an instruction have the same dtype, because the client casts them first. A Python scalar may replace

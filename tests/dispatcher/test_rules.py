@@ -27,7 +27,7 @@ from gt.ir.spec import Spec, spec
 from gt.sharding.partition import box
 from gt.sharding.placement import PARTIAL_OPS, REPLICATE, Mesh, Partial, Placement, Replicate, Shard
 from gt.worker.base.kernel_call import Call, Part
-from gt.worker.kernels.kernel_table import KERNELS
+from gt.worker.op_table.op_table import KERNELS
 
 CUTS = (Cut((1, 1)), Cut((2, 1, 0)), Cut((1, 2, 2)))
 REDUCE = {"sum": np.add, "max": np.maximum, "min": np.minimum, "prod": np.multiply}

@@ -18,7 +18,7 @@ from gt.dispatcher.cost import cost_model
 from gt.dispatcher.planner import choices, option_ranking, sharding_rules
 from gt.dispatcher.planner.sharding_rules import Row
 from gt.sharding.placement import REPLICATE, Partial
-from gt.worker.kernels import kernel_table
+from gt.worker.op_table import op_table
 from gt.worker.program import compiler
 from gt.worker.transfer import move
 
@@ -82,7 +82,7 @@ INEXACT: dict[str, Plant] = {
     "contributions added in order of rank": lambda patch: patch.setattr(move, "_paired", _in_order_of_rank),
     "a sum of parts that are no subtree": lambda patch: patch.setattr(option_ranking, "keeps_bits", lambda *_: True),
     "a block cut by two axes": lambda patch: patch.setattr(choices, "keep_bits", lambda *_: True),
-    "kernels that round by what a worker has": lambda patch: patch.setattr(compiler, "BLOCKED", kernel_table.KERNELS),
+    "kernels that round by what a worker has": lambda patch: patch.setattr(compiler, "BLOCKED", op_table.KERNELS),
     "equal shards": lambda patch: patch.setattr(cost_model, "deal", lambda blocks, count: (1,) * count),
 }
 """Mistakes that change no value but its last bits."""

@@ -23,7 +23,7 @@ from gt.ir.infer import infer
 from gt.ir.ops import OPS
 from gt.ir.spec import spec
 from gt.worker.base.kernel_call import Call, Part
-from gt.worker.kernels.kernel_table import KERNELS
+from gt.worker.op_table.op_table import KERNELS
 
 PAGE = Path(__file__).parents[2] / "docs" / "gpu.md"
 HALF = bfloat16.numpy

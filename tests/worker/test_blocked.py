@@ -17,7 +17,7 @@ from gt.ir.infer import infer
 from gt.ir.ops import OPS
 from gt.worker.base.kernel_call import Call
 from gt.worker.kernels.deterministic import BLOCKED, COMPLEX_TILE, TILE
-from gt.worker.kernels.kernel_table import KERNELS
+from gt.worker.op_table.op_table import KERNELS
 
 ROUNDING = sorted(name for name, op in OPS.items() if op.family in ("unary", "binary") and op.result != "bool")
 FLOATING = [name for name in ROUNDING if OPS[name].domain != "bool"]

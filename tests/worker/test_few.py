@@ -17,7 +17,7 @@ from gt.ir.infer import infer
 from gt.ir.spec import spec
 from gt.worker.base.kernel_call import Call
 from gt.worker.kernels import short_rows
-from gt.worker.kernels.kernel_table import KERNELS
+from gt.worker.op_table.op_table import KERNELS
 
 Array = np.ndarray[Any, Any]
 SHAPES = st.tuples(st.integers(1, 4), st.integers(1, 5), st.integers(2, short_rows.FEW))

@@ -24,7 +24,7 @@ from gt.worker.base.backend import backend
 from gt.worker.device.thread_pool import Crew
 from gt.worker.execution.optimize import fused, on_cpu
 from gt.worker.fusion.cpu import strip_executor
-from gt.worker.fusion.cpu.ufunc_lowering import LOWER
+from gt.worker.fusion.cpu.chain_lowering import LOWER
 from gt.worker.program.compiler import Program, compile_plan
 
 Array = np.ndarray[Any, Any]

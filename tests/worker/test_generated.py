@@ -36,8 +36,8 @@ from gt.worker.base.backend import backend
 from gt.worker.execution.optimize import fused, on_gpu
 from gt.worker.fusion import chain_shapes
 from gt.worker.fusion.chain_shapes import LOOSE
-from gt.worker.fusion.cpu import ufunc_lowering
-from gt.worker.fusion.cuda import codegen, fused_kernel, op_expressions
+from gt.worker.fusion.cpu import chain_lowering
+from gt.worker.fusion.cuda import codegen, cuda_types, fused_kernel
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler to run CUDA sources with")
 CPU = backend("cpu")
@@ -69,8 +69,8 @@ def both(sample: Sample) -> Iterator[tuple[Any, Any, int]]:
 
 def test_every_op_that_can_be_written_is() -> None:
     """What chains have on CPUs they have on GPUs, but for functions that CUDA does not have."""
-    assert set(ufunc_lowering.LOWER) - fused_kernel.KNOWN == {"erfinv", "digamma", "conj"}
-    assert fused_kernel.KNOWN - set(ufunc_lowering.LOWER) == LOOSE
+    assert set(chain_lowering.LOWER) - fused_kernel.KNOWN == {"erfinv", "digamma", "conj"}
+    assert fused_kernel.KNOWN - set(chain_lowering.LOWER) == LOOSE
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: dtype.name)
@@ -173,7 +173,7 @@ def test_what_does_not_compile_runs_step_by_step(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """And that is said."""
-    monkeypatch.setitem(op_expressions.EXPRESSIONS, "neg", lambda args, _t: f"no_such_function({args[0]})")
+    monkeypatch.setitem(cuda_types.EXPRESSIONS, "neg", lambda args, _t: f"no_such_function({args[0]})")
     for mine, theirs, _ in both(every_op(dtypes.bool_)):
         np.testing.assert_array_equal(mine, theirs)
     lines_before = len(caplog.records)

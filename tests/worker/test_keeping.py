@@ -26,9 +26,9 @@ from gt.wire.ranges import PAGE
 from gt.worker.core import Core
 from gt.worker.device.buffers import HostBuffers
 from gt.worker.device.pinned_memory import Pinned
-from gt.worker.kernels.kernel_table import KERNELS
 from gt.worker.memory_limit.limiter import Keeping
 from gt.worker.memory_limit.low_memory_run import Careful
+from gt.worker.op_table.op_table import KERNELS
 from gt.worker.spill.spill_file import Spill, Spilled
 
 SIDE = 16

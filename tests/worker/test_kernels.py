@@ -36,7 +36,7 @@ from one_kernel import (
 from gt.ir import dtypes
 from gt.ir.ops import OPS
 from gt.ir.spec import spec
-from gt.worker.kernels.kernel_table import KERNELS, Call
+from gt.worker.op_table.op_table import KERNELS, Call
 
 # element-wise
 

@@ -34,7 +34,7 @@ from gt.ir.spec import spec
 from gt.sharding.partition import Box, extent
 from gt.worker.base.kernel_call import Call, Part
 from gt.worker.kernels.indexing import segment_add
-from gt.worker.kernels.kernel_table import KERNELS
+from gt.worker.op_table.op_table import KERNELS
 
 
 def part(name: str, box: Box, whole: tuple[int, ...], *operands: Any, dtype: dtypes.DType, **attributes: Any) -> Array:

@@ -21,7 +21,7 @@ from gt.ir.spec import spec
 from gt.sharding.partition import Box, extent
 from gt.worker.device.device_scalars import There
 from gt.worker.kernels import philox
-from gt.worker.kernels.kernel_table import KERNELS, Call
+from gt.worker.op_table.op_table import KERNELS, Call
 
 Array = np.ndarray[Any, Any]
 

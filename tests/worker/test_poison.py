@@ -128,12 +128,12 @@ def test_memory_that_a_move_cannot_have_reaches_everybody_as_a_fault() -> None:
 
 def test_a_kernel_that_cannot_be_made_fails_where_it_would_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compiling a plan raises nothing: an instruction without a kernel fails as it runs, and its peers are told."""
-    from gt.worker.kernels import kernel_table
+    from gt.worker.op_table import op_table
 
     def impossible(call: Any) -> Any:
         raise NotImplementedError("no such kernel here")
 
-    monkeypatch.setitem(kernel_table.KERNELS, "neg", impossible)
+    monkeypatch.setitem(op_table.KERNELS, "neg", impossible)
     group = Ranks(2)
     group.store(1, numbers(4, 3), CUT)
     lines = Lines()
@@ -165,14 +165,14 @@ def test_an_estimate_that_fails_poisons_its_instruction_alone(facet: str, monkey
 
 def test_an_error_of_a_kernel_that_cannot_be_made_does_not_grow(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same error is raised at each run, with a traceback as long as at the first."""
-    from gt.worker.kernels import kernel_table
+    from gt.worker.op_table import op_table
 
     error = NotImplementedError("no such kernel here")
 
     def impossible(call: Any) -> Any:
         raise error
 
-    monkeypatch.setitem(kernel_table.KERNELS, "neg", impossible)
+    monkeypatch.setitem(op_table.KERNELS, "neg", impossible)
     group = Ranks(1)
     group.store(1, numbers(4, 3))
     plan, _ = group.define(one("neg", spec(float32, (4, 3))), [WHOLE])

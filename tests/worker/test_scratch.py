@@ -16,10 +16,10 @@ from gt.ir import dtypes
 from gt.ir.infer import infer
 from gt.worker.base.kernel_call import Call
 from gt.worker.device.buffers import HostBuffers
-from gt.worker.kernels.kernel_table import KERNELS
 from gt.worker.kernels.workspace_size import SCRATCH, scratch
 from gt.worker.memory_limit.limiter import Keeping
 from gt.worker.memory_limit.low_memory_run import Careful
+from gt.worker.op_table.op_table import KERNELS
 from gt.worker.spill.spill_file import Spill, Spilled
 
 SLACK = 128 << 10

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gt.worker.device.device_scalars import Reading
 from gt.worker.fusion.cuda.fused_kernel import Launch
-from gt.worker.program.compiler import VIEWS, Action, Slots, Step
+from gt.worker.op_table.op_table import VIEW_OPS
+from gt.worker.program.compiler import Action, Slots, Step
 
 from .captured_range import WARM, Passage
 
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
 
 LEAST: Final = 3
 """Actions of a passage that tell the device something: for fewer a launch saves nothing."""
-LOOKS: Final = VIEWS | {"slice", "tag", "follow", "real", "imag", "windows"}
-"""Ops that launch nothing, as a rule."""
 
 
 class Course:
@@ -135,7 +134,7 @@ class Course:
         return found
 
     def _looks(self, at: int) -> bool:
-        return all(step.instruction.op in LOOKS for step in self.steps[at])
+        return all(step.instruction.op in VIEW_OPS for step in self.steps[at])
 
     def _end(self, run: list[int]) -> None:
         """Some actions behind each other are all that can be in one graph."""

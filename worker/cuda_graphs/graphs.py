@@ -23,40 +23,19 @@ import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 from gt.worker.base.kernel_call import Call, Check
 from gt.worker.device.buffers import View
 from gt.worker.device.device_scalars import Reading
 from gt.worker.device.graph_capture import Part, Seen, Taken
+from gt.worker.op_table.op_table import CAPTURES
+from gt.worker.op_table.row import Capture
 from gt.worker.program.compiler import Action, Program, Step
 
 from .capturable_run import Course
 from .captured_range import Passage
 from .graph_memory import Held, Place
-
-LAUNCHES: Final = frozenset(
-    (
-        *("neg", "abs", "sign", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "rsqrt", "square"),
-        *("reciprocal", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh"),
-        *("erf", "erfc", "erfinv", "lgamma", "digamma", "erfcx", "ndtri", "sigmoid", "relu", "floor", "ceil", "round"),
-        *("trunc", "isnan", "isfinite", "signbit", "conj", "real", "imag", "logical_not", "bitwise_not", "cast"),
-        *("add", "sub", "mul", "div", "maximum", "minimum", "atan2", "hypot", "copysign", "eq", "ne", "lt", "le", "gt"),
-        *("ge", "complex", "logical_and", "logical_or", "logical_xor", "bitwise_and", "bitwise_or", "bitwise_xor"),
-        *("where", "sum", "prod", "max", "min", "any", "all", "argmax", "argmin", "softmax", "log_softmax", "full"),
-        *("pow", "floor_divide", "remainder", "fmod", "gather", "take", "scatter", "scatter_add", "segment_sum", "cat"),
-        *("update_slice", "windows", "overlap_add"),
-        *("arange", "uniform", "normal", "reshape", "permute", "expand", "slice", "tag", "follow"),
-    )
-)
-"""Ops whose kernels over CuPy only launch: they wait for nothing and read no memory of the host. What they find out about their
-operands, the device tells later (`doubts.py`). Others are left out until they are known to."""
-READING: Final = frozenset(("uniform", "normal"))
-"""Ops whose kernels find run-time scalars on the device."""
-
-PRODUCTS: Final = frozenset(("matmul", "attention", "attention_grad", "conv"))
-"""Ops of which it holds where products are not CuPy's, which calls nothing of cuBLAS while a stream captures, or are of integers,
-for which CuPy has kernels."""
 
 
 class Device(Protocol):
@@ -81,9 +60,10 @@ def captures(call: Call | None) -> bool:
     """Whether a step only tells the device what to do."""
     if call is None or call.blocks:
         return False
-    if call.op in PRODUCTS:
+    capture = CAPTURES.get(call.op)
+    if capture is Capture.DIRECT_CUBLAS:
         return call.direct is not None or call.result.dtype.kind in "iub"
-    return call.op in LAUNCHES
+    return capture is not None
 
 
 class Graphs:
@@ -183,4 +163,8 @@ class Graphs:
 
 def _told(action: Action, members: Sequence[Step]) -> Action:
     """The action, but that its kernel finds run-time scalars on the device if it can."""
-    return Reading(members[0]) if len(members) == 1 and members[0].instruction.op in READING else action
+    return (
+        Reading(members[0])
+        if len(members) == 1 and CAPTURES.get(members[0].instruction.op) is Capture.READS_SCALARS
+        else action
+    )

@@ -15,7 +15,7 @@ from gt.worker.base.backend import Backend
 from gt.worker.base.kernel_call import Call
 from gt.worker.device.thread_pool import Crew
 from gt.worker.fusion.chains import Chain, fuse
-from gt.worker.fusion.cpu import strip_executor, ufunc_lowering
+from gt.worker.fusion.cpu import chain_lowering, strip_executor
 from gt.worker.fusion.cpu.background_matmul import Group, set_aside
 from gt.worker.fusion.cpu.row_parallel import Band, Parts, bands
 from gt.worker.fusion.cuda import fused_kernel
@@ -41,7 +41,7 @@ class Executor(NamedTuple):
 def on_cpu(crew: Crew) -> Executor:
     """Chains as NumPy's functions over strips of rows."""
     return Executor(
-        ufunc_lowering.able,
+        chain_lowering.able,
         lambda chain: strip_executor.worth(chain, crew),
         lambda chain, dead, by_steps: strip_executor.compile_chain(chain, crew, dead, by_steps),
         crew=crew,

@@ -21,15 +21,16 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from gt.ir.ops import OPS
 from gt.sharding.block_grid import Tree, fold, grid, grid_dimension, tree
-from gt.worker.base.kernel_call import Call, Kernel, KernelFactory
+from gt.worker.base.kernel_call import Call, Kernel
 
 from .attention import Strip, Strips, Where, attention, attention_grad
+from .conv_cpu import conv
 from .convolution import columns
 from .elementwise import nothing_of, same, wide
-from .kernel_table import KERNELS
-from .reductions import identity, reducer_of
+from .linalg import linalg, solve
+from .matmul import matmul
+from .reductions import identity, reducer_of, reduction
 
 TILE: Final = 64
 COMPLEX_TILE: Final = 32
@@ -84,11 +85,11 @@ def _canonical(xp: Any, x: Any, order: Sequence[int], rows: int, dtype: Any) -> 
     return xp.ascontiguousarray(x.transpose(order), dtype).reshape(rows, -1)
 
 
-def _reduction(call: Call) -> Kernel:
+def blocked_reduction(call: Call) -> Kernel:
     """sum and prod, block by block of one of the dimensions that they join."""
     xp, op, axes, result = call.xp, call.op, call.attributes["axes"], call.result
     if not axes or result.dtype.kind not in "fc":
-        return KERNELS[op](call)
+        return reduction(call)
     operand, dtype = call.tensor(0), result.dtype.numpy
     whole = [call.span(0, axis)[0] for axis in range(operand.ndim)]
     if 0 in (whole[axis] for axis in axes) or result.size == 0:
@@ -124,13 +125,13 @@ def _reduction(call: Call) -> Kernel:
     return kernel
 
 
-def _extreme(call: Call) -> Kernel:
+def blocked_extreme(call: Call) -> Kernel:
     """max and min are exact; of zeros they give the positive one, whatever the order."""
-    kernel = KERNELS[call.op](call)
+    kernel = reduction(call)
     return kernel if call.result.dtype.kind != "f" or not call.attributes["axes"] else lambda x: kernel(x) + 0
 
 
-def _softmax(call: Call) -> Kernel:
+def row_softmax(call: Call) -> Kernel:
     """Each row by itself, as one stretch of memory."""
     xp, result, axis, logarithm = call.xp, call.result, call.attributes["axis"], call.op == "log_softmax"
     if result.size == 0:
@@ -205,12 +206,12 @@ def _kept(sides: Sides) -> list[tuple[int, int]]:
     return [(at * sides.width, last - first) for at, (_, first, last) in enumerate(sides.stretches)]
 
 
-def _matmul(call: Call) -> Kernel:
+def tiled_matmul(call: Call) -> Kernel:
     """Tile by tile; the tiles of a block of what is contracted are added in order, the blocks in the tree."""
     xp, result = call.xp, call.result
     dtype, size = result.dtype.numpy, call.span(0, call.tensor(0).ndim - 1)[0]
     if result.dtype.kind not in "fc" or result.size == 0 or size == 0:
-        return KERNELS[call.op](call)
+        return matmul(call)
     m = _sides(call, 0, call.tensor(0).ndim - 2)
     k = _sides(call, 0, call.tensor(0).ndim - 1)
     n = _sides(call, 1, call.tensor(1).ndim - 1)
@@ -242,11 +243,11 @@ def _product(call: Call, m: Sides, k: Sides, n: Sides) -> Kernel:
     return kernel
 
 
-def _conv(call: Call) -> Kernel:
+def tiled_conv(call: Call) -> Kernel:
     """A product of w [g, o, c·size] with the windows [g, c·size, n·count], tile by tile."""
     xp, result, dtype = call.xp, call.result, call.result.dtype.numpy
     if result.size == 0 or call.span(0, 2)[0] == 0:
-        return KERNELS[call.op](call)
+        return conv(call)
     windows, sizes, counts = columns(call)
     inner, outer, made = math.prod(sizes), math.prod(counts), call.tensor(1).shape[1]
     m, k, n = _sides(call, 1, 1), _sides(call, 0, 2, inner), _sides(call, 0, 0, outer)
@@ -286,18 +287,20 @@ class _Whole(Strips):
         return self.xp.ascontiguousarray(self.products[letters](a, b))
 
 
-def _attention(call: Call) -> Kernel:
+def whole_attention(call: Call) -> Kernel:
+    """attention and attention_grad: all queries at once, with products tile by tile."""
+    factory = attention if call.op == "attention" else attention_grad
     if call.result.size == 0 or 0 in call.tensor(0).shape or 0 in call.tensor(2).shape:
-        return KERNELS[call.op](call)  # zeros, or means of values
-    return (attention if call.op == "attention" else attention_grad)(call, _Whole)
+        return factory(call)  # zeros, or means of values
+    return factory(call, _Whole)
 
 
-def _matrices(call: Call) -> Kernel:
+def small_matrices(call: Call) -> Kernel:
     """LAPACK works on one matrix at a time, on one thread as long as a matrix is no larger than a tile."""
     specs = [call.tensor(position) for position in range(len(call.operands))]
     most = COMPLEX_TILE if specs[0].dtype.kind == "c" else TILE
     if all(size <= most for spec in specs for size in spec.shape[-2:]):
-        return KERNELS[call.op](call)
+        return (solve if call.op == "solve" else linalg)(call)
     shapes = " and ".join(str(spec.shape) for spec in specs)
 
     def refuse(*_: Any) -> Any:
@@ -307,20 +310,3 @@ def _matrices(call: Call) -> Kernel:
         )
 
     return refuse
-
-
-BLOCKED: Final[dict[str, KernelFactory]] = {
-    **KERNELS,
-    "sum": _reduction,
-    "prod": _reduction,
-    "max": _extreme,
-    "min": _extreme,
-    "softmax": _softmax,
-    "log_softmax": _softmax,
-    "matmul": _matmul,
-    "conv": _conv,
-    "attention": _attention,
-    "attention_grad": _attention,
-    **dict.fromkeys(("solve", *(name for name, op in OPS.items() if op.family == "linalg")), _matrices),
-}
-"""The kernels of a deterministic session: all that round more than once for an element have one of their own."""

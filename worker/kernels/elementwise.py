@@ -11,7 +11,6 @@ from typing import Any, Final
 import numpy as np
 
 from gt.ir.dtypes import HALVES, DType, bfloat16, float32
-from gt.worker.base.backend import special
 from gt.worker.base.kernel_call import Call, Check, Kernel, KernelFactory
 
 SELECTED: Final = 4096
@@ -96,94 +95,6 @@ def _dtype(call: Call) -> DType:
 def _same(call: Call) -> bool:
     """Whether the result has the dtype of the operands."""
     return call.result.dtype is _dtype(call)
-
-
-def special_function(name: str) -> KernelFactory:
-    """SciPy's (or CuPy's) special function of that name, which knows no dtype narrower than float32, and takes a number of
-    the program for a float64."""
-
-    def factory(call: Call) -> Kernel:
-        function, dtype = getattr(special(call.xp), name), call.result.dtype
-        work = wide(dtype)
-        scalars = [isinstance(operand, str) for operand in call.operands]
-        if work is dtype and not any(scalars):
-            return function  # type: ignore[no-any-return]  # of SciPy nothing is typed
-        widen, number, narrow = methodcaller("astype", work.numpy), work.numpy.type, methodcaller("astype", dtype.numpy)
-        steps = [number if scalar else widen for scalar in scalars]
-        return lambda *operands: narrow(function(*[step(x) for step, x in zip(steps, operands, strict=True)]))
-
-    return factory
-
-
-def bessel(name: str, above: float, below: float) -> KernelFactory:
-    """A Bessel function of SciPy (or CuPy), with its limits at the infinities, where SciPy's say NaN."""
-    own = special_function(name)
-
-    def factory(call: Call) -> Kernel:
-        function = own(call)
-        if call.xp is not np:
-            return function
-        first, last = (call.result.dtype.numpy.type(limit) for limit in (above, below))
-        return lambda x: np.where(np.isinf(x), np.where(x > 0, first, last), function(x))
-
-    return factory
-
-
-SERIES: Final = 80.0
-"""From here on scaled Bessel functions of a GPU are by their series: CuPy's, a tiny number by a huge one, soon are NaN."""
-TERMS: Final = 10
-"""Of that series, enough for float64."""
-
-
-def scaled_bessel(name: str, order: int, sign: int) -> KernelFactory:
-    """A modified Bessel function by e^∓x: SciPy's own, and on a GPU for large x its asymptotic series (DLMF 10.40), of which
-    `sign` is −1 for I and 1 for K."""
-    own = special_function(name)
-
-    def factory(call: Call) -> Kernel:
-        function, xp = own(call), call.xp
-        if xp is np:
-            return function
-        work, narrow = wide(call.result.dtype).numpy, methodcaller("astype", call.result.dtype.numpy)
-
-        def kernel(x: Any) -> Any:
-            x = x.astype(work, copy=False)
-            size = xp.abs(x)
-            total = xp.ones_like(x)
-            for term in range(TERMS, 0, -1):
-                total = 1 + total * ((4 * order - (2 * term - 1) ** 2) * sign / (8 * term)) / size
-            far = total * xp.sqrt((0.5 / np.pi if sign < 0 else np.pi / 2) / size)
-            if sign < 0 and order:
-                far = xp.copysign(far, x)
-            return narrow(xp.where((x if sign > 0 else size) > SERIES, far, function(x)))
-
-        return kernel
-
-    return factory
-
-
-def incomplete_gamma(name: str) -> KernelFactory:
-    """SciPy's (or CuPy's), that is NaN of NaN on a GPU too."""
-    own = special_function(name)
-
-    def factory(call: Call) -> Kernel:
-        function, xp, dtype = own(call), call.xp, call.result.dtype
-        if xp is np:
-            return function
-        choose, nan = chooser(xp, dtype), dtype.numpy.type(np.nan)
-
-        def kernel(*operands: Any) -> Any:
-            out = function(*operands)
-            for x in operands:
-                if isinstance(x, xp.ndarray):
-                    out = choose(xp.isnan(x.astype(np.float32)), nan, out)
-                elif math.isnan(x):
-                    return xp.full(out.shape, nan, dtype.numpy)
-            return out
-
-        return kernel
-
-    return factory
 
 
 def same(call: Call) -> Kernel:

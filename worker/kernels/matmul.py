@@ -11,14 +11,17 @@ from __future__ import annotations
 
 import itertools
 import math
+from operator import methodcaller
 from typing import Any, Final
 
 import numpy as np
 
-from gt.ir.dtypes import HALVES, DType, float32
+from gt.ir.dtypes import HALVES, DType, bfloat16, float32
 from gt.worker.base.kernel_call import Call, Kernel
 from gt.worker.device.cublas import ALL_KINDS, KINDS, Gemm, has_tensor_cores
 from gt.worker.device.thread_pool import Crew
+
+from .elementwise import wide
 
 WIDE: Final = 100_000_000
 """Multiplications from which a product is shared: milliseconds of one core, where waking another takes tens of microseconds."""
@@ -121,3 +124,35 @@ def _cut(array: Any, axis: int, ndim: int, bounds: list[int]) -> list[Any]:
     rest = (slice(None),) * (-1 - axis) if axis < 0 else ()
     head = (...,) if axis < 0 else ()
     return [array[(*head, slice(start, stop), *rest)] for start, stop in itertools.pairwise(bounds)]
+
+
+def matmul(call: Call) -> Kernel:
+    """A product of matrices, or of stacks of them; half precision is added up in float32."""
+    xp, result = call.xp, call.result
+    if result.size == 0 or call.tensor(0).size == 0:
+        return lambda _a, _b: xp.zeros(result.shape, result.dtype.numpy)
+    multiply = product(call, result.size * call.tensor(0).shape[-1], result.dtype)
+    folds = call.tensor(0).ndim > 2 and call.tensor(1).ndim == 2
+    flat = folds or call.tensor(0).ndim == call.tensor(1).ndim == 2
+    if result.dtype in HALVES and not flat and on_tensor_cores(xp, result.dtype):
+        multiply = Gemm(xp, result.dtype, call.direct)
+    elif result.dtype in HALVES and (xp is np or (result.dtype is bfloat16 and not flat)):
+        # cuBLAS accumulates in float32 by itself; NumPy has no BLAS for half precision, CuPy no stacks of bfloat16
+        widen, narrow = methodcaller("astype", wide(result.dtype).numpy), methodcaller("astype", result.dtype.numpy)
+        return lambda a, b: narrow(multiply(widen(a), widen(b)))
+    if has_parts(call):
+        return in_parts
+    if folds:
+        return _folded(call, multiply)
+    return multiply
+
+
+def _folded(call: Call, multiply: Kernel) -> Kernel:
+    """A stack of matrices by one matrix as one product: BLAS packs that matrix once."""
+    shape = call.result.shape
+    rows = (-1, call.tensor(0).shape[-1])
+
+    def kernel(a: Any, b: Any) -> Any:
+        return multiply(a.reshape(rows), b).reshape(shape)
+
+    return kernel

@@ -9,7 +9,6 @@ temporaries of small element-wise steps. A kernel that still finds no memory is 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
@@ -23,17 +22,11 @@ from .attention import Strips
 from .convolution import padded_shape, windows_at_once
 from .elementwise import wide
 
-PLACE: Final = 8
+INDEX_SIZE: Final = 8
 """Bytes of an index."""
 
 
-def scratch(call: Call) -> int:
-    """Bytes that the kernel of a call uses while it computes, at most; 0 for what is not known."""
-    found = SCRATCH.get(call.op)
-    return 0 if found is None or call.blocks or not call.result.size else found(call)
-
-
-def cast(held: Spec, dtype: Any = None) -> int:
+def copy_size(held: Spec, dtype: Any = None) -> int:
     """Bytes of a copy in another dtype: the one to compute in, if none is said; 0 where it is that already."""
     to = wide(held.dtype).numpy if dtype is None else dtype
     return 0 if held.dtype.numpy == to else held.size * to.itemsize
@@ -57,14 +50,14 @@ def _strip(call: Call) -> tuple[Strips, int, int]:
     return strips, lanes * many * max((s.rows.stop - s.rows.start) * s.keys for s in rows), lanes * many * queries
 
 
-def _attention(call: Call) -> int:
+def attention(call: Call) -> int:
     strips, elements, queries = _strip(call)
     tensors = [call.tensor(at) for at in range(3)]
     mask = call.tensor(3) if len(call.operands) > 3 else None
     return _common(strips, elements, tensors, mask) + 3 * queries * tensors[2].shape[-1] * strips.work.itemsize
 
 
-def _attention_grad(call: Call) -> int:
+def attention_grad(call: Call) -> int:
     strips, elements, queries = _strip(call)
     tensors = [call.tensor(at) for at in range(4)]
     mask = call.tensor(4) if len(call.operands) > 4 else None
@@ -82,7 +75,7 @@ def _attention_grad(call: Call) -> int:
 def _common(strips: Strips, elements: int, tensors: list[Spec], mask: Spec | None) -> int:
     """Weights of a strip, what hides some of them, and operands as products take them."""
     size = strips.work.itemsize
-    found = elements * size + sum(cast(each, np.dtype(strips.half or strips.work)) for each in tensors)
+    found = elements * size + sum(copy_size(each, np.dtype(strips.half or strips.work)) for each in tensors)
     if strips.half is not None:
         found += elements * np.dtype(strips.half).itemsize
     if strips.causal:
@@ -92,72 +85,59 @@ def _common(strips: Strips, elements: int, tensors: list[Spec], mask: Spec | Non
     return found
 
 
-def _conv(call: Call) -> int:
+def conv(call: Call) -> int:
     x, w, result = call.tensor(0), call.tensor(1), call.result
     if not x.size or not w.size:  # no channels, in a shard of them: zeros
         return 0
     if call.xp is np:
         widened = result.size * wide(result.dtype).numpy.itemsize if wide(result.dtype) is not result.dtype else 0
-        return cast(x) + cast(w) + conv_cpu.scratch(call) + widened
+        return copy_size(x) + copy_size(w) + conv_cpu.scratch(call) + widened
     work = wide(result.dtype).numpy.itemsize
     padded = padded_shape(x.shape, call.attributes["pads"], call.attributes["spreads"])
     step, inner, outer = windows_at_once(call)
     count, groups, made = min(step, x.shape[0]), x.shape[1], w.shape[1]
-    found = cast(x) + cast(w) + count * groups * inner * outer * work + count * groups * made * outer * work
+    found = copy_size(x) + copy_size(w) + count * groups * inner * outer * work + count * groups * made * outer * work
     if padded != x.shape:
         found += math.prod(padded) * work
     return found + (result.size * work if wide(result.dtype) is not result.dtype else 0)
 
 
-def _argsort(call: Call) -> int:
+def argsort(call: Call) -> int:
     """Places of a descending order are turned around. CuPy sorts copies of keys and places, with as much beside them."""
     x = call.tensor(0)
-    turned = PLACE * x.size if call.attributes["descending"] else 0
-    widened = cast(x) if x.dtype is bfloat16 else 0
+    turned = INDEX_SIZE * x.size if call.attributes["descending"] else 0
+    widened = copy_size(x) if x.dtype is bfloat16 else 0
     keys = widened or x.nbytes
-    return widened + turned + (0 if call.xp is np else 2 * (keys + PLACE * x.size))
+    return widened + turned + (0 if call.xp is np else 2 * (keys + INDEX_SIZE * x.size))
 
 
-def _cumulate(call: Call) -> int:
+def cumulate(call: Call) -> int:
     """Halves are joined in float32; CuPy goes along another axis than the last by copies."""
     work = call.result.size * wide(call.result.dtype).numpy.itemsize
     halves = 2 * work if wide(call.result.dtype) is not call.result.dtype else 0
     return halves + (0 if call.xp is np else 2 * work)
 
 
-def _cumulated(call: Call) -> int:
+def cumulated(call: Call) -> int:
     x = call.tensor(0)
     doubled = 1 if call.xp is np else 3
-    return cast(x) + doubled * x.size * (wide(x.dtype).numpy.itemsize + PLACE) + 2 * x.size
+    return copy_size(x) + doubled * x.size * (wide(x.dtype).numpy.itemsize + INDEX_SIZE) + 2 * x.size
 
 
-def _linalg(call: Call) -> int:
+def linalg(call: Call) -> int:
     """Results by themselves before they are one, and what the library writes to: copies of the matrices, vectors by themselves,
     its workspace (tracemalloc sees these from NumPy 2.5 on). An exponential also has powers and sums."""
     x, size = call.tensor(0), _itemsize(call)
-    return cast(x) + ((10 if call.op == "matrix_exp" else 5) * x.size + 2 * call.result.size) * size
+    return copy_size(x) + ((10 if call.op == "matrix_exp" else 5) * x.size + 2 * call.result.size) * size
 
 
-def _solve(call: Call) -> int:
+def solve(call: Call) -> int:
     stack = call.result.shape[:-2]
     matrices = [math.prod((*stack, *call.tensor(at).shape[-2:])) for at in range(2)]
-    return cast(call.tensor(0)) + cast(call.tensor(1)) + 3 * sum(matrices) * _itemsize(call)
+    return copy_size(call.tensor(0)) + copy_size(call.tensor(1)) + 3 * sum(matrices) * _itemsize(call)
 
 
 def _itemsize(call: Call) -> int:
     """Of what matrices are computed in: NumPy's functions know nothing smaller than float64."""
     size = wide(call.tensor(0).dtype).numpy.itemsize
     return max(size, 16 if call.tensor(0).dtype.kind == "c" else 8) if call.xp is np else size
-
-
-SCRATCH: Final[dict[str, Callable[[Call], int]]] = {
-    "attention": _attention,
-    "attention_grad": _attention_grad,
-    "conv": _conv,
-    "argsort": _argsort,
-    **dict.fromkeys(("cumsum", "cumprod"), _cumulate),
-    **dict.fromkeys(("argcummax", "argcummin"), _cumulated),
-    **dict.fromkeys(("cholesky", "inverse", "det", "slogdet", "qr", "svd", "eigh", "eig", "lu", "matrix_exp"), _linalg),
-    "solve": _solve,
-}
-"""By op. Others use about as much as their result, or nothing."""

@@ -21,10 +21,8 @@ from gt.worker.base.kernel_call import Call, Part
 from gt.worker.device.cublas import Gemm
 from gt.worker.device.exclusive_array import taken
 from gt.worker.kernels.compare import comparison
-from gt.worker.kernels.deterministic import BLOCKED
-from gt.worker.kernels.kernel_table import IN_PLACE, KERNELS
 from gt.worker.kernels.matmul import Wide
-from gt.worker.kernels.workspace_size import scratch
+from gt.worker.op_table.op_table import DETERMINISTIC_KERNELS, IN_PLACE_KERNELS, KERNELS, workspace
 from gt.worker.spill.memory_accounting import Signals, signals_of
 from gt.worker.transfer.move import Move, compile_move, local, reducer
 
@@ -265,12 +263,12 @@ class _Compiler:
             None if self.backend.checks is None else self.backend.checks.append,
             plan.tf32,
         )
-        run = (BLOCKED if plan.blocks else KERNELS)[instruction.op](call)
+        run = (DETERMINISTIC_KERNELS if plan.blocks else KERNELS)[instruction.op](call)
         product = run is self.backend.xp.matmul or isinstance(run, (Wide, Gemm))
         if product and instruction.outputs[0] in self.turned:
             run = _transposed(run)
-        into = IN_PLACE[instruction.op](call) if instruction.op in IN_PLACE else None
-        return _Kernel(run, call, into, scratch(call))
+        into = IN_PLACE_KERNELS[instruction.op](call) if instruction.op in IN_PLACE_KERNELS else None
+        return _Kernel(run, call, into, workspace(call))
 
     def move(self, at: int, instruction: Instruction, rank: int, time: int) -> list[_Drafted | Move]:
         """What this rank does in a move; a step when it needs nobody else, nothing when it has no part in it."""

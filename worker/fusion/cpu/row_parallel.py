@@ -26,11 +26,9 @@ from gt.ir.spec import Spec, spec
 from gt.worker.device.thread_pool import Crew
 from gt.worker.fusion.chain_shapes import MAP
 from gt.worker.fusion.chains import Chain
-from gt.worker.kernels.kernel_table import KERNELS
 from gt.worker.kernels.matmul import PARTS, WIDE, has_parts, part_of
+from gt.worker.op_table.op_table import ALONG_ROWS, CPU_LOWERINGS, KERNELS
 from gt.worker.program.compiler import VIEWS, Slots, Step
-
-from .ufunc_lowering import ALONG, LOWER
 
 LEAST: Final = 2
 """Products in parts that a band has, at least."""
@@ -154,11 +152,11 @@ def cut_of(step: Step) -> tuple[bool, ...] | None:
         return (True, *(False for _ in shapes[1:])) if 0 not in call.attributes["axes"] else None
     if op == "cat":
         return tuple(True for _ in shapes) if call.attributes["axis"] else None
-    if op not in LOWER:
+    if op not in CPU_LOWERINGS:
         return None
     if op in ("softmax", "log_softmax"):
         return (True,) if call.attributes["axis"] else None
-    if op in ALONG:
+    if op in ALONG_ROWS:
         axes = call.attributes["axes"]
         return (True,) if axes and 0 not in axes and _divides(call.tensor(0)) else None
     if OPS[op].family not in MAP or (op == "cast" and call.tensor(0).dtype is result.dtype):
@@ -340,7 +338,7 @@ def _kernel(step: Step) -> tuple[Callable[..., Any], bool]:
     )
     kernel = KERNELS[call.op](replace(call, operands=operands, result=_spec_of_part(call.result), crew=None))
     function = kernel.func if isinstance(kernel, partial) else kernel
-    return kernel, isinstance(function, np.ufunc) and call.op not in ALONG
+    return kernel, isinstance(function, np.ufunc) and call.op not in ALONG_ROWS
 
 
 def _rows(a: Any, b: Any, out: Any = None) -> Any:

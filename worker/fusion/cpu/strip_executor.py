@@ -24,8 +24,10 @@ from gt.worker.device.exclusive_array import taken
 from gt.worker.device.thread_pool import LANE, Crew
 from gt.worker.fusion.chains import Chain
 from gt.worker.fusion.merge_dims import Merged, merged
+from gt.worker.op_table.cpu_lowering import GENERAL, UNARY, Registers, UfuncCall
+from gt.worker.op_table.op_table import LATE_READERS
 
-from .ufunc_lowering import GENERAL, KEEPS, UNARY, Draft, Registers, Step, draft_of
+from .chain_lowering import ChainDraft, draft_of
 
 STRIP: Final = 1 << 20
 """Bytes of a strip of one value. Smaller ones would fit into nearer caches, but calls take their time too."""
@@ -69,7 +71,7 @@ class Geometry:
                 yield index, first, min(first + self.rows, size)
 
 
-def geometry(chain: Chain, space: Merged, draft: Draft, lanes: int) -> Geometry | None:
+def geometry(chain: Chain, space: Merged, draft: ChainDraft, lanes: int) -> Geometry | None:
     """How a chain is cut; None when one row is too long for the scratch memory."""
     shape = space.shape
     widest = max(value.call.result.dtype.itemsize for value in chain.values)
@@ -79,7 +81,7 @@ def geometry(chain: Chain, space: Merged, draft: Draft, lanes: int) -> Geometry 
     inner, lines = math.prod(shape[peeled + 1 :]), math.prod(space.column[peeled + 1 :])
     rows = max(1, min(STRIP // (inner * widest), shape[peeled]))
     if (
-        lanes > 1 and math.prod(shape) > SMALL and math.prod(shape) * len(draft.steps) >= SPREAD
+        lanes > 1 and math.prod(shape) > SMALL and math.prod(shape) * len(draft.calls) >= SPREAD
     ):  # a few strips for each, as they may not be as fast
         rows = max(1, min(rows, -(-math.prod(shape[: peeled + 1]) // (2 * lanes))))
     while draft.nbytes(rows * inner, rows * lines) > LANE:
@@ -112,7 +114,7 @@ def legators(chain: Chain, dead: tuple[int, ...]) -> list[tuple[int, ...]]:
             for number, source in enumerate(chain.sources)
             if source.slot in dead
             and source.spec == chain.values[output].call.result
-            and last[number] < output + (chain.values[output].call.op not in KEEPS)
+            and last[number] < output + (chain.values[output].call.op not in LATE_READERS)
         )
         for output in chain.outputs
     ]
@@ -128,7 +130,7 @@ class Strips:
         dead: tuple[int, ...],
         by_steps: Callable[[Slots], None],
         cut: Geometry,
-        draft: Draft,
+        draft: ChainDraft,
     ) -> None:
         self.chain = chain
         self.crew = crew
@@ -197,7 +199,7 @@ class Strips:
 
     def _strips(self, lane: int, views: Registers, cuts: Iterator[tuple[tuple[int, ...], int, int]]) -> None:
         """Strips until there are none left."""
-        steps, peeled = self.draft.steps, self.cut.peeled
+        steps, peeled = self.draft.calls, self.cut.peeled
         here: tuple[int, ...] = ()
         sliced: list[tuple[int, Any]] = []
         fixed: list[tuple[int, Any]] = []
@@ -244,7 +246,7 @@ def _whole(
     """A chain that is one strip: nothing is cut, so nothing is merged."""
     ndim = len(chain.shape)
     draft = draft_of(chain, chain.joined, whole=True)
-    steps = _in_runs(draft.steps, {register.number for register, _ in draft.outputs})
+    steps = _in_runs(draft.calls, {register.number for register, _ in draft.outputs})
     column = chain.shape[: ndim - chain.joined] + (1,) * chain.joined
     rest: Registers = [None] * draft.count
     scratch = [(each, column if each.column else chain.shape) for each in draft.scratch]
@@ -254,7 +256,7 @@ def _whole(
     sources = [source.slot for source in chain.sources]
     rowwise = _rowwise(chain)
     results = [(register.number, value.slot) for register, value in draft.outputs]
-    writers = {step.out: step.function for step in reversed(draft.steps)}
+    writers = {step.out: step.function for step in reversed(draft.calls)}
     shapes = [each.spec.shape if isinstance(each.spec, Spec) else () for each in chain.sources]
     shapes += [value.call.result.shape for value in chain.values]
     empties = [  # functions of NumPy make a result where they are given none
@@ -287,7 +289,7 @@ def _whole(
     return action
 
 
-def _in_runs(steps: Sequence[Step], made: set[int]) -> list[tuple[Callable[..., Any], int, int, int]]:
+def _in_runs(steps: Sequence[UfuncCall], made: set[int]) -> list[tuple[Callable[..., Any], int, int, int]]:
     """The calls, those of one function on two operands that follow on each other as one, whose loop is C's.
 
     `made`: registers that hold no memory before their call, which can be in none.
@@ -304,7 +306,7 @@ def _in_runs(steps: Sequence[Step], made: set[int]) -> list[tuple[Callable[..., 
     return found
 
 
-def _run_of(function: Callable[..., Any], steps: Sequence[Step]) -> Callable[[Registers], None]:
+def _run_of(function: Callable[..., Any], steps: Sequence[UfuncCall]) -> Callable[[Registers], None]:
     first, second, out = (itemgetter(*numbers) for numbers in list(zip(*steps, strict=True))[1:])
 
     def run(registers: Registers) -> None:
@@ -334,7 +336,7 @@ def _rowwise(chain: Chain) -> Callable[[Slots], bool] | None:
     return holds
 
 
-def run(steps: Sequence[Step], registers: Registers) -> None:
+def run(steps: Sequence[UfuncCall], registers: Registers) -> None:
     """The calls, one after the other."""
     for function, first, second, out in steps:
         if second >= 0:

@@ -6,7 +6,7 @@ space. One with columns has a warp or a block for each row, which goes along the
 first, and once for what is as long as the row: what it reads again is in the caches. Where it can, a thread
 moves 16 bytes at once; for what lies otherwise there is a second entry, element by element.
 
-How each op is written is in `cuda_ops.py`, who launches kernels in `generated.py`.
+How each op is written is in the table of ops (`worker/op_table/`), who launches kernels in `fused_kernel.py`.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from gt.ir.spec import Spec
 from gt.worker.fusion.chain_shapes import PLACED
 from gt.worker.fusion.chains import Chain
 from gt.worker.fusion.merge_dims import Merged, merged
+from gt.worker.op_table.cuda_expression import written
+from gt.worker.op_table.op_table import CUDA_EXPRESSIONS, CUDA_REDUCTIONS, EXACT_IN_HALF, EXACT_SCALARS
 
-from . import column_reduction
-from . import op_expressions as ops
+from . import column_reduction, cuda_types
 from .column_reduction import Tall
 from .index_math import divided, places, product
 from .node_list import PICKED, PLACE, PUT, Node, nodes_of
@@ -37,8 +38,6 @@ THREADS: Final = 256
 LANES: Final = ((1024, WARP), (4096, 128), (16384, 256))
 """Lengths of rows, and how many threads share one; longer ones have `LONGEST`."""
 LONGEST: Final = 512
-COMPARED: Final = frozenset(("eq", "ne", "lt", "le", "gt", "ge", "where"))
-"""Ops that meet a run-time scalar as a number of the tensors' dtype."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +91,7 @@ class Writer:
         self.places = {number: at for at, number in enumerate(found)}
         self.levels = [0] * len(self.chain.sources)
         for node in self.nodes:
-            self.levels.append(max((self.levels[arg] for arg in node.args), default=0) + (node.op in ops.JOINS))
+            self.levels.append(max((self.levels[arg] for arg in node.args), default=0) + (node.op in CUDA_REDUCTIONS))
         self.wanted = set()
         stack = list(self.outputs)
         while stack:
@@ -109,7 +108,7 @@ class Writer:
 
     @property
     def rowwise(self) -> bool:
-        return not self.tall and any(node.op in ops.JOINS or node.op == PLACE for node in self.nodes)
+        return not self.tall and any(node.op in CUDA_REDUCTIONS or node.op == PLACE for node in self.nodes)
 
     @property
     def edge(self) -> int:
@@ -148,7 +147,7 @@ class Writer:
         node = self.node(number)
         if node is None:
             return self.along(number)
-        if node.op in ops.JOINS or node.op == PICKED:
+        if node.op in CUDA_REDUCTIONS or node.op == PICKED:
             return False
         return node.op == PUT or any(self.varies(arg) for arg in node.args)
 
@@ -179,8 +178,8 @@ class Writer:
         names = ", ".join(parameter.split()[-1] for parameter in self._parameters())
         lines = [
             f"typedef {'unsigned long long' if large else 'unsigned int'} place_t;",
-            *ops.HALVES.strip().splitlines(),
-            *ops.FUNCTIONS.strip().splitlines(),
+            *cuda_types.HALVES.strip().splitlines(),
+            *cuda_types.FUNCTIONS.strip().splitlines(),
             "template <typename T, int V> struct alignas(sizeof(T) * V) Pack { T v[V]; };",
             *(_across(lanes) if lanes else column_reduction.PRELUDE.strip().splitlines() if self.tall else ()),
             f"template <int V> __device__ __forceinline__ void body({parameters})",
@@ -203,12 +202,12 @@ class Writer:
             yield f"place_t n{axis}"
         for number, source in enumerate(self.chain.sources):
             if isinstance(source.spec, str):
-                yield f"{ops.SCALARS[source.spec]} v{number}"
-                yield f"const {ops.SCALARS[source.spec]}* __restrict__ p{number}"
+                yield f"{cuda_types.SCALARS[source.spec]} v{number}"
+                yield f"const {cuda_types.SCALARS[source.spec]}* __restrict__ p{number}"
             else:
-                yield f"const {ops.STORED[source.spec.dtype.name]}* __restrict__ p{number}"
+                yield f"const {cuda_types.STORED[source.spec.dtype.name]}* __restrict__ p{number}"
         for output in range(len(self.outputs)):
-            yield f"{ops.STORED[self._stored(output).name]}* __restrict__ o{output}"
+            yield f"{cuda_types.STORED[self._stored(output).name]}* __restrict__ o{output}"
         if self.places:
             yield "long long* wrong"
         if self.tall:
@@ -222,7 +221,7 @@ class Writer:
         """Run-time scalars: passed, or where the device has them."""
         for number, source in enumerate(self.chain.sources):
             if number in self.wanted and isinstance(source.spec, str):
-                yield f"const {ops.SCALARS[source.spec]} x{number} = p{number} ? *p{number} : v{number};"
+                yield f"const {cuda_types.SCALARS[source.spec]} x{number} = p{number} ? *p{number} : v{number};"
 
     def _stored(self, output: int) -> DType:
         dtype = self.dtype(self.outputs[output])
@@ -234,11 +233,13 @@ class Writer:
     def _expression(self, node: Node) -> str:
         if node.op == PUT:
             row, place, value = (f"x{arg}" for arg in node.args)
-            added = ops.rounded(node.dtype, ops.EXPRESSIONS["add"]([row, value], ops.computed(node.dtype)))
+            added = cuda_types.rounded(
+                node.dtype, written(CUDA_EXPRESSIONS["add"], [row, value], cuda_types.computed(node.dtype))
+            )
             return f"((long long)(at + j) == {place} ? {added} : {row})"
         if node.op == "full":
             (number,) = node.args
-            return ops.number(node.dtype, f"x{number}", exact=True)
+            return cuda_types.number(node.dtype, f"x{number}", exact=True)
         kind = next((dtype for arg in node.args if (dtype := self.dtype(arg)) is not None), node.dtype)
         if node.op == "where":
             kind = node.dtype
@@ -248,14 +249,14 @@ class Writer:
             name = f"x{arg}"
             if self.dtype(arg) is None:
                 scalar = True
-                name = ops.number(kind, name, exact=node.op in COMPARED)
+                name = cuda_types.number(kind, name, exact=node.op in EXACT_SCALARS)
             args.append(name)
         if node.op == "cast":
-            return ops.cast(kind, node.dtype, args[0])
-        text = ops.EXPRESSIONS[node.op](args, ops.computed(kind))
-        if node.op == "where" or node.dtype.kind == "b" or (node.op in ops.EXACT and not scalar):
+            return cuda_types.cast(kind, node.dtype, args[0])
+        text = written(CUDA_EXPRESSIONS[node.op], args, cuda_types.computed(kind))
+        if node.op == "where" or node.dtype.kind == "b" or (node.op in EXACT_IN_HALF and not scalar):
             return text
-        return ops.rounded(node.dtype, text)
+        return cuda_types.rounded(node.dtype, text)
 
     def needed(self, wanted: Sequence[int], *, columns: bool) -> list[int]:
         """What has to be computed for some nodes: of columns or of full values, each after its arguments."""
@@ -267,7 +268,7 @@ class Writer:
                 continue
             seen.add(number)
             node = self.node(number)
-            if node is not None and node.op not in ops.JOINS and (columns or self.varies(number)):
+            if node is not None and node.op not in CUDA_REDUCTIONS and (columns or self.varies(number)):
                 stack += node.args
         return [n for n in sorted(seen) if self.varies(n) != columns]
 
@@ -279,18 +280,18 @@ class Writer:
             elif node is not None and node.op == PLACE:
                 at = f"wrong + {self.places[number]}"
                 yield f"const long long x{number} = placed((long long)x{node.args[0]}, (long long)columns, {at});"
-            elif node is not None and node.op not in ops.JOINS:
-                yield f"const {ops.computed(node.dtype)} x{number} = {self._expression(node)};"
+            elif node is not None and node.op not in CUDA_REDUCTIONS:
+                yield f"const {cuda_types.computed(node.dtype)} x{number} = {self._expression(node)};"
 
     def _picked(self, number: int, node: Node) -> Iterator[str]:
         """One element of the row, which all of its threads compute."""
         source, place = node.args
         inside = self.needed([source], columns=False)
         if not inside:
-            yield f"const {ops.computed(node.dtype)} x{number} = x{source};"
+            yield f"const {cuda_types.computed(node.dtype)} x{number} = x{source};"
             return
         put = any(each is not None and each.op == PUT for each in map(self.node, inside))
-        yield f"{ops.computed(node.dtype)} x{number};"
+        yield f"{cuda_types.computed(node.dtype)} x{number};"
         yield "{"
         for line in (
             f"const place_t at = (place_t)x{place}{', j = 0' if put else ''};",
@@ -326,7 +327,7 @@ class Writer:
         for number, source in enumerate(self.chain.sources):
             if number in self.wanted and self.single(number) and isinstance(source.spec, Spec):
                 dtype = source.spec.dtype
-                yield f"const {ops.computed(dtype)} x{number} = {ops.loaded(dtype, f'p{number}[0]')};"
+                yield f"const {cuda_types.computed(dtype)} x{number} = {cuda_types.loaded(dtype, f'p{number}[0]')};"
 
     def reads(self, numbers: Sequence[int], *, packs: bool = True) -> Iterator[str]:
         for number in numbers:
@@ -334,7 +335,7 @@ class Writer:
                 continue
             dtype = self.dtype(number)
             assert dtype is not None, "what is read is a tensor"
-            kind = ops.STORED[dtype.name]
+            kind = cuda_types.STORED[dtype.name]
             if packs and self.steps(number):
                 whole = f"*reinterpret_cast<const Pack<{kind}, V>*>(p{number} + {self._offset(number)})"
                 yield f"const Pack<{kind}, V> q{number} = {whole};"
@@ -347,7 +348,7 @@ class Writer:
             dtype = self.dtype(number)
             if self.node(number) is None and dtype is not None:
                 text = f"q{number}.v[j]" if packs and self.steps(number) else f"q{number}"
-                yield f"const {ops.computed(dtype)} x{number} = {ops.loaded(dtype, text)};"
+                yield f"const {cuda_types.computed(dtype)} x{number} = {cuda_types.loaded(dtype, text)};"
         yield from self.computed(numbers)
 
     def passing(self, wanted: Sequence[int], inside: Sequence[str], after: Sequence[str] = ()) -> Iterator[str]:
@@ -389,9 +390,9 @@ class Writer:
         start = "row * columns + at" if self.rowwise else "at"
         for output in wanted:
             dtype, number = self._stored(output), self.outputs[output]
-            kind = ops.STORED[dtype.name]
+            kind = cuda_types.STORED[dtype.name]
             before.append(f"Pack<{kind}, V> r{output};")
-            inside.append(f"r{output}.v[j] = {ops.stored(dtype, f'x{number}')};")
+            inside.append(f"r{output}.v[j] = {cuda_types.stored(dtype, f'x{number}')};")
             after.append(f"*reinterpret_cast<Pack<{kind}, V>*>(o{output} + {start}) = r{output};")
         return before, inside, after
 
@@ -433,9 +434,9 @@ class Writer:
             for number in joins:
                 node = self.node(number)
                 assert node is not None, "a join is a node"
-                kind = ops.computed(node.dtype)
-                yield f"{kind} a{number} = {ops.identity(node.op, node.dtype)};"
-                inside.append(f"a{number} = {ops.JOINS[node.op]}()(a{number}, x{node.args[0]});")
+                kind = cuda_types.computed(node.dtype)
+                yield f"{kind} a{number} = {cuda_types.identity(node.op, node.dtype)};"
+                inside.append(f"a{number} = {CUDA_REDUCTIONS[node.op]}()(a{number}, x{node.args[0]});")
             yield loop
             for line in self.passing([arg for number in joins for arg in self.arguments(number)], inside):
                 yield f"    {line}"
@@ -443,8 +444,8 @@ class Writer:
             for number in joins:
                 node = self.node(number)
                 assert node is not None, "a join is a node"
-                text = ops.rounded(node.dtype, f"across(a{number}, {ops.JOINS[node.op]}())")
-                yield f"const {ops.computed(node.dtype)} x{number} = {text};"
+                text = cuda_types.rounded(node.dtype, f"across(a{number}, {CUDA_REDUCTIONS[node.op]}())")
+                yield f"const {cuda_types.computed(node.dtype)} x{number} = {text};"
                 done.add(number)
             yield from self._columns(columns, level, done)
         full = [output for output in range(len(self.outputs)) if not self.short(output) and not self.alone(output)]
@@ -461,7 +462,7 @@ class Writer:
                 yield f"if (lane == 0) {self.write_one(output, 'row')}"
 
     def write_one(self, output: int, at: str) -> str:
-        return f"o{output}[{at}] = {ops.stored(self._stored(output), f'x{self.outputs[output]}')};"
+        return f"o{output}[{at}] = {cuda_types.stored(self._stored(output), f'x{self.outputs[output]}')};"
 
     def short(self, output: int) -> bool:
         """Whether an output has one element a row."""
@@ -481,7 +482,7 @@ class Writer:
     def joins(self) -> list[int]:
         """The columns that are joined."""
         first = len(self.chain.sources)
-        return sorted(n for n in self.wanted if n >= first and self.nodes[n - first].op in ops.JOINS)
+        return sorted(n for n in self.wanted if n >= first and self.nodes[n - first].op in CUDA_REDUCTIONS)
 
     def _columns(self, numbers: Sequence[int], level: int, done: set[int]) -> Iterator[str]:
         """What is the same along a row, as soon as the columns of a level are known."""
@@ -492,7 +493,8 @@ class Writer:
             dtype = self.dtype(number)
             if self.node(number) is None and not self.single(number):
                 assert dtype is not None, "what is no single element is a tensor"
-                yield f"const {ops.computed(dtype)} x{number} = {ops.loaded(dtype, f'p{number}[{self._offset(number)}]')};"
+                element = cuda_types.loaded(dtype, f"p{number}[{self._offset(number)}]")
+                yield f"const {cuda_types.computed(dtype)} x{number} = {element};"
             yield from self.computed([number])
 
 

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gt.ir.dtypes import DType
 from gt.worker.kernels.elementwise import wide
+from gt.worker.op_table.op_table import CUDA_REDUCTIONS
 
-from . import op_expressions as ops
+from . import cuda_types
 from .index_math import divided, product
 
 if TYPE_CHECKING:
@@ -183,7 +184,7 @@ def _below(writer: Writer, joins: Sequence[int], outputs: Sequence[int]) -> Iter
         if number in needed:
             dtype = writer.dtype(number)
             assert dtype is not None, "a join is a node"
-            yield f"const {_kind(writer, number)} x{number} = {ops.rounded(dtype, f'a{number}[j]')};"
+            yield f"const {_kind(writer, number)} x{number} = {cuda_types.rounded(dtype, f'a{number}[j]')};"
     yield from writer.reads(read, packs=False)
     yield from writer.elements(read, packs=False)
     here = [number for number in sorted(needed) if _is_below(writer, number) or writer.varies(number)]
@@ -205,7 +206,7 @@ def _is_below(writer: Writer, number: int) -> bool:
 def _name(writer: Writer, number: int) -> str:
     node = writer.node(number)
     assert node is not None, "a join is a node"
-    return ops.JOINS[node.op]
+    return CUDA_REDUCTIONS[node.op]
 
 
 def _add(writer: Writer, number: int, to: str, value: str) -> str:
@@ -215,10 +216,10 @@ def _add(writer: Writer, number: int, to: str, value: str) -> str:
 def _kind(writer: Writer, number: int) -> str:
     dtype = writer.dtype(number)
     assert dtype is not None, "a join is a node"
-    return ops.computed(dtype)
+    return cuda_types.computed(dtype)
 
 
 def _identity(writer: Writer, number: int) -> str:
     node = writer.node(number)
     assert node is not None, "a join is a node"
-    return ops.identity(node.op, node.dtype)
+    return cuda_types.identity(node.op, node.dtype)

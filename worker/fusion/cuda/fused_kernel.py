@@ -20,11 +20,12 @@ from gt.ir.dtypes import uint64
 from gt.ir.spec import Spec
 from gt.worker.base.kernel_call import Call
 from gt.worker.device.device_scalars import NOWHERE, PASSED
-from gt.worker.fusion.chain_shapes import LOOSE, PLACED
+from gt.worker.fusion.chain_shapes import PLACED
 from gt.worker.fusion.chains import Chain
 from gt.worker.kernels.indexing import look_later
+from gt.worker.op_table.op_table import CHECKED_INTEGERS, CUDA_EXPRESSIONS, CUDA_NODES, CUDA_REDUCTIONS
 
-from . import codegen, op_expressions
+from . import codegen, cuda_types
 from .codegen import ENTRY, THREADS, WARP, WIDE_ENTRY, Kernel
 
 log = logging.getLogger(__name__)
@@ -47,7 +48,7 @@ def able(call: Call) -> bool:
     if call.op not in KNOWN or call.result.size == 0 or call.blocks:
         return False
     specs = [call.result, *(each for each in call.operands if isinstance(each, Spec))]
-    if any(each.dtype.name not in op_expressions.STORED for each in specs) or "c" in call.operands:
+    if any(each.dtype.name not in cuda_types.STORED for each in specs) or "c" in call.operands:
         return False
     if call.op == "cast":
         source, target = (
@@ -59,10 +60,10 @@ def able(call: Call) -> bool:
         return False
     if call.op == "full":
         return call.operands[0] == call.result.dtype.kind
-    return call.op not in op_expressions.CHECKED or call.result.dtype.kind == "f"
+    return call.op not in CHECKED_INTEGERS or call.result.dtype.kind == "f"
 
 
-KNOWN: Final = frozenset((*op_expressions.EXPRESSIONS, *op_expressions.JOINS, "cast", "softmax", "log_softmax", *LOOSE))
+KNOWN: Final = frozenset((*CUDA_EXPRESSIONS, *CUDA_REDUCTIONS, *CUDA_NODES))
 
 
 def worth(chain: Chain) -> bool:

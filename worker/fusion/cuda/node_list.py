@@ -8,8 +8,7 @@ from typing import Final, NamedTuple
 from gt.ir.dtypes import HALVES, DType, float32, int64
 from gt.worker.fusion.chain_shapes import PLACED
 from gt.worker.fusion.chains import Chain
-
-from .op_expressions import JOINS
+from gt.worker.op_table.op_table import CUDA_REDUCTIONS
 
 PLACE: Final = "place"
 PICKED: Final = "picked"
@@ -60,6 +59,6 @@ def nodes_of(chain: Chain) -> tuple[list[Node], list[int]]:
             else:
                 place.append(add(PUT, [args[0], at, args[2]], dtype))
         else:
-            place.append(add(call.op, args, dtype, column=value.column or call.op in JOINS))
+            place.append(add(call.op, args, dtype, column=value.column or call.op in CUDA_REDUCTIONS))
     outputs = [place[first + number] for number in chain.outputs]
     return nodes, outputs

@@ -1,13 +1,12 @@
-"""What each op becomes in CUDA C++: an expression of one element, that gives what NumPy's function of that name gives.
+"""CUDA types of the dtypes, conversions between them, and the functions that expressions of ops call besides CUDA's own.
 
 Half precision is stored in 16 bits, computed in float and rounded after every op, as everywhere. Integers wrap; a shift by
-more bits than there are leaves nothing. No op is in `EXPRESSIONS` that can fail, and none of complex numbers. Sources
-include nothing, so that a compiler is all that they need.
+more bits than there are leaves nothing. The expressions themselves are in the table of ops (`worker/op_table/op_table.py`).
+Sources include nothing, so that a compiler is all that they need.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import Final
 
 import numpy as np
@@ -96,106 +95,6 @@ struct Min { template <typename T> __device__ __forceinline__ T operator()(T a, 
 struct Any { template <typename T> __device__ __forceinline__ T operator()(T a, T b) const { return a || b; } };
 struct All { template <typename T> __device__ __forceinline__ T operator()(T a, T b) const { return a && b; } };
 """
-
-Expression = Callable[[Sequence[str], str], str]
-"""From the operands and the type in which they are computed, an expression of that type, or a truth."""
-
-
-def _call(name: str) -> Expression:
-    return lambda args, _: f"{name}({', '.join(args)})"
-
-
-def _of(name: str) -> Expression:
-    return lambda args, t: f"{name}<{t}>({', '.join(args)})"
-
-
-def _infix(sign: str) -> Expression:
-    return lambda args, t: f"({t})({args[0]} {sign} {args[1]})"
-
-
-def _compared(sign: str) -> Expression:
-    return lambda args, _: f"({args[0]} {sign} {args[1]})"
-
-
-def _shift(name: str) -> Expression:
-    def expression(args: Sequence[str], t: str) -> str:
-        bare = {"signed char": "char", "long long": "long long"}.get(t, t)
-        return f"{name}<{t}, {t if t.startswith('unsigned') else f'unsigned {bare}'}>({', '.join(args)})"
-
-    return expression
-
-
-EXPRESSIONS: Final[dict[str, Expression]] = {
-    "neg": lambda args, t: f"({t})-{args[0]}",
-    "abs": lambda args, t: f"fabs({args[0]})" if t in ("float", "double") else f"magnitude<{t}>({args[0]})",
-    "sign": _of("sign"),
-    **{
-        name: _call(name)
-        for name in (
-            *(
-                "exp",
-                "exp2",
-                "expm1",
-                "log",
-                "log2",
-                "log10",
-                "log1p",
-                "sqrt",
-                "sin",
-                "cos",
-                "tan",
-                "asin",
-                "acos",
-                "atan",
-            ),
-            *("sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "floor", "ceil", "trunc"),
-            *("pow", "fmod", "atan2", "hypot", "copysign"),
-        )
-    },
-    "lgamma": lambda args, t: f"({args[0]} == ({t})-INF ? {args[0]} : lgamma({args[0]}))",
-    "round": _call("rint"),
-    "rsqrt": lambda args, t: f"{t}(1) / sqrt({args[0]})",
-    "square": lambda args, t: f"({t})({args[0]} * {args[0]})",
-    "reciprocal": lambda args, t: f"{t}(1) / {args[0]}",
-    "sigmoid": lambda args, t: f"{t}(1) / ({t}(1) + exp(-{args[0]}))",
-    "relu": lambda args, t: f"maximum<{t}>(({t})0, {args[0]})",
-    "isnan": lambda args, _: f"({args[0]} != {args[0]})",
-    "isfinite": lambda args, _: f"({args[0]} - {args[0]} == 0)",
-    "signbit": lambda args, t: f"(copysign({t}(1), {args[0]}) < 0)",
-    "logical_not": lambda args, _: f"!{args[0]}",
-    "bitwise_not": lambda args, t: f"({t})~{args[0]}",
-    "add": _infix("+"),
-    "sub": _infix("-"),
-    "mul": _infix("*"),
-    "div": _infix("/"),
-    "maximum": _of("maximum"),
-    "minimum": _of("minimum"),
-    "floor_divide": _of("floor_divide"),
-    "remainder": _of("remainder_of"),
-    "eq": _compared("=="),
-    "ne": _compared("!="),
-    "lt": _compared("<"),
-    "le": _compared("<="),
-    "gt": _compared(">"),
-    "ge": _compared(">="),
-    "logical_and": _compared("&&"),
-    "logical_or": _compared("||"),
-    "logical_xor": _compared("!="),
-    "bitwise_and": _infix("&"),
-    "bitwise_or": _infix("|"),
-    "bitwise_xor": _infix("^"),
-    "left_shift": _shift("left_shift"),
-    "right_shift": _shift("right_shift"),
-    "where": lambda args, _: f"({args[0]} ? {args[1]} : {args[2]})",
-}
-CHECKED: Final = frozenset(("pow", "floor_divide", "remainder", "fmod"))
-"""Of integers these look at their operands, and may refuse them: floating-point numbers alone are computed here."""
-EXACT: Final = frozenset(
-    ("neg", "abs", "sign", "relu", "floor", "ceil", "trunc", "round", "copysign", "maximum", "minimum")
-)
-"""Ops that make nothing but numbers that half precision has, of such numbers."""
-
-JOINS: Final = {"sum": "Sum", "prod": "Prod", "max": "Max", "min": "Min", "any": "Any", "all": "All"}
 
 
 def computed(dtype: DType) -> str:
