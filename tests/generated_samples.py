@@ -21,6 +21,7 @@ from gt.worker.device import graph_capture
 from gt.worker.fusion.chains import Chain, fuse
 from gt.worker.fusion.cuda import codegen, cuda_types, fused_kernel
 from gt.worker.kernels import philox
+from gt.worker.op_table.op_table import CHECKED_INTEGERS, CUDA_EXPRESSIONS
 from gt.worker.program.compiler import Program, compile_plan
 
 ONE = uniform_mesh(1, {"workers": 1}, (0,))
@@ -84,7 +85,7 @@ def every_op(dtype: dtypes.DType, size: int = 512) -> Sample:
     c = lines.input(size, dtype=dtypes.bool_)
     first = lines.op("where", lines.op("logical_not", c), y, x)
     survivors = [first]
-    for name in (*cuda_types.EXPRESSIONS, "cast"):
+    for name in (*CUDA_EXPRESSIONS, "cast"):
         op = OPS[name]
         if name == "where":
             survivors.append(lines.op("where", c, first, y))
@@ -93,7 +94,7 @@ def every_op(dtype: dtypes.DType, size: int = 512) -> Sample:
         elif name == "cast":
             targets = (each for each in DTYPES if each is not dtype and (dtype.kind != "f" or each.kind in "bf"))
             survivors += [lines.op("cast", first, dtype=target) for target in targets]
-        elif dtype.kind in DOMAINS[op.domain] and (dtype.kind == "f" or name not in cuda_types.CHECKED):
+        elif dtype.kind in DOMAINS[op.domain] and (dtype.kind == "f" or name not in CHECKED_INTEGERS):
             survivors.append(lines.op(name, first) if op.family == "unary" else lines.op(name, first, y))
             if op.family == "binary" and dtype.kind in "if" and name in ("add", "mul", "lt", "eq", "maximum", "pow"):
                 survivors.append(lines.op(name, first, lines.scalar("f" if dtype.kind == "f" else "i")))

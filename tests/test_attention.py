@@ -267,7 +267,7 @@ def test_multihead_attention_and_autocast_use_it() -> None:
 @pytest.mark.parametrize("name", ["attention", "attention_grad"])
 @pytest.mark.parametrize("blocked", [False, True])
 def test_bits_do_not_depend_on_lanes_or_on_who_has_the_heads(name: str, blocked: bool) -> None:
-    from gt.worker.kernels.deterministic import BLOCKED
+    from gt.worker.op_table.op_table import DETERMINISTIC_KERNELS
 
     q, k, v = draws((3, 4), 40, 30, 8, 8)
     operands = (q, k, v, *([q] if name == "attention_grad" else []))
@@ -279,7 +279,7 @@ def test_bits_do_not_depend_on_lanes_or_on_who_has_the_heads(name: str, blocked:
         box = tuple((0, size) for size in result.shape)
         crew = None if blocked else Crew(lanes)
         call = Call(np, name, {"causal": True}, specs, result, result.shape, box, blocks=8 * blocked, crew=crew)
-        out: Array = (BLOCKED if blocked else KERNELS)[name](call)(*held)
+        out: Array = (DETERMINISTIC_KERNELS if blocked else KERNELS)[name](call)(*held)
         return out
 
     whole = computed(1, slice(0, 4))

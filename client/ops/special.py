@@ -20,9 +20,9 @@ from .elementwise import _floating_pair, _unary, erf, erfc, erfinv, exp2, logit,
 
 __all__ = [
     "bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1", "chebyshev_polynomial_t", "chebyshev_polynomial_u",
-    "chebyshev_polynomial_v", "chebyshev_polynomial_w", "digamma", "entr", "erf", "erfc", "erfcx", "erfinv", "exp2", "expit",
-    "expm1", "gammainc", "gammaincc", "gammaln", "hermite_polynomial_h", "hermite_polynomial_he", "i0", "i0e", "i1", "i1e",
-    "laguerre_polynomial_l", "legendre_polynomial_p", "log1p", "log_ndtr", "log_softmax", "logit", "logsumexp",
+    "chebyshev_polynomial_v", "chebyshev_polynomial_w", "dawsn", "digamma", "entr", "erf", "erfc", "erfcx", "erfinv", "exp2",
+    "expit", "expm1", "gammainc", "gammaincc", "gammaln", "hermite_polynomial_h", "hermite_polynomial_he", "i0", "i0e", "i1",
+    "i1e", "laguerre_polynomial_l", "legendre_polynomial_p", "log1p", "log_ndtr", "log_softmax", "logit", "logsumexp",
     "modified_bessel_i0", "modified_bessel_i1", "modified_bessel_k0", "modified_bessel_k1", "multigammaln", "ndtr", "ndtri",
     "polygamma", "psi", "round", "scaled_modified_bessel_k0", "scaled_modified_bessel_k1",
     "shifted_chebyshev_polynomial_t", "shifted_chebyshev_polynomial_u", "shifted_chebyshev_polynomial_v",
@@ -38,6 +38,7 @@ expit = arithmetic.sigmoid
 expm1, log1p, round = arithmetic.expm1, arithmetic.log1p, arithmetic.round
 logsumexp, softmax, log_softmax = reductions.logsumexp, reductions.softmax, reductions.log_softmax
 
+dawsn: Function = _unary("dawsn")
 erfcx: Function = _unary("erfcx")
 ndtri: Function = _unary("ndtri")
 i0: Function = _unary("i0")

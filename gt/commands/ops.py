@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+if TYPE_CHECKING:
+    from gt.worker.op_table.row import OpRow
+
 
 def ops(markdown: Annotated[bool, typer.Option("--markdown", help="Print docs/ops.md.")] = False) -> None:
-    """Print every op with each room's facet of it: gradient, sharding rule, kernel."""
+    """Print every op with each room's facet of it: gradient, sharding rule, kernel, how it is fused and captured."""
     typer.echo(ops_page() if markdown else ops_text(), nl=False)
 
 
-COLUMNS = ("op", "family", "operands", "attributes", "gradient", "sharding", "kernel", "what it computes")
+COLUMNS = (
+    "op",
+    "family",
+    "operands",
+    "attributes",
+    "gradient",
+    "sharding",
+    "kernel",
+    "fused",
+    "graph",
+    "what it computes",
+)
 
 
 def ops_rows() -> list[tuple[str, ...]]:
@@ -20,11 +34,11 @@ def ops_rows() -> list[tuple[str, ...]]:
     from gt.client.autograd.rules.gradient_table import GRADIENTS, NO_GRADIENT
     from gt.dispatcher.planner.sharding_rules import RULES
     from gt.ir.ops import OPS
-    from gt.worker.op_table.op_table import KERNELS
+    from gt.worker.op_table.op_table import OP_TABLE
 
     rows: list[tuple[str, ...]] = []
     for name, op in OPS.items():
-        rule, kernel = RULES.get(op.family), KERNELS.get(name)
+        rule, worker = RULES.get(op.family), OP_TABLE.get(name)
         rows.append(
             (
                 name,
@@ -33,7 +47,9 @@ def ops_rows() -> list[tuple[str, ...]]:
                 ", ".join(op.attributes),
                 "yes" if name in GRADIENTS else "none" if name in NO_GRADIENT else "missing",
                 rule.__name__.strip("_") if rule else "missing",
-                _name_of(kernel) if kernel else "missing",
+                _name_of(worker.kernel) if worker else "missing",
+                _fused(worker) if worker else "missing",
+                _capture(worker) if worker else "missing",
                 op.doc,
             )
         )
@@ -50,6 +66,23 @@ def _name_of(kernel: Any) -> str:
     """'elementwise.ufunc': the worker's module and the function in it that makes the kernel."""
     module = kernel.__module__.rpartition(".")[2]
     return f"{module}.{kernel.__qualname__.partition('.')[0].strip('_')}"
+
+
+def _fused(row: OpRow) -> str:
+    """'CPU, GPU': where a fused chain can have the op."""
+    from gt.worker.op_table.row import Without
+
+    facets = (("CPU", row.lower), ("GPU", row.cuda))
+    return ", ".join(device for device, facet in facets if facet is not None and not isinstance(facet, Without))
+
+
+def _capture(row: OpRow) -> str:
+    """'yes', 'by cuBLAS' or 'no': whether a CUDA graph may hold the kernel."""
+    from gt.worker.op_table.row import Capture
+
+    if not isinstance(row.capture, Capture):
+        return "no"
+    return "by cuBLAS" if row.capture is Capture.DIRECT_CUBLAS else "yes"
 
 
 def ops_text() -> str:
@@ -77,7 +110,11 @@ def ops_page() -> str:
             "  decision.\n",
             "* **sharding**: the rule in `dispatcher/planner/sharding_rules.py` from which all legal rows of placements\n",
             "  follow.\n",
-            "* **kernel**: the module in `worker/` and the function that makes the kernel.\n\n",
+            "* **kernel**: the module in `worker/kernels/` and the function that makes the kernel. This and what follows is\n",
+            "  one row in `worker/op_table/op_table.py`, which also says why an element-wise op is not fused or captured.\n",
+            "* **fused**: the devices on which a fused chain can have the op.\n",
+            "* **graph**: whether a CUDA graph may hold the kernel; *by cuBLAS*: if it calls cuBLAS without CuPy, or computes\n",
+            "  integers.\n\n",
             line(COLUMNS),
             line(("---",) * len(COLUMNS)),
             *map(line, ((f"`{row[0]}`", *row[1:]) for row in ops_rows())),

@@ -93,6 +93,7 @@ OPS: Final[dict[str, Op]] = {
     "erfinv": _unary("float", "inverse of erf"),
     "lgamma": _unary("float", "logarithm of |Γ(x)|"),
     "digamma": _unary("float", "derivative of log Γ(x)"),
+    "dawsn": _unary("float", "Dawson's integral, e^(−x²) · ∫₀ˣ e^(t²) dt"),
     "erfcx": _unary("float", "eˣ² · erfc(x), without overflow"),
     "ndtri": _unary("float", "the x below which the standard normal distribution has that probability"),
     "i0": _unary("float", "modified Bessel function of the first kind, of order 0"),

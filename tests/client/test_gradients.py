@@ -75,7 +75,7 @@ SAMPLES: dict[str, list[Sample]] = {
     **{op: unary(op, POSITIVE) for op in ("log", "log2", "log10", "log1p", "sqrt", "rsqrt")},
     **{op: unary(op, A / 3) for op in ("asin", "acos", "atanh", "erfinv")},
     "acosh": unary("acosh", POSITIVE + 1),
-    **{op: special(op) for op in ("i0", "i0e", "i1", "i1e", "bessel_j0", "bessel_j1")},
+    **{op: special(op) for op in ("i0", "i0e", "i1", "i1e", "bessel_j0", "bessel_j1", "dawsn")},
     **{op: special(op, POSITIVE + 1) for op in ("bessel_y0", "bessel_y1", "erfcx", "k0", "k0e", "k1", "k1e")},
     "ndtri": special("ndtri", (A + 4) / 9),
     **{op: [([POSITIVE], lambda x, op=op: emission.emit(op, (1.3, x)))] for op in ("gammainc", "gammaincc")},

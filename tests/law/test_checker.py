@@ -82,7 +82,9 @@ INEXACT: dict[str, Plant] = {
     "contributions added in order of rank": lambda patch: patch.setattr(move, "_paired", _in_order_of_rank),
     "a sum of parts that are no subtree": lambda patch: patch.setattr(option_ranking, "keeps_bits", lambda *_: True),
     "a block cut by two axes": lambda patch: patch.setattr(choices, "keep_bits", lambda *_: True),
-    "kernels that round by what a worker has": lambda patch: patch.setattr(compiler, "BLOCKED", op_table.KERNELS),
+    "kernels that round by what a worker has": lambda patch: patch.setattr(
+        compiler, "DETERMINISTIC_KERNELS", op_table.KERNELS
+    ),
     "equal shards": lambda patch: patch.setattr(cost_model, "deal", lambda blocks, count: (1,) * count),
 }
 """Mistakes that change no value but its last bits."""

@@ -16,8 +16,8 @@ from gt.ir.dtypes import as_dtype
 from gt.ir.infer import infer
 from gt.ir.ops import OPS
 from gt.worker.base.kernel_call import Call
-from gt.worker.kernels.deterministic import BLOCKED, COMPLEX_TILE, TILE
-from gt.worker.op_table.op_table import KERNELS
+from gt.worker.kernels.deterministic import COMPLEX_TILE, TILE
+from gt.worker.op_table.op_table import DETERMINISTIC_KERNELS, KERNELS
 
 ROUNDING = sorted(name for name, op in OPS.items() if op.family in ("unary", "binary") and op.result != "bool")
 FLOATING = [name for name in ROUNDING if OPS[name].domain != "bool"]
@@ -28,13 +28,15 @@ def blocked(name: str, *operands: Any, blocks: int = 8, **attributes: Any) -> An
     (result,) = infer(name, specs, attributes)
     box = tuple((0, size) for size in result.shape)
     with np.errstate(all="ignore"):
-        out = BLOCKED[name](Call(np, name, attributes, specs, result, result.shape, box, blocks=blocks))(*operands)
+        out = DETERMINISTIC_KERNELS[name](Call(np, name, attributes, specs, result, result.shape, box, blocks=blocks))(
+            *operands
+        )
     assert (out.dtype, out.shape) == (result.dtype.numpy, result.shape)
     return out
 
 
 def test_only_what_rounds_has_a_kernel_of_its_own() -> None:
-    own = {name for name in OPS if BLOCKED[name] is not KERNELS[name]}
+    own = {name for name in OPS if DETERMINISTIC_KERNELS[name] is not KERNELS[name]}
     matrices = {"solve"} | {name for name, op in OPS.items() if op.family == "linalg"}
     attention = {"attention", "attention_grad"}
     assert own == {"sum", "prod", "max", "min", "softmax", "log_softmax", "matmul", "conv"} | attention | matrices

@@ -24,7 +24,7 @@ from gt.worker.base.backend import backend
 from gt.worker.device.thread_pool import Crew
 from gt.worker.execution.optimize import fused, on_cpu
 from gt.worker.fusion.cpu import strip_executor
-from gt.worker.fusion.cpu.chain_lowering import LOWER
+from gt.worker.op_table.op_table import CPU_LOWERINGS
 from gt.worker.program.compiler import Program, compile_plan
 
 Array = np.ndarray[Any, Any]
@@ -217,7 +217,7 @@ def test_chains_give_the_bits_of_their_steps(draw: random.Random, lanes: int) ->
 
 CHAINED = [
     (name, dtype)
-    for name in sorted(LOWER)
+    for name in sorted(CPU_LOWERINGS)
     for dtype in (float32, int32, bool_)
     if OPS[name].family in ("unary", "binary") and dtype.kind in DOMAINS.get(OPS[name].domain, "")
     if dtype is not int32 or name not in ("floor_divide", "fmod", "pow", "remainder")

@@ -25,7 +25,6 @@ from gt.ir.dtypes import BY_NAME
 from gt.worker.base import backend as backends
 from gt.worker.base.backend import Backend, backend
 from gt.worker.cuda_graphs import captured_range as passages
-from gt.worker.cuda_graphs import graphs as module
 from gt.worker.cuda_graphs.capturable_run import Course
 from gt.worker.cuda_graphs.captured_range import GRAPHS, WARM, Passage
 from gt.worker.cuda_graphs.graph_memory import ALIGNED, deal
@@ -33,6 +32,8 @@ from gt.worker.cuda_graphs.graphs import Graphs
 from gt.worker.device.graph_capture import Taken
 from gt.worker.execution.optimize import fused, on_gpu
 from gt.worker.fusion.chain_shapes import ALONE
+from gt.worker.op_table.op_table import CAPTURES
+from gt.worker.op_table.row import Capture
 from gt.worker.program.compiler import Program
 
 needs_compiler = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler to run CUDA sources with")
@@ -292,8 +293,7 @@ def test_a_number_that_meets_a_tensor_alone_is_read_from_the_device() -> None:
 
 def test_what_is_refused_in_a_capture_stands_between_two_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is tried once; all else is captured."""
-    monkeypatch.setattr(module, "LAUNCHES", module.LAUNCHES | {"matmul"})
-    monkeypatch.setattr(module, "PRODUCTS", frozenset())
+    monkeypatch.setitem(CAPTURES, "matmul", Capture.ALWAYS)
     lines = Lines()
     x = lines.input(4, 4)
     y = x

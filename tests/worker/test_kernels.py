@@ -78,6 +78,7 @@ UNARY: dict[str, Callable[[Any], Any]] = {
     "erfinv": scipy.special.erfinv,
     "lgamma": scipy.special.gammaln,
     "digamma": scipy.special.digamma,
+    "dawsn": scipy.special.dawsn,
     "erfcx": scipy.special.erfcx,
     "ndtri": scipy.special.ndtri,
     "i0": limited(scipy.special.i0, np.inf, np.inf),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import traceback
 from typing import Any
 
@@ -19,6 +18,7 @@ from gt.sharding.config import Config
 from gt.wire import messages as m
 from gt.worker.execution.optimize import HOT
 from gt.worker.execution.tensor_store import Poison
+from gt.worker.op_table import op_table
 
 
 def test_a_failing_kernel_poisons_what_depends_on_it_alone() -> None:
@@ -128,7 +128,6 @@ def test_memory_that_a_move_cannot_have_reaches_everybody_as_a_fault() -> None:
 
 def test_a_kernel_that_cannot_be_made_fails_where_it_would_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compiling a plan raises nothing: an instruction without a kernel fails as it runs, and its peers are told."""
-    from gt.worker.op_table import op_table
 
     def impossible(call: Any) -> Any:
         raise NotImplementedError("no such kernel here")
@@ -145,11 +144,10 @@ def test_a_kernel_that_cannot_be_made_fails_where_it_would_run(monkeypatch: pyte
     assert isinstance(group.stored(101, 1), Poison)
 
 
-@pytest.mark.parametrize("facet", ["kernels.workspace_size:SCRATCH", "program.compiler:IN_PLACE"])
+@pytest.mark.parametrize("facet", ["WORKSPACE_RULES", "IN_PLACE_KERNELS"])
 def test_an_estimate_that_fails_poisons_its_instruction_alone(facet: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever compiling asks about an instruction: a mistake there is an error of that instruction, not the worker's end."""
-    module, table = facet.split(":")
-    monkeypatch.setitem(vars(importlib.import_module(f"gt.worker.{module}"))[table], "neg", lambda call: 1 // 0)
+    monkeypatch.setitem(getattr(op_table, facet), "neg", lambda call: 1 // 0)
     group = Ranks(2)
     group.store(1, numbers(4, 3), CUT)
     lines = Lines()
@@ -165,8 +163,6 @@ def test_an_estimate_that_fails_poisons_its_instruction_alone(facet: str, monkey
 
 def test_an_error_of_a_kernel_that_cannot_be_made_does_not_grow(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same error is raised at each run, with a traceback as long as at the first."""
-    from gt.worker.op_table import op_table
-
     error = NotImplementedError("no such kernel here")
 
     def impossible(call: Any) -> Any:

@@ -16,10 +16,9 @@ from gt.ir import dtypes
 from gt.ir.infer import infer
 from gt.worker.base.kernel_call import Call
 from gt.worker.device.buffers import HostBuffers
-from gt.worker.kernels.workspace_size import SCRATCH, scratch
 from gt.worker.memory_limit.limiter import Keeping
 from gt.worker.memory_limit.low_memory_run import Careful
-from gt.worker.op_table.op_table import KERNELS
+from gt.worker.op_table.op_table import KERNELS, WORKSPACE_RULES, workspace
 from gt.worker.spill.spill_file import Spill, Spilled
 
 SLACK = 128 << 10
@@ -85,9 +84,9 @@ def test_kernels_use_no_more_than_is_said(number: int, dtype: str) -> None:
         finally:
             tracemalloc.stop()
     used = most - result.nbytes
-    assert used <= scratch(call) + SLACK
+    assert used <= workspace(call) + SLACK
     if name not in LIBRARY:
-        assert scratch(call) <= 2 * used + SLACK
+        assert workspace(call) <= 2 * used + SLACK
 
 
 EMPTY: list[tuple[str, tuple[Array, ...], dict[str, Any]]] = [
@@ -113,12 +112,12 @@ EMPTY: list[tuple[str, tuple[Array, ...], dict[str, Any]]] = [
 def test_what_computes_with_nothing_uses_little(number: int) -> None:
     name, operands, attributes = EMPTY[number]
     call = call_of(name, operands, attributes)
-    assert scratch(call) <= SLACK
+    assert workspace(call) <= SLACK
     assert KERNELS[name](call)(*operands).shape == call.result.shape
 
 
 def test_every_op_with_scratch_is_among_the_cases() -> None:
-    assert {name for name, _, _ in CASES} == SCRATCH.keys()
+    assert {name for name, _, _ in CASES} == WORKSPACE_RULES.keys()
 
 
 def sorting(rows: int) -> tuple[Ranks, int, Array]:

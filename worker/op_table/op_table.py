@@ -51,7 +51,7 @@ from gt.worker.kernels.reductions import arg, reduction, softmax
 from gt.worker.kernels.scans import cumulate, cumulated
 from gt.worker.kernels.shape import cat, expand, permute, reshape
 from gt.worker.kernels.sorting import argsort, flatnonzero, lexsort, searchsorted
-from gt.worker.kernels.special_functions import bessel, incomplete_gamma, scaled_bessel, special_function
+from gt.worker.kernels.special_functions import bessel, dawson, incomplete_gamma, scaled_bessel, special_function
 
 from .cpu_lowering import (
     Lowering,
@@ -77,6 +77,7 @@ DIRECT_CUBLAS: Final = Capture.DIRECT_CUBLAS
 
 SELDOM: Final = Without("seldom in a chain: its kernel computes it by itself")
 LEFT_TO_CUPY: Final = Without("CuPy's kernel computes it by itself")
+NO_CUDA_FUNCTION: Final = Without("CUDA has no such function: its kernel over CuPy composes it")
 NO_COMPLEX: Final = Without("generated kernels know no complex numbers")
 A_VIEW: Final = Without("its kernel gives a view, which costs nothing")
 NOT_KNOWN: Final = Without("its kernel is not known to only launch")
@@ -191,6 +192,7 @@ OP_TABLE: Final[dict[str, OpRow]] = {
     "erfinv": _special("erfinv", cuda=LEFT_TO_CUPY),
     "lgamma": _special("gammaln", cuda="({0} == ({t})-INF ? {0} : lgamma({0}))"),
     "digamma": _special("digamma", cuda=LEFT_TO_CUPY),
+    "dawsn": OpRow(dawson, lower=by_special_function("dawsn"), cuda=NO_CUDA_FUNCTION, capture=NOT_KNOWN),
     "erfcx": _unfused(special_function("erfcx"), capture=ALWAYS),
     "ndtri": _unfused(special_function("ndtri"), capture=ALWAYS),
     "i0": _unfused(bessel("i0", np.inf, np.inf)),

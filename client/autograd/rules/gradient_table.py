@@ -426,6 +426,7 @@ GRADIENTS: Final[dict[str, Rule]] = {
     "erfinv": Rule(("o",), lambda n, g: (g * (arithmetic.exp(arithmetic.square(n.result())) / _BELL),)),
     "lgamma": Rule(("0",), lambda n, g: (g * elementwise.digamma(n.operand(0)),)),
     "digamma": Rule(("0",), lambda n, g: (g * elementwise.polygamma(1, n.operand(0)),)),
+    "dawsn": Rule(("0o",), lambda n, g: (g * (1.0 - n.operand(0) * n.result() * 2.0),)),
     "erfcx": Rule(("0o",), lambda n, g: (g * (n.operand(0) * n.result() * 2.0 - _BELL),)),
     "ndtri": Rule(
         ("o",), lambda n, g: (g * (arithmetic.exp(arithmetic.square(n.result()) * 0.5) * math.sqrt(2 * math.pi)),)
