@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from collections.abc import Callable
+from enum import Enum
 from functools import partial
 from operator import length_hint
 from typing import Any, Final
@@ -29,11 +31,12 @@ from gt.worker.base.events import BulkIn, Forgotten, Send, ToDispatcher
 from gt.worker.cuda_graphs.capturable_run import Course
 from gt.worker.cuda_graphs.graphs import Graphs
 from gt.worker.device.cuda_ipc import CardMemory
-from gt.worker.execution.deferred_checks import Doubt, Doubts
+from gt.worker.execution.deferred_checks import Doubts
 from gt.worker.execution.device_failure import Device, Watch
 from gt.worker.execution.done_reports import Reports
 from gt.worker.execution.execution import MeshInfo, Running
 from gt.worker.execution.moves import PIECES, Moving
+from gt.worker.execution.plan_state import SUSPENDED, PlanState
 from gt.worker.execution.program_cache import Programs, lines_of
 from gt.worker.execution.tensor_store import ABSENT, Poison, Stored, kept, missing
 from gt.worker.fusion.cpu.background_matmul import settle
@@ -53,8 +56,14 @@ PEER_TIMEOUT: Final = 300.0
 """Seconds without a piece that a plan waits for before it goes on without, saying whom it waited for."""
 
 
-AT_ONCE: Final = (m.PeerLost, m.Meet, m.UniqueId)
-"""What the dispatcher says that is in no order with plans."""
+class Sender(Enum):
+    """Who sends a worker something."""
+
+    DISPATCHER = "dispatcher"
+    PEER = "peer"
+    """Another worker."""
+    SHELL = "shell"
+    """This worker's own sockets: what has come in chunks."""
 
 
 class Core:
@@ -121,15 +130,19 @@ class Core:
     def announce(self, message: m.Message) -> bool:
         """The dispatcher's next message, to be acted on at the next `handle`: what comes is known before what goes before it
         is done. False when it is to be handled at once, for who waits in a plan waits for that."""
-        if isinstance(message, AT_ONCE):
+        if type(message) in UNORDERED:
             return False
         self.queue.append(message)
         return True
 
     def handle(self, event: Any, now: float) -> list[Send]:
         """Act on a message of the dispatcher or a worker, a `BulkIn`, or (None) on the time; what to send, in order."""
-        if event is not None and not self._hear(event, now):
-            self.queue.append(event)
+        if event is not None:
+            unordered = UNORDERED.get(type(event))
+            if unordered is None:
+                self.queue.append(event)
+            else:
+                unordered[1](self, event, now)
         try:
             with np.errstate(all="ignore"):
                 self._arrivals()
@@ -155,46 +168,65 @@ class Core:
         self.out.clear()
         return out
 
-    def _hear(self, event: Any, now: float) -> bool:
-        """Act on what is in no order with plans; False for anything else."""
-        if isinstance(event, m.Piece):
-            self.moving.hear(event, self.running, self.finished, now)
-        elif isinstance(event, m.Read | m.Probe | m.Echo):
-            self.peers.hear(event, now)
-        elif isinstance(event, m.Meet):
-            for worker, address in zip(event.workers, event.addresses, strict=True):
-                self.peers.know(worker, address, now)
-        elif isinstance(event, m.PeerLost):
-            self.peers.lose(event.worker, event.text)
-            if self.communicators is not None:
-                touched = [mesh for mesh, info in self.meshes.items() if event.worker in info.mesh.members]
-                self.communicators.lose(touched, event.text)
-        elif isinstance(event, m.UniqueId):
-            if self.communicators is not None and event.mesh in self.meshes:
-                rank = self.meshes[event.mesh].rank
-                self.communicators.hear(event.mesh, event.ranks, event.generation, event.unique_id, rank)
-        elif isinstance(event, BulkIn):
-            self.stored.land(event, self.recording)
-        else:
-            return False
-        return True
+    # messages in no order with plans
+
+    def _piece(self, piece: m.Piece, now: float) -> None:
+        self.moving.hear(piece, self.running, self.finished, now)
+
+    def _heard_peer(self, message: m.Read | m.Probe | m.Echo, now: float) -> None:
+        self.peers.hear(message, now)
+
+    def _meet(self, message: m.Meet, now: float) -> None:
+        for worker, address in zip(message.workers, message.addresses, strict=True):
+            self.peers.know(worker, address, now)
+
+    def _peer_lost(self, message: m.PeerLost, _now: float) -> None:
+        self.peers.lose(message.worker, message.text)
+        if self.communicators is not None:
+            touched = [mesh for mesh, info in self.meshes.items() if message.worker in info.mesh.members]
+            self.communicators.lose(touched, message.text)
+
+    def _unique_id(self, message: m.UniqueId, _now: float) -> None:
+        if self.communicators is not None and message.mesh in self.meshes:
+            rank = self.meshes[message.mesh].rank
+            self.communicators.hear(message.mesh, message.ranks, message.generation, message.unique_id, rank)
+
+    def _bulk_in(self, event: BulkIn, _now: float) -> None:
+        self.stored.land(event, self.recording)
 
     def check(self) -> None:
-        """The invariants between events."""
-        exchange = self.running.exchange if self.running is not None else None
-        waits = exchange is not None and not exchange.done
-        unsure = self.running is not None and exchange is None and bool(self.running.doubts)
-        assert self.running is None or waits or unsure, "a plan stands only where it waits"
-        behind = self.running is not None or not self.queue or not self.stored.ready(self.queue[0])
-        assert behind, "nothing waits behind nothing"
+        """The invariants between events, in terms of plans' states (`execution/plan_state.py`)."""
+        running = self.running
+        if running is not None:
+            exchange = running.exchange
+            assert running.state in SUSPENDED, f"between events a plan is suspended, not {running.state}"
+            if running.state is PlanState.WAITING_FOR_MOVE:
+                assert exchange is not None, "a plan that waits for a move has entered it"
+                assert not exchange.done, "a plan waits for a move only until that is complete"
+            else:
+                assert exchange is None, "a plan that waits for a check has entered no move"
+                assert running.doubts, "a plan waits only for checks that are unknown"
+        else:
+            state = self.plan_state
+            assert not self.queue or not self.stored.ready(self.queue[0]), "nothing waits behind nothing"
+            assert state in (None, PlanState.QUEUED, PlanState.WAITING_FOR_PUT), f"a plan that is {state} has a record"
         assert all(order > self.finished for order, _ in self.moving.arrived), "pieces of finished plans are dropped"
         self.programs.check()
+
+    @property
+    def plan_state(self) -> PlanState | None:
+        """The state of the first plan that is not finished; None if there is none."""
+        if self.running is not None:
+            return self.running.state
+        if self.queue and isinstance(self.queue[0], m.Execute) and not self.stored.ready(self.queue[0]):
+            return PlanState.WAITING_FOR_PUT
+        return PlanState.QUEUED if any(isinstance(each, m.Execute) for each in self.queue) else None
 
     @property
     def busy(self) -> bool:
         """Whether there is more to send at once: the next event should not be waited for."""
         running = self.running
-        if running is None or not running.moves or len(self.moving.pieces) >= PIECES:
+        if running is None or running.state is not PlanState.WAITING_FOR_MOVE or len(self.moving.pieces) >= PIECES:
             return False
         return any(exchange.ready for exchange in running.moves) or not running.moves[0].waiting
 
@@ -204,7 +236,7 @@ class Core:
         staging = self.backend.staging
         if staging is None:
             return False
-        unsure = self.running is not None and self.running.exchange is None
+        unsure = self.running is not None and self.running.state is PlanState.WAITING_FOR_CHECK
         waits = bool(self.stored.answers or self.moving.pieces or self.peers.reading)
         return unsure or waits or staging.fetches.under_way or staging.puts.waiting > 0 or bool(self.moving.coming)
 
@@ -228,49 +260,57 @@ class Core:
         self.moving.send_what_came(staging)
         staging.streams.let_go()
 
-    def _act(self, message: Any, now: float) -> None:
-        if isinstance(message, m.Execute):
-            self._execute(message, now)
-        elif isinstance(message, m.Store):
-            info = self.meshes[message.mesh]
-            self.stored.put(message, info.mesh, info.rank, self.recording)
-            self._done(message.order, info, now)
-        elif isinstance(message, m.Release):
-            self.stored.free(message.client, message.tensors)
-        elif isinstance(message, m.Collect):
-            doubts = self.doubts.of((message.client, message.tensor)) if self.doubts is not None else ()
-            self.stored.collect(message, self.number, self.recording, doubts)
-        elif isinstance(message, m.Forget):
-            self.stored.forget(message.client)
-            self.out.append(Forgotten(message.client))
-        elif isinstance(message, m.Survey):
-            self.out.append(ToDispatcher(m.Holdings(message.request, self.stored.survey(message.most))))
-        else:
-            self._learn(message, now)
+    # messages in order
 
-    def _learn(self, message: Any, now: float) -> None:
-        """Keep in mind what the dispatcher says for later."""
-        if isinstance(message, m.DefinePlan):
-            self.programs.define(message.plan, bytes(message.body))
-        elif isinstance(message, m.DropPlan):
-            self.programs.drop(message.plan)
-        elif isinstance(message, m.DefineMesh):
-            self._define_mesh(message, now)
-        elif isinstance(message, m.DropMesh):
-            self.meshes.pop(message.mesh, None)
-            if self.communicators is not None:
-                self.communicators.drop(message.mesh)
-        elif isinstance(message, m.Welcome):
-            self.number = self.peers.number = message.number
-        elif isinstance(message, m.Record):
-            self.recording = None
-            if message.level and self.instruments is not None:
-                self.recording = Recording(self.instruments, self.number, message.level, message.rate)
-            self.moving.recording = self.recording
-            if self.stored.keeping is not None:
-                self.stored.keeping.recording = self.recording
-        elif not isinstance(message, m.Ping):
+    def _act(self, message: Any, now: float) -> None:
+        ordered = ORDERED.get(type(message))
+        if ordered is None:
             raise ProtocolError(f"{type(message).__name__} is nothing that a dispatcher says to a worker")
+        ordered[1](self, message, now)
+
+    def _store(self, message: m.Store, now: float) -> None:
+        info = self.meshes[message.mesh]
+        self.stored.put(message, info.mesh, info.rank, self.recording)
+        self._done(message.order, info, now)
+
+    def _release(self, message: m.Release, _now: float) -> None:
+        self.stored.free(message.client, message.tensors)
+
+    def _collect(self, message: m.Collect, _now: float) -> None:
+        doubts = self.doubts.of((message.client, message.tensor)) if self.doubts is not None else ()
+        self.stored.collect(message, self.number, self.recording, doubts)
+
+    def _forget(self, message: m.Forget, _now: float) -> None:
+        self.stored.forget(message.client)
+        self.out.append(Forgotten(message.client))
+
+    def _survey(self, message: m.Survey, _now: float) -> None:
+        self.out.append(ToDispatcher(m.Holdings(message.request, self.stored.survey(message.most))))
+
+    def _define_plan(self, message: m.DefinePlan, _now: float) -> None:
+        self.programs.define(message.plan, bytes(message.body))
+
+    def _drop_plan(self, message: m.DropPlan, _now: float) -> None:
+        self.programs.drop(message.plan)
+
+    def _drop_mesh(self, message: m.DropMesh, _now: float) -> None:
+        self.meshes.pop(message.mesh, None)
+        if self.communicators is not None:
+            self.communicators.drop(message.mesh)
+
+    def _welcome(self, message: m.Welcome, _now: float) -> None:
+        self.number = self.peers.number = message.number
+
+    def _record(self, message: m.Record, _now: float) -> None:
+        self.recording = None
+        if message.level and self.instruments is not None:
+            self.recording = Recording(self.instruments, self.number, message.level, message.rate)
+        self.moving.recording = self.recording
+        if self.stored.keeping is not None:
+            self.stored.keeping.recording = self.recording
+
+    def _ping(self, _message: m.Ping, _now: float) -> None:
+        """Do nothing: the shell has noted that the dispatcher lives."""
 
     def _define_mesh(self, message: m.DefineMesh, now: float) -> None:
         axes, sizes, members, weights, cards = message.body
@@ -301,8 +341,10 @@ class Core:
             keeping.cause = Cause(message.client, message.plan, message.order)
         fits = keeping is None or self._admitted(program, message, keeping)
         slots: list[Any] = [None] * program.slots
+        running = Running(
+            message.order, message.plan, message.client, message.base, message.inputs, program, info, slots
+        )
         count = len(message.inputs)
-        poisoned = False
         for slot, tensor in enumerate(message.inputs):
             value = store.get(tensor)
             if value is None:
@@ -311,29 +353,24 @@ class Core:
                 value = store[tensor] = self.stored.take_in((message.client, tensor), value)
             slots[slot] = None if value is ABSENT else value
             if type(value) is Poison:
-                poisoned = True
+                running.poisoned = True
         value = None  # what dies in the plan dies then, and may be written to
         if self.stored.coming:
             self.stored.meet(message.client, message.inputs)
-        doubts: dict[int, list[Doubt]] = {}
         if self.doubts is not None:
-            for slot, fault in self.doubts.enter(message.client, message.inputs, doubts, message.dying).items():
+            for slot, fault in self.doubts.enter(message.client, message.inputs, running.doubts, message.dying).items():
                 slots[slot] = store[message.inputs[slot]] = Poison(fault)
-                poisoned = True
+                running.poisoned = True
         slots[count : count + len(message.scalars)] = message.scalars
         for position in message.dying:
             store.pop(message.inputs[position], None)
         if message.freed:
             self.stored.free(message.client, message.freed)
-        running = Running(
-            message.order, message.plan, message.client, message.base, message.inputs, program, info, slots
-        )
-        running.poisoned = poisoned
-        running.doubts = doubts
         if keeping is not None and not fits:
             running.careful = self._careful(running, keeping)
         if self.recording is not None:
             running.recording = self.recording.begin(running)
+        running.enter(PlanState.RUNNING)
         self._run(running, now)
 
     def _pass_over(self, message: m.Execute, error: Exception, now: float) -> None:
@@ -390,21 +427,31 @@ class Core:
             if recording is not None:
                 recording.move_begins()
             if not self.moving.start(running, now) or not self.moving.advance(running, now):
-                self.running = running
+                self._suspend(running)
                 if recording is not None:
                     recording.switch(RUNTIME)
                 return
             self.moving.complete(running)
 
+    def _suspend(self, running: Running) -> None:
+        """Wait for the move that a plan has entered, or for the checks before it can enter one."""
+        state = PlanState.WAITING_FOR_MOVE if running.moves else PlanState.WAITING_FOR_CHECK
+        if running.state is not state:
+            running.enter(state)
+        self.running = running
+
     def _resume(self, running: Running, now: float) -> None:
-        """Go on with the move that a plan stands in, and behind it."""
+        """Continue with the move at which a plan is suspended, and after it."""
         if self.recording is not None:
             self.recording.switch(COMMUNICATION)
         if self.moving.start(running, now) and self.moving.advance(running, now):
             self.running = None
+            running.enter(PlanState.RUNNING)
             self.moving.complete(running)
             self._run(running, now)
-        elif self.recording is not None:
+            return
+        self._suspend(running)
+        if self.recording is not None:
             self.recording.switch(RUNTIME)
 
     def _recover(self, running: Running, failed: int, error: Exception) -> None:
@@ -493,6 +540,7 @@ class Core:
             self.stored.origins.note(running.client, running.base, program.signals, store)
         if running.careful is not None:
             running.careful.end()
+        running.enter(PlanState.FINISHED)
         self.running = None
         self.finished = running.order
         self.executed += 1
@@ -517,6 +565,38 @@ class Core:
 
     def _done(self, order: int, info: MeshInfo, now: float) -> None:
         self.out += map(ToDispatcher, self.reports.finished(order, info.mesh.number, len(info.mesh.members), now))
+
+
+UNORDERED: Final[dict[type, tuple[Sender, Callable[[Core, Any, float], None]]]] = {
+    m.Piece: (Sender.PEER, Core._piece),
+    m.Read: (Sender.PEER, Core._heard_peer),
+    m.Probe: (Sender.PEER, Core._heard_peer),
+    m.Echo: (Sender.PEER, Core._heard_peer),
+    m.Meet: (Sender.DISPATCHER, Core._meet),
+    m.PeerLost: (Sender.DISPATCHER, Core._peer_lost),
+    m.UniqueId: (Sender.DISPATCHER, Core._unique_id),
+    BulkIn: (Sender.SHELL, Core._bulk_in),
+}
+"""What is handled when it comes, also while a plan is suspended: who may send it, and what handles it."""
+
+ORDERED: Final[dict[type, tuple[Sender, Callable[[Core, Any, float], None]]]] = {
+    m.Welcome: (Sender.DISPATCHER, Core._welcome),
+    m.Ping: (Sender.DISPATCHER, Core._ping),
+    m.Record: (Sender.DISPATCHER, Core._record),
+    m.DefineMesh: (Sender.DISPATCHER, Core._define_mesh),
+    m.DropMesh: (Sender.DISPATCHER, Core._drop_mesh),
+    m.DefinePlan: (Sender.DISPATCHER, Core._define_plan),
+    m.DropPlan: (Sender.DISPATCHER, Core._drop_plan),
+    m.Execute: (Sender.DISPATCHER, Core._execute),
+    m.Store: (Sender.DISPATCHER, Core._store),
+    m.Release: (Sender.DISPATCHER, Core._release),
+    m.Collect: (Sender.DISPATCHER, Core._collect),
+    m.Forget: (Sender.DISPATCHER, Core._forget),
+    m.Survey: (Sender.DISPATCHER, Core._survey),
+}
+"""What is handled in its turn, after all plans that came before it: who may send it, and what handles it."""
+
+SENDERS: Final[dict[type, Sender]] = {kind: sender for kind, (sender, _) in (UNORDERED | ORDERED).items()}
 
 
 def _computed(step: Step, slots: list[Any], careful: Careful | None) -> Any:

@@ -14,6 +14,7 @@ from gt.worker.transfer.move import Exchange
 from gt.worker.transfer.rendezvous import Meeting
 
 from .deferred_checks import Doubt
+from .plan_state import TRANSITIONS, PlanState
 from .tensor_store import Poison
 
 
@@ -39,6 +40,8 @@ class Running:
     program: Program
     info: MeshInfo
     slots: list[Any]
+    state: PlanState = PlanState.LOADING
+    """Where it stands; changed by `enter` alone."""
     block: int = 0
     moves: deque[Exchange | Meeting] = field(default_factory=deque)
     """The moves in progress, in the plan's order: the one that it waits in, and those after it that have begun."""
@@ -52,6 +55,11 @@ class Running:
     """How it runs if it does not fit into memory together with the stored tensors."""
     recording: Recording | None = None
     """The recorder of its events; in a flood, only some runs are recorded individually."""
+
+    def enter(self, state: PlanState) -> None:
+        """Move to another state, to which the table must lead."""
+        assert state in TRANSITIONS[self.state], f"a plan that is {self.state} does not become {state}"
+        self.state = state
 
     @property
     def exchange(self) -> Exchange | Meeting | None:
