@@ -15,6 +15,7 @@ from gt.dispatcher.planner.policy import resolve
 from gt.sharding.config import load, parse
 from gt.sharding.placement import uniform_mesh
 from gt.wire import messages
+from gt.worker.execution import plan_state
 
 REPOSITORY = Path(__file__).parent.parent
 DOCUMENTS = (
@@ -73,6 +74,14 @@ def test_the_glossary_is_short_and_in_order_and_each_of_its_terms_is_in_the_sour
     assert len(terms) <= MAX_TERMS
     known = {word.lower() for word in re.findall(r"[A-Za-z]+", SOURCES)}
     assert [term for term in terms if not set(term.split()) <= known] == []
+
+
+def test_the_states_of_a_plan_are_those_of_the_code() -> None:
+    printed = re.search(
+        r"<!-- worker plan states -->\n(.*?)\n<!-- end -->", read("docs/architecture.md"), flags=re.DOTALL
+    )
+    assert printed is not None
+    assert printed[1] == plan_state.table(), "write it anew: python -m gt.worker.execution.plan_state"
 
 
 def test_every_table_has_rows_of_one_length() -> None:

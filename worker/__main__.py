@@ -44,7 +44,7 @@ from gt.worker.transfer.compression import packer
 from gt.worker.transfer.link_probe import Links
 from gt.worker.transfer.shared_memory import Shared
 
-from .core import PEER_TIMEOUT, Core
+from .core import PEER_TIMEOUT, SENDERS, Core, Sender
 
 log = logging.getLogger("gt.worker")
 TICK: Final = 1.0
@@ -291,21 +291,16 @@ class Shell:
             if source is self.published:
                 frames[0] = frames[0][m.TOPIC_BYTES :]
             _, message = m.decode(frames)
-            match message:
-                case m.Goodbye():
-                    self.reason = f"the dispatcher ended it: {message.text}"
-                    self.stopping = True
+            own = CONTROL.get(type(message))
+            if own is not None:
+                opened += own(self, message)
+                if self.reason:
                     return []
-                case m.Subscribe() | m.Unsubscribe():
-                    self._subscribe(message)
-                case m.Switch():
-                    assert self.published is not None, "it was asked to subscribe"
-                    opened.append(self.published)  # not earlier: what came there is later than all that came here
-                case _:
-                    if isinstance(message, m.Welcome):
-                        opened.append(self._welcomed(message))
-                    if self.core.stored.keeping is None or not self.core.announce(message):
-                        self._act(message)
+            if SENDERS.get(type(message)) is Sender.DISPATCHER:
+                if self.core.stored.keeping is None or not self.core.announce(message):
+                    self._act(message)
+            elif own is None:
+                raise ProtocolError(f"{type(message).__name__} is nothing that a dispatcher says to a worker")
         if self.core.stored.keeping is not None:
             self._act(None)
         return opened
@@ -316,8 +311,18 @@ class Shell:
         self._report(idle=False)
         self._tell()
 
-    def _welcomed(self, welcome: m.Welcome) -> transport.Socket:
-        """Connect the bulk socket, and say from now on that this process lives."""
+    def _goodbye(self, message: m.Goodbye) -> list[transport.Socket]:
+        self.reason = f"the dispatcher ended it: {message.text}"
+        self.stopping = True
+        return []
+
+    def _switch(self, _message: m.Switch) -> list[transport.Socket]:
+        """Listen to published messages from now on; not earlier, because they are later than all that came here."""
+        assert self.published is not None, "it was asked to subscribe"
+        return [self.published]
+
+    def _welcome(self, welcome: m.Welcome) -> list[transport.Socket]:
+        """Connect the bulk socket, and start the thread that sends heartbeats."""
         self.bulk = transport.dealer(str(welcome.facts["bulk_address"]), self.bulk_identity)
         transport.loop_back(self.bulk, self.bulk_identity)
         if self.logs is not None:
@@ -326,14 +331,15 @@ class Shell:
         samples = None if bus is None else Samples(Gpu(bus)).start()
         threading.Thread(target=_pulse, args=(self.address, self.peer_address, self.logs, samples), daemon=True).start()
         log.info("worker %d on %s at your service", welcome.number, self.core.backend.name)
-        return self.bulk
+        return [self.bulk]
 
-    def _subscribe(self, message: m.Subscribe | m.Unsubscribe) -> None:
-        """Send a ticket to where large groups are told, or take it back."""
+    def _subscribe(self, message: m.Subscribe | m.Unsubscribe) -> list[transport.Socket]:
+        """Subscribe to a topic of published messages by its ticket, or end the subscription."""
         if self.published is None:
             assert isinstance(message, m.Subscribe), "only a ticket that was sent is asked back"
             self.published = transport.subscriber(message.address)
         transport.subscribe(self.published, message.ticket, wanted=isinstance(message, m.Subscribe))
+        return []
 
     def _handle(self, event: Any) -> None:
         try:
@@ -438,7 +444,7 @@ class Shell:
         while (frames := transport.receive(self.peers_in)) is not None:
             try:
                 _, message = m.decode(frames)
-                if not isinstance(message, m.Piece | m.Read | m.Probe | m.Echo):
+                if SENDERS.get(type(message)) is not Sender.PEER:
                     raise ProtocolError(f"{type(message).__name__} from a peer")
             except ProtocolError as error:
                 self._refuse(error)
@@ -449,6 +455,16 @@ class Shell:
         self.refused += 1
         if self.refused == 1:
             log.warning("refused a message on a data socket: %s", error)
+
+
+CONTROL: Final[dict[type, Callable[[Shell, Any], list[transport.Socket]]]] = {
+    m.Welcome: Shell._welcome,
+    m.Goodbye: Shell._goodbye,
+    m.Subscribe: Shell._subscribe,
+    m.Unsubscribe: Shell._subscribe,
+    m.Switch: Shell._switch,
+}
+"""What a dispatcher says about the connection itself: what handles it, and returns the sockets to listen to from now on."""
 
 
 def _limited(computed: Backend) -> Keeping | None:

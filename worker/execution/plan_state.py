@@ -16,13 +16,15 @@ move it is *waiting for a move* until all pieces have come and all its own have 
 
 It always runs to its end, because a failed instruction leaves a `Poison` in place of its result and a move sends a fault in
 place of data. So every state leads to *finished*, and none to "failed". A finished plan on a GPU may still have checks that are
-unknown; they go with its results into the store and suspend later moves and fetches, not this plan.
+unknown; they go with its results into the store and suspend later moves and fetches, not this plan. A plan that cannot even be
+compiled leaves faults as its results and is finished without a record.
 
 Nothing but `Execution.enter` changes the state of a record.
 """
 
 from __future__ import annotations
 
+import sys
 from enum import StrEnum
 from typing import Final
 
@@ -57,7 +59,7 @@ TRANSITIONS: Final[dict[PlanState, dict[PlanState, str]]] = {
     PlanState.WAITING_FOR_PUT: {PlanState.LOADING: "all copies of its inputs have been started"},
     PlanState.LOADING: {
         PlanState.RUNNING: "its inputs are in their slots",
-        PlanState.FINISHED: "it cannot be compiled: its results are faults",
+        PlanState.FINISHED: "it cannot be compiled, and its results are faults",
     },
     PlanState.RUNNING: {
         PlanState.WAITING_FOR_CHECK: "it comes to a move whose operand has an unknown check",
@@ -81,6 +83,10 @@ def table() -> str:
     """The states and transitions as a table in Markdown, for docs/architecture.md."""
     rows = ["| state | meaning | next state |", "| --- | --- | --- |"]
     for state, following in TRANSITIONS.items():
-        then = "; ".join(f"*{following_state}* when {when}" for following_state, when in following.items()) or "none"
+        then = "; ".join(f"*{successor}*: {when}" for successor, when in following.items()) or "none"
         rows.append(f"| *{state}* | {MEANINGS[state]} | {then} |")
     return "\n".join(rows)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(table() + "\n")
