@@ -13,14 +13,16 @@ Invariants:
 * A tensor without a value has a fault, and everything computed from it inherits the fault.
 * Work that takes longer than a look-up is divided into turns, which give all programs equal shares of the one thread.
 
-This module dispatches messages by sender. Peers join in `joining.py` and leave in `leaving.py`; `streams.py` processes
-clients' queues, and `turns.py` divides the time.
+The table `MESSAGES` at the end says who may send which message and what acts on it. Peers join in `handlers/handshake.py` and
+leave in `handlers/disconnect.py`; `handlers/message_queues.py` processes clients' queues, and `handlers/job_scheduler.py`
+divides the time.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
 from gt.daemon.host import START_TIMEOUT
@@ -123,6 +125,7 @@ class Core:
     def check(self) -> None:
         """The invariants between events."""
         self.watching.check()
+        self.streams.check()
         self.prepared.turns.check()
         self.prepared.admission.ring.check()
         assert self.prepared.turns.clients.keys() <= self.service.by_number.keys(), (
@@ -166,60 +169,39 @@ class Core:
             self._lost(peer, f"it broke the protocol: {reason}")
 
     def _received(self, event: Received, now: float) -> None:
+        """Act on a message of a peer, if the peer may send it and it is the next one of its stream."""
         peer, number, message = event
-        if isinstance(message, m.Hello):
+        kind = type(message)
+        if kind is m.Hello:
             self._hello(peer, message)
             return
-        client, worker = self.service.clients.get(peer), self.service.workers.get(peer)
-        watcher = None if client or worker else self.watching.watchers.get(peer)
-        known = client or worker or watcher
-        if known is None and peer in self.joining.pulses:
-            self._from_pulse(peer, self.joining.pulses[peer], message)
+        sender: Any
+        if (sender := self.service.clients.get(peer)) is not None:
+            role = CLIENT
+        elif (sender := self.service.workers.get(peer)) is not None:
+            role = WORKER
+        elif (sender := self.watching.watchers.get(peer)) is not None:
+            role = WATCHER
+        elif (sender := self.joining.pulses.get(peer)) is not None:
+            role = PULSE
+        else:
+            if kind is not m.Goodbye and peer not in self.leaving.ended:
+                self._refuse(peer, f"{kind.__name__} before Hello")
             return
-        if known is None:
-            if not isinstance(message, m.Goodbye) and peer not in self.leaving.ended:
-                self._refuse(peer, f"{type(message).__name__} before Hello")
+        if role is not PULSE:
+            sender.expected += 1
+            if number != sender.expected:
+                self._refuse(peer, f"message {number} where {sender.expected} was due")
+                return
+        handler = HANDLERS[role].get(kind)
+        if handler is None:
+            self._refuse(peer, f"{kind.__name__} from a {role}")
             return
-        known.expected += 1
-        if number != known.expected:
-            self._refuse(peer, f"message {number} where {known.expected} was due")
-        elif worker is not None:
-            worker.heard = now
-            self._from_worker(worker, message)
-        elif client is not None:
-            client.heard = now
-            self._from_client(client, message)
-        elif watcher is not None:
-            watcher.heard = now
-            self._from_watcher(watcher, message)
-
-    def _from_pulse(self, peer: bytes, worker: Worker, message: Any) -> None:
-        if not isinstance(message, m.FROM_PULSE):
-            self._refuse(peer, f"{type(message).__name__} from a pulse")
-            return
-        worker.heard = self.service.now
-        if isinstance(message, m.Health):
-            for level, text in worker.health.hear(message, self.service.now):
-                device = worker.facts.get("device", "unknown device")
-                text = (
-                    f"the GPU of worker {worker.number} ({device} on {worker.facts.get('host', 'unknown host')}) {text}"
-                )
-                self.service.log(level, text, worker=worker.number)
-            if self.service.recording is not None:
-                self.service.recording.sampled(worker)
-
-    def _from_watcher(self, watcher: Watcher, message: Any) -> None:
-        if isinstance(message, m.Watch):
-            try:
-                self.watching.hear(watcher, message)
-            except ProtocolError as error:
-                self._refuse(watcher.identity, str(error))
-        elif isinstance(message, m.Cancel):
-            self.service.send(watcher.identity, self._cancel(message))
-        elif isinstance(message, m.Goodbye):
-            self.watching.leave(watcher.identity)
-        elif not isinstance(message, m.FROM_WATCHER):
-            self._refuse(watcher.identity, f"{type(message).__name__} from a watcher")
+        sender.heard = now
+        try:
+            handler(self, sender, message)
+        except ProtocolError as error:
+            self._refuse(peer, str(error))
 
     def _hello(self, peer: bytes, hello: m.Hello) -> None:
         if hello.version != m.VERSION:
@@ -240,16 +222,6 @@ class Core:
         if self.leaving.lost(peer, reason, returns=returns):
             self.streams.pump_all()  # only now: whoever waited for the worker must find the mesh gone
 
-    def _cancel(self, cancel: m.Cancel) -> m.Message:
-        """Drop what a client asked for and was not issued; what to answer."""
-        client = self.service.by_number.get(cancel.client)
-        if "cancel" not in self.facts["capabilities"]:
-            text = "this service is only watched: work is cancelled at a Unix socket (ipc://), which its user alone reaches"
-            return m.Failed(cancel.request, "SessionError", text)
-        if client is None:
-            return m.Failed(cancel.request, "SessionError", f"client {cancel.client} is not there (any more)")
-        return m.Answer(cancel.request, self.streams.cancel(client))
-
     def _tick(self, now: float) -> None:
         for peer in self.watching.late(now):
             self.watching.leave(peer)
@@ -269,61 +241,31 @@ class Core:
             self.service.workers_expected = 0
             self.streams.pump_all()
 
-    def _from_client(self, client: Client, message: Any) -> None:
-        if isinstance(message, (m.Ping, m.Welcome)):
-            return
-        if isinstance(message, m.Goodbye):
-            self._lost(client.identity, "it said goodbye")
-        elif not isinstance(message, m.FROM_CLIENT):
-            self._refuse(client.identity, f"{type(message).__name__} from a client")
+    # messages, by the table below
+
+    def _ping(self, sender: Client | Worker | Watcher, ping: m.Ping) -> None:
+        """A sign of life, which is noted of any message."""
+
+    def _goodbye(self, sender: Client | Worker | Watcher, goodbye: m.Goodbye) -> None:
+        reason, returns = "it said goodbye", False
+        if isinstance(sender, Worker):
+            reason, returns = (
+                goodbye.text or reason,
+                goodbye.kind == "WorkerLost",
+            )  # its device failed, and it starts again
+        self._lost(sender.identity, reason, returns=returns)
+
+    def _take(self, client: Client, message: m.Message) -> None:
+        self.streams.take(client, message)
+
+    def _ask(self, client: Client, ask: m.Ask) -> None:
+        if ask.topic.startswith("why "):
+            self.streams.why(client, ask)
         else:
-            try:
-                self.streams.take(client, message)
-            except ProtocolError as error:
-                self._refuse(client.identity, str(error))
+            self.streams.take(client, ask)
 
-    def _from_worker(self, worker: Worker, message: Any) -> None:
-        if isinstance(message, m.Done):
-            self._done(worker, message.order)
-        elif isinstance(message, m.Part):
-            self.fetches.part(worker, message)
-        elif isinstance(message, m.Holdings):
-            self.surveys.heard(worker, message)
-        elif isinstance(message, m.Linked):
-            bandwidth, latency = max(1.0, float(message.bandwidth)), max(1.0, float(message.latency)) / 1e9
-            worker.links[message.worker] = Link(rounded(bandwidth), rounded(latency))
-        elif isinstance(message, m.Landed):
-            client = self.puts.landed(worker, message)
-            if client is not None:
-                self.streams.pump(client)
-        elif isinstance(message, m.Poisoned):
-            self.service.counters.poisoned += 1
-            if self.service.recording is not None:
-                fault = message.kind, message.text
-                self.service.recording.failed(worker.number, message.client, message.order, *fault)
-            self.service.log(
-                "error",
-                f"worker {worker.number}, client {message.client}: {message.kind}: {message.text}",
-                client=message.client,
-                worker=worker.number,
-                order=message.order,
-            )
-        elif isinstance(message, (m.Events, m.UniqueId)):
-            try:
-                if isinstance(message, m.Events):
-                    self.watching.events(worker, message)
-                else:
-                    self.meshes.introduce(worker, message)
-            except ProtocolError as error:
-                self._refuse(worker.identity, str(error))
-        elif isinstance(message, m.Goodbye):
-            returns = message.kind == "WorkerLost"  # its device failed, and it starts again
-            self._lost(worker.identity, message.text or "it said goodbye", returns=returns)
-        elif not isinstance(message, m.FROM_WORKER):
-            self._refuse(worker.identity, f"{type(message).__name__} from a worker")
-
-    def _done(self, worker: Worker, order: int) -> None:
-        record, room = self.service.finished(worker, order)
+    def _done(self, worker: Worker, done: m.Done) -> None:
+        record, room = self.service.finished(worker, done.order)
         if record is not None:
             client = self.service.by_number[record.client]
             self.service.credit(client)
@@ -331,7 +273,101 @@ class Core:
         if room:
             self._admit()
 
+    def _poisoned(self, worker: Worker, poisoned: m.Poisoned) -> None:
+        client, order, kind, text = poisoned.client, poisoned.order, poisoned.kind, poisoned.text
+        self.service.counters.poisoned += 1
+        if self.service.recording is not None:
+            self.service.recording.failed(worker.number, client, order, kind, text)
+        said = f"worker {worker.number}, client {client}: {kind}: {text}"
+        self.service.log("error", said, client=client, worker=worker.number, order=order)
+
+    def _landed(self, worker: Worker, landed: m.Landed) -> None:
+        client = self.puts.landed(worker, landed)
+        if client is not None:
+            self.streams.pump(client)
+
+    def _part(self, worker: Worker, part: m.Part) -> None:
+        self.fetches.part(worker, part)
+
+    def _linked(self, worker: Worker, linked: m.Linked) -> None:
+        bandwidth, latency = max(1.0, float(linked.bandwidth)), max(1.0, float(linked.latency)) / 1e9
+        worker.links[linked.worker] = Link(rounded(bandwidth), rounded(latency))
+
+    def _events(self, worker: Worker, events: m.Events) -> None:
+        self.watching.events(worker, events)
+
+    def _holdings(self, worker: Worker, holdings: m.Holdings) -> None:
+        self.surveys.heard(worker, holdings)
+
+    def _unique_id(self, worker: Worker, unique_id: m.UniqueId) -> None:
+        self.meshes.introduce(worker, unique_id)
+
+    def _health(self, worker: Worker, health: m.Health) -> None:
+        for level, text in worker.health.hear(health, self.service.now):
+            device = worker.facts.get("device", "unknown device")
+            text = f"the GPU of worker {worker.number} ({device} on {worker.facts.get('host', 'unknown host')}) {text}"
+            self.service.log(level, text, worker=worker.number)
+        if self.service.recording is not None:
+            self.service.recording.sampled(worker)
+
+    def _watch(self, watcher: Watcher, watch: m.Watch) -> None:
+        self.watching.hear(watcher, watch)
+
+    def _cancel(self, watcher: Watcher, cancel: m.Cancel) -> None:
+        """Drop what a client asked for and was not issued, and answer."""
+        client = self.service.by_number.get(cancel.client)
+        if "cancel" not in self.facts["capabilities"]:
+            text = "this service is only watched: work is cancelled at a Unix socket (ipc://), which its user alone reaches"
+            answer: m.Message = m.Failed(cancel.request, "SessionError", text)
+        elif client is None:
+            answer = m.Failed(cancel.request, "SessionError", f"client {cancel.client} is not there (any more)")
+        else:
+            answer = m.Answer(cancel.request, self.streams.cancel(client))
+        self.service.send(watcher.identity, answer)
+
     def _admit(self) -> None:
         """Let sessions send the new plans for which there is room now."""
         for client in self.prepared.admission.turns():
             self.streams.pump(client)
+
+
+class Role(StrEnum):
+    """What a peer says in its `Hello` that it is."""
+
+    CLIENT = "client"
+    WORKER = "worker"
+    PULSE = "pulse"
+    WATCHER = "watcher"
+
+
+CLIENT, WORKER, PULSE, WATCHER = Role
+
+#: By type of message: who may send it, and what acts on it. `Hello`, which makes a peer known, is not among them.
+MESSAGES: Final[dict[type, tuple[tuple[Role, ...], Callable[[Core, Any, Any], None]]]] = {
+    m.Ping: ((CLIENT, WORKER, PULSE, WATCHER), Core._ping),
+    m.Goodbye: ((CLIENT, WORKER, WATCHER), Core._goodbye),
+    m.Configure: ((CLIENT,), Core._take),
+    m.Define: ((CLIENT,), Core._take),
+    m.Drop: ((CLIENT,), Core._take),
+    m.Run: ((CLIENT,), Core._take),
+    m.Put: ((CLIENT,), Core._take),
+    m.Free: ((CLIENT,), Core._take),
+    m.Fetch: ((CLIENT,), Core._take),
+    m.Options: ((CLIENT,), Core._take),
+    m.Ask: ((CLIENT,), Core._ask),
+    m.Done: ((WORKER,), Core._done),
+    m.Poisoned: ((WORKER,), Core._poisoned),
+    m.Landed: ((WORKER,), Core._landed),
+    m.Part: ((WORKER,), Core._part),
+    m.Linked: ((WORKER,), Core._linked),
+    m.Events: ((WORKER,), Core._events),
+    m.Holdings: ((WORKER,), Core._holdings),
+    m.UniqueId: ((WORKER,), Core._unique_id),
+    m.Health: ((PULSE,), Core._health),
+    m.Watch: ((WATCHER,), Core._watch),
+    m.Cancel: ((WATCHER,), Core._cancel),
+}
+HANDLERS: Final = {
+    role: {kind: handler for kind, (roles, handler) in MESSAGES.items() if role in roles} for role in Role
+}
+"""The same by role."""

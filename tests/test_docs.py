@@ -12,6 +12,7 @@ from gt.commands.ops import ops_page, ops_rows
 from gt.dispatcher.planner.choice_cache import Home
 from gt.dispatcher.planner.planner import Planner
 from gt.dispatcher.planner.policy import resolve
+from gt.dispatcher.state.message_state import message_states_page
 from gt.sharding.config import load, parse
 from gt.sharding.placement import uniform_mesh
 from gt.wire import messages
@@ -134,6 +135,11 @@ def test_the_plan_in_the_architecture_page_is_what_the_planner_prints() -> None:
     planner = Planner(mesh, resolve(config, mesh))
     first = planner.plan(segment, (Home(mesh.replicated), *[Home(mesh.replicated, param=True)] * 4))
     assert str(planner.plan(segment, first.inputs).plan) == printed[1]
+
+
+def test_the_states_of_a_message_in_the_architecture_page_are_those_of_the_sources() -> None:
+    begin, end = "<!-- message states: generated -->\n", "\n<!-- end of message states -->"
+    assert read("docs/architecture.md").split(begin)[1].split(end)[0] == message_states_page()
 
 
 def test_the_configs_in_the_readme_are_right() -> None:

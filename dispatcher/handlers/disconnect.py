@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 from gt.dispatcher.state.events import Send
+from gt.dispatcher.state.message_state import DROPPED, enter
 from gt.dispatcher.state.records import Client, Worker
 from gt.dispatcher.state.shared_state import Service
 from gt.dispatcher.telemetry.subscribers import Watching
@@ -72,6 +73,8 @@ class Leaving:
 
     def _forget(self, client: Client) -> None:
         del self.service.by_number[client.number]
+        if client.queue:
+            enter(client, DROPPED)
         self.service.counters.plan_hits += client.hits
         self.service.counters.plans_improved += client.improved
         self.fetches.forget(client)

@@ -6,6 +6,7 @@ import itertools
 from typing import Any, Final
 
 from gt.dispatcher.state.events import Send
+from gt.dispatcher.state.message_state import DONE, WAITING_PUT, MessageState
 from gt.dispatcher.state.plan_cache import Entry
 from gt.dispatcher.state.records import Client, Collection, MeshRecord, Worker
 from gt.dispatcher.state.shared_state import Service
@@ -28,15 +29,15 @@ class Fetches:
         self.numbers = itertools.count(1)
         self.collections: dict[int, Collection] = {}
 
-    def fetch(self, client: Client, message: m.Fetch) -> bool:
-        """Ask the workers for a tensor. False if it has not landed yet."""
+    def fetch(self, client: Client, message: m.Fetch) -> MessageState:
+        """Ask the workers for a tensor, once it has arrived there."""
         entry = client.table.get(message.tensor)
         if entry is None:
             raise ProtocolError(f"tensor {message.tensor} does not exist")
         if entry.fault is not None:
             raise m.error_of(*entry.fault)
         if entry.landing:
-            return False
+            return WAITING_PUT
         record = self.service.meshes[entry.mesh]
         mesh = record.mesh
         holders, silent, boxes = self._sources(record, entry)
@@ -52,7 +53,7 @@ class Fetches:
         self.service.counters.fetches += 1
         if self.service.recording is not None:
             self.service.recording.fetch_asked(number, client)
-        return True
+        return DONE
 
     def _sources(self, record: MeshRecord, entry: Entry) -> tuple[tuple[bytes, ...], tuple[bytes, ...], dict[int, Any]]:
         """Which workers send a part of a fetched tensor (and which box they hold), and which only report that their copy has a

@@ -13,7 +13,16 @@ from collections.abc import Callable, Generator, Hashable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
+from gt.dispatcher.state.message_state import WAITING_DEFINITION, WAITING_PLAN, WAITING_SEARCH, WAITING_STRATEGY
+
 T = TypeVar("T")
+JOBS: Final = {
+    WAITING_DEFINITION: "a definition",
+    WAITING_STRATEGY: "strategies",
+    WAITING_PLAN: "a plan",
+    WAITING_SEARCH: "a better plan",
+}
+"""The name of the job that ends a wait (`Job.what`)."""
 LONGEST: Final = 256
 """The number of characters of a name by which programs are told apart."""
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from gt.dispatcher.cost.nvlink_groups import groups_of
 from gt.dispatcher.state.events import Send
+from gt.dispatcher.state.message_state import DONE, WAITING_WORKERS, MessageState
 from gt.dispatcher.state.records import Client, Worker
 from gt.dispatcher.state.shared_state import Service
 from gt.wire import messages as m
@@ -35,10 +36,10 @@ class Surveys:
         self.numbers = itertools.count(1)
         self.questions: dict[int, Question] = {}
 
-    def ask(self, client: Client, request: int) -> bool:
-        """Ask all workers what they hold, after everything that they were sent before. False while workers are still to join."""
+    def ask(self, client: Client, request: int) -> MessageState:
+        """Ask all workers what they hold, after everything that they were sent before, once they have joined."""
         if not self.service.ready(client):
-            return False
+            return WAITING_WORKERS
         workers = self.service.workers
         number = next(self.numbers)
         question = self.questions[number] = Question(
@@ -48,7 +49,7 @@ class Surveys:
         if workers:
             self.service.out.append(Send(tuple(workers), m.Survey(number, most)))
         self._answer(number, question)
-        return True
+        return DONE
 
     def heard(self, worker: Worker, said: m.Holdings) -> None:
         """Process a worker's answer."""

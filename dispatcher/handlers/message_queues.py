@@ -1,15 +1,28 @@
 """The clients' message queues. Each client's messages are processed in order; a message that must wait delays only those of
 its own client.
 
-What a run, a put or a fetch does is in `running.py`, `putting.py` and `fetching.py`.
+`state/message_state.py` says what becomes of a message; what a run, a put or a fetch does is in `runs.py`, `puts.py` and
+`fetches.py`.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import Any, Final
 
 from gt.dispatcher.state.events import Reload
+from gt.dispatcher.state.message_state import (
+    ACTING,
+    DONE,
+    FAILED,
+    WAITING_DEFINITION,
+    WAITING_WORKERS,
+    WAITS,
+    MessageState,
+    begin,
+    enter,
+)
 from gt.dispatcher.state.records import Client
 from gt.dispatcher.state.shared_state import Service
 from gt.errors import DTypeError, GTError, ProtocolError, ShapeError
@@ -20,12 +33,13 @@ from gt.wire import telemetry as t
 from gt.wire.messages import Fault, fault_of
 
 from .fetches import Fetches
+from .job_scheduler import JOBS
 from .memory_survey import Surveys, devices
 from .plan_selection import Preparing
 from .puts import Puts
 from .runs import Runs, dead
 from .session_mesh import Meshes
-from .why import why
+from .why import read_by, why
 
 MAX_QUEUE: Final = 1 << 18
 """The most messages of one client that may wait; a client that respects its credits never comes near."""
@@ -37,6 +51,9 @@ CANCELLED: Final[Fault] = (
     "Cancelled",
     "cancelled from a monitor: what the session had asked for and had not begun is dropped",
 )
+WORK: Final = (m.Run, m.Put, m.Fetch)
+"""The messages that are dropped when the work of their client is cancelled."""
+_WORK_NAMES: Final[dict[type, str]] = {m.Run: "runs", m.Put: "puts", m.Fetch: "fetches"}
 _REFUSED: Final = (ProtocolError, ShapeError, DTypeError)
 """The errors with which an invalid definition is refused."""
 
@@ -55,19 +72,33 @@ class Streams:
         self.puts = puts
         self.fetches = fetches
         self.surveys = surveys
+        self.handlers: dict[type, Callable[[Client, Any], MessageState]] = {
+            m.Configure: meshes.configure,
+            Reload: meshes.reconfigure,
+            m.Define: self._define,
+            m.Drop: self._drop,
+            m.Run: runs.run,
+            m.Put: puts.put,
+            m.Free: self._free,
+            m.Fetch: fetches.fetch,
+            m.Ask: self._ask,
+            m.Options: self._options,
+        }
+        """What acts on a message at the head of a queue. It returns DONE, or what the message waits for."""
 
     def take(self, client: Client, message: Any) -> None:
         """Queue a client's next message. Raises `ProtocolError` if its stream cannot be trusted any more."""
-        if isinstance(message, m.Ask) and message.topic.startswith("why "):
-            self._why(client, message)  # what holds up the queue may be the question
-        elif len(client.queue) >= MAX_QUEUE:
-            raise ProtocolError(f"more than {MAX_QUEUE} messages waiting: credits were ignored")
-        elif client.queue and isinstance(message, m.Put) and _waiting(client) + len(message.data) > MAX_WAITING:
-            raise ProtocolError(f"more than {MAX_WAITING} bytes waiting: credits were ignored")
+        queue = client.queue
+        if queue:
+            if len(queue) >= MAX_QUEUE:
+                raise ProtocolError(f"more than {MAX_QUEUE} messages waiting: credits were ignored")
+            if isinstance(message, m.Put) and _waiting(client) + len(message.data) > MAX_WAITING:
+                raise ProtocolError(f"more than {MAX_WAITING} bytes waiting: credits were ignored")
+            queue.append(message)
         else:
-            client.queue.append(message)
-            if len(client.queue) == 1:
-                self.pump(client)
+            queue.append(message)
+            begin(client)
+            self.pump(client)
 
     def reload(self, event: Reload) -> None:
         """Adopt a new config of the service; each session follows in its turn."""
@@ -75,6 +106,7 @@ class Streams:
             for client in list(self.service.clients.values()):
                 client.queue.append(event)
                 if len(client.queue) == 1:
+                    begin(client)
                     self.pump(client)
 
     def pump_all(self) -> None:
@@ -87,46 +119,60 @@ class Streams:
         queue = client.queue
         while queue and client.identity in self.service.clients:
             message = queue[0]
-            try:
-                if client.cancelled and isinstance(message, (m.Run, m.Put, m.Fetch)):
-                    client.cancelled = not isinstance(message, m.Fetch)
-                    raise m.error_of(*CANCELLED)
-                if not self._act(client, message):
-                    return
-            except GTError as error:
-                self._fail(client, message, fault_of(error))
-            if queue and queue[0] is message:
-                queue.popleft()
+            if client.cancelled and isinstance(message, WORK):
+                client.cancelled = not isinstance(message, m.Fetch)
+                self._cancel(client, message)
+            elif self._act(client, message) in WAITS:
+                return
+            queue.popleft()
+            if queue:
+                begin(client)
 
-    def _act(self, client: Client, message: Any) -> bool:
-        """Process one message of a client. False if it must wait."""
-        if isinstance(message, m.Run):
-            return self.runs.run(client, message)
-        if isinstance(message, m.Put):
-            return self.puts.put(client, message)
-        if isinstance(message, m.Free):
-            self.runs.free(client, message.tensors)
-        elif isinstance(message, m.Fetch):
-            return self.fetches.fetch(client, message)
-        elif isinstance(message, m.Define):
-            return self._define(client, message)
-        elif isinstance(message, m.Drop):
-            self._drop(client, message.segment)
-        elif isinstance(message, m.Configure):
-            return self.meshes.configure(client, message)
-        elif isinstance(message, Reload):
-            return self.meshes.reconfigure(client)
-        elif isinstance(message, m.Options):
-            self._options(client, message.values)
-        elif isinstance(message, m.Ask) and message.topic == "memory":
-            return self.surveys.ask(client, message.request)
-        elif isinstance(message, m.Ask) and message.topic == "devices":
-            if not self.service.ready(client):
-                return False
-            self.service.send(client.identity, m.Answer(message.request, devices(self.service)))
-        elif isinstance(message, m.Ask):
-            self.service.send(client.identity, m.Answer(message.request, self.service.statistics(client)))
-        return True
+    def _act(self, client: Client, message: Any) -> MessageState:
+        """Act on the message at the head of a client's queue. Returns its state then."""
+        enter(client, ACTING)
+        try:
+            state = self.handlers[type(message)](client, message)
+        except GTError as error:
+            self._fail(client, message, fault_of(error))
+            state = FAILED
+        enter(client, state)
+        return state
+
+    def _cancel(self, client: Client, message: Any) -> None:
+        """Fail the message at the head of a client's queue, as its work is cancelled."""
+        enter(client, ACTING)
+        self._fail(client, message, CANCELLED)
+        enter(client, FAILED)
+
+    def check(self) -> None:
+        """The invariants between events: a message at the head of a queue waits, and something will end the wait."""
+        for client in self.service.clients.values():
+            assert (client.head in WAITS) == bool(client.queue), "between events a message waits or is over"
+            if client.queue:
+                message, state = client.queue[0], client.head
+                assert isinstance(message, WAITS[state].messages), f"a {type(message).__name__} is {state}"
+                assert self._waits(client, message), f"nothing keeps a message {state}"
+
+    def _waits(self, client: Client, message: Any) -> bool:
+        """Whether the condition holds in which a message is in its client's state."""
+        service, jobs, admission = self.service, self.prepared.turns, self.prepared.admission
+        mesh = None if client.mesh is None else service.meshes[client.mesh.number]
+        landing = any(entry.landing for entry in client.table.values())
+        match client.head:
+            case MessageState.WAITING_WORKERS:
+                return not service.ready(client)
+            case MessageState.WAITING_PUT:
+                return any(client.table[tensor].landing for tensor in read_by(message))
+            case MessageState.WAITING_CREDIT:
+                return mesh is not None and bool(mesh.pending)
+            case MessageState.WAITING_IDLE:
+                return landing or (mesh is not None and bool(mesh.pending))
+            case MessageState.WAITING_MIGRATION:
+                return client.moving is not None
+            case MessageState.WAITING_COMPILATION:
+                return client.number in admission.waiting
+        return jobs.has(client.number, JOBS[client.head])
 
     def _fail(self, client: Client, message: Any, fault: Fault) -> None:
         """Note that a message failed; whatever it would have created inherits the fault."""
@@ -159,23 +205,19 @@ class Streams:
         """
         dropped = {"runs": 0, "puts": 0, "fetches": self.fetches.fail(client, CANCELLED)}
         waiting, client.queue = client.queue, deque()
-        for message in waiting:
-            if isinstance(message, (m.Configure, Reload)):
-                client.queue.append(message)  # it may have begun, and is not work
-                continue
-            try:
-                if isinstance(message, (m.Run, m.Put, m.Fetch)):
-                    dropped[
-                        "runs" if isinstance(message, m.Run) else "puts" if isinstance(message, m.Put) else "fetches"
-                    ] += 1
-                    raise m.error_of(*CANCELLED)
-                if isinstance(message, m.Define):
-                    _check_definition(client, message.segment)
-                    self._defined(client, message, _read(message))  # for the runs behind it, which are dropped at once
-                else:
-                    self._act(client, message)
-            except GTError as error:
-                self._fail(client, message, fault_of(error))
+        for position, message in enumerate(waiting):
+            if position:
+                begin(client)
+            if isinstance(message, WORK):
+                dropped[_WORK_NAMES[type(message)]] += 1
+                self._cancel(client, message)
+            elif isinstance(message, m.Define):
+                enter(client, ACTING)
+                enter(client, self._read_now(client, message))  # for the runs behind it, which are dropped at once
+            elif isinstance(message, (m.Configure, Reload)) or self._act(client, message) in WAITS:
+                client.queue.append(message)  # a change of the config may have begun, and is not work
+        if client.queue:
+            begin(client)  # it is acted on again below
         client.cancelled = not dropped["fetches"]
         what = ", ".join(f"{count} {what}" for what, count in dropped.items())
         text = f"client {client.number} was cancelled from a monitor: {what} dropped"
@@ -183,28 +225,58 @@ class Streams:
         self.pump(client)
         return dropped
 
-    def _why(self, client: Client, ask: m.Ask) -> None:
+    def _read_now(self, client: Client, message: m.Define) -> MessageState:
+        """Read a definition at once. Returns its state then."""
         try:
-            answer: m.Message = m.Answer(ask.request, why(self.service, self.prepared, client, ask.topic))
+            _check_definition(client, message.segment)
+        except ProtocolError as error:
+            self._fail(client, message, fault_of(error))
+            return FAILED
+        self._defined(client, message, _read(message))
+        return DONE
+
+    def why(self, client: Client, ask: m.Ask) -> None:
+        """Answer a question why at once: what holds up the queue may be what it asks."""
+        try:
+            answer: m.Message = m.Answer(ask.request, why(self.service, client, ask.topic))
         except ProtocolError as error:
             answer = m.Failed(ask.request, *fault_of(error))
         self.service.send(client.identity, answer)
 
-    def _options(self, client: Client, values: dict[str, Any]) -> None:
-        said = check_options(values)  # of which some are the client's own
+    def _free(self, client: Client, message: m.Free) -> MessageState:
+        self.runs.free(client, message.tensors)
+        return DONE
+
+    def _ask(self, client: Client, message: m.Ask) -> MessageState:
+        """Answer a question about the service."""
+        if message.topic == "memory":
+            return self.surveys.ask(client, message.request)
+        if message.topic == "devices":
+            if not self.service.ready(client):
+                return WAITING_WORKERS
+            answer = devices(self.service)
+        else:
+            answer = self.service.statistics(client)
+        self.service.send(client.identity, m.Answer(message.request, answer))
+        return DONE
+
+    def _options(self, client: Client, message: m.Options) -> MessageState:
+        said = check_options(message.values)  # of which some are the client's own
         client.verify = said.get("verify", client.verify)
         if said.get("tf32", client.tf32) != client.tf32:
             client.tf32 = not client.tf32
             self.prepared.drop_plans(client)
+        return DONE
 
-    def _define(self, client: Client, message: m.Define) -> bool:
-        """Read a definition. False while a job reads it."""
+    def _define(self, client: Client, message: m.Define) -> MessageState:
+        """Let a job read a definition."""
         _check_definition(client, message.segment)
         body, key = message.body, ("definition", message.segment)
-        found = self.prepared.worked_out(client, "a definition", key, lambda: segment_in_turns(body))
-        if found is not None:
-            self._defined(client, message, found)
-        return found is not None
+        found = self.prepared.worked_out(client, JOBS[WAITING_DEFINITION], key, lambda: segment_in_turns(body))
+        if found is None:
+            return WAITING_DEFINITION
+        self._defined(client, message, found)
+        return DONE
 
     def _defined(self, client: Client, message: m.Define, found: Any) -> None:
         """A definition was read, or failed with this error."""
@@ -218,9 +290,10 @@ class Streams:
         text = f"refused a definition of client {client.number}: {found}"
         self.service.log("warning", text, "refused", client.number)
 
-    def _drop(self, client: Client, number: int) -> None:
-        client.segments.pop(number, None)
-        self.prepared.drop_segment(client, number)
+    def _drop(self, client: Client, message: m.Drop) -> MessageState:
+        client.segments.pop(message.segment, None)
+        self.prepared.drop_segment(client, message.segment)
+        return DONE
 
 
 def _check_definition(client: Client, number: int) -> None:

@@ -18,6 +18,13 @@ from gt.dispatcher.planner.choice_cache import Home
 from gt.dispatcher.planner.planner import Planned, Planner
 from gt.dispatcher.planner.shardability_check import refuse_lacking
 from gt.dispatcher.planner.verification import sampled, verified
+from gt.dispatcher.state.message_state import (
+    WAITING_COMPILATION,
+    WAITING_PLAN,
+    WAITING_SEARCH,
+    WAITING_STRATEGY,
+    MessageState,
+)
 from gt.dispatcher.state.plan_cache import Cached, Entry
 from gt.dispatcher.state.records import Client
 from gt.dispatcher.state.shared_state import Service
@@ -29,7 +36,7 @@ from gt.sharding.placement import Layout
 from gt.wire import messages as m
 
 from .compile_admission import Admission
-from .job_scheduler import Job, Turns, answered
+from .job_scheduler import JOBS, Job, Turns, answered
 
 ROOMY: Final = 8
 """How many tensors a session may gain (or an eighth, if that is more) before its memory is checked again for known plans."""
@@ -50,8 +57,8 @@ class Preparing:
         """The jobs, which run while the dispatcher is otherwise idle."""
         self.admission = Admission(service)
 
-    def plan(self, client: Client, planner: Planner, run: m.Run, entries: Sequence[Entry]) -> Cached | None:
-        """The plan for a run of a segment with these inputs; None while a job works on it."""
+    def plan(self, client: Client, planner: Planner, run: m.Run, entries: Sequence[Entry]) -> Cached | MessageState:
+        """The plan for a run of a segment with these inputs, or what the run waits for."""
         homes = tuple([entry.home for entry in entries])
         number = run.segment
         key = (number, homes)
@@ -60,17 +67,17 @@ class Preparing:
             if len(client.table) > client.roomy:
                 self.ensure_room(client, planner, cached.planned.plan, run)
             if cached.runs < SWITCH_AT and not self._ripens(client, planner, key, cached, run):
-                return None
+                return WAITING_SEARCH
             client.hits += 1
             return cached
         segment = client.segments[number]
         assert not isinstance(segment, tuple)
         refuse_lacking(planner.policy, segment, homes)
         if self._to_decide(client, planner, segment, homes):
-            return None
-        planned = self.worked_out(client, "a plan", key, lambda: planner.plan_in_turns(segment, homes))
+            return WAITING_STRATEGY
+        planned = self.worked_out(client, JOBS[WAITING_PLAN], key, lambda: planner.plan_in_turns(segment, homes))
         if planned is None:
-            return None
+            return WAITING_PLAN
         if isinstance(planned, Exception):  # a segment without a plan is an error of its client alone
             reason = f"{type(planned).__name__}: {planned}"
             text = f"no plan for a segment of client {client.number}: {reason}"
@@ -78,7 +85,7 @@ class Preparing:
             raise ProtocolError(f"segment {number} has no plan: {reason}")
         if not self.admission.asks(client):
             client.found = key, planned
-            return None
+            return WAITING_COMPILATION
         self.ensure_room(client, planner, planned.plan, run)
         self._warn(client, planner, planned.plan)
         reason = "placements" if client.plans.has(number) else "new"
@@ -181,7 +188,7 @@ class Preparing:
                         self.service.recording.decided(client.number, "searched", "info", text)
 
                 turns = planner.search(segment, key[1], cached.planned)
-                self.turns.add(Job(client.program, client.number, "a better plan", turns, found))
+                self.turns.add(Job(client.program, client.number, JOBS[WAITING_SEARCH], turns, found))
             else:
                 cached.searched = True
         elif cached.runs == SWITCH_AT and cached.better is not None:
@@ -201,7 +208,7 @@ class Preparing:
         names = undecided(planner.policy, segment, homes)
         if not names:
             return False
-        if not self.turns.has(client.number, "strategies"):
+        if not self.turns.has(client.number, JOBS[WAITING_STRATEGY]):
 
             def chosen(_: object) -> None:
                 for name in names:
@@ -210,7 +217,7 @@ class Preparing:
                     self.service.log("info", text, "auto", client.number, signal=name)
 
             turns = decide(planner, segment, homes, names)
-            self.turns.add(Job(client.program, client.number, "strategies", turns, chosen))
+            self.turns.add(Job(client.program, client.number, JOBS[WAITING_STRATEGY], turns, chosen))
         return True
 
     def drop_plans(self, client: Client) -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gt.dispatcher.planner.choice_cache import Home
+from gt.dispatcher.state.message_state import DONE, WAITING_CREDIT, WAITING_WORKERS, MessageState
 from gt.dispatcher.state.plan_cache import Entry
 from gt.errors import ProtocolError
 from gt.ir.spec import Spec, unpack_spec
@@ -31,17 +32,17 @@ class Puts:
         self.service = service
         self.meshes = meshes
 
-    def put(self, client: Client, message: m.Put) -> bool:
-        """Place a tensor that a client puts. False if that must wait for workers or for a credit. Raises `GTError`."""
+    def put(self, client: Client, message: m.Put) -> MessageState:
+        """Place a tensor that a client puts. Raises `GTError`."""
         service = self.service
         if not service.ready(client):
-            return False
+            return WAITING_WORKERS
         spec = unpack_spec(message.spec)
         _check(client, message, spec)
         planner = self.meshes.planner(client)
         mesh = planner.mesh
         if not service.has_credit(mesh):
-            return False
+            return WAITING_CREDIT
         home = Home(planner.policy.put_layout(tuple(message.signal), spec))
         sender = client.bulk if message.bulk else b""
         order = service.place_for(client, mesh)
@@ -66,7 +67,7 @@ class Puts:
         service.counters.puts += 1
         if service.recording is not None:
             service.recording.put(client, message)
-        return True
+        return DONE
 
     def landed(self, worker: Worker, message: m.Landed) -> Client | None:
         """A worker has received its part of a put. Returns the client, if the tensor still exists."""

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from gt.dispatcher.planner.choice_cache import Home
+from gt.dispatcher.state.message_state import DONE, WAITING_CREDIT, WAITING_PUT, WAITING_WORKERS, MessageState
 from gt.dispatcher.state.plan_cache import Cached, Entry, Memory
 from gt.dispatcher.state.records import Client
 from gt.dispatcher.state.shared_state import Service
@@ -46,7 +47,7 @@ class Runs:
         self.meshes = meshes
         self.prepared = prepared
 
-    def run(self, client: Client, message: m.Run) -> bool:
+    def run(self, client: Client, message: m.Run) -> MessageState:
         """Turn a run of a segment into an execution of a plan.
 
         Whatever is computed from inputs without a value inherits their faults; if nothing else is computed, nothing is
@@ -62,14 +63,14 @@ class Runs:
         made = self._outputs(client, message, cached.offsets)
         assert client.planner is not None
         if not self.service.has_credit(client.planner.mesh):
-            return False
+            return WAITING_CREDIT
         if len(client.table) > client.roomy:
             self.prepared.ensure_room(client, client.planner, cached.planned.plan, message)
         client.hits += 1
         self._issue(client, message, cached, entries, made)
-        return True
+        return DONE
 
-    def _run_anew(self, client: Client, message: m.Run, entries: tuple[Entry, ...]) -> bool:
+    def _run_anew(self, client: Client, message: m.Run, entries: tuple[Entry, ...]) -> MessageState:
         """A run whose inputs have not occurred in this form: everything is checked, and planned if necessary."""
         segment = client.segments.get(message.segment)
         if segment is None:
@@ -82,16 +83,18 @@ class Runs:
         if lost and len(faults) == len(segment.survivors):
             raise m.error_of(*lost)
         if not self.service.ready(client):
-            return False
+            return WAITING_WORKERS
         made = self._outputs(client, message, segment.survivors)
         planner = self.meshes.planner(client)
-        if any(entry.landing for entry in entries) or not self.service.has_credit(planner.mesh):
-            return False
+        if any(entry.landing for entry in entries):
+            return WAITING_PUT
+        if not self.service.has_credit(planner.mesh):
+            return WAITING_CREDIT
         cached = self.prepared.plan(
             client, planner, message, sound(segment, entries, planner.mesh) if lost else entries
         )
-        if cached is None:
-            return False
+        if isinstance(cached, MessageState):
+            return cached
         if cached.runs >= SWITCH_AT and not lost:
             client.plans.met(message.segment, entries, cached)
         if client.verify:
@@ -99,7 +102,7 @@ class Runs:
         self._issue(client, message, cached, entries, made)
         for number, fault in faults.items():
             client.table[message.base + number] = Entry(segment.values[number], 0, Home(()), fault)
-        return True
+        return DONE
 
     def _outputs(self, client: Client, message: m.Run, survivors: Sequence[int]) -> list[int]:
         """The ids of the tensors that a run creates, which must be new."""

@@ -14,7 +14,8 @@ from gt.dispatcher.cost.nccl_cards import cards_of
 from gt.dispatcher.cost.nvlink_groups import groups_of, side_by_side
 from gt.dispatcher.planner.planner import Planner
 from gt.dispatcher.planner.policy import Policy, resolve
-from gt.dispatcher.state.events import Send
+from gt.dispatcher.state.events import Reload, Send
+from gt.dispatcher.state.message_state import DONE, WAITING_IDLE, WAITING_MIGRATION, WAITING_WORKERS, MessageState
 from gt.dispatcher.state.records import Client, MeshRecord, Moving, Worker
 from gt.dispatcher.state.shared_state import MESH_CREDITS, Service
 from gt.errors import ConfigError, ProtocolError
@@ -118,19 +119,20 @@ class Meshes:
         to = tuple(other.identity for other in record.workers if other.number in group)
         self.service.out.append(Send(to, message))
 
-    def configure(self, client: Client, message: m.Configure) -> bool:
-        """Apply a session's own config. False if something must be finished first."""
+    def configure(self, client: Client, message: m.Configure) -> MessageState:
+        """Apply a session's own config."""
         from gt.sharding.config import Config  # heavy, and most services never need it
 
         own = Config.from_wire(message.config)
-        if not self._reconfigure(client, self._over_service(own)):
-            return False
+        state = self._reconfigure(client, self._over_service(own))
+        if state is not DONE:
+            return state
         client.own = own
         mesh = self.planner(client).mesh
         self.service.send(
             client.identity, m.Answer(message.request, {"mesh": dict(zip(mesh.axes, mesh.sizes, strict=True))})
         )
-        return True
+        return DONE
 
     def reload(self, config: Config) -> bool:
         """Adopt a new config of the service if it fits the workers."""
@@ -143,8 +145,8 @@ class Meshes:
         self.service.config = config
         return True
 
-    def reconfigure(self, client: Client) -> bool:
-        """Shard a session by the service's present config. False if something must be finished first."""
+    def reconfigure(self, client: Client, _: Reload) -> MessageState:
+        """Shard a session by the service's present config."""
         return self._reconfigure(client, self._over_service(client.own))
 
     def _over_service(self, own: Config | None) -> Config | None:
@@ -152,8 +154,8 @@ class Meshes:
         base = self.service.config
         return base.overlay(own) if base is not None and own is not None else base or own
 
-    def _reconfigure(self, client: Client, config: Config | None) -> bool:
-        """Shard a session by another config from here on. False if something must be finished first.
+    def _reconfigure(self, client: Client, config: Config | None) -> MessageState:
+        """Shard a session by another config from here on.
 
         The config takes effect when no plan of the session is in flight. The session's plans are dropped, its parameters can
         be claimed anew, and if its mesh changes, its tensors move. Nothing changes before that begins, so a refused config
@@ -162,11 +164,11 @@ class Meshes:
         if client.moving is not None:
             return self._move_on(client, client.moving)
         if not self.service.ready(client):
-            return False
+            return WAITING_WORKERS
         old = client.mesh
         live = [(tensor, entry) for tensor, entry in client.table.items() if entry.fault is None]
         if (old is not None and self.service.meshes[old.number].pending) or any(entry.landing for _, entry in live):
-            return False
+            return WAITING_IDLE
         planner, record = self._planner(client, config)
         client.fault = None
         if old is not None:
@@ -184,9 +186,9 @@ class Meshes:
         client.config, client.planner = config, planner
         for tensor, entry in live:
             client.table[tensor] = replace(entry, home=replace(entry.home, claimed=False))
-        return True
+        return DONE
 
-    def _set_out(self, client: Client, config: Config | None, planner: Planner, old: Mesh) -> bool:
+    def _set_out(self, client: Client, config: Config | None, planner: Planner, old: Mesh) -> MessageState:
         """Begin to move a session's tensors to another mesh."""
         members = meeting(old, planner.mesh)
         both = None
@@ -197,8 +199,8 @@ class Meshes:
         client.moving = Moving(config, planner, both, left[::-1])
         return self._move_on(client, client.moving)
 
-    def _move_on(self, client: Client, moving: Moving) -> bool:
-        """Move as many tensors as there are credits for. True when all have arrived."""
+    def _move_on(self, client: Client, moving: Moving) -> MessageState:
+        """Move as many tensors as there are credits for. Done when all have arrived."""
         old, new, both = client.mesh, moving.planner.mesh, moving.both
         assert old is not None
         records = [self.service.meshes[mesh.number] for mesh in (old, new, both) if mesh is not None]
@@ -230,7 +232,7 @@ class Meshes:
                 home = replace(entry.home, layout=layout_on(new, old, each.layout), claimed=False)
                 client.table[each.tensor] = replace(entry, mesh=new.number, home=home, root=None)
         if moving.left or any(record.pending for record in records):
-            return False
+            return WAITING_MIGRATION
         leaving = tuple(worker.identity for worker in records[0].workers if worker.number not in new.members)
         if leaving:
             self.service.out.append(Send(leaving, m.Release(client.number, list(client.table))))
@@ -238,4 +240,4 @@ class Meshes:
             if record.mesh is not new:
                 self.service.drop_mesh(record)
         client.config, client.planner, client.moving = moving.config, moving.planner, None
-        return True
+        return DONE

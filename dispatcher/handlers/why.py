@@ -7,6 +7,13 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from gt.dispatcher.state.message_state import (
+    WAITING_COMPILATION,
+    WAITING_CREDIT,
+    WAITING_MIGRATION,
+    WAITING_PUT,
+    WAITING_WORKERS,
+)
 from gt.dispatcher.state.plan_cache import Entry
 from gt.dispatcher.state.records import Client
 from gt.dispatcher.state.shared_state import Service
@@ -15,13 +22,13 @@ from gt.sharding.partition import box, extent
 from gt.sharding.placement import format_layout
 from gt.wire import messages as m
 
-from .plan_selection import Preparing
+from .job_scheduler import JOBS
 
-MOST: Final = 64
+MAX_WORKERS: Final = 64
 """The most workers that an answer names."""
 
 
-def why(service: Service, prepared: Preparing, client: Client, topic: str) -> dict[str, Any]:
+def why(service: Service, client: Client, topic: str) -> dict[str, Any]:
     """The answer to 'why TENSOR POSITION'. `state` is 'failed', 'landing', 'under way', 'computed', 'queued' or 'unknown'."""
     _, *words = topic.split(" ")
     if len(words) != 2 or not all(word.isascii() and word.isdigit() and len(word) < 20 for word in words):
@@ -32,27 +39,27 @@ def why(service: Service, prepared: Preparing, client: Client, topic: str) -> di
         if position > client.arrived and client.queue:
             ahead = sum(isinstance(message, (m.Run, m.Put)) for message in client.queue)
             before = min(position - client.arrived - 1, ahead)
-            return {"state": "queued", "before": before, "waits": obstacle(service, prepared, client)}
+            return {"state": "queued", "before": before, "waits": obstacle(service, client)}
         return {"state": "unknown"}
     if entry.fault is not None:
         return {"state": "failed", "error": list(entry.fault)}
     found = where(service, entry)
     if entry.landing:
-        return {"state": "landing", "workers": sorted(entry.landing)[:MOST], **found}
+        return {"state": "landing", "workers": sorted(entry.landing)[:MAX_WORKERS], **found}
     order = next((order for at, order in client.inflight if at == position), 0)
     record = service.issued.get(order)
     if record is None:
         return {"state": "computed", **found}
     late = [worker for worker, last in record.done.items() if last < order]
     ahead = sum(pending < order for pending in record.pending)
-    return {"state": "under way", "order": order, "workers": late[:MOST], "ahead": ahead, **found}
+    return {"state": "under way", "order": order, "workers": late[:MAX_WORKERS], "ahead": ahead, **found}
 
 
 def where(service: Service, entry: Entry) -> dict[str, Any]:
     """The home of a tensor: its placement, the mesh, and the bytes that each worker holds."""
     mesh = service.meshes[entry.mesh].mesh
     held = []
-    for rank, member in enumerate(mesh.members[:MOST]):
+    for rank, member in enumerate(mesh.members[:MAX_WORKERS]):
         part = box(entry.spec.shape, entry.home.layout, mesh, rank)
         shape = None if part is None else extent(part)
         size = 0 if shape is None else entry.spec.dtype.itemsize
@@ -63,24 +70,32 @@ def where(service: Service, entry: Entry) -> dict[str, Any]:
     return {"layout": format_layout(entry.home.layout), "mesh": axes, "held": held, "members": len(mesh.members)}
 
 
-def obstacle(service: Service, prepared: Preparing, client: Client) -> str:
-    """What the first message in a client's queue waits for."""
-    message = client.queue[0]
-    if not service.ready(client):
+def read_by(message: Any) -> list[int]:
+    """The tensors that a run or a fetch reads."""
+    return (
+        list(message.inputs) if isinstance(message, m.Run) else [message.tensor] if isinstance(message, m.Fetch) else []
+    )
+
+
+def obstacle(service: Service, client: Client) -> str:
+    """What the message at the head of a client's queue waits for."""
+    message, state = client.queue[0], client.head
+    if state is WAITING_WORKERS:
         return f"{len(service.workers)} of {service.workers_expected} workers have joined"
-    jobs = [job.what for job in prepared.turns.of(client.number)]
-    if client.moving is not None:
+    if state is WAITING_MIGRATION:
         return "the session moves to another mesh, when nothing is under way"
-    if isinstance(message, m.Run):
-        for tensor in message.inputs:
-            entry = client.table.get(tensor)
-            if entry is not None and entry.landing:
-                return f"a put has yet to arrive at workers {sorted(entry.landing)[:MOST]}"
-    if client.mesh is not None and not service.has_credit(client.mesh):
-        record = service.meshes[client.mesh.number]
+    if state is WAITING_PUT:
+        landing = next(entry.landing for entry in map(client.table.__getitem__, read_by(message)) if entry.landing)
+        return f"a put has yet to arrive at workers {sorted(landing)[:MAX_WORKERS]}"
+    record = None if client.mesh is None else service.meshes[client.mesh.number]
+    if state is WAITING_CREDIT and record is not None:
         oldest = record.pending[0]
         late = [worker for worker, last in record.done.items() if last < oldest]
-        return f"{len(record.pending)} plans are under way; workers {late[:MOST]} have yet to finish number {oldest}"
-    if client.number in prepared.admission.waiting:
+        return f"{len(record.pending)} plans are under way; workers {late[:MAX_WORKERS]} have yet to finish number {oldest}"
+    if state is WAITING_COMPILATION:
         return "the workers compile other new plans first, of which each program has one in its turn"
-    return f"{jobs[0]} is being worked out" if jobs else f"the {type(message).__name__} at the head of the queue"
+    return (
+        f"{JOBS[state]} is being worked out"
+        if state in JOBS
+        else f"the {type(message).__name__} at the head of the queue"
+    )

@@ -15,6 +15,7 @@ from gt.sharding.placement import Mesh
 from gt.wire.messages import Fault
 
 from .gpu_health import Health
+from .message_state import DONE, MessageState
 from .plan_cache import Entry, Plans
 
 
@@ -31,7 +32,7 @@ class Moving:
 
 @dataclass(slots=True, eq=False)
 class Client:
-    """One session. `queue` holds the messages that were received and not yet acted on, in order."""
+    """One session. `queue` holds the messages that were received and are not over, in order."""
 
     identity: bytes
     number: int
@@ -63,6 +64,8 @@ class Client:
     segments: dict[int, Segment | Fault] = field(default_factory=dict)
     table: dict[int, Entry] = field(default_factory=dict)
     queue: deque[Any] = field(default_factory=deque)
+    head: MessageState = DONE
+    """The state of the message at the head of the queue, or how the last one ended (`message_state.py`)."""
     plans: Plans = field(default_factory=Plans)
     roomy: int = 0
     """The number of tensors up to which known plans run without a check of memory."""

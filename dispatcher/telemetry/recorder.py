@@ -18,6 +18,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from gt.dispatcher.planner.planner import Planned
+from gt.dispatcher.state.message_state import WAITING_CREDIT, WAITING_PUT, WAITING_WORKERS
 from gt.dispatcher.state.plan_cache import Cached, Entry
 from gt.dispatcher.state.records import Client, Collection, MeshRecord, Worker
 from gt.ir.instruction import MOVE, Plan
@@ -44,6 +45,8 @@ ENTRY_COST: Final = 30_000
 """And for each of them: a hundred times what looking at it takes."""
 STUCK: Final = SECOND // 20
 """Nanoseconds after which it is said what a client's work waits for."""
+WAITING_FOR: Final = {WAITING_WORKERS: "workers", WAITING_PUT: "put", WAITING_CREDIT: "credit"}
+"""How watchers are told of a wait (`telemetry.Waiting`); all others are for a plan."""
 BUSY: Final = SECOND // 2
 """Nanoseconds without a word from a worker, with plans before it, after which it is said to be busy."""
 LARGEST: Final = 30
@@ -344,16 +347,15 @@ class Recording:
                 )
 
     def _reason(self, client: Client, head: Any) -> tuple[str, list[int]]:
-        if not self.service.ready(client):
-            return "workers", []
-        read = head.inputs if isinstance(head, m.Run) else [head.tensor] if isinstance(head, m.Fetch) else []
-        landing = {worker for tensor in read if tensor in client.table for worker in client.table[tensor].landing}
-        if landing:
-            return "put", sorted(landing)
-        record = self.service.meshes.get(client.mesh.number) if client.mesh is not None else None
-        if record is not None and not self.service.has_credit(record.mesh):
-            return "credit", [worker for worker, last in record.done.items() if last < record.pending[0]]
-        return "plan", []
+        """What the message at the head of a client's queue waits for, and at which workers."""
+        peers: list[int] = []
+        if client.head is WAITING_PUT:
+            read = head.inputs if isinstance(head, m.Run) else [head.tensor]
+            peers = sorted({worker for tensor in read for worker in client.table[tensor].landing})
+        elif client.head is WAITING_CREDIT and client.mesh is not None:
+            record = self.service.meshes[client.mesh.number]
+            peers = [worker for worker, last in record.done.items() if last < record.pending[0]]
+        return WAITING_FOR.get(client.head, "plan"), peers
 
     def _busy(self, now: int, heard: dict[int, int]) -> Iterator[t.Waiting]:
         """Workers that have plans before them and have told nothing for a while."""

@@ -1,0 +1,142 @@
+"""The states of a client's message at the dispatcher, and which may follow which.
+
+A message that its client may send, with the number that was due, is put at the end of the client's queue. Messages are
+processed strictly in order, so only the one at the head of a queue is ever acted on, and one field holds its state
+(`Client.head`); all messages behind it are queued. When a message has ended, the next one moves to the head.
+
+    QUEUED ──▶ ACTING ──▶ DONE or FAILED
+                │  ▲
+                ▼  │
+               a wait ──▶ DROPPED, when its client leaves
+
+To act is to call the handler of the message (`handlers/message_queues.py`). It returns at once, with DONE or with what the
+message waits for; an error that it raises makes the message FAILED, as a cancellation does, and what the message would have
+made inherits the error. A wait changes nothing, so a handler that is called again decides afresh: it may find another reason
+to wait. Whatever ends a wait (a worker joins, a plan is finished, a job is over) therefore only has to call it again.
+
+DONE means that the dispatcher is done with the message: a run was issued to its workers, which may not have executed it; a
+fetch was passed on, and its answer will come from the workers.
+
+Between two events nothing is ACTING, and no message at a head is QUEUED: it waits, and the condition in `WAITS` holds
+(`MessageQueues.check`). `gt.why` and watchers are told of the same states.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from gt.wire import messages as m
+
+from .events import Reload
+
+if TYPE_CHECKING:
+    from .records import Client
+
+
+class MessageState(StrEnum):
+    """What a client's message is doing."""
+
+    QUEUED = "queued"
+    ACTING = "acting"
+    WAITING_WORKERS = "waiting for workers"
+    WAITING_DEFINITION = "waiting for its definition"
+    WAITING_STRATEGY = "waiting for strategies"
+    WAITING_PLAN = "waiting for a plan"
+    WAITING_SEARCH = "waiting for a search"
+    WAITING_COMPILATION = "waiting for compilation"
+    WAITING_PUT = "waiting for a put"
+    WAITING_CREDIT = "waiting for credit"
+    WAITING_IDLE = "waiting for an idle mesh"
+    WAITING_MIGRATION = "waiting for a migration"
+    DONE = "done"
+    FAILED = "failed"
+    DROPPED = "dropped"
+
+
+QUEUED, ACTING = MessageState.QUEUED, MessageState.ACTING
+WAITING_WORKERS = MessageState.WAITING_WORKERS
+WAITING_DEFINITION = MessageState.WAITING_DEFINITION
+WAITING_STRATEGY, WAITING_PLAN = MessageState.WAITING_STRATEGY, MessageState.WAITING_PLAN
+WAITING_SEARCH, WAITING_COMPILATION = MessageState.WAITING_SEARCH, MessageState.WAITING_COMPILATION
+WAITING_PUT, WAITING_CREDIT = MessageState.WAITING_PUT, MessageState.WAITING_CREDIT
+WAITING_IDLE, WAITING_MIGRATION = MessageState.WAITING_IDLE, MessageState.WAITING_MIGRATION
+DONE, FAILED, DROPPED = MessageState.DONE, MessageState.FAILED, MessageState.DROPPED
+
+
+class Wait(NamedTuple):
+    """A wait: the types of message that may be in it, and the condition that holds as long as it lasts."""
+
+    messages: tuple[type, ...]
+    condition: str
+
+
+WAITS: Final[dict[MessageState, Wait]] = {
+    WAITING_WORKERS: Wait((m.Run, m.Put, m.Configure, Reload, m.Ask), "not all expected workers have joined"),
+    WAITING_DEFINITION: Wait((m.Define,), "a job reads the definition"),
+    WAITING_STRATEGY: Wait((m.Run,), "a job chooses the strategies of `auto` signals"),
+    WAITING_PLAN: Wait((m.Run,), "a job makes the plan"),
+    WAITING_SEARCH: Wait((m.Run,), "a job searches the better plan that takes over at this run"),
+    WAITING_COMPILATION: Wait((m.Run,), "the workers of the mesh compile other new plans first"),
+    WAITING_PUT: Wait((m.Run, m.Fetch), "a tensor that it reads has yet to arrive at a worker"),
+    WAITING_CREDIT: Wait((m.Run, m.Put), "as many plans and puts of the mesh are in flight as may be"),
+    WAITING_IDLE: Wait((m.Configure, Reload), "a plan or put of the session is in flight"),
+    WAITING_MIGRATION: Wait((m.Configure, Reload), "tensors of the session move to another mesh"),
+}
+"""The waits, in the order in which the states are declared."""
+
+CONDITIONS: Final[dict[MessageState, str]] = {
+    QUEUED: "other messages of its client are before it",
+    ACTING: "its handler runs",
+    DONE: "it was issued, answered or applied",
+    FAILED: "it was refused or cancelled, and what it would have made has a fault",
+    DROPPED: "its client left before it was acted on",
+}
+"""The same conditions for the other states, of which a message of any type may be in each."""
+
+TRANSITIONS: Final[dict[MessageState, frozenset[MessageState]]] = {
+    QUEUED: frozenset({ACTING, DROPPED}),
+    ACTING: frozenset({
+        WAITING_WORKERS, WAITING_DEFINITION, WAITING_STRATEGY, WAITING_PLAN, WAITING_SEARCH, WAITING_COMPILATION,
+        WAITING_PUT, WAITING_CREDIT, WAITING_IDLE, WAITING_MIGRATION, DONE, FAILED,
+    }),
+    WAITING_WORKERS: frozenset({ACTING, DROPPED}),
+    WAITING_DEFINITION: frozenset({ACTING, DROPPED}),
+    WAITING_STRATEGY: frozenset({ACTING, DROPPED}),
+    WAITING_PLAN: frozenset({ACTING, DROPPED}),
+    WAITING_SEARCH: frozenset({ACTING, DROPPED}),
+    WAITING_COMPILATION: frozenset({ACTING, DROPPED}),
+    WAITING_PUT: frozenset({ACTING, DROPPED}),
+    WAITING_CREDIT: frozenset({ACTING, DROPPED}),
+    WAITING_IDLE: frozenset({ACTING, DROPPED}),
+    WAITING_MIGRATION: frozenset({ACTING, DROPPED}),
+    DONE: frozenset(),
+    FAILED: frozenset(),
+    DROPPED: frozenset(),
+}  # fmt: skip
+"""The states that may follow each."""
+
+
+def begin(client: Client) -> None:
+    """A message has reached the head of its client's queue."""
+    client.head = QUEUED
+
+
+def enter(client: Client, state: MessageState) -> None:
+    """Change the state of the message at the head of a client's queue. Nothing else does."""
+    if state not in TRANSITIONS[client.head]:
+        raise RuntimeError(f"a message of client {client.number} that is {client.head} cannot be {state}")
+    client.head = state
+
+
+def message_states_page() -> str:
+    """The states as a table in Markdown."""
+    rows = ["| state | which messages | what holds meanwhile | next |", "| --- | --- | --- | --- |"]
+    for state, following in TRANSITIONS.items():
+        wait = WAITS.get(state)
+        kinds = ", ".join(f"`{kind.__name__}`" for kind in wait.messages) if wait else "all"
+        said = wait.condition if wait else CONDITIONS[state]
+        order = [each for each in TRANSITIONS if each in following]
+        after = "any wait, done, failed" if state is ACTING else ", ".join(order) or "–"
+        rows.append(f"| {state} | {kinds} | {said} | {after} |")
+    return "\n".join(rows)
