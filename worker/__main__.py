@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from gt.daemon.host import CONNECT_TIMEOUT, environment_number, host_facts, memory_limit, orphaned, resident_memory
 from gt.daemon.logs import FORMS, Logs
+from gt.daemon.worker_number import write_number
 from gt.errors import GTError, ProtocolError
 from gt.sharding import options
 from gt.sharding.collectives import CHUNK
@@ -103,6 +104,8 @@ class Shell:
         self.own_folder = None if folder or listen else tempfile.mkdtemp(prefix="gt-worker-")
         times = restart.begun(0.0)  # peers of the one before may still have something for it
         path = Path(folder or self.own_folder or "") / f"worker-{os.getpid()}{f'-{times}' if times else ''}"
+        self.shared_folder = Path(folder) if folder else None
+        """That of the daemons that were started together with this one."""
         self.peers_in = transport.pull(listen or f"ipc://{path}")
         self.peer_address = self.memory.announce(announce or transport.endpoint(self.peers_in))
         if card is not None:
@@ -327,6 +330,8 @@ class Shell:
         transport.loop_back(self.bulk, self.bulk_identity)
         if self.logs is not None:
             self.logs.facts["worker"] = welcome.number
+        if self.shared_folder is not None and self.shared_folder.is_dir():
+            write_number(self.shared_folder, welcome.number)
         bus = self.core.backend.bus
         samples = None if bus is None else Samples(Gpu(bus)).start()
         threading.Thread(target=_pulse, args=(self.address, self.peer_address, self.logs, samples), daemon=True).start()

@@ -25,6 +25,7 @@ from weakref import WeakSet
 
 from gt.daemon.logs import WANTED, chosen_level
 from gt.daemon.restart_policy import Restarts
+from gt.daemon.worker_number import read_number
 from gt.errors import SessionError
 from gt.sharding import options
 
@@ -67,14 +68,14 @@ def worker_environment(workers: int) -> dict[str, str]:
 
 @dataclass(slots=True)
 class _Daemon:
-    """One child process, and what to do when it ends."""
+    """One child process, and what to do when it ends. `number` is that of a worker that has joined."""
 
-    name: str
     arguments: list[str]
     environment: dict[str, str]
     process: subprocess.Popen[bytes]
     since: float
     """When it was started, in seconds of `time.monotonic`."""
+    number: int | None = None
     due: float | None = None
     """When it is to be restarted."""
     over: bool = False
@@ -105,15 +106,13 @@ class Local:
         level = ["--log-level", os.environ.get("GT_LOG_LEVEL") or chosen_level() or ("error" if quiet else "info")]
         try:
             self._start(
-                "the dispatcher",
                 ["gt.dispatcher", "--address", self.address, "--workers", str(workers),
                  *(["--config", config] if config else []), *options, *common, *level],
                 dict(os.environ),
             )  # fmt: skip
             environment = worker_environment(workers)
-            for number, device in enumerate(given):
+            for device in given:
                 self._start(
-                    f"worker {number}",
                     ["gt.worker", "--address", self.address, "--device", device, *common, *level],
                     environment,
                 )  # fmt: skip
@@ -124,11 +123,20 @@ class Local:
     @property
     def children(self) -> list[tuple[str, subprocess.Popen[bytes]]]:
         """The daemons' names and processes, the dispatcher's first."""
-        return [(daemon.name, daemon.process) for daemon in self.daemons]
+        return [(self._name(daemon), daemon.process) for daemon in self.daemons]
 
-    def _start(self, name: str, arguments: list[str], environment: dict[str, str]) -> None:
+    def _name(self, daemon: _Daemon) -> str:
+        """What a daemon is called: a worker by the number that the dispatcher calls it by."""
+        if daemon is self.daemons[0]:
+            return "the dispatcher"
+        found = read_number(self.folder, daemon.process.pid)
+        if found is not None:
+            daemon.number = found
+        return f"worker process {daemon.process.pid}" if daemon.number is None else f"worker {daemon.number}"
+
+    def _start(self, arguments: list[str], environment: dict[str, str]) -> None:
         process = self._process(arguments, environment)
-        self.daemons.append(_Daemon(name, arguments, environment, process, time.monotonic()))
+        self.daemons.append(_Daemon(arguments, environment, process, time.monotonic()))
 
     def _process(self, arguments: list[str], environment: dict[str, str]) -> subprocess.Popen[bytes]:
         return subprocess.Popen(  # noqa: S603 — this very interpreter, with arguments made above
@@ -158,18 +166,19 @@ class Local:
         if status is None or worker.over:
             return
         if worker.due is None:
+            name = self._name(worker)
             pause = worker.restarts.after(status, now - worker.since)
             worker.over = pause is None
             if pause is None:
-                log.error("%s ended with status %d, and is not started again", worker.name, status)
+                log.error("%s ended with status %d, and is not started again", name, status)
             else:
                 worker.due = now + pause
-                for socket in self.folder.glob(f"worker-{worker.process.pid}*"):  # who is killed leaves it
-                    socket.unlink(missing_ok=True)
-                log.warning("%s ended with status %d; it is started again in %g s", worker.name, status, pause)
+                for left in self.folder.glob(f"worker-{worker.process.pid}*"):  # who is killed leaves its socket
+                    left.unlink(missing_ok=True)
+                log.warning("%s ended with status %d; it is started again in %g s", name, status, pause)
         elif now >= worker.due:
             worker.process = self._process(worker.arguments, worker.environment)
-            worker.since, worker.due = now, None
+            worker.since, worker.due, worker.number = now, None, None
 
     def log_from(self, level: str) -> None:
         """Ask the daemons to log from this level on; they follow within two seconds."""
@@ -186,7 +195,7 @@ class Local:
         dispatcher, *workers = self.daemons
         status = dispatcher.process.poll()
         if status is not None:
-            return f"{dispatcher.name} ended with status {status}"
+            return f"{self._name(dispatcher)} ended with status {status}"
         return self.ended() if all(worker.over for worker in workers) else None
 
     def ended(self) -> str | None:
@@ -194,7 +203,7 @@ class Local:
         for daemon in reversed(self.daemons):
             status = daemon.process.poll()
             if status is not None:
-                return f"{daemon.name} ended with status {status}"
+                return f"{self._name(daemon)} ended with status {status}"
         return None
 
     def wait(self) -> None:
