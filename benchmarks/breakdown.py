@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from run import transformer_model
+import workloads
 
 import gt
 from gt.client.segment.builder import Builder
@@ -102,60 +102,35 @@ def timers() -> Iterator[Parts]:
 # what is measured
 
 
-def chain(compiled: bool, count: int) -> Callable[[], None]:
+def chain(compiled: bool, count: int) -> Callable[[], object]:
     """5,000 additions of 16×16, and one fetch."""
     x = gt.from_numpy(np.full((16, 16), 0.5, np.float32))
-
-    def additions(y: gt.Tensor) -> gt.Tensor:
-        for _ in range(5000):
-            y = y + x
-        return y
-
-    function = gt.compile(additions) if compiled else additions
+    one = workloads.chain(x, gt.compile) if compiled else workloads.chain(x)
 
     def run() -> None:
         for _ in range(count):
-            function(x).numpy()
+            one()
 
     return run
 
 
-def _training(model: Any, x: Any, y: Any, count: int, compiled: bool) -> Callable[[], None]:
+def _training(model: Any, x: Any, y: Any, count: int, compiled: bool) -> Callable[[], object]:
     """So many SGD steps with cross-entropy; the last loss is fetched."""
-    criterion, optimizer = gt.nn.CrossEntropyLoss(), gt.optim.SGD(model.parameters(), lr=0.01)
-    inputs, targets = gt.from_numpy(x), gt.from_numpy(y)
-
-    def one(x: gt.Tensor, y: gt.Tensor) -> gt.Tensor:
-        loss = criterion(model(x), y)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        return loss
-
-    function = gt.compile(one) if compiled else one
-
-    def run() -> None:
-        for _ in range(count):
-            loss = function(inputs, targets)
-        loss.item()
-
-    return run
+    wrap = gt.compile if compiled else workloads.unchanged
+    return workloads.training(gt, model, gt.from_numpy(x), gt.from_numpy(y), count, wrap)
 
 
-def step(compiled: bool, count: int) -> Callable[[], None]:
+def step(compiled: bool, count: int) -> Callable[[], object]:
     """SGD steps of 784-256-128-10 at batch 128."""
-    a, b, c = (gt.nn.Linear(*sizes) for sizes in ((784, 256), (256, 128), (128, 10)))
-    x = np.random.default_rng(0).standard_normal((128, 784), dtype=np.float32)
-    return _training(gt.nn.Sequential(a, gt.nn.ReLU(), b, gt.nn.ReLU(), c), x, np.arange(128) % 10, count, compiled)
+    return _training(workloads.mlp(gt), *workloads.images(), count, compiled)
 
 
-def transformer(compiled: bool, count: int) -> Callable[[], None]:
+def transformer(compiled: bool, count: int) -> Callable[[], object]:
     """SGD steps of a transformer, width 128, 4 heads, 2 layers, 8 sequences of 64 words."""
-    words = np.random.default_rng(0).integers(0, 256, (8, 64))
-    return _training(transformer_model(gt), words, words.reshape(-1), count, compiled)
+    return _training(workloads.transformer(gt), *workloads.words(), count, compiled)
 
 
-WORKS: dict[str, tuple[Callable[[bool, int], Callable[[], None]], bool, int]] = {
+WORKS: dict[str, tuple[Callable[[bool, int], Callable[[], object]], bool, int]] = {
     "chain": (chain, False, 1),
     "chain, compiled": (chain, True, 1),
     "step": (step, False, 20),
@@ -188,7 +163,7 @@ def _session(real: bool) -> Session:
 def measure(name: str, rounds: int, real: bool = True) -> dict[str, float]:
     """Seconds a step: of each process, `elapsed`, and each part, those of the session in one thread as `core …`."""
     make, compiled, count = WORKS[name]
-    works: list[tuple[Session, Callable[[], None]]] = []
+    works: list[tuple[Session, Callable[[], object]]] = []
     for kind in (True, False) if real else (False,):
         sessions.swap(None)
         works.append((_session(kind), make(compiled, count)))
@@ -207,7 +182,7 @@ def measure(name: str, rounds: int, real: bool = True) -> dict[str, float]:
     return {part: statistics.median(values) for part, values in found.items()}
 
 
-def _one(session: Session, run: Callable[[], None]) -> dict[str, float]:
+def _one(session: Session, run: Callable[[], object]) -> dict[str, float]:
     local = getattr(session.link, "local", None)
     children = {} if local is None else {name.split()[-1]: child.pid for name, child in local.children}
     gt.synchronize()

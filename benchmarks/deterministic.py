@@ -19,6 +19,7 @@ from pydoc_data.topics import topics
 from typing import Any
 
 import numpy as np
+import workloads
 
 import gt
 from gt.sharding.config import Config
@@ -73,9 +74,7 @@ def lookup() -> Work:
 
 def step() -> Work:
     """10 SGD steps of 784-256-128-10 at batch 128."""
-    model = gt.nn.Sequential(
-        gt.nn.Linear(784, 256), gt.nn.ReLU(), gt.nn.Linear(256, 128), gt.nn.ReLU(), gt.nn.Linear(128, 10)
-    )
+    model = workloads.mlp(gt)
     optimizer = gt.optim.SGD(model.parameters(), lr=0.01)
     x, y = _array(128, 784), gt.from_numpy(np.random.default_rng(0).integers(0, 10, 128))
 

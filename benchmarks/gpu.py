@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import suite
+import workloads
 
 import gt
 from gt.service import in_process
@@ -189,47 +190,23 @@ def products(bench: Bench) -> Rows:
     return found
 
 
-def mlp(lib: Any) -> Any:
-    """784-256-128-10."""
-    nn = lib.nn
-    return nn.Sequential(nn.Linear(784, 256), nn.ReLU(), nn.Linear(256, 128), nn.ReLU(), nn.Linear(128, 10))
-
-
 def steps(bench: Bench) -> Rows:
     """One SGD step of a small network and of a small transformer, through real processes, beside PyTorch on the same card."""
-    from run import transformer_model
-
-    generator = np.random.default_rng(0)
     cases = {
-        "784-256-128-10 at 128": (mlp, generator.standard_normal((128, 784), np.float32), generator.integers(0, 10, 128)),
-        "small transformer": (transformer_model, generator.integers(0, 256, (8, 64)), generator.integers(0, 256, 512)),
-    }  # fmt: skip
+        "784-256-128-10 at 128": (workloads.mlp, *workloads.images()),
+        "small transformer": (workloads.transformer, *workloads.words()),
+    }
     count, found = bench.sizes.steps, []
     for what, (model_of, inputs, targets) in cases.items():
 
-        def training(lib: Any, model: Any, there: Callable[[Any], Any], wrap: Callable[..., Any]) -> Callable[[], None]:
-            optimizer = lib.optim.SGD(model.parameters(), lr=0.01)
-            criterion = lib.nn.CrossEntropyLoss()
+        def training(
+            lib: Any, model: Any, there: Callable[[Any], Any], wrap: Callable[..., Any] = workloads.unchanged
+        ) -> Callable[[], object]:
             x, y = there(inputs), there(targets)  # noqa: B023  # called in this turn alone
-
-            def one(x: Any, y: Any) -> Any:
-                loss = criterion(model(x), y)
-                optimizer.zero_grad()
-                loss.backward()
-                optimizer.step()
-                return loss
-
-            step = wrap(one)
-
-            def run() -> None:
-                for _ in range(count):
-                    loss = step(x, y)
-                loss.item()
-
-            return run
+            return workloads.training(lib, model, x, y, count, wrap)
 
         contenders = {
-            "GT": training(gt, model_of(gt), gt.from_numpy, lambda f: f),
+            "GT": training(gt, model_of(gt), gt.from_numpy),
             "GT compiled": training(gt, model_of(gt), gt.from_numpy, gt.compile),
         }
         if bench.has_torch:
@@ -238,10 +215,10 @@ def steps(bench: Bench) -> Rows:
             def there(x: Any, on: str = on) -> Any:
                 return torch.from_numpy(x).to(on)
 
-            contenders["PyTorch eager"] = training(torch, model_of(torch).to(on), there, lambda f: f)
+            contenders["PyTorch eager"] = training(torch, model_of(torch).to(on), there)
             if bench.backend.kind == "cuda":
                 quick = torch.compile(model_of(torch).to(on), mode="reduce-overhead")
-                contenders["torch.compile"] = training(torch, quick, there, lambda f: f)
+                contenders["torch.compile"] = training(torch, quick, there)
         taken = bench.seconds(contenders, repeats=1)
         for name, value in taken.items():
             ratio = beside_peers(what, name, taken)

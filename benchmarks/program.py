@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import workloads
 
 import gt
 from gt.worker.base.backend import backend
@@ -68,11 +69,8 @@ def _training(model: Any, optimizer: Any, x: Any, y: Any, classes: int) -> Calla
 
 def step() -> Callable[[], Any]:
     """An AdamW step of 784-256-128-10, batch 128."""
-    sizes = ((784, 256), (256, 128), (128, 10))
-    linear = [gt.nn.Linear(*size) for size in sizes]
-    model = gt.nn.Sequential(linear[0], gt.nn.ReLU(), linear[1], gt.nn.ReLU(), linear[2])
-    x = np.random.default_rng(0).standard_normal((128, 784), dtype=np.float32)
-    return _training(model, gt.optim.AdamW(model.parameters()), x, np.arange(128) % 10, 10)
+    model = workloads.mlp(gt)
+    return _training(model, gt.optim.AdamW(model.parameters()), *workloads.images(), 10)
 
 
 def transformer() -> Callable[[], Any]:

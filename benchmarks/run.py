@@ -27,6 +27,7 @@ from typing import Any
 
 import numpy as np
 import peers
+import workloads
 import zmq
 
 import gt
@@ -93,42 +94,18 @@ def flattened(rows: dict[str, Rows]) -> Rows:
 def chain(rounds: int) -> Rows:
     """5,000 additions of 16×16 float32 tensors, one depending on the other, and one fetch at the end."""
     host = np.full((16, 16), 0.5, np.float32)
-    length = 5000
+    length = workloads.LENGTH
     x = gt.from_numpy(host)
-
-    def with_gt() -> None:
-        y = x
-        for _ in range(length):
-            y = y + x
-        y.numpy()
+    with_gt, with_compiled = workloads.chain(x), workloads.chain(x, gt.compile)
 
     def with_numpy() -> None:
-        y = host
-        for _ in range(length):
-            y = y + host
-
-    @gt.compile
-    def compiled(y: gt.Tensor) -> gt.Tensor:
-        for _ in range(length):
-            y = y + x
-        return y
-
-    def with_compiled() -> None:
-        compiled(x).numpy()
+        workloads.additions(host, host)
 
     for _ in range(2):  # the traced calls
         with_compiled()
     contenders: dict[str, Callable[[], Any]] = {"GT": with_gt, "GT compiled": with_compiled, "NumPy": with_numpy}
     if torch is not None:
-        t = torch.from_numpy(host)
-
-        def with_torch() -> None:
-            y = t
-            for _ in range(length):
-                y = y + t
-            y.numpy()
-
-        contenders["PyTorch"] = with_torch
+        contenders["PyTorch"] = workloads.chain(torch.from_numpy(host))
     seconds = medians(contenders, rounds)
     ours = {"GT": (with_gt, length), "GT compiled": (with_compiled, length)}
     return [
@@ -139,38 +116,16 @@ def chain(rounds: int) -> Rows:
 
 def step(rounds: int) -> Rows:
     """One SGD step of a 784-256-128-10 network with cross-entropy at batch 128; of 50 steps the last loss is fetched."""
-    generator = np.random.default_rng(0)
-    x = generator.standard_normal((128, 784), dtype=np.float32)
-    y = generator.integers(0, 10, 128)
+    x, y = workloads.images()
     sizes = (784, 256, 128, 10)
     count = 50
 
-    model = gt.nn.Sequential(
-        gt.nn.Linear(784, 256), gt.nn.ReLU(), gt.nn.Linear(256, 128), gt.nn.ReLU(), gt.nn.Linear(128, 10)
-    )
-    optimizer = gt.optim.SGD(model.parameters(), lr=0.01)
-    criterion = gt.nn.CrossEntropyLoss()
+    model = workloads.mlp(gt)
     gx, gy = gt.from_numpy(x), gt.from_numpy(y)
+    with_gt = workloads.training(gt, model, gx, gy, count)
+    with_compiled = workloads.training(gt, model, gx, gy, count, gt.compile)
 
-    def one(x: gt.Tensor, y: gt.Tensor) -> gt.Tensor:
-        loss = criterion(model(x), y)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        return loss
-
-    compiled = gt.compile(one)
-
-    def with_gt() -> None:
-        for _ in range(count):
-            loss = one(gx, gy)
-        loss.item()
-
-    def with_compiled() -> None:
-        for _ in range(count):
-            loss = compiled(gx, gy)
-        loss.item()
-
+    generator = np.random.default_rng(0)
     weights = [generator.standard_normal((a, b), dtype=np.float32) / np.sqrt(a) for a, b in pairwise(sizes)]
     biases = [np.zeros(b, np.float32) for b in sizes[1:]]
 
@@ -199,26 +154,8 @@ def step(rounds: int) -> Rows:
     }
     if torch is not None:
         torch.set_num_threads(threads())
-        theirs = torch.nn.Sequential(
-            torch.nn.Linear(784, 256),
-            torch.nn.ReLU(),
-            torch.nn.Linear(256, 128),
-            torch.nn.ReLU(),
-            torch.nn.Linear(128, 10),
-        )
-        their_optimizer = torch.optim.SGD(theirs.parameters(), lr=0.01)
-        their_criterion = torch.nn.CrossEntropyLoss()
-        tx, ty = torch.from_numpy(x), torch.from_numpy(y)
-
-        def with_torch() -> None:
-            for _ in range(count):
-                loss = their_criterion(theirs(tx), ty)
-                their_optimizer.zero_grad()
-                loss.backward()
-                their_optimizer.step()
-            loss.item()
-
-        contenders["PyTorch"] = with_torch
+        theirs = torch.from_numpy(x), torch.from_numpy(y)
+        contenders["PyTorch"] = workloads.training(torch, workloads.mlp(torch), *theirs, count)
     seconds = medians(contenders, rounds)
     ours = {"GT": (with_gt, count), "GT compiled": (with_compiled, count)}
     return [
@@ -227,49 +164,19 @@ def step(rounds: int) -> Rows:
     ]
 
 
-def transformer_model(lib: Any) -> Any:
-    """The same network of GT or of PyTorch: width 128, 4 heads, 2 layers, 256 words; PyTorch's layers are its fused ones."""
-
-    class Model(lib.nn.Module):  # type: ignore[misc]  # a base that is either library's
-        def __init__(self) -> None:
-            super().__init__()
-            layer = lib.nn.TransformerEncoderLayer(128, 4, 512, dropout=0.0, batch_first=True)
-            self.embedding = lib.nn.Embedding(256, 128)
-            self.encoder = lib.nn.TransformerEncoder(layer, 2)
-            self.head = lib.nn.Linear(128, 256)
-
-        def forward(self, words: Any) -> Any:
-            return self.head(self.encoder(self.embedding(words))).reshape(-1, 256)
-
-    return Model()
-
-
 def transformer(rounds: int) -> Rows:
     """One SGD step of a small transformer, 8 sequences of 64 words, cross-entropy; of 10 steps the last loss is fetched."""
-    generator = np.random.default_rng(0)
-    words, targets = generator.integers(0, 256, (8, 64)), generator.integers(0, 256, 8 * 64)
     count = 10
 
     def training(lib: Any, model: Any) -> Callable[[], float]:
-        optimizer = lib.optim.SGD(model.parameters(), lr=0.01)
-        criterion = lib.nn.CrossEntropyLoss()
-        x, y = lib.from_numpy(words), lib.from_numpy(targets)
+        x, y = map(lib.from_numpy, workloads.words())
+        return workloads.training(lib, model, x, y, count)
 
-        def steps() -> float:
-            for _ in range(count):
-                loss = criterion(model(x), y)
-                optimizer.zero_grad()
-                loss.backward()
-                optimizer.step()
-            return float(loss.item())
-
-        return steps
-
-    ours = transformer_model(gt)
+    ours = workloads.transformer(gt)
     contenders: dict[str, Callable[[], Any]] = {}
     if torch is not None:
         torch.set_num_threads(threads())
-        theirs = transformer_model(torch)
+        theirs = workloads.transformer(torch)
         ours.load_state_dict(theirs.state_dict())
         contenders["PyTorch"] = training(torch, theirs)
     contenders = {"GT": training(gt, ours), **contenders}
@@ -317,9 +224,7 @@ def bulk(rounds: int) -> Rows:
     computed = -there
     held: dict[str, Any] = {}
 
-    def put() -> None:
-        held["put"] = gt.from_numpy(host)
-        gt.synchronize()
+    put = workloads.put(host)
 
     def fetch() -> None:
         held["fetched"] = computed.numpy()
@@ -351,9 +256,7 @@ def loading(rounds: int) -> Rows:
     count, answer = 12, 0.01
     generator = np.random.default_rng(0)
     x, y = generator.standard_normal((512, 784), dtype=np.float32), generator.integers(0, 10, 512)
-    sizes = ((784, 256), (256, 128), (128, 10))
-    first, second, third = (gt.nn.Linear(*size) for size in sizes)
-    model = gt.nn.Sequential(first, gt.nn.ReLU(), second, gt.nn.ReLU(), third)
+    model = workloads.mlp(gt)
     optimizer, criterion = gt.optim.SGD(model.parameters(), lr=0.01), gt.nn.CrossEntropyLoss()
 
     def batches() -> Iterator[tuple[Any, Any]]:
@@ -412,16 +315,12 @@ while True:
 def round_trip(rounds: int) -> Rows:
     """Fetching one element, beside a bare ZeroMQ echo through a middleman process (four hops, as a fetch has)."""
     count = 300
-    x = gt.from_numpy(np.ones(1, np.float32))
+    with_gt = workloads.round_trip(count)
     with tempfile.TemporaryDirectory() as folder:
         front, back = f"ipc://{folder}/front", f"ipc://{folder}/back"
         processes = [subprocess.Popen([sys.executable, "-c", ECHO, a, back]) for a in (front, "echo")]
         socket = zmq.Context.instance().socket(zmq.DEALER)
         socket.connect(front)
-
-        def with_gt() -> None:
-            for _ in range(count):
-                x.item()
 
         def echo() -> None:
             for _ in range(count):

@@ -17,6 +17,12 @@ from gt.worker.base.backend import backend, diagnose
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 
 
+@pytest.fixture(autouse=True)
+def importable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Benchmarks import one another."""
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+
+
 @pytest.fixture(scope="module")
 def planner() -> dict[str, Any]:
     return runpy.run_path(str(BENCHMARKS / "planner.py"), run_name="planner")
@@ -85,8 +91,7 @@ def test_fusing_is_measured_on_the_programs_that_run() -> None:
 
 
 @pytest.fixture
-def breakdown(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    monkeypatch.syspath_prepend(BENCHMARKS)
+def breakdown() -> dict[str, Any]:
     found = runpy.run_path(str(BENCHMARKS / "breakdown.py"), run_name="breakdown")
     works = found["measure"].__globals__["WORKS"]
     works.update({name: (make, compiled, 2) for name, (make, compiled, _) in works.items()})
@@ -159,12 +164,9 @@ def test_peers_measure_themselves_in_turns_and_one_that_fails_breaks_nothing(
         assert said in error
 
 
-def test_ratios_with_a_goal_and_to_runtimes_are_read_from_the_table_and_drawn(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ratios_with_a_goal_and_to_runtimes_are_read_from_the_table_and_drawn(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     suite = runpy.run_path(str(BENCHMARKS / "suite.py"), run_name="suite")
-    monkeypatch.syspath_prepend(BENCHMARKS)
     run = runpy.run_path(str(BENCHMARKS / "run.py"), run_name="run")
     rows = run["ratios"]("a chain", "≤ 0.8", {"GT": 3.0, "NumPy": 2.0, "PyTorch": 4.0}, "PyTorch", 1.0, "s")
     rows.append(("", "GT compiled", "1 s", "GT compiled / PyTorch = 0.20  (goal ≤ 0.3)"))
@@ -191,7 +193,6 @@ def test_ratios_with_a_goal_and_to_runtimes_are_read_from_the_table_and_drawn(
 def test_what_watching_costs_is_measured_at_each_level(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each work is done watched by nobody twice, at a summary and at a trace, by the clock and by processor time of each
     process; batches are found; and a mean knows how sure it is."""
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
     events = importlib.import_module("events")
     monkeypatch.setattr(events, "WATCHED", 1.5)
     rows = {row["of"]: row for row in events.measure("plans", 1, 4)}
@@ -243,9 +244,8 @@ def test_what_is_measured_on_a_gpu_runs_without_one(tmp_path: Path) -> None:
         assert what in titles
 
 
-def test_what_fails_on_a_gpu_costs_no_figure_of_the_rest(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+def test_what_fails_on_a_gpu_costs_no_figure_of_the_rest(capsys: Any) -> None:
     """A part that fails is a row that says so; of contenders all but the first are left out."""
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
     gpu = runpy.run_path(str(BENCHMARKS / "gpu.py"), run_name="gpu")
 
     def fails(*_: Any) -> Any:
@@ -261,9 +261,8 @@ def test_what_fails_on_a_gpu_costs_no_figure_of_the_rest(monkeypatch: pytest.Mon
         bench.seconds({"GT": fails})
 
 
-def test_a_step_has_its_goals_beside_every_peer_that_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_has_its_goals_beside_every_peer_that_was_measured() -> None:
     """At or under PyTorch eager everywhere, and under what it compiles for the small network alone."""
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
     beside = runpy.run_path(str(BENCHMARKS / "gpu.py"), run_name="gpu")["beside_peers"]
     taken = {"GT": 1.0, "GT compiled": 0.5, "PyTorch eager": 2.0, "torch.compile": 4.0}
     small, large = "784-256-128-10 at 128", "small transformer"
