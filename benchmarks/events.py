@@ -33,6 +33,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import numpy as np
+from peers import clock_of
 
 import gt
 from gt import nn
@@ -168,11 +169,6 @@ def watch(address: str) -> None:
                 else:
                     stream.set_level(int(line))
                     print("level", flush=True)
-
-
-def clock_of(pid: int) -> int:
-    """The clock that counts a process' processor time, as `clock_getcpuclockid` makes it on Linux."""
-    return (~pid << 3) | 2
 
 
 @contextlib.contextmanager

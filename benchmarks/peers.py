@@ -1,8 +1,8 @@
 """Other libraries beside GT in `run.py`: each in a process of its own, which is started for one row and ended after it.
 
-A peer is a script (`peer_jax.py`, `peer_dask.py`, `peer_ray.py`) that is told the row and then takes turns with GT, whenever
-it is asked. It measures itself, so what is between the processes is in no figure. A peer that is not installed is said to
-be missing, and one that fails says why, in its own row: neither keeps the others from going on.
+A peer is a script (`peer_jax.py`, `peer_dask.py`, `peer_ray.py`; in `compare.py` `peer_gt.py`, twice) that is told the row
+and then takes turns, whenever it is asked. It measures itself, so what is between the processes is in no figure. A peer that
+is not installed is said to be missing, and one that fails says why, in its own row: neither keeps the others from going on.
 """
 
 from __future__ import annotations
@@ -47,34 +47,45 @@ class Contender(NamedTuple):
 
 
 def serve(rows: dict[str, Callable[[], list[Contender]]]) -> None:
-    """Do one row: say what there is, and then for every name that comes the seconds that one operation of it took."""
+    """Do one row: say what there is, and then for every name and number of runs the seconds that one operation took."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what libraries print is no answer
     contenders = {each.name: each for each in rows[sys.argv[1]]()}
     print(json.dumps([(each.name, each.beside) for each in contenders.values()]), file=answers, flush=True)
     for line in sys.stdin:
-        each = contenders[line.rstrip("\n")]
+        name, runs = json.loads(line)
+        each = contenders[name]
         start = time.perf_counter()
-        each.run()
-        print((time.perf_counter() - start) / each.count, file=answers, flush=True)
+        for _ in range(runs):
+            each.run()
+        print((time.perf_counter() - start) / (runs * each.count), file=answers, flush=True)
 
 
 # in GT's process
 
 
+def clock_of(pid: int) -> int:
+    """The clock that counts a process' processor time, as `clock_getcpuclockid` makes it on Linux."""
+    return (~pid << 3) | 2
+
+
 class PeerFailed(Exception):
-    """A peer ended, or did not answer in time; says what it wrote last."""
+    """A peer ended, or did not answer in time. All that it wrote is in `written`."""
+
+    def __init__(self, why: str, written: str) -> None:
+        super().__init__(why)
+        self.written = written
 
 
 class Peer:
-    """A peer's process for one row."""
+    """A peer's process for one row, in another environment if one is given."""
 
-    def __init__(self, name: str, row: str) -> None:
+    def __init__(self, name: str, row: str, environment: dict[str, str] | None = None) -> None:
         self.errors = tempfile.TemporaryFile()  # noqa: SIM115  # closed at the end of the `with` that this begins
         script = HERE / f"peer_{name.lower()}.py"
         self.process = subprocess.Popen(
             [sys.executable, str(script), row],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, start_new_session=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, start_new_session=True, env=environment,
         )  # fmt: skip
 
     def __enter__(self) -> Peer:
@@ -93,25 +104,29 @@ class Peer:
         self.process.stdout.close()
         self.errors.close()
 
-    def answer(self) -> Any:
-        """The next line that it says."""
+    def answer(self, what: str = "get ready") -> Any:
+        """The next line that it says, when it has done `what`."""
         assert self.process.stdout is not None
         if not select.select([self.process.stdout], [], [], PATIENCE)[0]:
-            raise PeerFailed(f"no answer in {PATIENCE:.0f} s")
+            raise PeerFailed(f"it did not {what} in {PATIENCE:g} s", self.written())
         line = self.process.stdout.readline()
         if not line:
-            self.errors.seek(0)
-            last = self.errors.read().decode(errors="replace").strip().splitlines()
-            raise PeerFailed(last[-1][:100] if last else "it ended without a word")
+            written = self.written()
+            raise PeerFailed(written.splitlines()[-1][:100] if written else "it ended without a word", written)
         return json.loads(line)
 
-    def turn(self, name: str) -> float:
-        """The seconds that one operation takes, measured by the peer."""
+    def written(self) -> str:
+        """What it has written that is no answer."""
+        self.errors.seek(0)
+        return self.errors.read().decode(errors="replace").strip()
+
+    def turn(self, name: str, runs: int = 1) -> float:
+        """The seconds that one operation takes, measured by the peer over so many runs."""
         assert self.process.stdin is not None
         with contextlib.suppress(BrokenPipeError):  # it has ended: the answer says why
-            self.process.stdin.write(f"{name}\n".encode())
+            self.process.stdin.write(f"{json.dumps([name, runs])}\n".encode())
             self.process.stdin.flush()
-        return float(self.answer())
+        return float(self.answer(f"finish a turn of {name}"))
 
 
 def missing() -> list[str]:

@@ -68,6 +68,12 @@ def machine() -> str:
     return f"{platform.machine()}-{len(os.sched_getaffinity(0))}-cores"
 
 
+def commit(folder: Path) -> str:
+    """What is checked out there, if it is a checkout of git."""
+    command = ["git", "rev-parse", "--short", "HEAD"]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False).stdout.strip()
+
+
 def facts() -> dict[str, Any]:
     """On what was measured."""
     versions = {}
@@ -76,12 +82,9 @@ def facts() -> dict[str, Any]:
             versions[name] = version(name)
         except PackageNotFoundError:
             continue
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], cwd=HERE, capture_output=True, text=True, check=False
-    )
     return {
         "date": time.strftime("%Y-%m-%d"), "machine": machine(), "python": platform.python_version(), "versions": versions,
-        "commit": commit.stdout.strip(), "load": os.getloadavg()[0],
+        "commit": commit(HERE), "load": os.getloadavg()[0],
     }  # fmt: skip
 
 

@@ -2,6 +2,8 @@
 
 import importlib
 import json
+import math
+import re
 import runpy
 import subprocess
 import sys
@@ -281,3 +283,189 @@ def test_without_a_gpu_its_benchmark_says_so_in_one_line() -> None:
     assert done.returncode == 1
     assert done.stderr.startswith("no GPU to measure: ")
     assert done.stderr.count("\n") == 1
+
+
+# two checkouts beside each other
+
+
+ROOT = BENCHMARKS.parent
+
+
+@pytest.fixture
+def compare() -> Any:
+    return importlib.import_module("compare")
+
+
+@pytest.mark.parametrize(("count", "low", "high"), [(6, 1, 6), (9, 2, 8), (15, 4, 12), (20, 6, 15)])
+def test_the_interval_of_a_median_has_the_ranks_of_the_tables(compare: Any, count: int, low: int, high: int) -> None:
+    values = np.random.default_rng(0).permutation(np.arange(1, count + 1)).tolist()
+    assert compare.interval(values) == ((count + 1) / 2, low, high)
+
+
+@pytest.mark.parametrize("count", range(6, 80))
+def test_the_interval_of_a_median_is_the_narrowest_that_is_sure_enough(compare: Any, count: int) -> None:
+    """A value is below the median or above it by a coin's toss, and all ways in which coins fall are counted."""
+    _, low, high = compare.interval(range(1, count + 1))
+
+    def sure(low: int, high: int) -> float:
+        return sum(math.comb(count, below) for below in range(low, high)) / 2**count
+
+    assert low + high == count + 1
+    assert sure(low, high) >= 0.95 > sure(low + 1, high - 1)
+
+
+def test_five_values_are_too_few_for_an_interval(compare: Any) -> None:
+    with pytest.raises(ValueError, match="5 values are too few"):
+        compare.interval([1.0] * 5)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "verdict"),
+    [
+        (1.031, 1.2, "slower"), (1.03, 1.2, "unclear"), (0.9, 1.031, "unclear"), (1.01, 1.03, "not slower"),
+        (0.98, 1.01, "not slower"), (0.9, 0.97, "faster"), (0.9, 0.98, "not slower"),
+    ],
+)  # fmt: skip
+def test_only_what_is_surely_slower_is_called_so(compare: Any, low: float, high: float, verdict: str) -> None:
+    assert compare.verdict(compare.Interval((low + high) / 2, low, high)) == verdict
+
+
+def test_a_machine_that_slows_down_does_so_for_both_of_a_pair(compare: Any) -> None:
+    """Turns alternate, either's are as long and as many, and a drift of the machine's speed is in no ratio."""
+    turns: list[tuple[str, int]] = []
+
+    def contender(name: str, took: float) -> Any:
+        def turn(runs: int) -> float:
+            turns.append((name, runs))
+            return took * (1 + len(turns) / 10)
+
+        return compare.Contender(turn, (), 3)
+
+    for _ in range(8):
+        turns.clear()
+        found = compare.pair([contender("old", 2.0), contender("new", 3.0)])
+        assert found.new / found.old == pytest.approx(1.5)
+        warm, rest = turns[:4], turns[4:]
+        assert {runs for _, runs in warm} == {3}
+        assert len({runs for _, runs in rest}) == 1
+        first, second = (name for name, _ in rest[:2])
+        assert [name for name, _ in rest] == [first, second, second, first] * (compare.TURNS // 2)
+        assert {first, second} == {"old", "new"}
+
+
+def test_a_comparison_ends_with_a_status_and_refuses_what_it_cannot_do(
+    compare: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    def run(*arguments: str) -> object:
+        monkeypatch.setattr(sys, "argv", ["compare.py", *arguments])
+        try:
+            return compare.main()
+        except SystemExit as ended:
+            return ended.code
+
+    ratios = {"chain": 1.2, "step": 1.0}
+
+    def found(row: str, checkouts: Any, pairs: int) -> dict[str, Any]:
+        if row == "put":
+            raise compare.Failed("put: new failed")
+        ratio = compare.Interval(*[ratios[row]] * 3)
+        times = {"row": row, "old": 1e-4, "new": ratios[row] * 1e-4, "pairs": [(1.0, ratios[row])] * pairs}
+        return {**times, "ratio": ratio, "verdict": compare.verdict(ratio), "processor": ratio, "waiting": 0.5}
+
+    monkeypatch.setattr(compare, "compare", found)
+    file = tmp_path / "figures.json"
+    both = str(ROOT), str(ROOT)
+    assert run(*both, "--rows", "step", "--json", str(file)) == 0
+    assert [row["verdict"] for row in json.loads(file.read_text("utf-8"))["rows"]] == ["not slower"]
+    assert run(*both, "--rows", "chain,step") == 1
+    said = capsys.readouterr().out
+    assert "new / old = 1.200 (1.200 to 1.200)  slower, of processor time 1.200" in said
+    assert "the one that waited used 50% of a core" in said
+    assert run(*both, "--rows", "step,put") == 2
+    assert capsys.readouterr().err == "put: new failed\n"
+    for arguments, why in (
+        ((*both, "--pairs", "14"), "--pairs 14 are too few"),
+        ((*both, "--rows", "chian"), "there is no row chian"),
+        ((str(tmp_path), str(ROOT)), f"{tmp_path} is no checkout"),
+    ):
+        assert run(*arguments) == 2
+        assert why in capsys.readouterr().err
+
+
+def made_checkout(folder: Path, code: str) -> Path:
+    """A checkout whose `gt` is nothing but this."""
+    (folder / "gt").mkdir(parents=True)
+    (folder / "gt" / "__init__.py").write_text(code, "utf-8")
+    (folder / "pyproject.toml").write_text('[tool.setuptools.package-dir]\n"gt" = "gt"\n', "utf-8")
+    return folder
+
+
+@pytest.mark.process
+def test_what_is_imported_is_each_checkouts_own(compare: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(compare, "TURN", 0.0)
+    monkeypatch.setattr(compare, "TURNS", 1)
+    codes = {"old": "", "new": "sum(range(1_000_000))"}
+    checkouts = [
+        compare.Checkout(n, made_checkout(tmp_path / n, code), tmp_path / f"{n}'s") for n, code in codes.items()
+    ]
+    found = compare.compare("import", checkouts, 6)
+    assert found["verdict"] == "slower"
+    assert found["new"] > found["old"] > 0
+    assert len(found["pairs"]) == 6
+    assert found["processor"] is None
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("code", "patience", "why"),
+    [
+        ("import signal; signal.pause()", 1.0, "it did not get ready in 1 s"),
+        ("raise OSError('no memory to share')", 60.0, "OSError: no memory to share\nTraceback"),
+    ],
+)
+def test_a_checkout_that_hangs_or_fails_is_named_and_ended(
+    compare: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, code: str, patience: float, why: str
+) -> None:
+    monkeypatch.setattr(compare.peers, "PATIENCE", patience)
+    monkeypatch.setattr(compare.peers, "ENDING", 1.0)
+    path = made_checkout(tmp_path / "broken", code)
+    checkouts = [compare.Checkout(name, path, tmp_path / name) for name in ("old", "new")]
+    with pytest.raises(compare.Failed) as failed, compare.ready("chain", checkouts):
+        pass
+    assert re.match(rf"chain: (old|new) \({re.escape(str(path))}\) failed: {re.escape(why)}", str(failed.value))
+    assert not any(each.processes() for each in checkouts)
+
+
+@pytest.mark.process
+def test_checkouts_take_turns_with_daemons_of_their_own_which_are_ended(
+    compare: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The tree beside itself, and beside one whose worker cannot start: daemons import from their checkout alone."""
+    for name, least in {"TURN": 0.0, "TURNS": 1, "WARM": 1}.items():
+        monkeypatch.setattr(compare, name, least)
+    broken = tmp_path / "broken"
+    (broken / "worker").mkdir(parents=True)
+    for entry in (*ROOT.glob("[a-z]*"), *ROOT.glob("worker/*")):
+        if not (broken / entry.relative_to(ROOT)).exists():
+            (broken / entry.relative_to(ROOT)).symlink_to(entry)
+    (broken / "worker" / "__main__.py").unlink()
+    (broken / "worker" / "__main__.py").write_text("raise SystemExit('this worker is broken')", "utf-8")
+    paths = {"old": ROOT, "new": ROOT, "broken": broken}
+    old, new, worse = (compare.Checkout(name, path, tmp_path / f"{name}'s") for name, path in paths.items())
+    for each in (old, new, worse):  # with what is compiled already: whether times are fair is no question here
+        del each.environment["PYTHONPYCACHEPREFIX"]
+    with compare.ready("roundtrip", [old, new]) as contenders:
+        assert [len(each.processes) for each in contenders] == [3, 3]
+        assert not {*contenders[0].processes} & {*contenders[1].processes}
+        found = compare.pair(contenders)
+    assert min(found.old, found.new, *found.used) > 0
+    with (
+        pytest.raises(compare.Failed, match=r"(?s)roundtrip: broken .*this worker is broken"),
+        compare.ready("roundtrip", [old, worse]),
+    ):
+        pass
+    assert not any(each.processes() for each in (old, new, worse))
+
+
+def test_every_row_has_its_workload(compare: Any) -> None:
+    assert importlib.import_module("peer_gt").ROWS.keys() | {"import"} == {*compare.ROWS}
