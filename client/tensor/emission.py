@@ -1,7 +1,13 @@
-"""From a call in the user's program to one emitted instruction: its signature, tags and place on the tape.
+"""Emission turns a call on tensors into one instruction: finds its signature, appends it, records it on the tape.
 
-`emit` is the only way to emit. It must stay short: everything that is the same the next time round the user's loop is
-found again by one dictionary look-up.
+`emit` is the general form, for any op, operands and attributes. Four others are fast forms of it, for the commonest operands:
+`emit_unary` (one tensor), `emit_binary` (two tensors), `emit_with_float` (a tensor and a Python float), and the methods of
+operators that `binary_operator` makes (two tensors of one dtype). They append the same instruction under the same signature,
+record the same and raise the same; `tests/client/test_emission.py` holds them to it. They are faster because they take no
+lists of operands apart, look for the signature by the caller's frame before they walk to the user's line, and append to the
+builder that the operand has. Where a form does not apply, as in `autocast`, it calls `emit`.
+
+Every form must stay short: what is the same the next time round the user's loop is found by one dictionary look-up.
 """
 
 from __future__ import annotations
@@ -102,9 +108,9 @@ def autocast_operand(operand: Any, dtype: DType) -> Any:
     return emit("cast", (operand,), dtype) if own in ELIGIBLE and own is not dtype else operand
 
 
-# The three commonest forms, straight through. Their callers are GT's functions, which users mostly call themselves: so
-# the frame two up is looked for in `_direct`, which holds places in the user's own code alone, before any walk. A value
-# whose builder is this thread's is emitted there without asking for the thread's builder first.
+# The fast forms. The callers of the first three are GT's functions, which users mostly call themselves: so the frame two up
+# is looked for in `_direct`, which holds places in the user's own code alone, before any walk. A value whose builder is
+# this thread's is emitted there without asking for the thread's builder first.
 
 
 def emit_unary(op: str, x: Any, *attributes: Any) -> Tensor:
