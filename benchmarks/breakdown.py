@@ -33,11 +33,11 @@ from gt.client.session import session as sessions
 from gt.client.session.session import Session
 from gt.client.session.socket_link import SocketLink
 from gt.client.tensor import backward_pass
-from gt.dispatcher.core import Core as Dispatcher
+from gt.dispatcher.core import DispatcherCore as Dispatcher
 from gt.optim import Optimizer
 from gt.service import in_process
 from gt.wire import messages
-from gt.worker.core import Core as Worker
+from gt.worker.core import DispatcherCore as Worker
 
 PARTS: tuple[tuple[Any, str, str], ...] = (
     (Builder, "_send", "flush"),

@@ -30,7 +30,7 @@ import gt
 from gt.dispatcher.cost.cost_model import move_seconds
 from gt.dispatcher.handlers.plan_selection import SWITCH_AT
 from gt.dispatcher.planner.planner import Planner
-from gt.dispatcher.state.events import Received, Work
+from gt.dispatcher.state.events import JobTurn, Received
 from gt.sharding.config import Config
 from gt.tools.explain import Enough, Explainer, in_place
 from gt.tools.shadow_planner import CLIENT, Shadow
@@ -124,7 +124,7 @@ def case(stream: list[Any], workers: int) -> Case:
     for event in [*hot_runs(each, SWITCH_AT), *credits_of(each)]:  # until nothing more is searched for this plan
         shadow.core.handle(event, 0.0)
         while shadow.core.busy:
-            shadow.core.handle(Work(), 0.0)
+            shadow.core.handle(JobTurn(), 0.0)
     return each
 
 

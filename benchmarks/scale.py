@@ -25,7 +25,7 @@ import numpy as np
 import zmq
 
 import gt
-from gt.dispatcher.__main__ import Shell
+from gt.dispatcher.__main__ import DispatcherShell
 from gt.service.launch import Local
 from gt.wire import messages as m
 from gt.wire import transport
@@ -78,7 +78,7 @@ class Group:
 
     def __init__(self, folder: Path, size: int, *, published: bool) -> None:
         name = f"ipc://{folder}/{size}-{published}"
-        self.shell = Shell(name)
+        self.shell = DispatcherShell(name)
         if not published:
             self.shell.fanout.above = size
         self.acknowledged = transport.pull(f"{name}-done")

@@ -17,7 +17,7 @@ from typing import Any, Final
 from gt.daemon.host import boot, environment_number, host_facts, orphaned, start_timeout
 from gt.daemon.logs import FORMS, Logs
 from gt.daemon.registry import register, unregister
-from gt.dispatcher.state.events import Event, Lost, Malformed, Publish, Received, Reload, Tick, Work
+from gt.dispatcher.state.events import Event, JobTurn, Lost, Malformed, Publish, Received, Reload, Tick
 from gt.dispatcher.state.multicast import Accept, Broken, Fanout, Withdraw
 from gt.errors import GTError, ProtocolError
 from gt.instruction_log.file import SIZE, InstructionFile
@@ -25,7 +25,7 @@ from gt.instruction_log.text import LOGGED, Ended
 from gt.wire import messages as m
 from gt.wire import transport
 
-from .core import Core
+from .core import DispatcherCore
 
 log = logging.getLogger("gt.dispatcher")
 SLICE: Final = 0.002
@@ -34,7 +34,7 @@ TICK: Final = 1.0
 """Seconds between two `Tick`s to the core, and between two heartbeats to every peer."""
 
 
-class Shell:
+class DispatcherShell:
     """One running dispatcher."""
 
     def __init__(
@@ -50,7 +50,7 @@ class Shell:
         """The socket on which large groups of workers receive their messages."""
         self.fanout = Fanout(transport.endpoint(self.published), lambda: os.urandom(16))
         self.config = config
-        self.core = Core(
+        self.core = DispatcherCore(
             config=read,
             workers_expected=workers,
             facts={"bulk_address": transport.endpoint(self.bulk), "process": host_facts()},
@@ -112,7 +112,7 @@ class Shell:
             self._on_time()
             until = time.monotonic() + SLICE
             while self.core.busy and time.monotonic() < until:
-                self._handle(Work())
+                self._handle(JobTurn())
         self._farewell()
 
     def _on_time(self) -> None:
@@ -365,7 +365,9 @@ def serve(
     try:
         size = environment_number("GT_INSTRUCTION_LOG_SIZE", SIZE)
         file = InstructionFile(instruction_log, data=with_data, size=size) if instruction_log else None
-        shell = Shell(address, config=config, workers=workers, watch=watch, bulk=bulk, instruction_log=file, logs=logs)
+        shell = DispatcherShell(
+            address, config=config, workers=workers, watch=watch, bulk=bulk, instruction_log=file, logs=logs
+        )
     except (GTError, OSError) as error:
         if orphaned(watch):  # as a worker's
             return 0

@@ -26,20 +26,20 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
 from gt.daemon.host import START_TIMEOUT
-from gt.dispatcher.cost.cost_model import Link, rounded
-from gt.dispatcher.handlers.disconnect import Leaving
-from gt.dispatcher.handlers.fetches import Fetches
-from gt.dispatcher.handlers.handshake import Joining
-from gt.dispatcher.handlers.memory_survey import Surveys
-from gt.dispatcher.handlers.message_queues import Streams
-from gt.dispatcher.handlers.plan_selection import Preparing
-from gt.dispatcher.handlers.puts import Puts
-from gt.dispatcher.handlers.runs import Runs
-from gt.dispatcher.handlers.session_mesh import Meshes
-from gt.dispatcher.state.events import Event, Lost, Malformed, Publish, Received, Reload, Send, Work
-from gt.dispatcher.state.records import Client, Worker
-from gt.dispatcher.state.shared_state import MESH_CREDITS, Service
-from gt.dispatcher.telemetry.subscribers import Watcher, Watching
+from gt.dispatcher.cost.cost_model import LinkProfile, rounded
+from gt.dispatcher.handlers.disconnect import Disconnect
+from gt.dispatcher.handlers.fetches import FetchHandler
+from gt.dispatcher.handlers.handshake import Handshake
+from gt.dispatcher.handlers.memory_survey import MemorySurveys
+from gt.dispatcher.handlers.message_queues import MessageQueues
+from gt.dispatcher.handlers.plan_selection import PlanSelection
+from gt.dispatcher.handlers.puts import PutHandler
+from gt.dispatcher.handlers.runs import RunHandler
+from gt.dispatcher.handlers.session_mesh import SessionMeshes
+from gt.dispatcher.state.events import Event, JobTurn, Lost, Malformed, Publish, Received, Reload, Send
+from gt.dispatcher.state.records import ClientRecord, WorkerRecord
+from gt.dispatcher.state.shared_state import MESH_CREDITS, DispatcherState
+from gt.dispatcher.telemetry.subscribers import Subscribers, Watcher
 from gt.errors import ProtocolError, SessionError
 from gt.wire import messages as m
 from gt.wire import telemetry as t
@@ -53,7 +53,7 @@ CLIENT_TIMEOUT: Final = 60.0
 """The same for a client whose process cannot be watched."""
 
 
-class Core:
+class DispatcherCore:
     """One dispatcher. `workers_expected`: how many must have joined before the first tensor is placed. `boot` says which
     workers have its clock, `capabilities` what watchers may ask for ('cancel'). A client's first tensor waits `patience`
     seconds for the workers to join."""
@@ -64,17 +64,17 @@ class Core:
         patience: float = START_TIMEOUT,
     ) -> None:  # fmt: skip
         self.facts = {**(facts or {}), "capabilities": list(capabilities)}
-        self.service = service = Service(config, workers_expected, log)
-        self.watching = Watching(service, boot)
-        self.prepared = Preparing(service)
-        self.meshes = Meshes(service, self.prepared)
-        self.fetches = Fetches(service)
-        self.surveys = Surveys(service)
-        self.puts = Puts(service, self.meshes)
-        runs = Runs(service, self.meshes, self.prepared)
-        self.streams = Streams(service, self.prepared, self.meshes, runs, self.puts, self.fetches, self.surveys)
-        self.joining = Joining(service, self.watching, self.facts)
-        self.leaving = Leaving(service, self.joining, self.watching, self.prepared, self.fetches, self.surveys)
+        self.service = service = DispatcherState(config, workers_expected, log)
+        self.watching = Subscribers(service, boot)
+        self.prepared = PlanSelection(service)
+        self.meshes = SessionMeshes(service, self.prepared)
+        self.fetches = FetchHandler(service)
+        self.surveys = MemorySurveys(service)
+        self.puts = PutHandler(service, self.meshes)
+        runs = RunHandler(service, self.meshes, self.prepared)
+        self.streams = MessageQueues(service, self.prepared, self.meshes, runs, self.puts, self.fetches, self.surveys)
+        self.joining = Handshake(service, self.watching, self.facts)
+        self.leaving = Disconnect(service, self.joining, self.watching, self.prepared, self.fetches, self.surveys)
         self.patience = patience
         self.started: float | None = None
         self.confused: set[bytes] = set()
@@ -98,7 +98,7 @@ class Core:
             self.streams.reload(event)
         elif isinstance(event, Publish):
             self.watching.publish(event.wall)
-        elif isinstance(event, Work):
+        elif isinstance(event, JobTurn):
             client = self.prepared.work()
             if client is not None:
                 self.streams.pump(client)
@@ -110,7 +110,7 @@ class Core:
 
     @property
     def busy(self) -> bool:
-        """Whether there is something to do when nothing has come: an event `Work` does a little of it."""
+        """Whether there is something to do when nothing has come: an event `JobTurn` does a little of it."""
         return bool(self.prepared.turns)
 
     @property
@@ -243,28 +243,28 @@ class Core:
 
     # messages, by the table below
 
-    def _ping(self, sender: Client | Worker | Watcher, ping: m.Ping) -> None:
+    def _ping(self, sender: ClientRecord | WorkerRecord | Watcher, ping: m.Ping) -> None:
         """A sign of life, which is noted of any message."""
 
-    def _goodbye(self, sender: Client | Worker | Watcher, goodbye: m.Goodbye) -> None:
+    def _goodbye(self, sender: ClientRecord | WorkerRecord | Watcher, goodbye: m.Goodbye) -> None:
         reason, returns = "it said goodbye", False
-        if isinstance(sender, Worker):
+        if isinstance(sender, WorkerRecord):
             reason, returns = (
                 goodbye.text or reason,
                 goodbye.kind == "WorkerLost",
             )  # its device failed, and it starts again
         self._lost(sender.identity, reason, returns=returns)
 
-    def _take(self, client: Client, message: m.Message) -> None:
+    def _take(self, client: ClientRecord, message: m.Message) -> None:
         self.streams.take(client, message)
 
-    def _ask(self, client: Client, ask: m.Ask) -> None:
+    def _ask(self, client: ClientRecord, ask: m.Ask) -> None:
         if ask.topic.startswith("why "):
             self.streams.why(client, ask)
         else:
             self.streams.take(client, ask)
 
-    def _done(self, worker: Worker, done: m.Done) -> None:
+    def _done(self, worker: WorkerRecord, done: m.Done) -> None:
         record, room = self.service.finished(worker, done.order)
         if record is not None:
             client = self.service.by_number[record.client]
@@ -273,7 +273,7 @@ class Core:
         if room:
             self._admit()
 
-    def _poisoned(self, worker: Worker, poisoned: m.Poisoned) -> None:
+    def _poisoned(self, worker: WorkerRecord, poisoned: m.Poisoned) -> None:
         client, order, kind, text = poisoned.client, poisoned.order, poisoned.kind, poisoned.text
         self.service.counters.poisoned += 1
         if self.service.recording is not None:
@@ -281,28 +281,28 @@ class Core:
         said = f"worker {worker.number}, client {client}: {kind}: {text}"
         self.service.log("error", said, client=client, worker=worker.number, order=order)
 
-    def _landed(self, worker: Worker, landed: m.Landed) -> None:
+    def _landed(self, worker: WorkerRecord, landed: m.Landed) -> None:
         client = self.puts.landed(worker, landed)
         if client is not None:
             self.streams.pump(client)
 
-    def _part(self, worker: Worker, part: m.Part) -> None:
+    def _part(self, worker: WorkerRecord, part: m.Part) -> None:
         self.fetches.part(worker, part)
 
-    def _linked(self, worker: Worker, linked: m.Linked) -> None:
+    def _linked(self, worker: WorkerRecord, linked: m.Linked) -> None:
         bandwidth, latency = max(1.0, float(linked.bandwidth)), max(1.0, float(linked.latency)) / 1e9
-        worker.links[linked.worker] = Link(rounded(bandwidth), rounded(latency))
+        worker.links[linked.worker] = LinkProfile(rounded(bandwidth), rounded(latency))
 
-    def _events(self, worker: Worker, events: m.Events) -> None:
+    def _events(self, worker: WorkerRecord, events: m.Events) -> None:
         self.watching.events(worker, events)
 
-    def _holdings(self, worker: Worker, holdings: m.Holdings) -> None:
+    def _holdings(self, worker: WorkerRecord, holdings: m.Holdings) -> None:
         self.surveys.heard(worker, holdings)
 
-    def _unique_id(self, worker: Worker, unique_id: m.UniqueId) -> None:
+    def _unique_id(self, worker: WorkerRecord, unique_id: m.UniqueId) -> None:
         self.meshes.introduce(worker, unique_id)
 
-    def _health(self, worker: Worker, health: m.Health) -> None:
+    def _health(self, worker: WorkerRecord, health: m.Health) -> None:
         for level, text in worker.health.hear(health, self.service.now):
             device = worker.facts.get("device", "unknown device")
             text = f"the GPU of worker {worker.number} ({device} on {worker.facts.get('host', 'unknown host')}) {text}"
@@ -343,29 +343,29 @@ class Role(StrEnum):
 CLIENT, WORKER, PULSE, WATCHER = Role
 
 #: By type of message: who may send it, and what acts on it. `Hello`, which makes a peer known, is not among them.
-MESSAGES: Final[dict[type, tuple[tuple[Role, ...], Callable[[Core, Any, Any], None]]]] = {
-    m.Ping: ((CLIENT, WORKER, PULSE, WATCHER), Core._ping),
-    m.Goodbye: ((CLIENT, WORKER, WATCHER), Core._goodbye),
-    m.Configure: ((CLIENT,), Core._take),
-    m.Define: ((CLIENT,), Core._take),
-    m.Drop: ((CLIENT,), Core._take),
-    m.Run: ((CLIENT,), Core._take),
-    m.Put: ((CLIENT,), Core._take),
-    m.Free: ((CLIENT,), Core._take),
-    m.Fetch: ((CLIENT,), Core._take),
-    m.Options: ((CLIENT,), Core._take),
-    m.Ask: ((CLIENT,), Core._ask),
-    m.Done: ((WORKER,), Core._done),
-    m.Poisoned: ((WORKER,), Core._poisoned),
-    m.Landed: ((WORKER,), Core._landed),
-    m.Part: ((WORKER,), Core._part),
-    m.Linked: ((WORKER,), Core._linked),
-    m.Events: ((WORKER,), Core._events),
-    m.Holdings: ((WORKER,), Core._holdings),
-    m.UniqueId: ((WORKER,), Core._unique_id),
-    m.Health: ((PULSE,), Core._health),
-    m.Watch: ((WATCHER,), Core._watch),
-    m.Cancel: ((WATCHER,), Core._cancel),
+MESSAGES: Final[dict[type, tuple[tuple[Role, ...], Callable[[DispatcherCore, Any, Any], None]]]] = {
+    m.Ping: ((CLIENT, WORKER, PULSE, WATCHER), DispatcherCore._ping),
+    m.Goodbye: ((CLIENT, WORKER, WATCHER), DispatcherCore._goodbye),
+    m.Configure: ((CLIENT,), DispatcherCore._take),
+    m.Define: ((CLIENT,), DispatcherCore._take),
+    m.Drop: ((CLIENT,), DispatcherCore._take),
+    m.Run: ((CLIENT,), DispatcherCore._take),
+    m.Put: ((CLIENT,), DispatcherCore._take),
+    m.Free: ((CLIENT,), DispatcherCore._take),
+    m.Fetch: ((CLIENT,), DispatcherCore._take),
+    m.Options: ((CLIENT,), DispatcherCore._take),
+    m.Ask: ((CLIENT,), DispatcherCore._ask),
+    m.Done: ((WORKER,), DispatcherCore._done),
+    m.Poisoned: ((WORKER,), DispatcherCore._poisoned),
+    m.Landed: ((WORKER,), DispatcherCore._landed),
+    m.Part: ((WORKER,), DispatcherCore._part),
+    m.Linked: ((WORKER,), DispatcherCore._linked),
+    m.Events: ((WORKER,), DispatcherCore._events),
+    m.Holdings: ((WORKER,), DispatcherCore._holdings),
+    m.UniqueId: ((WORKER,), DispatcherCore._unique_id),
+    m.Health: ((PULSE,), DispatcherCore._health),
+    m.Watch: ((WATCHER,), DispatcherCore._watch),
+    m.Cancel: ((WATCHER,), DispatcherCore._cancel),
 }
 HANDLERS: Final = {
     role: {kind: handler for kind, (roles, handler) in MESSAGES.items() if role in roles} for role in Role

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from builders import Lines
 
-from gt.dispatcher.planner.choice_cache import Home
+from gt.dispatcher.planner.choice_cache import ResidentPlacement
 from gt.dispatcher.planner.planner import Planner
 from gt.dispatcher.planner.policy import Policy
 from gt.ir import dtypes
@@ -41,7 +41,7 @@ class Sample(NamedTuple):
 
 def compiled(sample: Sample, backend: Backend) -> Program:
     """The program for one worker, step by step."""
-    homes = tuple(Home((REPLICATE,)) for _ in sample.lines.inputs)
+    homes = tuple(ResidentPlacement((REPLICATE,)) for _ in sample.lines.inputs)
     plan = Planner(ONE, Policy(ONE, {})).plan(sample.lines.segment(*sample.survivors), homes).plan
     return compile_plan(plan, ONE, 0, backend)
 

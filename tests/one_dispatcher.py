@@ -6,8 +6,8 @@ from typing import Any
 
 from builders import one
 
-from gt.dispatcher.core import Core
-from gt.dispatcher.state.events import Lost, Received, Work
+from gt.dispatcher.core import DispatcherCore
+from gt.dispatcher.state.events import JobTurn, Lost, Received
 from gt.ir.dtypes import float32
 from gt.ir.instruction import Segment
 from gt.ir.instruction_bytes import pack_segment
@@ -30,7 +30,7 @@ class Service:
     ) -> None:
         read = None if config is None else Config.from_plain(config)
         self.log: list[str] = []
-        self.core = Core(
+        self.core = DispatcherCore(
             config=read,
             workers_expected=workers if expected is None else expected,
             facts={"bulk_address": "here"},
@@ -52,7 +52,7 @@ class Service:
                 self.told.setdefault(peer.decode(), []).append(m.decode(m.encode(send.message))[1])
         self.core.check()
         if self.core.busy and self.idle:
-            self.event(Work())
+            self.event(JobTurn())
 
     def say(self, peer: str, *messages: Any, number: int | None = None) -> None:
         for message in messages:

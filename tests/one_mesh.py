@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from builders import Array, Lines
 
-from gt.dispatcher.planner.choice_cache import Home
+from gt.dispatcher.planner.choice_cache import ResidentPlacement
 from gt.dispatcher.planner.planner import Planner
 from gt.dispatcher.planner.policy import Policy
 from gt.errors import WorkerError
@@ -143,7 +143,7 @@ class Ranks:
     def define(self, segment: Segment, layouts: list[Layout], policy: Policy | None = None) -> tuple[int, Plan]:
         """Plan a segment from where its inputs are; tell every worker."""
         planner = Planner(self.mesh, policy) if policy else self.planner
-        plan = planner.plan(segment, tuple(Home(layout) for layout in layouts)).plan
+        plan = planner.plan(segment, tuple(ResidentPlacement(layout) for layout in layouts)).plan
         number = next(self.plans)
         self.all(m.DefinePlan(number, pack_plan(plan)))
         return number, plan

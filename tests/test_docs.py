@@ -9,7 +9,7 @@ import pytest
 from builders import Lines
 
 from gt.commands.ops import ops_page, ops_rows
-from gt.dispatcher.planner.choice_cache import Home
+from gt.dispatcher.planner.choice_cache import ResidentPlacement
 from gt.dispatcher.planner.planner import Planner
 from gt.dispatcher.planner.policy import resolve
 from gt.dispatcher.state.message_state import message_states_page
@@ -133,7 +133,9 @@ def test_the_plan_in_the_architecture_page_is_what_the_planner_prints() -> None:
     config = load(REPOSITORY / "configs" / "digits.yaml")
     mesh = uniform_mesh(1, config.mesh_for(4), (0, 1, 2, 3))
     planner = Planner(mesh, resolve(config, mesh))
-    first = planner.plan(segment, (Home(mesh.replicated), *[Home(mesh.replicated, param=True)] * 4))
+    first = planner.plan(
+        segment, (ResidentPlacement(mesh.replicated), *[ResidentPlacement(mesh.replicated, param=True)] * 4)
+    )
     assert str(planner.plan(segment, first.inputs).plan) == printed[1]
 
 

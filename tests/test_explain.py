@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 import gt
 from gt.client.session import session as sessions
 from gt.commands.app import app
-from gt.dispatcher.cost.cost_model import PCIE, STAGED, TYPICAL, Link, exchange_seconds, speeds_of
+from gt.dispatcher.cost.cost_model import PCIE, STAGED, TYPICAL, LinkProfile, exchange_seconds, speeds_of
 from gt.tools.explain import facts_of
 from gt.tools.explain_render import duration, size
 from gt.tools.explanation import Explanation
@@ -341,7 +341,9 @@ def test_measured_workers_share_this_machine() -> None:
 
 
 @pytest.mark.parametrize(("nccl", "link"), [(22501, PCIE), (0, STAGED)])
-def test_gpus_that_need_not_exist_have_a_card_each(nccl: int, link: Link, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpus_that_need_not_exist_have_a_card_each(
+    nccl: int, link: LinkProfile, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """And what joins them is NCCL where it is here."""
     monkeypatch.setattr("gt.tools.explain._measured", lambda: ("cuda", 1e13, 8e11, nccl))
     assert speeds_of((2,), facts_of(2, "measured")).links == (link,)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rule_samples import FAMILIES, drawn
 
-from gt.dispatcher.planner.choice_cache import Home
+from gt.dispatcher.planner.choice_cache import ResidentPlacement
 from gt.dispatcher.planner.planner import Planner
 from gt.dispatcher.planner.policy import resolve
 from gt.errors import DTypeError, ProtocolError, ShapeError
@@ -60,7 +60,7 @@ def plan_of(segment: Segment) -> Any:
     )
     mesh = uniform_mesh(7, config.mesh_for(4), (0, 1, 2, 3))
     planner = Planner(mesh, resolve(config, mesh))
-    return planner.plan(segment, tuple(Home(mesh.replicated) for _ in segment.inputs)).plan
+    return planner.plan(segment, tuple(ResidentPlacement(mesh.replicated) for _ in segment.inputs)).plan
 
 
 # round trips

@@ -5,7 +5,7 @@ import gc
 import pickle
 import weakref
 
-from gt.dispatcher.planner.choice_cache import Home
+from gt.dispatcher.planner.choice_cache import ResidentPlacement
 from gt.sharding.placement import REPLICATE, At, Partial, Replicate, Shard, parse_layout
 
 
@@ -15,12 +15,16 @@ def test_equal_values_are_one_object() -> None:
     assert Replicate() is REPLICATE
     assert Partial() is Partial("sum") is not Partial("max")
     assert At(1) is not At(2)
-    assert Home((Shard(0),), True) is Home(layout=(Shard(0),), param=True) is not Home((Shard(0),))
+    assert (
+        ResidentPlacement((Shard(0),), True)
+        is ResidentPlacement(layout=(Shard(0),), param=True)
+        is not ResidentPlacement((Shard(0),))
+    )
     assert len({Shard(0), Shard(0), At(0), Shard(0, (1,))}) == 3
 
 
 def test_copies_are_the_same_object() -> None:
-    for value in (Shard(3, (1, 4)), At(7), Home((Shard(0), REPLICATE), True)):
+    for value in (Shard(3, (1, 4)), At(7), ResidentPlacement((Shard(0), REPLICATE), True)):
         assert copy.copy(value) is copy.deepcopy(value) is pickle.loads(pickle.dumps(value)) is value
 
 

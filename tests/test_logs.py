@@ -88,12 +88,12 @@ def test_a_program_with_handlers_of_its_own_keeps_them() -> None:
 
 
 def test_what_the_dispatcher_logs_says_whom_it_is_about() -> None:
-    from gt.dispatcher.core import Core
+    from gt.dispatcher.core import DispatcherCore
     from gt.dispatcher.state.events import Lost, Received
     from gt.wire import messages as m
 
     said: list[tuple[str, str, dict[str, object]]] = []
-    core = Core(log=lambda level, text, **about: said.append((level, text, about)))
+    core = DispatcherCore(log=lambda level, text, **about: said.append((level, text, about)))
     core.handle(Received(b"w", 1, m.Hello(m.VERSION, "worker", {"address": "w", "bulk": b""})), 0.0)
     core.handle(Received(b"c", 1, m.Hello(m.VERSION, "client", {"bulk": b""})), 0.0)
     core.handle(Lost(b"w", "killed"), 0.0)

@@ -7,7 +7,7 @@ from builders import Lines
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gt.dispatcher.planner.choice_cache import Home
+from gt.dispatcher.planner.choice_cache import ResidentPlacement
 from gt.dispatcher.planner.planner import Planned, Planner
 from gt.dispatcher.planner.policy import resolve
 from gt.ir.instruction import Segment
@@ -48,7 +48,7 @@ def piped(stages: int, microbatches: int, schedule: str = "1f1b", segment: Segme
     }  # fmt: skip
     config = Config.from_plain({"sharding_config": {"net": rule}})
     mesh = uniform_mesh(1, config.mesh_for(stages), tuple(range(stages)))
-    homes = (Home((REPLICATE,)), *[Home((REPLICATE,), param=True)] * LAYERS)
+    homes = (ResidentPlacement((REPLICATE,)), *[ResidentPlacement((REPLICATE,), param=True)] * LAYERS)
     made = Planner(mesh, resolve(config, mesh))
     segment = segment or chain()
     first = made.plan(segment, homes)

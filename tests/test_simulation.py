@@ -19,8 +19,8 @@ import pytest
 from builders import Array, Lines, evaluate
 from effort import PROVED, cases
 
-from gt.dispatcher.core import Core as Dispatcher
-from gt.dispatcher.state.events import Lost, Received, Tick, Work
+from gt.dispatcher.core import DispatcherCore as Dispatcher
+from gt.dispatcher.state.events import JobTurn, Lost, Received, Tick
 from gt.dispatcher.state.multicast import ABOVE, Accept, Broken, Fanout, Withdraw
 from gt.ir.dtypes import as_dtype, float32, int64
 from gt.ir.instruction import Segment
@@ -30,7 +30,7 @@ from gt.sharding.config import Config
 from gt.wire import messages as m
 from gt.worker.base.backend import backend
 from gt.worker.base.events import BulkIn, BulkOut, Forgotten, ToDispatcher, ToPeer
-from gt.worker.core import Core as Worker
+from gt.worker.core import DispatcherCore as Worker
 from gt.worker.execution.done_reports import Reports
 
 DISPATCHER = "dispatcher"
@@ -170,7 +170,7 @@ class Network:
         """Deliver one message of a random queue; False when there is none."""
         filled = [pair for pair, queue in self.queues.items() if queue and self.hears(*pair)]
         if self.dispatcher.busy and (not filled or self.random.random() < 0.3):
-            self.deliver("", DISPATCHER, Work())
+            self.deliver("", DISPATCHER, JobTurn())
             return True
         if not filled:
             return any(worker.report() for worker in list(self.workers.values()))

@@ -16,7 +16,7 @@ from law.running import Discarded
 import gt
 from gt.client.session import session as sessions
 from gt.dispatcher.planner import sharding_rules, verification
-from gt.dispatcher.planner.sharding_rules import Row
+from gt.dispatcher.planner.sharding_rules import ShardingOption
 from gt.dispatcher.planner.verification import PARTS, sampled, verified
 from gt.errors import VerificationError
 from gt.ir.instruction import MOVE, VERIFY, Plan
@@ -142,9 +142,9 @@ def test_on_one_worker_there_is_nothing_to_check() -> None:
 # what is wrong does not
 
 
-def _whole_without_adding(row: Row) -> Iterable[Row]:
+def _whole_without_adding(row: ShardingOption) -> Iterable[ShardingOption]:
     """A cut through what is contracted, as if each worker had the whole product."""
-    yield Row((REPLICATE,), row.inputs) if row.outputs == (Partial("sum"),) else row
+    yield ShardingOption((REPLICATE,), row.inputs) if row.outputs == (Partial("sum"),) else row
 
 
 def contracted() -> Any:

@@ -30,7 +30,7 @@ VIEWS: Final = frozenset({"permute", "reshape", "expand", "slice", "windows", "t
 """Ops whose result is a view of the first operand on a worker: they read, write and take no memory."""
 
 
-class Device(NamedTuple):
+class DeviceProfile(NamedTuple):
     """One worker: flops/s of a matrix product, bytes/s of element-wise work (read and written), the fixed overhead of an
     instruction in seconds, and the bytes that it may hold (0: unknown)."""
 
@@ -42,7 +42,7 @@ class Device(NamedTuple):
     """Devices with the same number share one memory: together they may hold what each of them may hold alone."""
 
 
-class Link(NamedTuple):
+class LinkProfile(NamedTuple):
     """A link between workers: bytes/s that one of them receives, and the latency of one exchange in seconds."""
 
     bandwidth: float
@@ -50,20 +50,20 @@ class Link(NamedTuple):
 
 
 #: By kind of worker, for those that nobody measured: a core or two of a server, and a data-centre GPU of some years ago.
-TYPICAL: Final[Mapping[str, Device]] = {
-    "cpu": Device(50e9, 10e9, 2e-6),
-    "cuda": Device(10e12, 800e9, 8e-6),
+TYPICAL: Final[Mapping[str, DeviceProfile]] = {
+    "cpu": DeviceProfile(50e9, 10e9, 2e-6),
+    "cuda": DeviceProfile(10e12, 800e9, 8e-6),
 }
-NETWORK: Final = Link(1e9, 150e-6)
+NETWORK: Final = LinkProfile(1e9, 150e-6)
 """The assumed link between two hosts: ten-gigabit Ethernet."""
 HOST_LATENCY: Final = 100e-6
 """The latency of an exchange within one host, in seconds."""
-NVLINK: Final = Link(200e9, 20e-6)
+NVLINK: Final = LinkProfile(200e9, 20e-6)
 """Between GPUs of a group (`groups.py`): third-generation NVLink has 300 GB/s each way, of which collectives reach two thirds.
 The rendezvous of the members takes longer than this latency, but hosts run ahead of their GPUs."""
-PCIE: Final = Link(20e9, HOST_LATENCY)
+PCIE: Final = LinkProfile(20e9, HOST_LATENCY)
 """Between other GPUs of one host: PCI Express 4.0 has 32 GB/s each way, of which collectives reach two thirds."""
-STAGED: Final = Link(4e9, 2 * HOST_LATENCY)
+STAGED: Final = LinkProfile(4e9, 2 * HOST_LATENCY)
 """To or from a GPU in pieces, within a host: through pageable host memory, copied four times. Assumed, not measured."""
 COPIES: Final = 4
 """Within a host, each byte that moves is read and written once by its sender and once by its receiver."""
@@ -75,20 +75,20 @@ QUARTERS: Final = 4
 class Speeds:
     """The links of a mesh, one per axis, and its devices, one per rank."""
 
-    links: tuple[Link, ...]
-    devices: tuple[Device, ...]
+    links: tuple[LinkProfile, ...]
+    devices: tuple[DeviceProfile, ...]
 
     @cached_property
-    def slowest(self) -> Device:
+    def slowest(self) -> DeviceProfile:
         """For each figure the worst of all devices, because the others wait for the slowest."""
         columns = list(zip(*self.devices, strict=True))
-        return Device(min(columns[0]), min(columns[1]), max(columns[2]), min(columns[3]))
+        return DeviceProfile(min(columns[0]), min(columns[1]), max(columns[2]), min(columns[3]))
 
 
 # what instructions cost
 
 
-class Work(NamedTuple):
+class InstructionWork(NamedTuple):
     """The work of one instruction: flops of matrix products, and bytes read and written."""
 
     flops: float
@@ -123,16 +123,16 @@ FLOPS: Final[Mapping[str, Callable[[Sequence[Spec | str], Spec], float]]] = {
 }
 
 
-def work(op: str, operands: Sequence[Spec | str], results: Sequence[Spec]) -> Work:
+def work(op: str, operands: Sequence[Spec | str], results: Sequence[Spec]) -> InstructionWork:
     """The work of one instruction on operands and results of these shapes, which may be whole or one worker's parts."""
     if op in VIEWS:
-        return Work(0.0, 0.0)
+        return InstructionWork(0.0, 0.0)
     flops = FLOPS.get(OPS[op].family)
     touched = sum(x.nbytes for x in operands if isinstance(x, Spec)) + sum(x.nbytes for x in results)
-    return Work(flops(operands, results[0]) if flops else 0.0, float(touched))
+    return InstructionWork(flops(operands, results[0]) if flops else 0.0, float(touched))
 
 
-def compute_seconds(amount: Work, device: Device, share: float = 1.0) -> float:
+def compute_seconds(amount: InstructionWork, device: DeviceProfile, share: float = 1.0) -> float:
     """The seconds that a device needs for its `share` of some work."""
     return device.overhead + share * max(amount.flops / device.flops, amount.nbytes / device.memory)
 
@@ -140,7 +140,7 @@ def compute_seconds(amount: Work, device: Device, share: float = 1.0) -> float:
 # what moves cost
 
 
-def exchange_seconds(nbytes: float, parts: int, link: Link, steps: int = 1) -> float:
+def exchange_seconds(nbytes: float, parts: int, link: LinkProfile, steps: int = 1) -> float:
     """The seconds of an exchange among `parts` workers, each of which receives `nbytes` bytes, in `steps` steps along trees."""
     return steps * link.latency * max(1, (parts - 1).bit_length()) + nbytes / link.bandwidth
 
@@ -159,7 +159,7 @@ def move_bytes(before: Placement, after: Placement, nbytes: float, parts: int) -
 
 
 @lru_cache(maxsize=1 << 13)
-def move_seconds(before: Placement, after: Placement, nbytes: float, parts: int, link: Link) -> float:
+def move_seconds(before: Placement, after: Placement, nbytes: float, parts: int, link: LinkProfile) -> float:
     """The seconds of moving a value of `nbytes` bytes per position from `before` to `after` along an axis of `parts` workers."""
     if before == after or parts == 1 or isinstance(before, Replicate):
         return 0.0 if before == after or not isinstance(after, Partial) else IMPOSSIBLE
@@ -180,7 +180,7 @@ def rounded(value: float) -> float:
     return math.ldexp(round(mantissa * 4) / 4, exponent)
 
 
-def _device(facts: Mapping[str, Any], sharing: int, pool: int) -> Device:
+def _device(facts: Mapping[str, Any], sharing: int, pool: int) -> DeviceProfile:
     """The device that a worker's facts describe. Missing or implausible figures are replaced by typical ones of its kind.
 
     `sharing` workers share the host's memory, which is `pool`.
@@ -191,14 +191,14 @@ def _device(facts: Mapping[str, Any], sharing: int, pool: int) -> Device:
         said = known[:2]
     own, shared = facts.get("memory"), facts.get("host_memory")
     capacity = own if type(own) is int else shared // sharing if type(shared) is int and sharing else 0
-    return Device(rounded(float(said[0])), rounded(float(said[1])), known.overhead, max(0, capacity), pool)
+    return DeviceProfile(rounded(float(said[0])), rounded(float(said[1])), known.overhead, max(0, capacity), pool)
 
 
 def _sensible(figure: object) -> bool:
     return type(figure) in (int, float) and 1e6 <= figure <= 1e18  # type: ignore[operator]
 
 
-def devices_of(facts: Sequence[Mapping[str, Any]]) -> tuple[Device, ...]:
+def devices_of(facts: Sequence[Mapping[str, Any]]) -> tuple[DeviceProfile, ...]:
     """One device for each worker.
 
     Workers of one kind on one host share the median of their figures, so that a worker that measured while the others kept the
@@ -212,7 +212,7 @@ def devices_of(facts: Sequence[Mapping[str, Any]]) -> tuple[Device, ...]:
     pools = {host: pool for pool, host in enumerate(host for host in sharing if host)}
     found = [_device(said, sharing[host], pools.get(host, -1)) for said, host in zip(facts, hosts, strict=True)]
     for members in groups.values():
-        alike = Device(
+        alike = DeviceProfile(
             median_low([found[i].flops for i in members]), median_low([found[i].memory for i in members]),
             found[members[0]].overhead, min(found[i].capacity for i in members), found[members[0]].pool,
         )  # fmt: skip
@@ -224,7 +224,7 @@ def devices_of(facts: Sequence[Mapping[str, Any]]) -> tuple[Device, ...]:
 def speeds_of(
     sizes: tuple[int, ...],
     facts: Sequence[Mapping[str, Any]],
-    links: Mapping[tuple[str, str], Link] = MappingProxyType({}),
+    links: Mapping[tuple[str, str], LinkProfile] = MappingProxyType({}),
 ) -> Speeds:
     """The speeds of a mesh, from the facts that its workers reported, in order of rank.
 
@@ -238,11 +238,11 @@ def speeds_of(
     on_gpu = [said.get("kind") == "cuda" for said in facts]
     places = list(zip(hosts, groups, numbers, on_gpu, strict=True))
     slowest = min((device.memory for device, gpu in zip(devices, on_gpu, strict=True) if not gpu), default=math.inf)
-    within = Link(rounded(slowest / COPIES), HOST_LATENCY) if slowest < math.inf else STAGED
-    shared = Link(rounded(min(device.memory for device in devices) / COPIES), 2 * HOST_LATENCY)
-    between = Link(min(NETWORK.bandwidth, within.bandwidth), NETWORK.latency)
+    within = LinkProfile(rounded(slowest / COPIES), HOST_LATENCY) if slowest < math.inf else STAGED
+    shared = LinkProfile(rounded(min(device.memory for device in devices) / COPIES), 2 * HOST_LATENCY)
+    between = LinkProfile(min(NETWORK.bandwidth, within.bandwidth), NETWORK.latency)
 
-    def link(one: tuple[str, str, int, bool], other: tuple[str, str, int, bool]) -> Link:
+    def link(one: tuple[str, str, int, bool], other: tuple[str, str, int, bool]) -> LinkProfile:
         (here, group, card, gpu), (there, another, its, its_gpu) = one, other
         if here != there:
             return links.get((here, there)) or links.get((there, here)) or between
@@ -258,17 +258,17 @@ def speeds_of(
         stride //= size
         steps = (rank for rank in range(len(places) - stride) if rank // stride % size != size - 1)
         used = [link(*pair) for pair in {(places[rank], places[rank + stride]) for rank in steps}] or [within]
-        axes.append(Link(min(link.bandwidth for link in used), max(link.latency for link in used)))
+        axes.append(LinkProfile(min(link.bandwidth for link in used), max(link.latency for link in used)))
     return Speeds(tuple(axes), devices)
 
 
-def paces(devices: Sequence[Device]) -> list[float]:
+def paces(devices: Sequence[DeviceProfile]) -> list[float]:
     """One speed for each device: the geometric mean of its speeds of arithmetic and of memory."""
     return [math.sqrt(device.flops * device.memory) for device in devices]
 
 
 @lru_cache(maxsize=64)
-def weights_of(sizes: tuple[int, ...], devices: tuple[Device, ...]) -> tuple[tuple[int, ...], ...]:
+def weights_of(sizes: tuple[int, ...], devices: tuple[DeviceProfile, ...]) -> tuple[tuple[int, ...], ...]:
     """The weights of the positions along each axis, in proportion to the mean speed (`paces`) of the workers there.
 
     Positions of equal speed have equal weights; all weights are 1 when all speeds are equal.
@@ -294,7 +294,7 @@ def measured_mesh(
     members: tuple[int, ...],
     facts: Sequence[Mapping[str, Any]],
     blocks: int = 0,
-    links: Mapping[tuple[str, str], Link] = MappingProxyType({}),
+    links: Mapping[tuple[str, str], LinkProfile] = MappingProxyType({}),
 ) -> tuple[Mesh, Speeds]:
     """A mesh of workers with shards in proportion to their speeds. `facts` are those of the workers, in order of rank; `links`
     are as for `speeds_of`.

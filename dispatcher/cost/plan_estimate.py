@@ -19,11 +19,11 @@ from gt.sharding.collectives import all_reduce_algorithm, all_reduce_steps
 from gt.sharding.partition import exchanging, moved_bytes, present
 from gt.sharding.placement import Layout, Mesh, collective_name
 
-from .cost_model import Device, Link, Speeds, Work, compute_seconds, exchange_seconds, work
+from .cost_model import DeviceProfile, InstructionWork, LinkProfile, Speeds, compute_seconds, exchange_seconds, work
 from .peak_memory import in_time, inputs_by_rank, largest_part, parts_of, peak_by_rank, repeated
 
 
-class Moved(NamedTuple):
+class MoveEstimate(NamedTuple):
     """One move of a plan. `position` is its index among the instructions; `axes` are the mesh axes along which workers
     exchange; `total` is the number of bytes sent in all, `most` the bytes that one worker receives, over all `times`
     microbatches. A move in which no worker needs data of another has no collective, bytes or seconds."""
@@ -42,11 +42,11 @@ class Moved(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class PlanEstimate:
     """What a plan takes. `computing`, `finished` and `peak` have one figure per rank: seconds of computing, seconds from the
     start of the plan until the rank has finished, and the most bytes held at once (all inputs included; views take none)."""
 
-    moves: tuple[Moved, ...]
+    moves: tuple[MoveEstimate, ...]
     computing: tuple[float, ...]
     finished: tuple[float, ...]
     peak: tuple[int, ...]
@@ -66,14 +66,14 @@ class Account:
         return sum(move.total for move in self.moves)
 
 
-def account(plan: Plan, mesh: Mesh, speeds: Speeds) -> Account:
+def estimate_plan(plan: Plan, mesh: Mesh, speeds: Speeds) -> PlanEstimate:
     """The account of `plan` on workers of these speeds."""
-    form = _Form(plan, mesh)
+    form = _PlanParts(plan, mesh)
     clock = _Clock(form, speeds)
     clock.run()
     peak, inputs = peak_by_rank(plan, mesh), inputs_by_rank(plan, mesh)
     moves = tuple(exchange.move for exchange in clock.exchanges.values())
-    return Account(
+    return PlanEstimate(
         moves, tuple(clock.computing), tuple(clock.now), tuple(peak.tolist()), tuple(inputs.tolist()),
         tuple(clock.steps()),
     )  # fmt: skip
@@ -82,7 +82,7 @@ def account(plan: Plan, mesh: Mesh, speeds: Speeds) -> Account:
 # parts
 
 
-class _Form:
+class _PlanParts:
     """A plan on its mesh, with a rank for each microbatch: rank r of the workers is the ranks r·times, r·times + 1, … in time."""
 
     def __init__(self, plan: Plan, mesh: Mesh) -> None:
@@ -116,7 +116,7 @@ class _Exchange:
     """Which ranks wait for which in a move. Ranks that differ only along the changing axes form a group. A rank that holds
     part of the value before the move contributes it; a rank that holds part of it afterwards waits for its whole group."""
 
-    def __init__(self, form: _Form, speeds: Speeds, position: int, instruction: Instruction) -> None:
+    def __init__(self, form: _PlanParts, speeds: Speeds, position: int, instruction: Instruction) -> None:
         plan, mesh = form.plan, form.mesh
         source, made = instruction.inputs[0], ref(OUTPUT, instruction.outputs[0])
         value = plan.values[made >> 2]
@@ -133,7 +133,7 @@ class _Exchange:
         name = ""
         if total:
             links = [speeds.links[axis] for axis in axes]
-            slowest = Link(min(link.bandwidth for link in links), max(link.latency for link in links))
+            slowest = LinkProfile(min(link.bandwidth for link in links), max(link.latency for link in links))
             name = collective_name(before, after) or "all-to-all"
             parts, steps = math.prod(mesh.sizes[axis] for axis in axes), 1
             if name == "all-reduce":
@@ -149,7 +149,7 @@ class _Exchange:
             for group, gives in zip(groups, self.gives, strict=True):
                 self.givers[group] += gives
         names = tuple(mesh.axes[axis] for axis in axes) if total else ()
-        self.move = Moved(
+        self.move = MoveEstimate(
             position, name, names, value, before, after,
             total, most * self.times, self.times, self.seconds * self.times, tag,
         )  # fmt: skip
@@ -158,7 +158,7 @@ class _Exchange:
 class _Clock:
     """The time and the work of each rank as the plan proceeds."""
 
-    def __init__(self, form: _Form, speeds: Speeds) -> None:
+    def __init__(self, form: _PlanParts, speeds: Speeds) -> None:
         self.form = form
         self.speeds = speeds
         self.now = [0.0] * form.ranks
@@ -227,7 +227,7 @@ class _Clock:
             ]
         return found
 
-    def of(self, instruction: Instruction, parts: tuple[Spec | str | None, ...], device: Device) -> float:
+    def of(self, instruction: Instruction, parts: tuple[Spec | str | None, ...], device: DeviceProfile) -> float:
         """The seconds of one instruction on these parts of its operands and results."""
         key = (instruction.op, in_time(self.form.plan, instruction), len(instruction.outputs), parts, device)
         found = self.memo.get(key)
@@ -240,7 +240,7 @@ class _Clock:
             elif instruction.op != MOVE:
                 found = compute_seconds(work(instruction.op, given, made), device)
             elif key[1] in ("join", "sum"):
-                found = compute_seconds(Work(0.0, 2.0 * sum(x.nbytes for x in made)), device)
+                found = compute_seconds(InstructionWork(0.0, 2.0 * sum(x.nbytes for x in made)), device)
             else:
                 found = 0.0  # another look at what is there
             self.memo[key] = found

@@ -2,7 +2,7 @@
 (`turns.py`).
 
 A worker executes messages in one order, so everybody waits for what is already queued there. Compiling a new plan takes far
-longer than running a known one, so a new plan is sent only while little waits to be compiled (`Service.admits`). A session
+longer than running a known one, so a new plan is sent only while little waits to be compiled (`DispatcherState.admits`). A session
 that waits for several workers is not overtaken by sessions that wait for only one of them. Plans that ended sessions left on a
 worker count too.
 """
@@ -12,25 +12,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from .job_scheduler import Ring
+from .job_scheduler import RoundRobin
 
 if TYPE_CHECKING:
-    from gt.dispatcher.state.records import Client
-    from gt.dispatcher.state.shared_state import Service
+    from gt.dispatcher.state.records import ClientRecord
+    from gt.dispatcher.state.shared_state import DispatcherState
 
 
-class Admission:
+class CompileAdmission:
     """The sessions that wait, each with one new plan."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: DispatcherState) -> None:
         self.service = service
-        self.ring: Ring[Client] = Ring()
+        self.ring: RoundRobin[ClientRecord] = RoundRobin()
         self.waiting: set[int] = set()
         """The numbers of the clients in the ring."""
         self.admitted: set[int] = set()
         """The numbers of the clients whose turn has come."""
 
-    def asks(self, client: Client) -> bool:
+    def asks(self, client: ClientRecord) -> bool:
         """Whether a session may send a new plan to the workers of its mesh now. If not, it is queued for a turn."""
         assert client.mesh is not None, "a plan is for a mesh"
         if client.number in self.admitted:
@@ -43,14 +43,14 @@ class Admission:
             self.ring.add(client.program, client)
         return False
 
-    def forget(self, client: Client) -> None:
+    def forget(self, client: ClientRecord) -> None:
         """Remove a session that waits no longer."""
         self.admitted.discard(client.number)
         if client.number in self.waiting:
             self.waiting.discard(client.number)
             self.ring.remove(client.program, client)
 
-    def turns(self) -> Iterator[Client]:
+    def turns(self) -> Iterator[ClientRecord]:
         """The clients whose turn has come. The caller lets each send its plan before it takes the next."""
         found = bool(self.ring)
         while found:
@@ -59,7 +59,7 @@ class Admission:
                 found = True
                 yield client
 
-    def _pass(self) -> Iterator[Client]:
+    def _pass(self) -> Iterator[ClientRecord]:
         """One round: at most one session of each program."""
         reserved: set[int] = set()
         for program in self.ring.owners():

@@ -7,26 +7,27 @@ from typing import Final
 
 from gt.dispatcher.state.events import Send
 from gt.dispatcher.state.message_state import DROPPED, enter
-from gt.dispatcher.state.records import Client, Worker
-from gt.dispatcher.state.shared_state import Service
-from gt.dispatcher.telemetry.subscribers import Watching
+from gt.dispatcher.state.records import ClientRecord, WorkerRecord
+from gt.dispatcher.state.shared_state import DispatcherState
+from gt.dispatcher.telemetry.subscribers import Subscribers
 from gt.wire import messages as m
 from gt.wire.messages import Fault
 
-from .fetches import Fetches
-from .handshake import Joining
-from .memory_survey import Surveys
-from .plan_selection import Preparing
+from .fetches import FetchHandler
+from .handshake import Handshake
+from .memory_survey import MemorySurveys
+from .plan_selection import PlanSelection
 
 MAX_ENDED: Final = 4096
 """The most ended processes that are remembered."""
 
 
-class Leaving:
+class Disconnect:
     """What becomes of the service when peers leave or are lost."""
 
     def __init__(
-        self, service: Service, joining: Joining, watching: Watching, prepared: Preparing, fetches: Fetches, surveys: Surveys
+        self, service: DispatcherState, joining: Handshake, watching: Subscribers, prepared: PlanSelection,
+        fetches: FetchHandler, surveys: MemorySurveys,
     ) -> None:  # fmt: skip
         self.service = service
         self.joining = joining
@@ -71,7 +72,7 @@ class Leaving:
         self._worker_lost(worker, reason, returns=returns)
         return True
 
-    def _forget(self, client: Client) -> None:
+    def _forget(self, client: ClientRecord) -> None:
         del self.service.by_number[client.number]
         if client.queue:
             enter(client, DROPPED)
@@ -80,7 +81,7 @@ class Leaving:
         self.fetches.forget(client)
         self._leave(client)
 
-    def _leave(self, client: Client) -> None:
+    def _leave(self, client: ClientRecord) -> None:
         """Drop everything that a client has on workers, with its plans and meshes; what was in flight counts as finished."""
         self.prepared.forget(client)
         client.plans.clear()
@@ -91,7 +92,7 @@ class Leaving:
                 self.service.multicast(record.mesh, m.DropPlan(plan))
             self.service.drop_mesh(record)
 
-    def _worker_lost(self, worker: Worker, reason: str, *, returns: bool) -> None:
+    def _worker_lost(self, worker: WorkerRecord, reason: str, *, returns: bool) -> None:
         service = self.service
         fault: Fault = ("WorkerLost", f"worker {worker.number} was lost ({reason}); what it held is gone")
         if service.workers:  # all of them: one may wait in a plan of a mesh that is dropped already

@@ -8,8 +8,8 @@ from typing import Any, Final
 from gt.dispatcher.state.events import Send
 from gt.dispatcher.state.message_state import DONE, WAITING_PUT, MessageState
 from gt.dispatcher.state.plan_cache import Entry
-from gt.dispatcher.state.records import Client, Collection, MeshRecord, Worker
-from gt.dispatcher.state.shared_state import Service
+from gt.dispatcher.state.records import ClientRecord, FetchRecord, MeshRecord, WorkerRecord
+from gt.dispatcher.state.shared_state import DispatcherState
 from gt.errors import ProtocolError
 from gt.ir.spec import pack_spec
 from gt.sharding.partition import box, extent
@@ -21,15 +21,15 @@ MAX_SOURCES: Final = 1024
 """The most combinations of spec and layout for which a mesh remembers who answers a fetch."""
 
 
-class Fetches:
+class FetchHandler:
     """All fetches that some worker has not answered yet."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: DispatcherState) -> None:
         self.service = service
         self.numbers = itertools.count(1)
-        self.collections: dict[int, Collection] = {}
+        self.collections: dict[int, FetchRecord] = {}
 
-    def fetch(self, client: Client, message: m.Fetch) -> MessageState:
+    def fetch(self, client: ClientRecord, message: m.Fetch) -> MessageState:
         """Ask the workers for a tensor, once it has arrived there."""
         entry = client.table.get(message.tensor)
         if entry is None:
@@ -43,7 +43,7 @@ class Fetches:
         holders, silent, boxes = self._sources(record, entry)
         number = next(self.numbers)
         parts = len(boxes) + bool(silent)  # those who only say that they are sound are one part together
-        self.collections[number] = Collection(
+        self.collections[number] = FetchRecord(
             client.number, message.request, entry.spec, parts, set(mesh.members), boxes, len(silent)
         )
         for group, quiet in ((holders, False), (silent, True)):
@@ -78,7 +78,7 @@ class Fetches:
             found = record.sources[key] = (tuple(holders), tuple(silent), boxes)
         return found
 
-    def part(self, worker: Worker, part: m.Part) -> None:
+    def part(self, worker: WorkerRecord, part: m.Part) -> None:
         """Pass on a worker's answer."""
         collection = self.collections.get(part.request)
         if collection is None or worker.number not in collection.waiting:
@@ -108,13 +108,13 @@ class Fetches:
             ),
         )  # fmt: skip
 
-    def forget(self, client: Client) -> None:
+    def forget(self, client: ClientRecord) -> None:
         """Drop the fetches of a client that has left."""
         for number, collection in list(self.collections.items()):
             if collection.client == client.number:
                 del self.collections[number]
 
-    def fail(self, client: Client, fault: Fault) -> int:
+    def fail(self, client: ClientRecord, fault: Fault) -> int:
         """Fail all fetches of a client at once. Returns how many. Later answers of workers to them are still accepted."""
         waiting = [each for each in self.collections.values() if each.client == client.number and not each.failed]
         for collection in waiting:
@@ -122,7 +122,7 @@ class Fetches:
             self.service.send(client.identity, m.Failed(collection.request, *fault))
         return len(waiting)
 
-    def lost(self, worker: Worker, clients: set[int], fault: Fault) -> None:
+    def lost(self, worker: WorkerRecord, clients: set[int], fault: Fault) -> None:
         """Fail the fetches that a lost worker had yet to answer, and those of clients whose meshes it breaks."""
         for number, collection in list(self.collections.items()):
             if worker.number in collection.waiting or collection.client in clients:

@@ -11,9 +11,9 @@ from collections.abc import Hashable
 from typing import Any, Final
 
 from gt.dispatcher.state.events import Send
-from gt.dispatcher.state.records import Client, Worker
-from gt.dispatcher.state.shared_state import Service
-from gt.dispatcher.telemetry.subscribers import Watching
+from gt.dispatcher.state.records import ClientRecord, WorkerRecord
+from gt.dispatcher.state.shared_state import DispatcherState
+from gt.dispatcher.telemetry.subscribers import Subscribers
 from gt.errors import ProtocolError, SessionError
 from gt.wire import messages as m
 
@@ -58,16 +58,16 @@ class Rate:
         return max(0.0, spent - (now - since) * self.a_second)
 
 
-class Joining:
+class Handshake:
     """Gives numbers to peers that join. `facts` are what every peer is told about the service."""
 
-    def __init__(self, service: Service, watching: Watching, facts: dict[str, Any]) -> None:
+    def __init__(self, service: DispatcherState, watching: Subscribers, facts: dict[str, Any]) -> None:
         self.service = service
         self.watching = watching
         self.facts = facts
         self.clients = itertools.count(1)
         self.workers = itertools.count()
-        self.pulses: dict[bytes, Worker] = {}
+        self.pulses: dict[bytes, WorkerRecord] = {}
         """Connections that carry only the heartbeats of a worker."""
         self.of_program = Rate(*OF_PROGRAM)
         self.in_all = Rate(*IN_ALL)
@@ -102,7 +102,7 @@ class Joining:
             raise ProtocolError("a bulk identity is bytes")
         program = program_of(peer, hello.facts)
         self._make_way(program, now)
-        client = Client(peer, next(self.clients), hello.facts, bulk, program, heard=now)
+        client = ClientRecord(peer, next(self.clients), hello.facts, bulk, program, heard=now)
         service.clients[peer] = service.by_number[client.number] = client
         facts = {**self.facts, "workers": len(service.workers), "credits": CLIENT_CREDITS}
         service.send(peer, m.Welcome(client.number, facts))
@@ -139,7 +139,7 @@ class Joining:
         hosts = {str(worker.facts.get("host")): worker for worker in service.workers.values()}
         hosts.pop(str(hello.facts.get("host")), None)
         far = list(hosts.values())  # one for each other host: their links are alike
-        worker = service.workers[peer] = Worker(peer, number, hello.facts, address, bulk, heard=now)
+        worker = service.workers[peer] = WorkerRecord(peer, number, hello.facts, address, bulk, heard=now)
         service.send(peer, m.Welcome(number, self.facts))
         if service.recording is not None:
             service.recording.worker_joined(worker)
@@ -160,6 +160,6 @@ class Joining:
         self.without(found)
         self.pulses[peer] = found
 
-    def without(self, worker: Worker) -> None:
+    def without(self, worker: WorkerRecord) -> None:
         """Drop the pulse connections of a worker."""
         self.pulses = {pulse: other for pulse, other in self.pulses.items() if other is not worker}

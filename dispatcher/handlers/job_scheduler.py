@@ -39,7 +39,7 @@ class Job:
     last: Any = None
 
 
-class Ring(Generic[T]):
+class RoundRobin(Generic[T]):
     """A round-robin queue: owners take turns, and so do the items of each owner. Owners without items are left out."""
 
     def __init__(self) -> None:
@@ -91,12 +91,12 @@ class Ring(Generic[T]):
         assert all(self.owned.values())
 
 
-class Turns:
+class JobScheduler:
     """All jobs: a ring of programs, each with a ring of its jobs. Errors are given to `log`."""
 
     def __init__(self, log: Callable[..., None]) -> None:
         self.log = log
-        self.ring: Ring[Job] = Ring()
+        self.ring: RoundRobin[Job] = RoundRobin()
         self.clients: dict[int, list[Job]] = {}
         """The same jobs by client; no list is empty."""
 

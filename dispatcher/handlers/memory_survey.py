@@ -10,8 +10,8 @@ from typing import Any, Final
 from gt.dispatcher.cost.nvlink_groups import groups_of
 from gt.dispatcher.state.events import Send
 from gt.dispatcher.state.message_state import DONE, WAITING_WORKERS, MessageState
-from gt.dispatcher.state.records import Client, Worker
-from gt.dispatcher.state.shared_state import Service
+from gt.dispatcher.state.records import ClientRecord, WorkerRecord
+from gt.dispatcher.state.shared_state import DispatcherState
 from gt.wire import messages as m
 
 MOST: Final = 50_000
@@ -19,7 +19,7 @@ MOST: Final = 50_000
 
 
 @dataclass(slots=True)
-class Question:
+class MemorySurvey:
     """A question that some workers have not answered yet."""
 
     client: int
@@ -28,21 +28,21 @@ class Question:
     answers: dict[int, dict[str, Any]] = field(default_factory=dict)
 
 
-class Surveys:
+class MemorySurveys:
     """All questions in progress."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: DispatcherState) -> None:
         self.service = service
         self.numbers = itertools.count(1)
-        self.questions: dict[int, Question] = {}
+        self.questions: dict[int, MemorySurvey] = {}
 
-    def ask(self, client: Client, request: int) -> MessageState:
+    def ask(self, client: ClientRecord, request: int) -> MessageState:
         """Ask all workers what they hold, after everything that they were sent before, once they have joined."""
         if not self.service.ready(client):
             return WAITING_WORKERS
         workers = self.service.workers
         number = next(self.numbers)
-        question = self.questions[number] = Question(
+        question = self.questions[number] = MemorySurvey(
             client.number, request, {worker.number for worker in workers.values()}
         )
         most = max(8, MOST // max(1, len(workers) * len(self.service.clients)))
@@ -51,7 +51,7 @@ class Surveys:
         self._answer(number, question)
         return DONE
 
-    def heard(self, worker: Worker, said: m.Holdings) -> None:
+    def heard(self, worker: WorkerRecord, said: m.Holdings) -> None:
         """Process a worker's answer."""
         question = self.questions.get(said.request)
         if question is not None and worker.number in question.waiting:
@@ -59,14 +59,14 @@ class Surveys:
             question.answers[worker.number] = said.facts
             self._answer(said.request, question)
 
-    def lost(self, worker: Worker) -> None:
+    def lost(self, worker: WorkerRecord) -> None:
         """Wait no longer for a worker that is gone."""
         for number, question in list(self.questions.items()):
             if worker.number in question.waiting:
                 question.waiting.discard(worker.number)
                 self._answer(number, question)
 
-    def _answer(self, number: int, question: Question) -> None:
+    def _answer(self, number: int, question: MemorySurvey) -> None:
         if question.waiting:
             return
         del self.questions[number]
@@ -86,7 +86,7 @@ def _shorten(answers: Collection[dict[str, Any]], client: int) -> None:
             facts["holders"] = sorted(held, key=lambda each: each[0] != client)[:most]
 
 
-def devices(service: Service) -> dict[str, Any]:
+def devices(service: DispatcherState) -> dict[str, Any]:
     """What the workers reported about themselves when they joined, and the health of their GPUs."""
     told = ("kind", "device", "model", "host", "cores", "memory", "host_memory", "speed")
     groups = groups_of({worker.number: worker.facts for worker in service.workers.values()})

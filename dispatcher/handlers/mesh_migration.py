@@ -19,7 +19,7 @@ GROUP_BYTES: Final = 256 << 20
 _TAG: Final = Tag((), "update", "a change of the config")
 
 
-class Live(NamedTuple):
+class LiveTensor(NamedTuple):
     """A tensor with a value: its id, spec, and where it is on the old mesh."""
 
     tensor: int
@@ -27,7 +27,7 @@ class Live(NamedTuple):
     layout: Layout
 
 
-class Carry(NamedTuple):
+class MigrationPlan(NamedTuple):
     """A plan for a single use, and the tensors that it reads and writes back under the same ids."""
 
     plan: Plan
@@ -54,9 +54,9 @@ def layout_on(new: Mesh, old: Mesh, layout: Layout) -> Layout:
     return tuple(out)
 
 
-def first_few(live: Iterable[Live]) -> list[Live]:
+def first_few(live: Iterable[LiveTensor]) -> list[LiveTensor]:
     """The first tensors, as many as may be gathered at one time."""
-    found: list[Live] = []
+    found: list[LiveTensor] = []
     total = 0
     for each in live:
         total += each.spec.nbytes
@@ -66,7 +66,7 @@ def first_few(live: Iterable[Live]) -> list[Live]:
     return found
 
 
-def carry(live: Sequence[Live], old: Mesh, new: Mesh, both: Mesh | None) -> list[Carry]:
+def migration_plans(live: Sequence[LiveTensor], old: Mesh, new: Mesh, both: Mesh | None) -> list[MigrationPlan]:
     """The plans that move tensors from the old mesh to the new one, in order.
 
     When workers join, tensors without elements are left out, because nothing of them has to travel.
@@ -82,7 +82,7 @@ def carry(live: Sequence[Live], old: Mesh, new: Mesh, both: Mesh | None) -> list
     return [plan for plan in plans if plan is not None]
 
 
-def _identity(mesh: Mesh, ways: Iterable[tuple[int, Spec, Layout, Layout]]) -> Carry | None:
+def _identity(mesh: Mesh, ways: Iterable[tuple[int, Spec, Layout, Layout]]) -> MigrationPlan | None:
     """The plan that moves tensors from layout to layout, None if none has to move. Survivors are numbered like the tensors."""
     moved = [way for way in ways if way[2] != way[3]]
     if not moved:
@@ -93,4 +93,4 @@ def _identity(mesh: Mesh, ways: Iterable[tuple[int, Spec, Layout, Layout]]) -> C
     )
     survivors = tuple((tensor, number) for number, tensor in enumerate(tensors))
     plan = Plan(mesh.number, specs, before, "", (_TAG,), moves, specs, after, survivors, ())
-    return Carry(plan, list(tensors))
+    return MigrationPlan(plan, list(tensors))

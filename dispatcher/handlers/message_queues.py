@@ -23,8 +23,8 @@ from gt.dispatcher.state.message_state import (
     begin,
     enter,
 )
-from gt.dispatcher.state.records import Client
-from gt.dispatcher.state.shared_state import Service
+from gt.dispatcher.state.records import ClientRecord
+from gt.dispatcher.state.shared_state import DispatcherState
 from gt.errors import DTypeError, GTError, ProtocolError, ShapeError
 from gt.ir.instruction_bytes import segment_in_turns, unpack_segment
 from gt.sharding.options import check_options
@@ -32,13 +32,13 @@ from gt.wire import messages as m
 from gt.wire import telemetry as t
 from gt.wire.messages import Fault, fault_of
 
-from .fetches import Fetches
+from .fetches import FetchHandler
 from .job_scheduler import JOBS
-from .memory_survey import Surveys, devices
-from .plan_selection import Preparing
-from .puts import Puts
-from .runs import Runs, dead
-from .session_mesh import Meshes
+from .memory_survey import MemorySurveys, devices
+from .plan_selection import PlanSelection
+from .puts import PutHandler
+from .runs import RunHandler, dead
+from .session_mesh import SessionMeshes
 from .why import read_by, why
 
 MAX_QUEUE: Final = 1 << 18
@@ -58,12 +58,12 @@ _REFUSED: Final = (ProtocolError, ShapeError, DTypeError)
 """The errors with which an invalid definition is refused."""
 
 
-class Streams:
+class MessageQueues:
     """The queues of all clients."""
 
     def __init__(
-        self, service: Service, prepared: Preparing, meshes: Meshes, runs: Runs, puts: Puts, fetches: Fetches,
-        surveys: Surveys,
+        self, service: DispatcherState, prepared: PlanSelection, meshes: SessionMeshes, runs: RunHandler,
+        puts: PutHandler, fetches: FetchHandler, surveys: MemorySurveys,
     ) -> None:  # fmt: skip
         self.service = service
         self.prepared = prepared
@@ -72,7 +72,7 @@ class Streams:
         self.puts = puts
         self.fetches = fetches
         self.surveys = surveys
-        self.handlers: dict[type, Callable[[Client, Any], MessageState]] = {
+        self.handlers: dict[type, Callable[[ClientRecord, Any], MessageState]] = {
             m.Configure: meshes.configure,
             Reload: meshes.reconfigure,
             m.Define: self._define,
@@ -86,7 +86,7 @@ class Streams:
         }
         """What acts on a message at the head of a queue. It returns DONE, or what the message waits for."""
 
-    def take(self, client: Client, message: Any) -> None:
+    def take(self, client: ClientRecord, message: Any) -> None:
         """Queue a client's next message. Raises `ProtocolError` if its stream cannot be trusted any more."""
         queue = client.queue
         if queue:
@@ -114,7 +114,7 @@ class Streams:
         for client in list(self.service.clients.values()):
             self.pump(client)
 
-    def pump(self, client: Client) -> None:
+    def pump(self, client: ClientRecord) -> None:
         """Process a client's queue, in order, as far as possible."""
         queue = client.queue
         while queue and client.identity in self.service.clients:
@@ -128,7 +128,7 @@ class Streams:
             if queue:
                 begin(client)
 
-    def _act(self, client: Client, message: Any) -> MessageState:
+    def _act(self, client: ClientRecord, message: Any) -> MessageState:
         """Act on the message at the head of a client's queue. Returns its state then."""
         enter(client, ACTING)
         try:
@@ -139,7 +139,7 @@ class Streams:
         enter(client, state)
         return state
 
-    def _cancel(self, client: Client, message: Any) -> None:
+    def _cancel(self, client: ClientRecord, message: Any) -> None:
         """Fail the message at the head of a client's queue, as its work is cancelled."""
         enter(client, ACTING)
         self._fail(client, message, CANCELLED)
@@ -154,7 +154,7 @@ class Streams:
                 assert isinstance(message, WAITS[state].messages), f"a {type(message).__name__} is {state}"
                 assert self._waits(client, message), f"nothing keeps a message {state}"
 
-    def _waits(self, client: Client, message: Any) -> bool:
+    def _waits(self, client: ClientRecord, message: Any) -> bool:
         """Whether the condition holds in which a message is in its client's state."""
         service, jobs, admission = self.service, self.prepared.turns, self.prepared.admission
         mesh = None if client.mesh is None else service.meshes[client.mesh.number]
@@ -174,7 +174,7 @@ class Streams:
                 return client.number in admission.waiting
         return jobs.has(client.number, JOBS[client.head])
 
-    def _fail(self, client: Client, message: Any, fault: Fault) -> None:
+    def _fail(self, client: ClientRecord, message: Any, fault: Fault) -> None:
         """Note that a message failed; whatever it would have created inherits the fault."""
         if self.service.recording is not None:
             self.service.recording.failed(t.DISPATCHER, client.number, -1, *fault)
@@ -197,7 +197,7 @@ class Streams:
         else:
             self.service.send(client.identity, m.Failed(0, *fault))
 
-    def cancel(self, client: Client) -> dict[str, int]:
+    def cancel(self, client: ClientRecord) -> dict[str, int]:
         """Drop what a client asked for and was not issued. Returns how many messages of each kind.
 
         What workers already have runs to its end, and its results stay valid. The client learns of it by its fetches: the
@@ -225,7 +225,7 @@ class Streams:
         self.pump(client)
         return dropped
 
-    def _read_now(self, client: Client, message: m.Define) -> MessageState:
+    def _read_now(self, client: ClientRecord, message: m.Define) -> MessageState:
         """Read a definition at once. Returns its state then."""
         try:
             _check_definition(client, message.segment)
@@ -235,7 +235,7 @@ class Streams:
         self._defined(client, message, _read(message))
         return DONE
 
-    def why(self, client: Client, ask: m.Ask) -> None:
+    def why(self, client: ClientRecord, ask: m.Ask) -> None:
         """Answer a question why at once: what holds up the queue may be what it asks."""
         try:
             answer: m.Message = m.Answer(ask.request, why(self.service, client, ask.topic))
@@ -243,11 +243,11 @@ class Streams:
             answer = m.Failed(ask.request, *fault_of(error))
         self.service.send(client.identity, answer)
 
-    def _free(self, client: Client, message: m.Free) -> MessageState:
+    def _free(self, client: ClientRecord, message: m.Free) -> MessageState:
         self.runs.free(client, message.tensors)
         return DONE
 
-    def _ask(self, client: Client, message: m.Ask) -> MessageState:
+    def _ask(self, client: ClientRecord, message: m.Ask) -> MessageState:
         """Answer a question about the service."""
         if message.topic == "memory":
             return self.surveys.ask(client, message.request)
@@ -260,7 +260,7 @@ class Streams:
         self.service.send(client.identity, m.Answer(message.request, answer))
         return DONE
 
-    def _options(self, client: Client, message: m.Options) -> MessageState:
+    def _options(self, client: ClientRecord, message: m.Options) -> MessageState:
         said = check_options(message.values)  # of which some are the client's own
         client.verify = said.get("verify", client.verify)
         if said.get("tf32", client.tf32) != client.tf32:
@@ -268,7 +268,7 @@ class Streams:
             self.prepared.drop_plans(client)
         return DONE
 
-    def _define(self, client: Client, message: m.Define) -> MessageState:
+    def _define(self, client: ClientRecord, message: m.Define) -> MessageState:
         """Let a job read a definition."""
         _check_definition(client, message.segment)
         body, key = message.body, ("definition", message.segment)
@@ -278,7 +278,7 @@ class Streams:
         self._defined(client, message, found)
         return DONE
 
-    def _defined(self, client: Client, message: m.Define, found: Any) -> None:
+    def _defined(self, client: ClientRecord, message: m.Define, found: Any) -> None:
         """A definition was read, or failed with this error."""
         if not isinstance(found, Exception):
             client.segments[message.segment] = found
@@ -290,13 +290,13 @@ class Streams:
         text = f"refused a definition of client {client.number}: {found}"
         self.service.log("warning", text, "refused", client.number)
 
-    def _drop(self, client: Client, message: m.Drop) -> MessageState:
+    def _drop(self, client: ClientRecord, message: m.Drop) -> MessageState:
         client.segments.pop(message.segment, None)
         self.prepared.drop_segment(client, message.segment)
         return DONE
 
 
-def _check_definition(client: Client, number: int) -> None:
+def _check_definition(client: ClientRecord, number: int) -> None:
     if number in client.segments:
         raise ProtocolError(f"segment {number} is defined already")
     if len(client.segments) >= MAX_SEGMENTS:
@@ -311,6 +311,6 @@ def _read(message: m.Define) -> Any:
         return error
 
 
-def _waiting(client: Client) -> int:
+def _waiting(client: ClientRecord) -> int:
     """The bytes of a client's waiting puts."""
     return sum(len(message.data) for message in client.queue if isinstance(message, m.Put))

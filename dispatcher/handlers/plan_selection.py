@@ -11,12 +11,12 @@ from collections.abc import Callable, Generator, Hashable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from gt.dispatcher.cost.deadlines import late
+from gt.dispatcher.cost.deadlines import missed_deadlines
 from gt.dispatcher.cost.peak_memory import Lot, shortage
 from gt.dispatcher.planner.auto_strategy import decide, undecided
-from gt.dispatcher.planner.choice_cache import Home
+from gt.dispatcher.planner.choice_cache import ResidentPlacement
 from gt.dispatcher.planner.planner import Planned, Planner
-from gt.dispatcher.planner.shardability_check import refuse_lacking
+from gt.dispatcher.planner.shardability_check import check_shardability
 from gt.dispatcher.planner.verification import sampled, verified
 from gt.dispatcher.state.message_state import (
     WAITING_COMPILATION,
@@ -25,9 +25,9 @@ from gt.dispatcher.state.message_state import (
     WAITING_STRATEGY,
     MessageState,
 )
-from gt.dispatcher.state.plan_cache import Cached, Entry
-from gt.dispatcher.state.records import Client
-from gt.dispatcher.state.shared_state import Service
+from gt.dispatcher.state.plan_cache import CachedPlan, Entry
+from gt.dispatcher.state.records import ClientRecord
+from gt.dispatcher.state.shared_state import DispatcherState
 from gt.errors import ProtocolError
 from gt.ir.instruction import Plan, Segment
 from gt.ir.instruction_bytes import pack_plan
@@ -35,8 +35,8 @@ from gt.ir.spec import Spec
 from gt.sharding.placement import Layout
 from gt.wire import messages as m
 
-from .compile_admission import Admission
-from .job_scheduler import JOBS, Job, Turns, answered
+from .compile_admission import CompileAdmission
+from .job_scheduler import JOBS, Job, JobScheduler, answered
 
 ROOMY: Final = 8
 """How many tensors a session may gain (or an eighth, if that is more) before its memory is checked again for known plans."""
@@ -48,16 +48,18 @@ SWITCH_AT: Final = 6
 """The run at which the better plan takes over."""
 
 
-class Preparing:
+class PlanSelection:
     """The plan caches of all sessions, and the jobs that work for them."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: DispatcherState) -> None:
         self.service = service
-        self.turns = Turns(service.log)
+        self.turns = JobScheduler(service.log)
         """The jobs, which run while the dispatcher is otherwise idle."""
-        self.admission = Admission(service)
+        self.admission = CompileAdmission(service)
 
-    def plan(self, client: Client, planner: Planner, run: m.Run, entries: Sequence[Entry]) -> Cached | MessageState:
+    def plan(
+        self, client: ClientRecord, planner: Planner, run: m.Run, entries: Sequence[Entry]
+    ) -> CachedPlan | MessageState:
         """The plan for a run of a segment with these inputs, or what the run waits for."""
         homes = tuple([entry.home for entry in entries])
         number = run.segment
@@ -72,7 +74,7 @@ class Preparing:
             return cached
         segment = client.segments[number]
         assert not isinstance(segment, tuple)
-        refuse_lacking(planner.policy, segment, homes)
+        check_shardability(planner.policy, segment, homes)
         if self._to_decide(client, planner, segment, homes):
             return WAITING_STRATEGY
         planned = self.worked_out(client, JOBS[WAITING_PLAN], key, lambda: planner.plan_in_turns(segment, homes))
@@ -90,10 +92,10 @@ class Preparing:
         self._warn(client, planner, planned.plan)
         reason = "placements" if client.plans.has(number) else "new"
         client.misses[reason] += 1
-        return self._remember(client, key, Cached(homes, planned, segment.scalar_types), reason)
+        return self._remember(client, key, CachedPlan(homes, planned, segment.scalar_types), reason)
 
     def worked_out(
-        self, client: Client, what: str, key: Hashable, begin: Callable[[], Generator[None, None, Any]]
+        self, client: ClientRecord, what: str, key: Hashable, begin: Callable[[], Generator[None, None, Any]]
     ) -> Any:
         """The result of the job for the message at the head of a client's queue, or its error; None while the job runs. `key`
         identifies the job."""
@@ -108,7 +110,7 @@ class Preparing:
             self.turns.add(Job(client.program, client.number, what, answered(begin), done))
         return None
 
-    def verified(self, client: Client, planner: Planner, number: int, cached: Cached) -> Cached:
+    def verified(self, client: ClientRecord, planner: Planner, number: int, cached: CachedPlan) -> CachedPlan:
         """The plan of a segment, or, as often as the session asks for it, a variant that checks some instructions."""
         sample = sampled(client.verify, client.runs)
         client.runs += 1
@@ -122,10 +124,10 @@ class Preparing:
         if plan is cached.planned.plan:
             return cached
         return self._remember(
-            client, key, Cached(cached.homes, cached.planned._replace(plan=plan), cached.scalar_types), "check"
+            client, key, CachedPlan(cached.homes, cached.planned._replace(plan=plan), cached.scalar_types), "check"
         )
 
-    def _remember(self, client: Client, key: Any, cached: Cached, reason: str) -> Cached:
+    def _remember(self, client: ClientRecord, key: Any, cached: CachedPlan, reason: str) -> CachedPlan:
         """Keep a plan in the session's cache, and send it to the workers."""
         for old in client.plans.remember(key, cached):
             self._drop(client, old)
@@ -134,9 +136,9 @@ class Preparing:
         self.service.detail(f"plan {cached.number}, {reason}: segment {key[0]}, {cached.length} instructions", **about)
         return cached
 
-    def _warn(self, client: Client, planner: Planner, plan: Plan) -> None:
+    def _warn(self, client: ClientRecord, planner: Planner, plan: Plan) -> None:
         """Warn once for each deadline that the plan is expected to miss."""
-        for each, seconds in late(plan, planner.mesh, planner.known_speeds).items():
+        for each, seconds in missed_deadlines(plan, planner.mesh, planner.known_speeds).items():
             if each in client.warned or len(client.warned) >= MAX_WARNED:
                 continue
             client.warned.add(each)
@@ -144,19 +146,19 @@ class Preparing:
             self.service.log("info", f"client {client.number}: {text}", client=client.number, signal=each[0])
             self.service.send(client.identity, m.Notice(text))
 
-    def ensure_room(self, client: Client, planner: Planner, plan: Plan, run: m.Run) -> None:
+    def ensure_room(self, client: ClientRecord, planner: Planner, plan: Plan, run: m.Run) -> None:
         """Refuse a plan that does not fit into memory. A known plan is checked again when the session holds more tensors."""
         missing = self._shortage(client, planner, plan, run)
         if missing:
             raise m.error_of("OutOfMemory", missing)
         client.roomy = len(client.table) + max(ROOMY, len(client.table) >> 3)
 
-    def _shortage(self, client: Client, planner: Planner, plan: Plan, run: m.Run) -> str:
+    def _shortage(self, client: ClientRecord, planner: Planner, plan: Plan, run: m.Run) -> str:
         """Why a plan does not fit beside everything else that its client holds; empty if it fits."""
         held, lot = beside(client, run)
         return shortage(plan, planner.mesh, planner.known_speeds, held, lot, planner.policy.rule_of)
 
-    def _define(self, client: Client, cached: Cached, segment: int, reason: str) -> None:
+    def _define(self, client: ClientRecord, cached: CachedPlan, segment: int, reason: str) -> None:
         """Number a plan and make it known to the workers."""
         assert client.mesh is not None
         cached.number = next(self.service.plan_numbers)
@@ -170,7 +172,12 @@ class Preparing:
             self.service.recording.described(client, segment, cached, client.mesh.members, reason)
 
     def _ripens(
-        self, client: Client, planner: Planner, key: tuple[int, tuple[Home, ...]], cached: Cached, run: m.Run
+        self,
+        client: ClientRecord,
+        planner: Planner,
+        key: tuple[int, tuple[ResidentPlacement, ...]],
+        cached: CachedPlan,
+        run: m.Run,
     ) -> bool:
         """Count a run of a plan; begin the search for a better one, or adopt it. False if the run must wait for that."""
         if cached.runs + 1 == SWITCH_AT and cached.runs >= SEARCH_AT and not cached.searched:
@@ -203,7 +210,9 @@ class Preparing:
                     self.service.recording.decided(client.number, "improved", "info", text)
         return True
 
-    def _to_decide(self, client: Client, planner: Planner, segment: Segment, homes: tuple[Home, ...]) -> bool:
+    def _to_decide(
+        self, client: ClientRecord, planner: Planner, segment: Segment, homes: tuple[ResidentPlacement, ...]
+    ) -> bool:
         """Whether a strategy has to be chosen before the segment can be planned."""
         names = undecided(planner.policy, segment, homes)
         if not names:
@@ -220,31 +229,31 @@ class Preparing:
             self.turns.add(Job(client.program, client.number, JOBS[WAITING_STRATEGY], turns, chosen))
         return True
 
-    def drop_plans(self, client: Client) -> None:
+    def drop_plans(self, client: ClientRecord) -> None:
         """Forget all plans and jobs of a session."""
         self.forget(client)
         for cached in client.plans.clear():
             self._drop(client, cached)
 
-    def forget(self, client: Client) -> None:
+    def forget(self, client: ClientRecord) -> None:
         """Drop the jobs of a session that has ended."""
         self.turns.drop(client.number)
         self.admission.forget(client)
         client.found = None
 
-    def drop_segment(self, client: Client, number: int) -> None:
+    def drop_segment(self, client: ClientRecord, number: int) -> None:
         """Forget the plans of one segment."""
         for cached in client.plans.drop(number):
             self._drop(client, cached)
 
-    def _drop(self, client: Client, cached: Cached) -> None:
+    def _drop(self, client: ClientRecord, cached: CachedPlan) -> None:
         assert client.mesh is not None
         record = self.service.meshes.get(client.mesh.number)
         if record is not None and cached.number in record.plans:
             record.plans.discard(cached.number)
             self.service.multicast(record.mesh, m.DropPlan(cached.number))
 
-    def work(self) -> Client | None:
+    def work(self) -> ClientRecord | None:
         """Do one turn of one job. Returns the client whose job has finished, if any: its queue may go on."""
         job = self.turns.work() if self.turns else None
         return None if job is None else self.service.by_number.get(job.client)
@@ -257,7 +266,7 @@ def _memory(number: int, entry: Entry) -> tuple[int, tuple[Spec, Layout]]:
     return ~id(entry.root), (entry.root.spec, entry.root.layout)
 
 
-def beside(client: Client, run: m.Run) -> tuple[Counter[tuple[Spec, Layout]], Lot]:
+def beside(client: ClientRecord, run: m.Run) -> tuple[Counter[tuple[Spec, Layout]], Lot]:
     """What a client holds besides the inputs of a run, and what becomes of those inputs."""
     freed, dying = {*run.freed}, {run.inputs[position] for position in run.dying}
     taken: dict[int, tuple[Spec, Layout]] = {}

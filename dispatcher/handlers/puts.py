@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gt.dispatcher.planner.choice_cache import Home
+from gt.dispatcher.planner.choice_cache import ResidentPlacement
 from gt.dispatcher.state.message_state import DONE, WAITING_CREDIT, WAITING_WORKERS, MessageState
 from gt.dispatcher.state.plan_cache import Entry
 from gt.errors import ProtocolError
@@ -19,20 +19,20 @@ from gt.wire.messages import Fault
 from .runs import MAX_ID, MAX_TENSORS
 
 if TYPE_CHECKING:
-    from gt.dispatcher.state.records import Client, Worker
-    from gt.dispatcher.state.shared_state import Service
+    from gt.dispatcher.state.records import ClientRecord, WorkerRecord
+    from gt.dispatcher.state.shared_state import DispatcherState
 
-    from .session_mesh import Meshes
+    from .session_mesh import SessionMeshes
 
 
-class Puts:
+class PutHandler:
     """The puts of all clients."""
 
-    def __init__(self, service: Service, meshes: Meshes) -> None:
+    def __init__(self, service: DispatcherState, meshes: SessionMeshes) -> None:
         self.service = service
         self.meshes = meshes
 
-    def put(self, client: Client, message: m.Put) -> MessageState:
+    def put(self, client: ClientRecord, message: m.Put) -> MessageState:
         """Place a tensor that a client puts. Raises `GTError`."""
         service = self.service
         if not service.ready(client):
@@ -43,7 +43,7 @@ class Puts:
         mesh = planner.mesh
         if not service.has_credit(mesh):
             return WAITING_CREDIT
-        home = Home(planner.policy.put_layout(tuple(message.signal), spec))
+        home = ResidentPlacement(planner.policy.put_layout(tuple(message.signal), spec))
         sender = client.bulk if message.bulk else b""
         order = service.place_for(client, mesh)
         service.multicast(
@@ -69,7 +69,7 @@ class Puts:
             service.recording.put(client, message)
         return DONE
 
-    def landed(self, worker: Worker, message: m.Landed) -> Client | None:
+    def landed(self, worker: WorkerRecord, message: m.Landed) -> ClientRecord | None:
         """A worker has received its part of a put. Returns the client, if the tensor still exists."""
         client = self.service.by_number.get(message.client)
         entry = client.table.get(message.tensor) if client else None
@@ -78,16 +78,16 @@ class Puts:
         client.table[message.tensor] = replace(entry, landing=entry.landing - {worker.number})
         return client
 
-    def fail(self, client: Client, message: m.Put, fault: Fault) -> None:
+    def fail(self, client: ClientRecord, message: m.Put, fault: Fault) -> None:
         """Give a put a fault instead of a value; its client need not send the bytes."""
         client.arrived += 1
-        client.table[message.tensor] = Entry(_safe_spec(message), 0, Home(()), fault)
+        client.table[message.tensor] = Entry(_safe_spec(message), 0, ResidentPlacement(()), fault)
         if message.bulk:
             self.service.send(client.identity, m.Cut(message.tensor, []))
         self.service.credit(client)
 
 
-def _check(client: Client, message: m.Put, spec: Spec) -> None:
+def _check(client: ClientRecord, message: m.Put, spec: Spec) -> None:
     if message.tensor in client.table:
         raise ProtocolError(f"tensor {message.tensor} exists already")
     if not 0 <= message.tensor < MAX_ID:

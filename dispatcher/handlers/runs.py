@@ -12,11 +12,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from gt.dispatcher.planner.choice_cache import Home
+from gt.dispatcher.planner.choice_cache import ResidentPlacement
 from gt.dispatcher.state.message_state import DONE, WAITING_CREDIT, WAITING_PUT, WAITING_WORKERS, MessageState
-from gt.dispatcher.state.plan_cache import Cached, Entry, Memory
-from gt.dispatcher.state.records import Client
-from gt.dispatcher.state.shared_state import Service
+from gt.dispatcher.state.plan_cache import CachedPlan, Entry, SharedStorage
+from gt.dispatcher.state.records import ClientRecord
+from gt.dispatcher.state.shared_state import DispatcherState
 from gt.errors import ProtocolError
 from gt.ir.instruction import INPUT, OUTPUT, Segment, ref, sources
 from gt.ir.spec import Spec
@@ -24,8 +24,8 @@ from gt.sharding.placement import REPLICATE, Mesh
 from gt.wire import messages as m
 from gt.wire.messages import Fault
 
-from .plan_selection import SWITCH_AT, Preparing
-from .session_mesh import Meshes
+from .plan_selection import SWITCH_AT, PlanSelection
+from .session_mesh import SessionMeshes
 
 MAX_TENSORS: Final = 1 << 22
 """The most live tensors of one session."""
@@ -39,15 +39,15 @@ SCALARS: Final[dict[str, tuple[type, ...]]] = {
 """The Python types that a run-time scalar of a kind may have."""
 
 
-class Runs:
+class RunHandler:
     """Acts on the runs of all sessions, and keeps their tensor tables."""
 
-    def __init__(self, service: Service, meshes: Meshes, prepared: Preparing) -> None:
+    def __init__(self, service: DispatcherState, meshes: SessionMeshes, prepared: PlanSelection) -> None:
         self.service = service
         self.meshes = meshes
         self.prepared = prepared
 
-    def run(self, client: Client, message: m.Run) -> MessageState:
+    def run(self, client: ClientRecord, message: m.Run) -> MessageState:
         """Turn a run of a segment into an execution of a plan.
 
         Whatever is computed from inputs without a value inherits their faults; if nothing else is computed, nothing is
@@ -70,7 +70,7 @@ class Runs:
         self._issue(client, message, cached, entries, made)
         return DONE
 
-    def _run_anew(self, client: Client, message: m.Run, entries: tuple[Entry, ...]) -> MessageState:
+    def _run_anew(self, client: ClientRecord, message: m.Run, entries: tuple[Entry, ...]) -> MessageState:
         """A run whose inputs have not occurred in this form: everything is checked, and planned if necessary."""
         segment = client.segments.get(message.segment)
         if segment is None:
@@ -101,10 +101,10 @@ class Runs:
             cached = self.prepared.verified(client, planner, message.segment, cached)
         self._issue(client, message, cached, entries, made)
         for number, fault in faults.items():
-            client.table[message.base + number] = Entry(segment.values[number], 0, Home(()), fault)
+            client.table[message.base + number] = Entry(segment.values[number], 0, ResidentPlacement(()), fault)
         return DONE
 
-    def _outputs(self, client: Client, message: m.Run, survivors: Sequence[int]) -> list[int]:
+    def _outputs(self, client: ClientRecord, message: m.Run, survivors: Sequence[int]) -> list[int]:
         """The ids of the tensors that a run creates, which must be new."""
         if message.dying and not 0 <= min(message.dying) <= max(message.dying) < len(message.inputs):
             raise ProtocolError("dying positions are positions of inputs")
@@ -119,7 +119,9 @@ class Runs:
                 raise m.error_of("OutOfMemory", f"more than {MAX_TENSORS} live tensors in one session")
         return made
 
-    def _issue(self, client: Client, run: m.Run, cached: Cached, entries: Sequence[Entry], made: list[int]) -> None:
+    def _issue(
+        self, client: ClientRecord, run: m.Run, cached: CachedPlan, entries: Sequence[Entry], made: list[int]
+    ) -> None:
         planner = client.planner
         assert planner is not None
         order = self.service.place_for(client, planner.mesh)
@@ -145,12 +147,12 @@ class Runs:
         self.service.counters.runs += 1
         self.service.counters.instructions += cached.length
 
-    def _share(self, client: Client, run: m.Run, cached: Cached) -> None:
+    def _share(self, client: ClientRecord, run: m.Run, cached: CachedPlan) -> None:
         """Record which memory the survivors that are views share."""
         plan, table, space = cached.planned.plan, client.table, len(cached.planned.survivors[0].layout)
         tensors = {ref(OUTPUT, index): run.base + offset for offset, index in plan.survivors}
         tensors.update((ref(INPUT, position), tensor) for position, tensor in enumerate(run.inputs))
-        roots: dict[int, Memory] = {}
+        roots: dict[int, SharedStorage] = {}
         for position, at in cached.looks.items():
             if at not in roots:
                 entry, spec, layout = table.get(tensors.get(at, -1)), plan.operand(at), plan.layout(at)[:space]
@@ -158,22 +160,22 @@ class Runs:
                 if (
                     entry is None or entry.home.layout != layout
                 ):  # what it looks at is gone otherwise, or elsewhere by now
-                    roots[at] = Memory(spec, layout)
+                    roots[at] = SharedStorage(spec, layout)
                 elif entry.root is not None:
                     roots[at] = entry.root
                 else:
-                    roots[at] = Memory(entry.spec, entry.home.layout)
+                    roots[at] = SharedStorage(entry.spec, entry.home.layout)
                     table[tensors[at]] = replace(entry, root=roots[at])
             number = run.base + plan.survivors[position][0]
             table[number] = replace(table[number], root=roots[at])
 
-    def poison(self, client: Client, run: m.Run, segment: Any, fault: Fault) -> None:
+    def poison(self, client: ClientRecord, run: m.Run, segment: Any, fault: Fault) -> None:
         """A run that is never issued: its survivors get a fault, and the tensors that die with it are freed nevertheless."""
         for number in segment.survivors:
-            client.table[run.base + number] = Entry(segment.values[number], 0, Home(()), fault)
+            client.table[run.base + number] = Entry(segment.values[number], 0, ResidentPlacement(()), fault)
         self.free(client, dead(run))
 
-    def free(self, client: Client, tensors: list[int]) -> None:
+    def free(self, client: ClientRecord, tensors: list[int]) -> None:
         """Free tensors that their client needs no more."""
         _remove(client.table, tensors)
         if client.mesh is not None and tensors:
@@ -195,7 +197,7 @@ def sound(segment: Segment, entries: Sequence[Entry], mesh: Mesh) -> tuple[Entry
     whatever reads them is poisoned there."""
     everywhere = (REPLICATE,) * len(mesh.sizes)
     return tuple(
-        entry if entry.fault is None else Entry(spec, mesh.number, Home(everywhere, entry.home.param))
+        entry if entry.fault is None else Entry(spec, mesh.number, ResidentPlacement(everywhere, entry.home.param))
         for spec, entry in zip(segment.inputs, entries, strict=True)
     )
 

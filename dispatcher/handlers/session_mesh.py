@@ -16,29 +16,29 @@ from gt.dispatcher.planner.planner import Planner
 from gt.dispatcher.planner.policy import Policy, resolve
 from gt.dispatcher.state.events import Reload, Send
 from gt.dispatcher.state.message_state import DONE, WAITING_IDLE, WAITING_MIGRATION, WAITING_WORKERS, MessageState
-from gt.dispatcher.state.records import Client, MeshRecord, Moving, Worker
-from gt.dispatcher.state.shared_state import MESH_CREDITS, Service
+from gt.dispatcher.state.records import ClientRecord, MeshMigration, MeshRecord, WorkerRecord
+from gt.dispatcher.state.shared_state import MESH_CREDITS, DispatcherState
 from gt.errors import ConfigError, ProtocolError
 from gt.ir.instruction_bytes import pack_plan
 from gt.ir.spec import pack_spec
 from gt.sharding.placement import Mesh, format_layout
 from gt.wire import messages as m
 
-from .mesh_migration import Live, carry, first_few, layout_on, meeting
-from .plan_selection import Preparing
+from .mesh_migration import LiveTensor, first_few, layout_on, meeting, migration_plans
+from .plan_selection import PlanSelection
 
 if TYPE_CHECKING:
     from gt.sharding.config import Config
 
 
-class Meshes:
+class SessionMeshes:
     """The meshes of all sessions."""
 
-    def __init__(self, service: Service, prepared: Preparing) -> None:
+    def __init__(self, service: DispatcherState, prepared: PlanSelection) -> None:
         self.service = service
         self.prepared = prepared
 
-    def planner(self, client: Client) -> Planner:
+    def planner(self, client: ClientRecord) -> Planner:
         """The session's planner, with the mesh that its config asks for on the present workers."""
         if client.planner is not None:
             return client.planner
@@ -50,7 +50,7 @@ class Meshes:
         client.config, client.planner = config, planner
         return planner
 
-    def _planner(self, client: Client, config: Config | None) -> tuple[Planner, MeshRecord]:
+    def _planner(self, client: ClientRecord, config: Config | None) -> tuple[Planner, MeshRecord]:
         """A planner for a config on the present workers, with a mesh of which they have not been told yet."""
         if not self.service.workers:
             raise m.error_of("WorkerLost", "no worker has joined this service: start one with `gt worker --address …`")
@@ -72,7 +72,9 @@ class Meshes:
         policy = Policy(record.mesh, {}) if config is None else resolve(config, record.mesh, kinds)
         return Planner(record.mesh, policy, record.speeds), record
 
-    def _record(self, client: Client, axes: dict[str, int], numbers: tuple[int, ...], blocks: int = 0) -> MeshRecord:
+    def _record(
+        self, client: ClientRecord, axes: dict[str, int], numbers: tuple[int, ...], blocks: int = 0
+    ) -> MeshRecord:
         """A mesh of these workers, of which they have not been told yet. `blocks` is the number of a deterministic session."""
         by_number = {worker.number: worker for worker in self.service.workers.values()}
         members = [by_number[number] for number in numbers]
@@ -103,7 +105,7 @@ class Meshes:
         ]
         self.service.multicast(mesh, m.DefineMesh(mesh.number, body, [worker.address for worker in record.workers]))
 
-    def introduce(self, worker: Worker, message: m.UniqueId) -> None:
+    def introduce(self, worker: WorkerRecord, message: m.UniqueId) -> None:
         """Pass the id by which the members of a group find each other on to them. Raises `ProtocolError`."""
         record = self.service.meshes.get(message.mesh)
         if record is None:
@@ -119,7 +121,7 @@ class Meshes:
         to = tuple(other.identity for other in record.workers if other.number in group)
         self.service.out.append(Send(to, message))
 
-    def configure(self, client: Client, message: m.Configure) -> MessageState:
+    def configure(self, client: ClientRecord, message: m.Configure) -> MessageState:
         """Apply a session's own config."""
         from gt.sharding.config import Config  # heavy, and most services never need it
 
@@ -145,7 +147,7 @@ class Meshes:
         self.service.config = config
         return True
 
-    def reconfigure(self, client: Client, _: Reload) -> MessageState:
+    def reconfigure(self, client: ClientRecord, _: Reload) -> MessageState:
         """Shard a session by the service's present config."""
         return self._reconfigure(client, self._over_service(client.own))
 
@@ -154,7 +156,7 @@ class Meshes:
         base = self.service.config
         return base.overlay(own) if base is not None and own is not None else base or own
 
-    def _reconfigure(self, client: Client, config: Config | None) -> MessageState:
+    def _reconfigure(self, client: ClientRecord, config: Config | None) -> MessageState:
         """Shard a session by another config from here on.
 
         The config takes effect when no plan of the session is in flight. The session's plans are dropped, its parameters can
@@ -188,7 +190,7 @@ class Meshes:
             client.table[tensor] = replace(entry, home=replace(entry.home, claimed=False))
         return DONE
 
-    def _set_out(self, client: Client, config: Config | None, planner: Planner, old: Mesh) -> MessageState:
+    def _set_out(self, client: ClientRecord, config: Config | None, planner: Planner, old: Mesh) -> MessageState:
         """Begin to move a session's tensors to another mesh."""
         members = meeting(old, planner.mesh)
         both = None
@@ -196,19 +198,19 @@ class Meshes:
             self._join(record := self._record(client, {"workers": len(members)}, members))
             both = record.mesh
         left = [tensor for tensor, entry in client.table.items() if entry.fault is None]
-        client.moving = Moving(config, planner, both, left[::-1])
+        client.moving = MeshMigration(config, planner, both, left[::-1])
         return self._move_on(client, client.moving)
 
-    def _move_on(self, client: Client, moving: Moving) -> MessageState:
+    def _move_on(self, client: ClientRecord, moving: MeshMigration) -> MessageState:
         """Move as many tensors as there are credits for. Done when all have arrived."""
         old, new, both = client.mesh, moving.planner.mesh, moving.both
         assert old is not None
         records = [self.service.meshes[mesh.number] for mesh in (old, new, both) if mesh is not None]
         while moving.left and all(len(record.pending) < MESH_CREDITS for record in records):
             waiting = ((tensor, client.table[tensor]) for tensor in reversed(moving.left))
-            live = first_few(Live(tensor, entry.spec, entry.home.layout) for tensor, entry in waiting)
+            live = first_few(LiveTensor(tensor, entry.spec, entry.home.layout) for tensor, entry in waiting)
             del moving.left[-len(live) :]
-            for plan, tensors in carry(live, old, new, both):
+            for plan, tensors in migration_plans(live, old, new, both):
                 mesh = self.service.meshes[plan.mesh].mesh
                 number = next(self.service.plan_numbers)
                 self.service.multicast(mesh, m.DefinePlan(number, pack_plan(plan)))

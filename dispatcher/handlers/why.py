@@ -15,8 +15,8 @@ from gt.dispatcher.state.message_state import (
     WAITING_WORKERS,
 )
 from gt.dispatcher.state.plan_cache import Entry
-from gt.dispatcher.state.records import Client
-from gt.dispatcher.state.shared_state import Service
+from gt.dispatcher.state.records import ClientRecord
+from gt.dispatcher.state.shared_state import DispatcherState
 from gt.errors import ProtocolError
 from gt.sharding.partition import box, extent
 from gt.sharding.placement import format_layout
@@ -28,7 +28,7 @@ MAX_WORKERS: Final = 64
 """The most workers that an answer names."""
 
 
-def why(service: Service, client: Client, topic: str) -> dict[str, Any]:
+def why(service: DispatcherState, client: ClientRecord, topic: str) -> dict[str, Any]:
     """The answer to 'why TENSOR POSITION'. `state` is 'failed', 'landing', 'under way', 'computed', 'queued' or 'unknown'."""
     _, *words = topic.split(" ")
     if len(words) != 2 or not all(word.isascii() and word.isdigit() and len(word) < 20 for word in words):
@@ -55,7 +55,7 @@ def why(service: Service, client: Client, topic: str) -> dict[str, Any]:
     return {"state": "under way", "order": order, "workers": late[:MAX_WORKERS], "ahead": ahead, **found}
 
 
-def where(service: Service, entry: Entry) -> dict[str, Any]:
+def where(service: DispatcherState, entry: Entry) -> dict[str, Any]:
     """The home of a tensor: its placement, the mesh, and the bytes that each worker holds."""
     mesh = service.meshes[entry.mesh].mesh
     held = []
@@ -77,7 +77,7 @@ def read_by(message: Any) -> list[int]:
     )
 
 
-def obstacle(service: Service, client: Client) -> str:
+def obstacle(service: DispatcherState, client: ClientRecord) -> str:
     """What the message at the head of a client's queue waits for."""
     message, state = client.queue[0], client.head
     if state is WAITING_WORKERS:

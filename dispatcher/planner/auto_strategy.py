@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Final
 from gt.dispatcher.cost.peak_memory import peak_at_most
 from gt.ir.instruction import INPUT, OUTPUT, Segment, ref
 
-from .policy import Policy, Wish, Wishes
+from .policy import Policy, RequestedPlacement, RequestedPlacements
 
 if TYPE_CHECKING:
-    from .choice_cache import Home
+    from .choice_cache import ResidentPlacement
     from .planner import Planner
 
 MAX_TRIALS: Final = 256
@@ -33,7 +33,7 @@ CANDIDATES: Final[tuple[tuple[str, int | None] | None, ...]] = (
 """What a signal may get on one axis: a strategy and the dimension of weights that it cuts, or None."""
 
 
-def undecided(policy: Policy, segment: Segment, homes: tuple[Home, ...]) -> list[str]:
+def undecided(policy: Policy, segment: Segment, homes: tuple[ResidentPlacement, ...]) -> list[str]:
     """The `auto` rules that this segment decides: those in whose signals it reads a parameter."""
     if not policy.has_auto:
         return []
@@ -48,16 +48,18 @@ def undecided(policy: Policy, segment: Segment, homes: tuple[Home, ...]) -> list
     return list(found)
 
 
-def decide(planner: Planner, segment: Segment, homes: tuple[Home, ...], names: list[str]) -> Iterator[None]:
+def decide(
+    planner: Planner, segment: Segment, homes: tuple[ResidentPlacement, ...], names: list[str]
+) -> Iterator[None]:
     """Find the wishes with which the segment is fastest, for each of these rules. Changes the planner's policy at the end."""
     policy, sizes = planner.policy, planner.mesh.sizes
     where = {name: next(w.where for w in policy.table[name] if w is not None) for name in names}
     axes = [(name, axis) for name in names for axis, size in enumerate(sizes) if size > 1]
     picks: dict[tuple[str, int], tuple[str, int | None] | None] = dict.fromkeys(axes)
 
-    def wishes(name: str) -> Wishes:
+    def wishes(name: str) -> RequestedPlacements:
         chosen = (picks.get((name, axis)) for axis in range(len(sizes)))
-        return tuple(None if pick is None else Wish(pick[0], where[name], pick[1]) for pick in chosen)
+        return tuple(None if pick is None else RequestedPlacement(pick[0], where[name], pick[1]) for pick in chosen)
 
     def trial() -> Generator[None, None, float]:
         table = {**policy.table, **{name: wishes(name) for name in names}}
@@ -86,7 +88,7 @@ def decide(planner: Planner, segment: Segment, homes: tuple[Home, ...], names: l
 
 
 def _seconds(
-    planner: Planner, policy: Policy, segment: Segment, homes: tuple[Home, ...]
+    planner: Planner, policy: Policy, segment: Segment, homes: tuple[ResidentPlacement, ...]
 ) -> Generator[None, None, float]:
     """The time of one run of the segment once its parameters are where the policy wants them."""
     first = yield from planner.start(policy, segment, homes).turns()

@@ -15,7 +15,7 @@ from gt.ir.spec import Spec
 from gt.sharding.interned import Interned
 from gt.sharding.placement import REPLICATE, Layout, Mesh, Partial
 
-from .choice_key import DATA, PARAMETER, Owner, Question, Stages, State, batch_dimension, whole
+from .choice_key import DATA, PARAMETER, ChoiceKey, FollowedParameter, Stages, ValueState, batch_dimension, whole
 from .choices import BRANCHES, Choice, choices
 from .move_path import path
 
@@ -24,7 +24,7 @@ NOWHERE: Final = -1
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
-class Home(metaclass=Interned):
+class ResidentPlacement(metaclass=Interned):
     """The home of a tensor: its layout between plans, whether it is a parameter and claimed by a rule, and what it comes from."""
 
     layout: Layout
@@ -33,7 +33,7 @@ class Home(metaclass=Interned):
     origin: int = DATA
 
 
-class Decision(NamedTuple):
+class NumberedChoice(NamedTuple):
     """A `Choice` with numbers for layouts and states."""
 
     operands: tuple[int, ...]
@@ -45,7 +45,7 @@ class Decision(NamedTuple):
     faithful: bool
 
 
-class Plain(NamedTuple):
+class UnmovedChoice(NamedTuple):
     """The best decision in the common case that it leaves its one result where it is computed."""
 
     spec: Spec
@@ -58,7 +58,7 @@ class Plain(NamedTuple):
     """The layouts of the operands; empty if none of them has to move."""
 
 
-class Way(NamedTuple):
+class MovePath(NamedTuple):
     """How a value moves: its state afterwards, the layouts from first to last, the seconds, and the bytes that a worker
     receives."""
 
@@ -68,7 +68,7 @@ class Way(NamedTuple):
     moved: float
 
 
-class Tables:
+class ChoiceCache:
     """All choices made on one mesh: layouts and states by number, and choices by what they depend on."""
 
     def __init__(self, mesh: Mesh, speeds: Speeds, stages: Stages, timed: bool, blocks: int = 0) -> None:
@@ -85,24 +85,24 @@ class Tables:
         self.layout_numbers: dict[Layout, int] = {}
         self.contributed: set[int] = set()
         """The layouts in which something is partial."""
-        self.states: list[State] = []
+        self.states: list[ValueState] = []
         self.at: list[int] = []
         """For each state, the number of its layout."""
-        self.state_numbers: dict[State, int] = {}
+        self.state_numbers: dict[ValueState, int] = {}
         self.keys: dict[Any, int] = {}
-        self.decisions: dict[tuple[Any, ...], Decision] = {}
+        self.decisions: dict[tuple[Any, ...], NumberedChoice] = {}
         """The best choices, by op, attributes, the number of the wishes, and the operands' states (which imply dtypes and
         shapes)."""
-        self.branches: dict[tuple[Any, ...], tuple[Decision, ...]] = {}
+        self.branches: dict[tuple[Any, ...], tuple[NumberedChoice, ...]] = {}
         """By the same key, the other choices; only a search asks for them."""
-        self.plain: dict[tuple[Any, ...], Plain] = {}
-        """By the same key, the decisions that are `Plain`."""
-        self.copies: dict[tuple[int, int], Way] = {}
-        self.starts: dict[tuple[Spec, Home], int] = {}
+        self.plain: dict[tuple[Any, ...], UnmovedChoice] = {}
+        """By the same key, the decisions that are `UnmovedChoice`."""
+        self.copies: dict[tuple[int, int], MovePath] = {}
+        self.starts: dict[tuple[Spec, ResidentPlacement], int] = {}
         self.shares: dict[int, int] = {}
         self.stays: dict[tuple[int, int], int] = {}
-        self.rests: dict[int, tuple[int, Home | None]] = {}
-        self.homes: dict[tuple[int, bool | None], Home] = {}
+        self.rests: dict[int, tuple[int, ResidentPlacement | None]] = {}
+        self.homes: dict[tuple[int, bool | None], ResidentPlacement] = {}
 
     def layout(self, layout: Layout) -> int:
         """The number of a layout."""
@@ -114,7 +114,7 @@ class Tables:
                 self.contributed.add(found)
         return found
 
-    def state(self, state: State) -> int:
+    def state(self, state: ValueState) -> int:
         """The number of a state."""
         found = self.state_numbers.get(state)
         if found is None:
@@ -130,18 +130,18 @@ class Tables:
             found = self.keys[key] = len(self.keys)
         return found
 
-    def start(self, spec: Spec, home: Home) -> int:
+    def start(self, spec: Spec, home: ResidentPlacement) -> int:
         """The state of an input at its home."""
         found = self.starts.get((spec, home))
         if found is None:
             layout = (*home.layout, REPLICATE) if self.timed else home.layout
-            owner = Owner(spec, layout, home.claimed) if home.param else None
+            owner = FollowedParameter(spec, layout, home.claimed) if home.param else None
             origin = PARAMETER if home.param else home.origin
-            state = State(spec, layout, (layout,), origin, owner, batch_dimension(spec, origin))
+            state = ValueState(spec, layout, (layout,), origin, owner, batch_dimension(spec, origin))
             found = self.starts[spec, home] = self.state(state)
         return found
 
-    def rest(self, state: int) -> tuple[int, Home | None]:
+    def rest(self, state: int) -> tuple[int, ResidentPlacement | None]:
         """The layout of a value between plans, added up and joined in time, and its home if it is already there."""
         found = self.rests.get(state)
         if found is None:
@@ -151,7 +151,7 @@ class Tables:
             found = self.rests[state] = number, self.home(state) if self.layouts[number] == at else None
         return found
 
-    def home(self, state: int, param: bool | None = None) -> Home:
+    def home(self, state: int, param: bool | None = None) -> ResidentPlacement:
         """The home of a value that has a state when a plan ends. `param` is as before, or as of the parameter that the value
         follows."""
         found = self.homes.get((state, param))
@@ -163,10 +163,12 @@ class Tables:
             is_param = owner is not None if param is None else param
             claimed = is_param and owner is not None and owner.claimed
             layout = known.at[:-1] if self.timed else known.at
-            found = self.homes[state, param] = Home(layout, is_param, claimed, DATA if is_param else known.origin)
+            found = self.homes[state, param] = ResidentPlacement(
+                layout, is_param, claimed, DATA if is_param else known.origin
+            )
         return found
 
-    def copied(self, state: int, layout: int) -> Way:
+    def copied(self, state: int, layout: int) -> MovePath:
         """How a value gets to a layout from its nearest copy; remembered in `copies`."""
         old, target = self.states[state], self.layouts[layout]
         source = min(old.copies, key=lambda copy: self.seconds(old.spec, copy, target))
@@ -176,7 +178,7 @@ class Tables:
         steps = list(itertools.pairwise(way))
         seconds = sum(self.seconds(old.spec, *step) for step in steps)
         moved = sum(self.bytes(old.spec, *step) for step in steps)
-        found = self.copies[state, layout] = Way(new, tuple(map(self.layout, way)), seconds, moved)
+        found = self.copies[state, layout] = MovePath(new, tuple(map(self.layout, way)), seconds, moved)
         return found
 
     def seconds(self, spec: Spec, before: Layout, after: Layout) -> float:
@@ -193,13 +195,13 @@ class Tables:
             total += move_bytes(old, new, spec.nbytes, self.mesh.sizes[axis])
         return total
 
-    def branch(self, key: tuple[Any, ...], question: Question) -> tuple[Decision, ...]:
+    def branch(self, key: tuple[Any, ...], question: ChoiceKey) -> tuple[NumberedChoice, ...]:
         """The choices for a question, by number, the best first; remembered by `key`."""
         found = choices(question, self.mesh, self.speeds, self.stages, self.blocks, BRANCHES)
         self.branches[key] = made = tuple([self._numbered(choice, question) for choice in found])
         return made
 
-    def decide(self, key: tuple[Any, ...], question: Question) -> Decision:
+    def decide(self, key: tuple[Any, ...], question: ChoiceKey) -> NumberedChoice:
         """The best choice for a question, by number; remembered by `key`."""
         (choice,) = choices(question, self.mesh, self.speeds, self.stages, self.blocks)
         best = self.decisions[key] = self._numbered(choice, question)
@@ -208,7 +210,7 @@ class Tables:
             homes = [NOWHERE if isinstance(each, str) else self.layout(each.at) for each in question.operands]
             moved = () if homes == list(best.operands) else best.operands
             shared = self.shared(state, result)
-            self.plain[key] = Plain(question.results[0], self.layouts[result], state, shared, moved)
+            self.plain[key] = UnmovedChoice(question.results[0], self.layouts[result], state, shared, moved)
         return best
 
     def shared(self, state: int, layout: int) -> int:
@@ -228,12 +230,12 @@ class Tables:
             self.stays[state, layout] = found
         return found
 
-    def _numbered(self, choice: Choice, question: Question) -> Decision:
+    def _numbered(self, choice: Choice, question: ChoiceKey) -> NumberedChoice:
         states = (
-            self.state(State(spec, layout, (layout,), choice.origin, choice.owner, choice.batch))
+            self.state(ValueState(spec, layout, (layout,), choice.origin, choice.owner, choice.batch))
             for spec, layout in zip(question.results, choice.results, strict=True)
         )
-        return Decision(
+        return NumberedChoice(
             tuple(NOWHERE if layout is None else self.layout(layout) for layout in choice.operands),
             tuple(map(self.layout, choice.results)),
             tuple(map(self.layout, choice.asked)),

@@ -14,8 +14,8 @@ from gt.ir.ops import OPS
 from gt.ir.spec import Spec
 from gt.sharding.placement import REPLICATE, At, Layout, Mesh, Partial, Placement, Shard
 
-from .policy import Wish, Wishes
-from .sharding_rules import Cut, Legal
+from .policy import RequestedPlacement, RequestedPlacements
+from .sharding_rules import AxisSplit, LegalOptions
 
 DATA, PARAMETER, CONSTANT = 0, 1, 2
 """The origin of a value: data, parameters alone, or neither."""
@@ -30,7 +30,7 @@ BATCHED: Final = frozenset({"data_parallel", "fully_sharded"})
 """Strategies that shard the first dimension of activations."""
 
 
-class Owner(NamedTuple):
+class FollowedParameter(NamedTuple):
     """The parameter that a value follows: its spec, its layout, and whether a rule has claimed it."""
 
     spec: Spec
@@ -38,7 +38,7 @@ class Owner(NamedTuple):
     claimed: bool
 
 
-class State(NamedTuple):
+class ValueState(NamedTuple):
     """What a choice may know about a value: its layout, the layouts of its copies, what it comes from and what it follows.
 
     `batch` is the dimension with one entry for each example, if known. `shared` marks contributions that several instructions
@@ -49,12 +49,12 @@ class State(NamedTuple):
     at: Layout
     copies: tuple[Layout, ...]
     origin: int
-    owner: Owner | None
+    owner: FollowedParameter | None
     batch: int | None = None
     shared: bool = False
 
 
-class Question(NamedTuple):
+class ChoiceKey(NamedTuple):
     """An instruction, the states of its operands (for a run-time scalar its kind), and what its signal asks for on each axis.
 
     `stage` is the position on a pipeline's axis to which the instruction belongs, if a rule says so; `backward` tells whether
@@ -63,9 +63,9 @@ class Question(NamedTuple):
 
     op: str
     attributes: Attributes
-    operands: tuple[State | str, ...]
+    operands: tuple[ValueState | str, ...]
     results: tuple[Spec, ...]
-    wishes: Wishes
+    wishes: RequestedPlacements
     stage: int | None
     backward: bool
 
@@ -74,7 +74,7 @@ Stages = Mapping[int, Mapping[int, int]]
 """For a mesh axis with a pipeline's stages, the stage at each position."""
 
 
-def owner_of(question: Question) -> Owner | None:
+def owner_of(question: ChoiceKey) -> FollowedParameter | None:
     """The parameter from which a result is computed element-wise, in the same shape.
 
     A parameter and what followed it in earlier plans (its momentum, say) count as one if they have the same layout.
@@ -83,39 +83,41 @@ def owner_of(question: Question) -> Owner | None:
         return None
     if question.op == "follow":
         like = question.operands[1]
-        assert isinstance(like, State), "what is followed is a tensor"
-        return like.owner or Owner(like.spec, whole(like.at), False)
-    found = [operand.owner for operand in question.operands if isinstance(operand, State) and operand.owner is not None]
+        assert isinstance(like, ValueState), "what is followed is a tensor"
+        return like.owner or FollowedParameter(like.spec, whole(like.at), False)
+    found = [
+        operand.owner for operand in question.operands if isinstance(operand, ValueState) and operand.owner is not None
+    ]
     shape = question.results[0].shape
     if not found or any(owner.layout != found[0].layout or owner.spec.shape != shape for owner in found):
         return None
     return next((owner for owner in found if owner.claimed), found[0])
 
 
-def is_parameter(question: Question) -> bool:
+def is_parameter(question: ChoiceKey) -> bool:
     """Whether the result of an instruction is marked as a parameter."""
     return question.op == "tag" and bool(question.attributes["param"])
 
 
-def origin_of(question: Question) -> int:
+def origin_of(question: ChoiceKey) -> int:
     """The origin of the results: `DATA`, `PARAMETER` or `CONSTANT`."""
     if is_parameter(question):
         return PARAMETER
     if fed(question):
         return DATA
-    origins = {operand.origin for operand in question.operands if isinstance(operand, State)}
+    origins = {operand.origin for operand in question.operands if isinstance(operand, ValueState)}
     if not origins:
         return DATA if OPS[question.op].family == "random" else CONSTANT
     return DATA if DATA in origins else PARAMETER if PARAMETER in origins else CONSTANT
 
 
-def fed(question: Question) -> bool:
+def fed(question: ChoiceKey) -> bool:
     """Whether a constant meets a parameter in a product. Such a constant is treated as data that a network is fed with."""
     if OPS[question.op].family not in PRODUCTS:
         return False
     first, second = question.operands
-    assert isinstance(first, State), "a product has tensors"
-    assert isinstance(second, State), "a product has tensors"
+    assert isinstance(first, ValueState), "a product has tensors"
+    assert isinstance(second, ValueState), "a product has tensors"
     return first.origin == CONSTANT and second.origin == PARAMETER
 
 
@@ -130,7 +132,7 @@ Cuts = Mapping[int, Placement]
 """For each operand, the dimension along which its batch is sharded."""
 
 
-def batch_of(question: Question, mesh: Mesh, legal: Legal) -> tuple[int | None, Cuts]:
+def batch_of(question: ChoiceKey, mesh: Mesh, legal: LegalOptions) -> tuple[int | None, Cuts]:
     """The batch dimension of a result, and how the operands must be sharded for the result to be sharded along it: all
     operands that have a batch, or at least one.
 
@@ -139,12 +141,12 @@ def batch_of(question: Question, mesh: Mesh, legal: Legal) -> tuple[int | None, 
     if OPS[question.op].family == "random":
         return batch_dimension(question.results[0], DATA), {}
     known = enumerate(question.operands)
-    every = {i: Shard(x.batch) for i, x in known if isinstance(x, State) and x.batch is not None}
+    every = {i: Shard(x.batch) for i, x in known if isinstance(x, ValueState) and x.batch is not None}
     if fed(question):
         every = {0: Shard(0)}
     if not every:
         return None, {}
-    rows = legal(Cut(mesh.weights[-1]), contributed=False)
+    rows = legal(AxisSplit(mesh.weights[-1]), contributed=False)
     reduced: Cuts | None = None
     for cuts in (every, *({i: placement} for i, placement in every.items())):
         kept = [row.outputs[0] for row in rows if all(row.inputs[i] == placement for i, placement in cuts.items())]
@@ -161,12 +163,14 @@ def batch_of(question: Question, mesh: Mesh, legal: Legal) -> tuple[int | None, 
     return (placement.dim if first == 0 and question.op in PICKED else None), {}
 
 
-def piped(wishes: Wishes) -> bool:
+def piped(wishes: RequestedPlacements) -> bool:
     """Whether a pipeline rule applies to a signal."""
     return any(wish is not None and wish.strategy == "pipeline_parallel" for wish in wishes)
 
 
-def parameter_placement(spec: Spec, wish: Wish | None, dimension: int, stage: int | None) -> Placement | None:
+def parameter_placement(
+    spec: Spec, wish: RequestedPlacement | None, dimension: int, stage: int | None
+) -> Placement | None:
     """The placement that a rule wants for a parameter on one mesh axis. `dimension` is used where the rule leaves the weight's
     sharded dimension open."""
     if wish is None or wish.strategy in ("shard", "auto"):
@@ -185,7 +189,7 @@ def parameter_placement(spec: Spec, wish: Wish | None, dimension: int, stage: in
     return Shard(0) if spec.ndim == 1 and dimension == 0 else REPLICATE
 
 
-def forced_at(question: Question, axis: int, origin: int) -> Placement | None:
+def forced_at(question: ChoiceKey, axis: int, origin: int) -> Placement | None:
     """The placement that the signal demands of a result on one axis; None if it may be anything."""
     wish, result = question.wishes[axis], question.results[0]
     if wish is None:
@@ -204,7 +208,7 @@ def forced_at(question: Question, axis: int, origin: int) -> Placement | None:
     return None
 
 
-def swept(question: Question, axis: int, stage_of: Mapping[int, int]) -> Placement | None:
+def swept(question: ChoiceKey, axis: int, stage_of: Mapping[int, int]) -> Placement | None:
     """The stage at which to compute from values that are on stages: the forward sweep goes up the stages, the backward sweep
     down.
 
@@ -212,7 +216,7 @@ def swept(question: Question, axis: int, stage_of: Mapping[int, int]) -> Placeme
     """
     reached = []
     for operand in question.operands:
-        if isinstance(operand, State):
+        if isinstance(operand, ValueState):
             at = [copy[axis] for copy in operand.copies]
             held = [(stage_of.get(p.position, 0), p.position) for p in at if isinstance(p, At)]
             reached += [max(held)] if held else []
@@ -221,7 +225,7 @@ def swept(question: Question, axis: int, stage_of: Mapping[int, int]) -> Placeme
     return At((min if question.backward else max)(reached)[1])
 
 
-def activation(wish: Wish, result: Spec) -> Placement | None:
+def activation(wish: RequestedPlacement, result: Spec) -> Placement | None:
     """How a strategy shards activations."""
     if wish.strategy in BATCHED:
         return Shard(0) if result.ndim else None
@@ -230,7 +234,7 @@ def activation(wish: Wish, result: Spec) -> Placement | None:
     return None
 
 
-def would_be_cut(question: Question, wish: Wish | None, origin: int) -> bool:
+def would_be_cut(question: ChoiceKey, wish: RequestedPlacement | None, origin: int) -> bool:
     """Whether a result should be sharded as its signal shards activations, if that costs nothing."""
     return wish is not None and origin == DATA and OPS[question.op].family not in RELAYOUT
 

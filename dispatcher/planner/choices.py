@@ -2,7 +2,7 @@
 
 Each mesh axis is considered separately. The cost of a legal row (`rules.py`) is that of the moves that its operands need
 (`cost.py`), plus what its results will cost later: the move to where the signal asks for them (`policy.py`), or undoing a
-shard that nobody asked for. A choice is a pure function of a `Question` and depends on nothing else in the segment, so the
+shard that nobody asked for. A choice is a pure function of a `ChoiceKey` and depends on nothing else in the segment, so the
 planner makes each choice once.
 """
 
@@ -18,10 +18,10 @@ from gt.sharding.placement import REPLICATE, Layout, Mesh, Partial, Placement, S
 from .choice_key import (
     DATA,
     PARAMETER,
-    Owner,
-    Question,
+    ChoiceKey,
+    FollowedParameter,
     Stages,
-    State,
+    ValueState,
     asked_for,
     batch_of,
     forced_at,
@@ -33,9 +33,9 @@ from .choice_key import (
     whole,
 )
 from .deterministic_rules import keep_bits
-from .option_ranking import Ranked, case_of, ranked_rows
+from .option_ranking import RankedOption, case_of, ranked_options
 from .reshape_rules import reshape_aligned
-from .sharding_rules import legal_rows
+from .sharding_rules import legal_options
 
 KEPT: Final[Mapping[str, int]] = {
     "data_parallel": DATA, "fully_sharded": DATA, "sequence_parallel": DATA,
@@ -58,18 +58,18 @@ class Choice(NamedTuple):
     results: tuple[Layout, ...]
     asked: tuple[Layout, ...]
     origin: int
-    owner: Owner | None
+    owner: FollowedParameter | None
     batch: int | None
     seconds: float
     faithful: bool
 
 
 def choices(
-    question: Question, mesh: Mesh, speeds: Speeds, stages: Stages, blocks: int = 0, most: int = 1
+    question: ChoiceKey, mesh: Mesh, speeds: Speeds, stages: Stages, blocks: int = 0, most: int = 1
 ) -> tuple[Choice, ...]:
     """The best choices, at most `most`. `blocks` is the number of blocks of a deterministic session."""
     specs = tuple([operand if isinstance(operand, str) else operand.spec for operand in question.operands])
-    legal = legal_rows(question.op, question.attributes, specs, question.results)
+    legal = legal_options(question.op, question.attributes, specs, question.results)
     amount = work(question.op, specs, question.results)
     owner, origin, (batch, cuts) = owner_of(question), origin_of(question), batch_of(question, mesh, legal)
     size = len(mesh.sizes)
@@ -81,7 +81,7 @@ def choices(
             forced[axis] = forced[axis] or swept(question, axis, stage_of)
     apart = question.op != "reshape" and not blocks
     ranked = [
-        ranked_rows(
+        ranked_options(
             question, axis, forced[axis], owner, origin, cuts, legal, mesh, speeds.links[axis], blocks,
             only_best=apart and most == 1,
         )
@@ -95,7 +95,7 @@ def choices(
         if is_parameter(question):  # what follows a parameter goes where it is, and nothing can go to a partial
             asked = (whole(asked[0]),)
             claimed = any(wish is not None for wish in question.wishes) and not piped(question.wishes)
-            follows = Owner(question.results[0], asked[0], claimed)
+            follows = FollowedParameter(question.results[0], asked[0], claimed)
         operands = tuple(
             None if isinstance(operand, str) else tuple(row.operands[i] or REPLICATE for row in combination)
             for i, operand in enumerate(question.operands)
@@ -115,13 +115,13 @@ def _share(layouts: Sequence[Layout | None], mesh: Mesh) -> float:
     return share
 
 
-def _faithful(question: Question, axis: int, row: Ranked, owner: Owner | None) -> bool:
+def _faithful(question: ChoiceKey, axis: int, row: RankedOption, owner: FollowedParameter | None) -> bool:
     """Whether a row keeps sharded what the signal shards along an axis, even where another row would be cheaper."""
     wish = question.wishes[axis]
     if wish is None or owner is not None or wish.strategy not in KEPT:
         return True
     return not any(
-        isinstance(operand, State)
+        isinstance(operand, ValueState)
         and operand.origin == KEPT[wish.strategy]
         and after == REPLICATE
         and isinstance(operand.at[axis], Shard)
@@ -129,7 +129,7 @@ def _faithful(question: Question, axis: int, row: Ranked, owner: Owner | None) -
     )
 
 
-def _apart(ranked: list[list[Ranked]], most: int) -> list[tuple[Ranked, ...]]:
+def _apart(ranked: list[list[RankedOption]], most: int) -> list[tuple[RankedOption, ...]]:
     """The best combinations if each axis can be chosen independently."""
     if most == 1:
         return [tuple([axis[0] for axis in ranked])]
@@ -137,8 +137,8 @@ def _apart(ranked: list[list[Ranked]], most: int) -> list[tuple[Ranked, ...]]:
 
 
 def _together(
-    ranked: list[list[Ranked]], question: Question, mesh: Mesh, blocks: int, most: int
-) -> list[tuple[Ranked, ...]]:
+    ranked: list[list[RankedOption]], question: ChoiceKey, mesh: Mesh, blocks: int, most: int
+) -> list[tuple[RankedOption, ...]]:
     """The best combinations where the axes must agree: of reshapes, and where dimensions are cut by blocks."""
     products = list(itertools.islice(itertools.product(*ranked), MAX_COMBINATIONS * MAX_COMBINATIONS))
     products.sort(key=_score)
@@ -155,15 +155,15 @@ def _together(
     return found or [tuple(min(axis, key=lambda row: (_cuts(row), row.score)) for axis in ranked)]
 
 
-def _reshaped(question: Question, before: Layout, after: Layout, mesh: Mesh) -> bool:
+def _reshaped(question: ChoiceKey, before: Layout, after: Layout, mesh: Mesh) -> bool:
     operand, result = question.operands[0], question.results[0]
-    assert isinstance(operand, State), "a reshape has a tensor"
+    assert isinstance(operand, ValueState), "a reshape has a tensor"
     return reshape_aligned(operand.spec.shape, before, result.shape, after, mesh)
 
 
-def _score(combination: tuple[Ranked, ...]) -> float:
+def _score(combination: tuple[RankedOption, ...]) -> float:
     return sum(row.score for row in combination)
 
 
-def _cuts(row: Ranked) -> bool:
+def _cuts(row: RankedOption) -> bool:
     return any(isinstance(placement, (Shard, Partial)) for placement in row.operands)

@@ -37,7 +37,7 @@ PRODUCTS: Final = {
 is a mask, which may be missing or lack dimensions.)"""
 
 
-class Case(NamedTuple):
+class DeterministicSchema(NamedTuple):
     """What the filters know of an instruction. `operands` has the kind of each run-time scalar."""
 
     op: str
@@ -48,7 +48,10 @@ class Case(NamedTuple):
 
 
 def keeps_bits(
-    case: Case, results: Sequence[Placement], operands: Sequence[Placement | None], weights: tuple[int, ...]
+    case: DeterministicSchema,
+    results: Sequence[Placement],
+    operands: Sequence[Placement | None],
+    weights: tuple[int, ...],
 ) -> bool:
     """Whether a row along one axis gives the same bits as one worker. The axis is cut by `weights` unless the row says
     otherwise."""
@@ -66,7 +69,7 @@ def keeps_bits(
     return case.op in PRODUCTS or cut.dim == grid_dimension(x.shape, case.attributes["axes"], case.blocks)
 
 
-def keep_bits(case: Case, results: Sequence[Layout], operands: Sequence[Layout]) -> bool:
+def keep_bits(case: DeterministicSchema, results: Sequence[Layout], operands: Sequence[Layout]) -> bool:
     """Whether the rows of all axes together give the same bits: a dimension computed in blocks is cut by at most one axis."""
     if case.result.dtype.kind not in "fc":
         return True

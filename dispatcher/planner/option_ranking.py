@@ -6,15 +6,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from gt.dispatcher.cost.cost_model import IMPOSSIBLE, Link, move_seconds
+from gt.dispatcher.cost.cost_model import IMPOSSIBLE, LinkProfile, move_seconds
 from gt.ir.ops import OPS
 from gt.ir.spec import Spec
 from gt.sharding.placement import REPLICATE, At, Layout, Mesh, Partial, Placement, Replicate, Shard
 
-from .choice_key import BATCHED, DATA, LOOKUPS, PARAMETER, Cuts, Owner, Question, State, activation, fits, would_be_cut
-from .deterministic_rules import Case, keeps_bits
-from .policy import Wish
-from .sharding_rules import Cut, Legal, Row
+from .choice_key import (
+    BATCHED,
+    DATA,
+    LOOKUPS,
+    PARAMETER,
+    ChoiceKey,
+    Cuts,
+    FollowedParameter,
+    ValueState,
+    activation,
+    fits,
+    would_be_cut,
+)
+from .deterministic_rules import DeterministicSchema, keeps_bits
+from .policy import RequestedPlacement
+from .sharding_rules import AxisSplit, LegalOptions, ShardingOption
 
 TIE: Final = 1e-9
 """So few seconds that they only decide between rows of equal cost."""
@@ -22,7 +34,7 @@ LAST: Final = 1e6
 """So many seconds that a row with this score is chosen only if no other is legal."""
 
 
-class Ranked(NamedTuple):
+class RankedOption(NamedTuple):
     """A row along one axis, with its score; the lowest wins."""
 
     score: float
@@ -30,22 +42,22 @@ class Ranked(NamedTuple):
     operands: tuple[Placement | None, ...]
 
 
-def ranked_rows(
-    question: Question, axis: int, forced: Placement | None, owner: Owner | None, origin: int, cuts: Cuts, legal: Legal,
-    mesh: Mesh, link: Link, blocks: int, *, only_best: bool,
-) -> list[Ranked]:  # fmt: skip
+def ranked_options(
+    question: ChoiceKey, axis: int, forced: Placement | None, owner: FollowedParameter | None, origin: int,
+    cuts: Cuts, legal: LegalOptions, mesh: Mesh, link: LinkProfile, blocks: int, *, only_best: bool,
+) -> list[RankedOption]:  # fmt: skip
     """Every legal row along one axis that the operands can reach, with its score, the best first; or only the best."""
     parts, wish = mesh.sizes[axis], question.wishes[axis]
     if parts == 1:
         operands = tuple(None if isinstance(operand, str) else REPLICATE for operand in question.operands)
-        return [Ranked(0.0, (REPLICATE,) * len(question.results), operands)]
+        return [RankedOption(0.0, (REPLICATE,) * len(question.results), operands)]
     now = [() if isinstance(operand, str) else _there(operand, axis) for operand in question.operands]
     sizes = [
         0.0 if isinstance(operand, str) else operand.spec.nbytes / _parts(mesh, operand.at, axis)
         for operand in question.operands
     ]
     present = [placement for placements in now for placement in placements]
-    rows = _rows(legal, mesh.weights[axis], [*present, forced], blocks)
+    rows = _options(legal, mesh.weights[axis], [*present, forced], blocks)
     rows = _allowed(question, axis, forced, owner, origin, rows)
     if blocks:
         case, weights = case_of(question, blocks), mesh.weights[axis]
@@ -59,7 +71,7 @@ def ranked_rows(
         would_be_cut(question, wish, origin) and wish is not None and activation(wish, result) is not None
         for result in question.results
     ]
-    found: list[Ranked] = []
+    found: list[RankedOption] = []
     least = IMPOSSIBLE
     for row in [*in_place, *(rows[:1] if blocks and rows[0] not in in_place else ())]:
         seconds, kept = 0.0, False
@@ -86,7 +98,7 @@ def ranked_rows(
                 asked = would and wish is not None and as_wanted(row, question, wish, result, cuts)
                 score += _inconvenience(placement, would, asked, result, some_cut, kept, parts, link)
         if score < least:
-            found.append(Ranked(score, row.outputs, row.inputs))
+            found.append(RankedOption(score, row.outputs, row.inputs))
             if only_best:
                 least = score
                 if not least:  # nothing is better
@@ -95,8 +107,13 @@ def ranked_rows(
 
 
 def _allowed(
-    question: Question, axis: int, forced: Placement | None, owner: Owner | None, origin: int, rows: Sequence[Row]
-) -> Sequence[Row]:
+    question: ChoiceKey,
+    axis: int,
+    forced: Placement | None,
+    owner: FollowedParameter | None,
+    origin: int,
+    rows: Sequence[ShardingOption],
+) -> Sequence[ShardingOption]:
     """The rows that a signal allows: they gather what is gathered at use, and add up shared contributions once."""
     gathered = _gathered(question, question.wishes[axis], owner, origin)
     if gathered:
@@ -104,12 +121,12 @@ def _allowed(
     if isinstance(forced, At) and question.stage is not None and owner is None:
         # what a stage computes it computes itself: what it reads comes over once, not also what was made of it before
         rows = [row for row in rows if row.outputs[0] == forced]
-    if any(isinstance(x, State) and x.shared and isinstance(x.at[axis], Partial) for x in question.operands):
+    if any(isinstance(x, ValueState) and x.shared and isinstance(x.at[axis], Partial) for x in question.operands):
         rows = [row for row in rows if _added_up(question, axis, row)]
     return rows
 
 
-def _score(row: Ranked) -> float:
+def _score(row: RankedOption) -> float:
     return row.score
 
 
@@ -117,7 +134,7 @@ def _is_cut(placement: Placement) -> bool:
     return isinstance(placement, Shard)
 
 
-def _there(operand: State, axis: int) -> tuple[Placement, ...]:
+def _there(operand: ValueState, axis: int) -> tuple[Placement, ...]:
     """The placements of an operand's copies along an axis. Contributions that were added up already are not offered again."""
     if len(operand.copies) == 1:
         return (operand.copies[0][axis],)
@@ -127,11 +144,11 @@ def _there(operand: State, axis: int) -> tuple[Placement, ...]:
     return tuple(found)
 
 
-def _added_up(question: Question, axis: int, row: Row) -> bool:
+def _added_up(question: ChoiceKey, axis: int, row: ShardingOption) -> bool:
     """Whether a row adds up shared contributions for good: to a whole value, or to one sharded as the signal shards
     activations."""
     for operand, after in zip(question.operands, row.inputs, strict=True):
-        if isinstance(operand, State) and operand.shared and isinstance(operand.at[axis], Partial):
+        if isinstance(operand, ValueState) and operand.shared and isinstance(operand.at[axis], Partial):
             wish = question.wishes[axis]
             if isinstance(after, Partial) or (
                 isinstance(after, Shard)
@@ -142,49 +159,53 @@ def _added_up(question: Question, axis: int, row: Row) -> bool:
     return True
 
 
-def _gathered(question: Question, wish: Wish | None, owner: Owner | None, origin: int) -> list[int]:
+def _gathered(
+    question: ChoiceKey, wish: RequestedPlacement | None, owner: FollowedParameter | None, origin: int
+) -> list[int]:
     """The operands that must be whole where they meet data: fully sharded parameters are gathered at use."""
     if wish is None or wish.strategy != "fully_sharded" or owner is not None:
         return []
     if origin != DATA and OPS[question.op].family not in LOOKUPS:
         return []
     operands = enumerate(question.operands)
-    return [i for i, operand in operands if isinstance(operand, State) and operand.origin == PARAMETER]
+    return [i for i, operand in operands if isinstance(operand, ValueState) and operand.origin == PARAMETER]
 
 
-def _held(question: Question, axis: int, owner: Owner | None, origin: int) -> list[int]:
+def _held(question: ChoiceKey, axis: int, owner: FollowedParameter | None, origin: int) -> list[int]:
     """The operands that stay sharded where they are: tensor-parallel weights do not move, the other operand comes to them."""
     wish = question.wishes[axis]
     if wish is None or wish.strategy != "tensor_parallel" or owner is not None or origin != DATA:
         return []
     operands = enumerate(question.operands)
-    return [i for i, x in operands if isinstance(x, State) and x.origin == PARAMETER and _is_cut(x.at[axis])]
+    return [i for i, x in operands if isinstance(x, ValueState) and x.origin == PARAMETER and _is_cut(x.at[axis])]
 
 
-def _rows(legal: Legal, weights: tuple[int, ...], present: Sequence[Placement | None], blocks: int) -> Sequence[Row]:
+def _options(
+    legal: LegalOptions, weights: tuple[int, ...], present: Sequence[Placement | None], blocks: int
+) -> Sequence[ShardingOption]:
     """The legal rows, cut by the weights of the mesh and by those of present copies; and rows with everything at one position.
 
     The first row replicates everything. Rows that take contributions are left out if there are none. A value that an earlier
     config cut off the grid of blocks is not computed with in that layout.
     """
     contributed = any(isinstance(placement, Partial) for placement in present)
-    found = legal(Cut(weights), contributed=contributed)
+    found = legal(AxisSplit(weights), contributed=contributed)
     for placement in dict.fromkeys(present):
         if isinstance(placement, Shard) and placement.weights is not None:
             if not blocks or sum(placement.weights) == blocks:
-                cut = legal(Cut(placement.weights), contributed=contributed)
+                cut = legal(AxisSplit(placement.weights), contributed=contributed)
                 found = (*found, *(_weighted(row, placement.weights) for row in cut))
         elif isinstance(placement, At):
             outputs, inputs = found[0]
-            found = (*found, Row((placement,) * len(outputs), tuple(each and placement for each in inputs)))
+            found = (*found, ShardingOption((placement,) * len(outputs), tuple(each and placement for each in inputs)))
     return found
 
 
-def _weighted(row: Row, weights: tuple[int, ...]) -> Row:
+def _weighted(row: ShardingOption, weights: tuple[int, ...]) -> ShardingOption:
     def own(placement: Any) -> Any:
         return Shard(placement.dim, weights) if isinstance(placement, Shard) else placement
 
-    return Row(tuple(map(own, row.outputs)), tuple(map(own, row.inputs)))
+    return ShardingOption(tuple(map(own, row.outputs)), tuple(map(own, row.inputs)))
 
 
 def _inconvenience(
@@ -195,7 +216,7 @@ def _inconvenience(
     some_cut: bool,
     kept: bool,
     parts: int,
-    link: Link,
+    link: LinkProfile,
 ) -> float:
     """What a result's placement will cost later if nothing forces it, such as undoing a shard that nobody asked for.
 
@@ -211,7 +232,7 @@ def _inconvenience(
     return TIE if some_cut else 0.0
 
 
-def as_wanted(row: Row, question: Question, wish: Wish, result: Spec, cuts: Cuts) -> bool:
+def as_wanted(row: ShardingOption, question: ChoiceKey, wish: RequestedPlacement, result: Spec, cuts: Cuts) -> bool:
     """Whether a row shards activations as the signal does: along the batch, or along the dimension that it names."""
     if wish.strategy not in BATCHED:
         return row.outputs[0] == activation(wish, result)
@@ -233,6 +254,6 @@ def _parts(mesh: Mesh, layout: Layout, but: int) -> int:
     return parts
 
 
-def case_of(question: Question, blocks: int) -> Case:
+def case_of(question: ChoiceKey, blocks: int) -> DeterministicSchema:
     operands = tuple(operand if isinstance(operand, str) else operand.spec for operand in question.operands)
-    return Case(question.op, question.attributes, operands, question.results[0], blocks)
+    return DeterministicSchema(question.op, question.attributes, operands, question.results[0], blocks)

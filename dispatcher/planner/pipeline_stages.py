@@ -12,11 +12,11 @@ from collections.abc import Hashable, Mapping, Sequence
 from gt.ir.instruction import OUTPUT, Segment, ref
 from gt.sharding.placement import At
 
-from .choice_key import State
-from .policy import Policy, Wish
+from .choice_key import ValueState
+from .policy import Policy, RequestedPlacement
 
 
-def stages_of(segment: Segment, policy: Policy, inputs: Mapping[int, State]) -> list[int | None]:
+def stages_of(segment: Segment, policy: Policy, inputs: Mapping[int, ValueState]) -> list[int | None]:
     """For each instruction, the position of its stage on the pipeline's axis; None where no rule puts it on one.
 
     Where signals tell stages apart, a backward instruction is on the stage of the signal whose gradient it computes.
@@ -60,7 +60,7 @@ def stages_of(segment: Segment, policy: Policy, inputs: Mapping[int, State]) -> 
     return [stages[stage[unit]] if unit in stage else None for unit in reads]
 
 
-def _piped(policy: Policy, signal: tuple[str, ...]) -> tuple[Wish, int, int] | None:
+def _piped(policy: Policy, signal: tuple[str, ...]) -> tuple[RequestedPlacement, int, int] | None:
     """The pipeline rule that applies to a signal, its mesh axis, and how many names of the path it takes to match."""
     for length in range(1, len(signal) + 1):
         for axis, wish in enumerate(policy.wishes(signal[:length])):

@@ -11,20 +11,25 @@ from typing import Any, Final
 from gt.ir.instruction import INPUT, OUTPUT, SCALAR, Instruction, Segment, ref
 from gt.sharding.placement import REPLICATE, Layout, Placement, Shard
 
-from .choice_cache import NOWHERE, Decision, Home, Tables
-from .choice_key import PARAMETER, Owner, Question, State, parameter_placement
+from .choice_cache import NOWHERE, ChoiceCache, NumberedChoice, ResidentPlacement
+from .choice_key import PARAMETER, ChoiceKey, FollowedParameter, ValueState, parameter_placement
 from .pipeline_stages import stages_of
-from .policy import Policy, Wish, Wishes
+from .policy import Policy, RequestedPlacement, RequestedPlacements
 
-BATCH: Final = Wish("data_parallel", "<pipeline>")
+BATCH: Final = RequestedPlacement("data_parallel", "<pipeline>")
 """What a pipeline rule asks for on the axis in time: activations sharded along their first dimension."""
 
 
-class Walk:
+class PlacementWalk:
     """The states of all values, by the segment's reference. (The state of a scalar is a negative number that gives its kind.)"""
 
     def __init__(
-        self, policy: Policy, tables: Tables, segment: Segment, homes: tuple[Home, ...], piped: tuple[int, Wish] | None
+        self,
+        policy: Policy,
+        tables: ChoiceCache,
+        segment: Segment,
+        homes: tuple[ResidentPlacement, ...],
+        piped: tuple[int, RequestedPlacement] | None,
     ) -> None:
         self.policy = policy
         self.tables = tables
@@ -52,15 +57,15 @@ class Walk:
         self.forgets = any(wish is not None and wish.strategy == "fully_sharded" for w in self.wishes for wish in w)
         self.stages = self.staged() if piped else None
 
-    def copy(self) -> Walk:
+    def copy(self) -> PlacementWalk:
         """An independent walk that goes on from here."""
-        made: Walk = object.__new__(Walk)
+        made: PlacementWalk = object.__new__(PlacementWalk)
         made.__dict__.update(self.__dict__)
         made.states = self.states.copy()
         made.unclaimed = set(self.unclaimed)
         return made
 
-    def wished(self, signal: tuple[str, ...], backward: bool) -> Wishes:
+    def wished(self, signal: tuple[str, ...], backward: bool) -> RequestedPlacements:
         """What a signal asks for on each axis, including that in time."""
         wishes = tuple(
             None if wish is not None and wish.strategy == "auto" else wish
@@ -78,12 +83,12 @@ class Walk:
 
     # one instruction
 
-    def decision(self, index: int, instruction: Instruction) -> Decision:
+    def decision(self, index: int, instruction: Instruction) -> NumberedChoice:
         """The best choice for an instruction."""
         key = self.asked(index, instruction)
         return self.tables.decisions.get(key) or self.tables.decide(key, self.question(index, instruction))
 
-    def branches(self, index: int, instruction: Instruction) -> tuple[Decision, ...]:
+    def branches(self, index: int, instruction: Instruction) -> tuple[NumberedChoice, ...]:
         """The choices for an instruction, the best first."""
         key = self.asked(index, instruction)
         return self.tables.branches.get(key) or self.tables.branch(key, self.question(index, instruction))
@@ -102,14 +107,14 @@ class Walk:
             key = (-1 if stage is None else stage, *key)
         return key
 
-    def take(self, instruction: Instruction, decision: Decision) -> None:
+    def take(self, instruction: Instruction, decision: NumberedChoice) -> None:
         """Carry out a decision."""
         for r, layout in zip(instruction.inputs, decision.operands, strict=True):
             if layout != NOWHERE:
                 self.move(r, layout, instruction.tag)
         self.give(instruction, decision)
 
-    def give(self, instruction: Instruction, decision: Decision) -> None:
+    def give(self, instruction: Instruction, decision: NumberedChoice) -> None:
         """Set the states of the results of a decision."""
         tables, states = self.tables, self.states
         self.seconds += decision.seconds
@@ -125,14 +130,14 @@ class Walk:
             if owner is not None and not owner.claimed:
                 self.unclaimed.add(r)
 
-    def question(self, index: int, instruction: Instruction) -> Question:
+    def question(self, index: int, instruction: Instruction) -> ChoiceKey:
         """The question for an instruction."""
         states, tables = self.states, self.tables
         results = tuple([self.segment.values[n] for n in instruction.outputs])
         operands = tuple(
             self.segment.kinds[r >> 2] if r & 3 == SCALAR else tables.states[states[r]] for r in instruction.inputs
         )
-        return Question(
+        return ChoiceKey(
             instruction.op, instruction.attributes, operands, results, self.wishes[instruction.tag],
             self.stages[index] if self.stages else None, self.segment.tags[instruction.tag].phase == "backward",
         )  # fmt: skip
@@ -194,8 +199,8 @@ class Walk:
             layout, home = self.tables.layout(tuple(asked)), tuple(asked)
             self.settle(r, layout, instruction.tag)
             # the copy that it had elsewhere is gone: from now on it costs what it will always cost
-            owner = Owner(state.spec, home, True)
-            self.states[r] = self.tables.state(State(state.spec, home, (home,), state.origin, owner))
+            owner = FollowedParameter(state.spec, home, True)
+            self.states[r] = self.tables.state(ValueState(state.spec, home, (home,), state.origin, owner))
             self.stays(r)
 
     def open_dimension(self, instruction: Instruction, axis: int) -> int:
@@ -213,7 +218,7 @@ class Walk:
 
     # the end
 
-    def settle_survivors(self, ends: Sequence[Home]) -> None:
+    def settle_survivors(self, ends: Sequence[ResidentPlacement]) -> None:
         """Move the survivors to these homes."""
         time: Layout = (REPLICATE,) if self.tables.timed else ()
         for number, home in zip(self.segment.survivors, ends, strict=True):

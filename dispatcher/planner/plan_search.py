@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from gt.ir.instruction import OUTPUT, SCALAR, Segment, ref
 
 if TYPE_CHECKING:
-    from .placement_walk import Walk
-    from .planner import Pass, Planned
+    from .placement_walk import PlacementWalk
+    from .planner import Planned, PlanningPass
 
 WIDTH: Final = 8
 """The most paths that are followed at once."""
@@ -30,11 +30,11 @@ WORTH: Final = 0.1
 
 
 class _Path(NamedTuple):
-    so_far: Walk
+    so_far: PlacementWalk
     script: tuple[int, ...]
 
 
-def better_plan(start: Pass, known: Planned) -> Iterator[Planned | None]:
+def better_plan(start: PlanningPass, known: Planned) -> Iterator[Planned | None]:
     """Search a segment from its beginning. Yields None after every turn and at the end a plan better than `known`, if there is
     one."""
     segment = start.segment

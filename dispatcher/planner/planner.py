@@ -24,10 +24,10 @@ from gt.ir.microbatch_schedule import hindrance, turns
 from gt.ir.spec import Spec
 from gt.sharding.placement import REPLICATE, Layout, Mesh
 
-from .choice_cache import NOWHERE, Decision, Home, Tables
-from .placement_walk import Walk
+from .choice_cache import NOWHERE, ChoiceCache, NumberedChoice, ResidentPlacement
+from .placement_walk import PlacementWalk
 from .plan_search import better_plan
-from .policy import Policy, Wish
+from .policy import Policy, RequestedPlacement
 
 MAX_MEMO: Final = 1 << 14
 MAX_SEARCHED: Final = 1 << 11
@@ -55,8 +55,8 @@ class Planned(NamedTuple):
     """
 
     plan: Plan
-    survivors: tuple[Home, ...]
-    inputs: tuple[Home, ...]
+    survivors: tuple[ResidentPlacement, ...]
+    inputs: tuple[ResidentPlacement, ...]
     hindered: str = ""
 
 
@@ -67,18 +67,18 @@ class Planner:
     mesh: Mesh
     policy: Policy
     speeds: Speeds | None = None
-    tables: Tables = field(init=False)
-    timed: Tables = field(init=False)
+    tables: ChoiceCache = field(init=False)
+    timed: ChoiceCache = field(init=False)
     searching: int = 0
     """Searches and plans under way: they hold numbers of the tables."""
 
     def __post_init__(self) -> None:
         speeds = self.speeds or speeds_of(self.mesh.sizes, [{}] * len(self.mesh.members))
         self.speeds, stages = speeds, self.policy.stages()
-        self.tables = self.timed = Tables(self.mesh, speeds, stages, timed=False, blocks=self.policy.deterministic)
+        self.tables = self.timed = ChoiceCache(self.mesh, speeds, stages, timed=False, blocks=self.policy.deterministic)
         if self.policy.microbatches > 1:
             in_memory = replace(speeds, links=(*speeds.links, speeds.links[-1]))
-            self.timed = Tables(self.mesh.timed(self.policy.microbatches), in_memory, stages, timed=True)
+            self.timed = ChoiceCache(self.mesh.timed(self.policy.microbatches), in_memory, stages, timed=True)
 
     @property
     def known_speeds(self) -> Speeds:
@@ -86,11 +86,11 @@ class Planner:
         assert self.speeds is not None, "they are filled in at the start"
         return self.speeds
 
-    def plan(self, segment: Segment, homes: tuple[Home, ...]) -> Planned:
+    def plan(self, segment: Segment, homes: tuple[ResidentPlacement, ...]) -> Planned:
         """Place every value of `segment`, whose inputs are at `homes`."""
         return self.start(self.policy, segment, homes).run()
 
-    def plan_in_turns(self, segment: Segment, homes: tuple[Home, ...]) -> Generator[None, None, Planned]:
+    def plan_in_turns(self, segment: Segment, homes: tuple[ResidentPlacement, ...]) -> Generator[None, None, Planned]:
         """The same, a little at each turn."""
         plan = self.start(self.policy, segment, homes)
         self.searching += 1
@@ -99,7 +99,7 @@ class Planner:
         finally:
             self.searching -= 1
 
-    def start(self, policy: Policy, segment: Segment, homes: tuple[Home, ...]) -> Pass:
+    def start(self, policy: Policy, segment: Segment, homes: tuple[ResidentPlacement, ...]) -> PlanningPass:
         """A pass that plans it, under any policy."""
         piped = next(
             (
@@ -113,7 +113,7 @@ class Planner:
         tables = self.timed if piped else self.tables
         if len(tables.decisions) + len(tables.branches) > MAX_MEMO and not self.searching:
             tables.clear()
-        return Pass(policy, tables, segment, homes, piped)
+        return PlanningPass(policy, tables, segment, homes, piped)
 
     def searchable(self, segment: Segment, known: Planned) -> bool:
         """Whether looking for a better plan may find one: several workers, and no order of microbatches to keep."""
@@ -124,21 +124,23 @@ class Planner:
             and not self.policy.deterministic
         )
 
-    def search(self, segment: Segment, homes: tuple[Home, ...], known: Planned) -> Iterator[Planned | None]:
+    def search(
+        self, segment: Segment, homes: tuple[ResidentPlacement, ...], known: Planned
+    ) -> Iterator[Planned | None]:
         """Look for a plan that is better than `known` as a whole, a little at each turn; last comes what was found."""
         self.searching += 1
         try:
-            yield from better_plan(Pass(self.policy, self.tables, segment, homes, None), known)
+            yield from better_plan(PlanningPass(self.policy, self.tables, segment, homes, None), known)
         finally:
             self.searching -= 1
 
 
-class Pass(Walk):
+class PlanningPass(PlacementWalk):
     """A walk that writes the plan."""
 
     def __init__(
-        self, policy: Policy, tables: Tables, segment: Segment, homes: tuple[Home, ...], piped: tuple[int, Wish] | None,
-        script: Sequence[int] = (), ends: Sequence[Home] | None = None,
+        self, policy: Policy, tables: ChoiceCache, segment: Segment, homes: tuple[ResidentPlacement, ...],
+        piped: tuple[int, RequestedPlacement] | None, script: Sequence[int] = (), ends: Sequence[ResidentPlacement] | None = None,
     ) -> None:  # fmt: skip
         self.script = script
         """For each instruction which of its choices to take; the best where nothing is said."""
@@ -215,11 +217,11 @@ class Pass(Walk):
             yield
         return self.finish()
 
-    def again(self, script: Sequence[int], ends: Sequence[Home]) -> Pass:
+    def again(self, script: Sequence[int], ends: Sequence[ResidentPlacement]) -> PlanningPass:
         """The same pass from the start, with these choices and ends."""
-        return Pass(self.policy, self.tables, self.segment, self.homes, self.piped, script, ends)
+        return PlanningPass(self.policy, self.tables, self.segment, self.homes, self.piped, script, ends)
 
-    def take(self, instruction: Instruction, decision: Decision) -> None:
+    def take(self, instruction: Instruction, decision: NumberedChoice) -> None:
         """Put an instruction into the plan, with the moves that it needs."""
         values, segment, layouts = self.values, self.segment.values, self.tables.layouts
         op, outputs, inputs, attributes, tag = instruction

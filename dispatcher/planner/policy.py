@@ -29,7 +29,7 @@ MAX_MEMO = 10_000
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
-class Wish(metaclass=Interned):
+class RequestedPlacement(metaclass=Interned):
     """What one rule asks for on one mesh axis.
 
     `strategy` is one of the config's, or 'shard' for the explicit form. `dimension` is that of the weight (tensor_parallel;
@@ -44,7 +44,7 @@ class Wish(metaclass=Interned):
     stages: tuple[int, ...] | None = None
 
 
-Wishes = tuple[Wish | None, ...]
+RequestedPlacements = tuple[RequestedPlacement | None, ...]
 
 
 @dataclass(slots=True)
@@ -52,21 +52,21 @@ class Policy:
     """The wishes of a session's rules on its mesh."""
 
     mesh: Mesh
-    table: dict[str, Wishes]
+    table: dict[str, RequestedPlacements]
     backward: dict[str, str] = field(default_factory=dict)
     """For a rule with `backward:`, the rule that applies to the gradients in its place."""
     microbatches: int = 1
     schedule: str = "1f1b"
     deterministic: int = 0
     """The number of blocks of a deterministic session, whose values are the same on any number of workers; 0 for others."""
-    memo: dict[tuple[tuple[str, ...], bool], Wishes] = field(default_factory=dict)
+    memo: dict[tuple[tuple[str, ...], bool], RequestedPlacements] = field(default_factory=dict)
 
-    def wishes(self, path: tuple[str, ...], *, backward: bool = False) -> Wishes:
+    def wishes(self, path: tuple[str, ...], *, backward: bool = False) -> RequestedPlacements:
         """For each mesh axis, the wish of a path of signals (outermost first), or None. `backward` selects those for
         gradients."""
         found = self.memo.get((path, backward))
         if found is None:
-            merged: list[Wish | None] = [None] * len(self.mesh.sizes)
+            merged: list[RequestedPlacement | None] = [None] * len(self.mesh.sizes)
             for end in range(1, len(path) + 1):
                 for name in self._rules_for(path[end - 1], "/".join(path[:end])):
                     rule = self.backward.get(name, name) if backward else name
@@ -111,7 +111,7 @@ class Policy:
         wishes = self.table[name]
         self.settle(name, tuple(None if wish is not None and wish.strategy == "auto" else wish for wish in wishes))
 
-    def settle(self, name: str, wishes: Wishes) -> None:
+    def settle(self, name: str, wishes: RequestedPlacements) -> None:
         """Decide an `auto` rule."""
         self.table[name] = wishes
         self.memo.clear()
@@ -153,7 +153,7 @@ def resolve(config: Config, mesh: Mesh, kinds: Sequence[str] | None = None) -> P
 
     `kinds` is each rank's kind, 'cpu' or 'cuda'; None stands for workers that need not exist, which are of any kind asked for.
     """
-    table: dict[str, Wishes] = {}
+    table: dict[str, RequestedPlacements] = {}
     policy = Policy(mesh, table, deterministic=config.block_count)
     for key, rule in config.each():
         signal = str(key[1])
@@ -180,7 +180,7 @@ def resolve(config: Config, mesh: Mesh, kinds: Sequence[str] | None = None) -> P
     return policy
 
 
-def _dealt(wish: Wish, blocks: int) -> Wish:
+def _dealt(wish: RequestedPlacement, blocks: int) -> RequestedPlacement:
     """Explicitly named workers, each with whole blocks."""
     if wish.weights is None:
         return wish
@@ -188,26 +188,26 @@ def _dealt(wish: Wish, blocks: int) -> Wish:
     return replace(wish, weights=tuple(next(shares) if weight else 0 for weight in wish.weights))
 
 
-def _wishes(key: Key, rule: Rule, mesh: Mesh) -> Wishes:
-    none: list[Wish | None] = [None] * len(mesh.sizes)
+def _wishes(key: Key, rule: Rule, mesh: Mesh) -> RequestedPlacements:
+    none: list[RequestedPlacement | None] = [None] * len(mesh.sizes)
     if rule.shard is not None:
         return _block((*key, "shard", "workers"), rule, mesh, rule.shard.axis, rule.shard.workers)
     if rule.strategy is None:
         return tuple(none)
     dimension = 1 if rule.strategy == "sequence_parallel" and rule.dimension is None else rule.dimension
     if rule.axis is None:
-        return (Wish(rule.strategy, rule.where, dimension),) * len(mesh.sizes)
+        return (RequestedPlacement(rule.strategy, rule.where, dimension),) * len(mesh.sizes)
     if rule.axis not in mesh.axes:
         raise ConfigError(
             f"{rule.where}: {show_key(key)}: {rule.strategy} needs the mesh axis {rule.axis!r}; "
             f"allowed: {', '.join(mesh.axes)}, by mesh_axis"
         )
     stages = None if rule.stages is None else stage_positions(key, rule, _axes(mesh))
-    none[mesh.axes.index(rule.axis)] = Wish(rule.strategy, rule.where, dimension, stages=stages)
+    none[mesh.axes.index(rule.axis)] = RequestedPlacement(rule.strategy, rule.where, dimension, stages=stages)
     return tuple(none)
 
 
-def _block(key: Key, rule: Rule, mesh: Mesh, dimension: int, workers: Collection[int]) -> Wishes:
+def _block(key: Key, rule: Rule, mesh: Mesh, dimension: int, workers: Collection[int]) -> RequestedPlacements:
     """Named workers as weights on each axis, for a tensor's dimension: other workers have weight 0."""
     chosen = set(workers)
     coordinates = [mesh.coordinates(rank) for rank in sorted(chosen)]
@@ -218,14 +218,18 @@ def _block(key: Key, rule: Rule, mesh: Mesh, dimension: int, workers: Collection
             f"{rule.where}: {show_key(key)}: {sorted(chosen)} is no block of the mesh {show_mesh(_axes(mesh))}; "
             f"allowed: all combinations of some positions on each axis, such as {sorted(grid)}"
         )
-    wishes: list[Wish | None] = []
+    wishes: list[RequestedPlacement | None] = []
     for axis, size in enumerate(mesh.sizes):
         weights = tuple(mesh.weights[axis][at] if at in used[axis] else 0 for at in range(size))
-        wishes.append(Wish("shard", rule.where, dimension, None if weights == mesh.weights[axis] else weights))
+        wishes.append(
+            RequestedPlacement("shard", rule.where, dimension, None if weights == mesh.weights[axis] else weights)
+        )
     return tuple(wishes)
 
 
-def _of_kind(key: Key, rule: Rule, mesh: Mesh, kinds: Sequence[str], wishes: Wishes) -> Wishes:
+def _of_kind(
+    key: Key, rule: Rule, mesh: Mesh, kinds: Sequence[str], wishes: RequestedPlacements
+) -> RequestedPlacements:
     """The wishes of a signal, restricted to the workers of one kind.
 
     If all workers are of that kind, nothing changes. Otherwise dimension 0 is sharded over the workers of that kind along the

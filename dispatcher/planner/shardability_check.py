@@ -17,16 +17,16 @@ from gt.ir.ops import OPS
 from gt.ir.spec import Spec
 
 from .choice_key import PRODUCTS
-from .policy import Policy, Wish
+from .policy import Policy, RequestedPlacement
 
 if TYPE_CHECKING:
-    from .choice_cache import Home
+    from .choice_cache import ResidentPlacement
 
 MAKES: Final = frozenset({"creation", "random"})
 """Families of ops that create tensors without operands."""
 
 
-def refuse_lacking(policy: Policy, segment: Segment, homes: Sequence[Home]) -> None:
+def check_shardability(policy: Policy, segment: Segment, homes: Sequence[ResidentPlacement]) -> None:
     """Raise `ConfigError` for the first rule whose dimension is missing where it is required."""
     asked = {
         number: wishes
@@ -36,7 +36,7 @@ def refuse_lacking(policy: Policy, segment: Segment, homes: Sequence[Home]) -> N
     if not asked:
         return
     weights = {ref(INPUT, n): segment.inputs[n] for n, home in enumerate(homes) if home.param and not home.claimed}
-    made: dict[str, tuple[Wish, Instruction, Spec]] = {}
+    made: dict[str, tuple[RequestedPlacement, Instruction, Spec]] = {}
     most: dict[str, int] = {}
     for instruction in segment.instructions:
         result, marked = segment.values[instruction.outputs[0]], instruction.op == "tag"
@@ -62,7 +62,7 @@ def refuse_lacking(policy: Policy, segment: Segment, homes: Sequence[Home]) -> N
             raise _lacking(segment, instruction, wish, result, "the tensor")
 
 
-def _suspect(instruction: Instruction, wish: Wish, first: Spec, result: Spec) -> Spec | None:
+def _suspect(instruction: Instruction, wish: RequestedPlacement, first: Spec, result: Spec) -> Spec | None:
     """The spec of an operand or result that lacks the dimension, which is an error unless other tensors in the signal have it."""
     family, dimension = OPS[instruction.op].family, wish.dimension or 0
     if wish.strategy == "sequence_parallel":
@@ -70,7 +70,7 @@ def _suspect(instruction: Instruction, wish: Wish, first: Spec, result: Spec) ->
     return result if family in MAKES and 1 < result.ndim <= dimension else None
 
 
-def _dimensions(policy: Policy, path: tuple[str, ...]) -> tuple[Wish, ...]:
+def _dimensions(policy: Policy, path: tuple[str, ...]) -> tuple[RequestedPlacement, ...]:
     wishes = policy.wishes(path)
     return tuple(
         {
@@ -87,7 +87,9 @@ def _spec(segment: Segment, r: int) -> Spec:
     return segment.inputs[r >> 2] if r & 3 == INPUT else segment.values[r >> 2]
 
 
-def _lacking(segment: Segment, instruction: Instruction, wish: Wish, spec: Spec, what: str) -> ConfigError:
+def _lacking(
+    segment: Segment, instruction: Instruction, wish: RequestedPlacement, spec: Spec, what: str
+) -> ConfigError:
     tag = segment.tags[instruction.tag]
     return ConfigError(
         f"{wish.where}: signal {'/'.join(tag.signal)}: {wish.strategy} cuts dimension {wish.dimension}, which {what} {spec} "

@@ -21,7 +21,7 @@ from gt.sharding.placement import PARTIAL_OPS, REPLICATE, Partial, Placement, Sh
 from .reshape_rules import delimited
 
 
-class Row(NamedTuple):
+class ShardingOption(NamedTuple):
     """One legal combination; None stands for a run-time scalar.
 
     Shards have no weights here: all of a row are cut with one and the same weights, which the planner fills in.
@@ -31,7 +31,7 @@ class Row(NamedTuple):
     inputs: tuple[Placement | None, ...]
 
 
-class Cut(NamedTuple):
+class AxisSplit(NamedTuple):
     """What rules may know about the axis: where it cuts a dimension of some size."""
 
     weights: tuple[int, ...]
@@ -40,14 +40,14 @@ class Cut(NamedTuple):
         return bounds(size, self.weights)
 
 
-class Case(NamedTuple):
+class OpSchema(NamedTuple):
     """What a rule sees of an instruction; `operands` holds the kind of each run-time scalar."""
 
     op: str
     attributes: Attributes
     operands: tuple[Spec | str, ...]
     result: Spec
-    cut: Cut
+    cut: AxisSplit
 
     def tensor(self, position: int) -> Spec:
         operand = self.operands[position]
@@ -55,35 +55,37 @@ class Case(NamedTuple):
         return operand
 
 
-def rows(
-    op: str, attributes: Attributes, operands: tuple[Spec | str, ...], results: tuple[Spec, ...], cut: Cut
-) -> tuple[Row, ...]:
+def sharding_options(
+    op: str, attributes: Attributes, operands: tuple[Spec | str, ...], results: tuple[Spec, ...], cut: AxisSplit
+) -> tuple[ShardingOption, ...]:
     """Every legal row of an instruction along one mesh axis; first the one that replicates everything."""
-    return legal_rows(op, attributes, operands, results)(cut, contributed=True)
+    return legal_options(op, attributes, operands, results)(cut, contributed=True)
 
 
-class Legal(Protocol):
+class LegalOptions(Protocol):
     """The legal rows of one instruction, by where an axis cuts; those that take contributions only if there are some."""
 
-    def __call__(self, cut: Cut, *, contributed: bool) -> tuple[Row, ...]: ...
+    def __call__(self, cut: AxisSplit, *, contributed: bool) -> tuple[ShardingOption, ...]: ...
 
 
-def legal_rows(op: str, attributes: Attributes, operands: tuple[Spec | str, ...], results: tuple[Spec, ...]) -> Legal:
+def legal_options(
+    op: str, attributes: Attributes, operands: tuple[Spec | str, ...], results: tuple[Spec, ...]
+) -> LegalOptions:
     """`rows`, each worked out once: where an axis cuts matters to few ops, all others have the same rows along any."""
     (result,) = results
-    found: dict[tuple[Cut, bool], tuple[Row, ...]] = {}
+    found: dict[tuple[AxisSplit, bool], tuple[ShardingOption, ...]] = {}
     rule, by_cut = RULES[OPS[op].family], OPS[op].family in BY_CUT
 
-    def legal(cut: Cut, *, contributed: bool) -> tuple[Row, ...]:
+    def legal(cut: AxisSplit, *, contributed: bool) -> tuple[ShardingOption, ...]:
         cut = cut if by_cut else ANY_CUT
         known = found.get((cut, contributed))
         if known is None:
-            case = Case(op, attributes, operands, result, cut)
+            case = OpSchema(op, attributes, operands, result, cut)
             if contributed:
-                known = (*legal(cut, contributed=False), *_partial_rows(case))
+                known = (*legal(cut, contributed=False), *_partial_options(case))
             else:
                 floor = tuple([None if isinstance(operand, str) else REPLICATE for operand in operands])
-                known = (Row((REPLICATE,), floor), *rule(case))
+                known = (ShardingOption((REPLICATE,), floor), *rule(case))
             found[cut, contributed] = known
         return known
 
@@ -99,13 +101,15 @@ _SHARDS: Final = tuple(Shard(dim) for dim in range(MAX_DIMENSIONS))
 _SUM: Final = Partial("sum")
 
 
-def _lettered(result: Letters, operands: Iterable[Letters | None], lost: Partial | None = None) -> Iterator[Row]:
+def _lettered(
+    result: Letters, operands: Iterable[Letters | None], lost: Partial | None = None
+) -> Iterator[ShardingOption]:
     """A row for each letter; `lost` is what becomes of a result without it (None: no such row)."""
     terms = tuple(operands)
     for letter in dict.fromkeys(chain(result, *filter(None, terms))):
         output = _SHARDS[result.index(letter)] if letter in result else lost
         if letter is not None and output is not None:
-            yield Row((output,), tuple(None if term is None else _cut_at(letter, term) for term in terms))
+            yield ShardingOption((output,), tuple(None if term is None else _cut_at(letter, term) for term in terms))
 
 
 def _cut_at(letter: int, term: Letters) -> Placement:
@@ -128,12 +132,12 @@ def _stretched(shape: tuple[int, ...], to: tuple[int, ...]) -> Letters:
 # rules by family
 
 
-def _creation(case: Case) -> Iterable[Row]:
+def _creation(case: OpSchema) -> Iterable[ShardingOption]:
     """Each worker makes its own part: kernels know their box."""
     return _lettered(_all(case.result), [None] * len(case.operands))
 
 
-def _elementwise(case: Case) -> Iterable[Row]:
+def _elementwise(case: OpSchema) -> Iterable[ShardingOption]:
     """abc = abc, bc, 1c, scalar ...; `expand` too: along a dimension that it makes, each worker makes its own part."""
     shape = case.result.shape
     terms = [None if isinstance(operand, str) else _stretched(operand.shape, shape) for operand in case.operands]
@@ -150,7 +154,7 @@ _LOST: Final = {
 }
 
 
-def _reduction(case: Case) -> Iterable[Row]:
+def _reduction(case: OpSchema) -> Iterable[ShardingOption]:
     """ac = abc: a cut through what is reduced leaves a partial result, or nothing to join for an arg-reduction."""
     x = case.tensor(0)
     axes = case.attributes["axes"] if "axes" in case.attributes else (case.attributes["axis"],)
@@ -160,26 +164,26 @@ def _reduction(case: Case) -> Iterable[Row]:
     return _lettered(kept, [_all(x)], _LOST.get(case.op))
 
 
-def _permute(case: Case) -> Iterable[Row]:
+def _permute(case: OpSchema) -> Iterable[ShardingOption]:
     """cab = abc."""
     return _lettered(case.attributes["axes"], [_all(case.tensor(0))])
 
 
-def _along(case: Case) -> Iterable[Row]:
+def _along(case: OpSchema) -> Iterable[ShardingOption]:
     """Ops that need their axes whole, in every tensor, and treat all other dimensions as a batch."""
     axes = case.attributes["axes"] if "axes" in case.attributes else (case.attributes["axis"],)
     terms = [None if isinstance(operand, str) else _all_but(axes, operand) for operand in case.operands]
     return _lettered(_all_but(axes, case.result), terms)
 
 
-def _slice(case: Case) -> Iterable[Row]:
+def _slice(case: OpSchema) -> Iterable[ShardingOption]:
     """As `_along`; and of an axis that is whole each worker takes its own part of the slice: kernels know their box."""
     return _lettered(
         _all(case.result), [_all_but(case.attributes["axes"], case.tensor(0)), *[None] * (len(case.operands) - 1)]
     )
 
 
-def _gather(case: Case) -> Iterable[Row]:
+def _gather(case: OpSchema) -> Iterable[ShardingOption]:
     """Beside the axis positions in x and index correspond, so both are cut there, and only at equal sizes."""
     axis, x, index = case.attributes["axis"], case.tensor(0), case.tensor(1)
     batch = _batch(axis, x, index)
@@ -187,39 +191,39 @@ def _gather(case: Case) -> Iterable[Row]:
     return _lettered(along, [batch, along])
 
 
-def _scatter_add(case: Case) -> Iterable[Row]:
+def _scatter_add(case: OpSchema) -> Iterable[ShardingOption]:
     """As `gather`; along the axis each worker adds its share of the values to a partial x."""
     axis, x, index = case.attributes["axis"], case.tensor(0), case.tensor(1)
     batch = _batch(axis, x, index)
     yield from _lettered(batch, [batch, batch, batch])
-    yield Row((_SUM,), (_SUM, _SHARDS[axis], _SHARDS[axis]))
+    yield ShardingOption((_SUM,), (_SUM, _SHARDS[axis], _SHARDS[axis]))
 
 
-def _scatter(case: Case) -> Iterable[Row]:
+def _scatter(case: OpSchema) -> Iterable[ShardingOption]:
     """As `gather`, with the axis whole: which of equal places wins is known to who sees them all."""
     axis, x, index = case.attributes["axis"], case.tensor(0), case.tensor(1)
     batch = _batch(axis, x, index)
     return _lettered(batch, [batch, batch, batch])
 
 
-def _compress(case: Case) -> Iterable[Row]:
+def _compress(case: OpSchema) -> Iterable[ShardingOption]:
     """Of a whole mask each worker takes its own part of the places: kernels know their box."""
     return _lettered(_all(case.result), [(None,)])
 
 
-def _rows(_case: Case) -> Iterable[Row]:
+def _rows(_case: OpSchema) -> Iterable[ShardingOption]:
     """Rows are compared with all others as wholes."""
     return ()
 
 
-def _search(case: Case) -> Iterable[Row]:
+def _search(case: OpSchema) -> Iterable[ShardingOption]:
     """bi = bn, bi or i = n, i; where the sorted elements are cut each worker counts its own."""
     x, values = case.tensor(0), case.tensor(1)
     letters = _all(values)
     return _lettered(letters, [(*(letters[:-1] if x.ndim > 1 else ()), values.ndim), letters], _SUM)
 
 
-def _take(case: Case) -> Iterable[Row]:
+def _take(case: OpSchema) -> Iterable[ShardingOption]:
     """aijc = abc, ij; of an axis that is cut each worker takes what lies in its range, and leaves zeros elsewhere."""
     axis, x, index = case.attributes["axis"], case.tensor(0), case.tensor(1)
     lost = Partial("max") if x.dtype.kind == "b" else _SUM  # of booleans the larger is `or`
@@ -228,7 +232,7 @@ def _take(case: Case) -> Iterable[Row]:
     return _lettered((*whole[:axis], *listed, *whole[axis + 1 :]), [whole, listed], lost)
 
 
-def _segment_sum(case: Case) -> Iterable[Row]:
+def _segment_sum(case: OpSchema) -> Iterable[ShardingOption]:
     """abc = aijc, ij; where the index is cut each worker sums what it has, where the result is, what falls into it."""
     axis, values, index = case.attributes["axis"], case.tensor(0), case.tensor(1)
     end = axis + index.ndim
@@ -242,7 +246,7 @@ def _batch(axis: int, x: Spec, index: Spec) -> Letters:
     return tuple(dim if a == b and dim != axis else None for dim, (a, b) in enumerate(sizes))
 
 
-def _matmul(case: Case) -> Iterable[Row]:
+def _matmul(case: OpSchema) -> Iterable[ShardingOption]:
     """zmn = zmk, zkn; a cut through k leaves a partial sum."""
     a, b = case.tensor(0), case.tensor(1)
     batch, m = case.result.shape[:-2], case.result.ndim - 2
@@ -251,7 +255,7 @@ def _matmul(case: Case) -> Iterable[Row]:
     return _lettered(_all(case.result), [(*lead_a, m, k), (*lead_b, k, n)], _SUM)
 
 
-def _attention(case: Case) -> Iterable[Row]:
+def _attention(case: OpSchema) -> Iterable[ShardingOption]:
     """zlo = zle, zse, zso: each query by itself, and all keys for each."""
     q, v = case.tensor(0), case.tensor(2)
     l, o = q.ndim - 2, q.ndim - 1  # noqa: E741 — the letters of the field
@@ -260,24 +264,24 @@ def _attention(case: Case) -> Iterable[Row]:
     return _lettered((*stack, l, o), terms)
 
 
-def _attention_grad(case: Case) -> Iterable[Row]:
+def _attention_grad(case: OpSchema) -> Iterable[ShardingOption]:
     """z… = zle, zse, zso, zlo: where queries are cut, what keys and values get from them is a contribution."""
     q, v = case.tensor(0), case.tensor(2)
     l = q.ndim - 2  # noqa: E741 — the letter of the field
     stack = tuple(range(l))
-    rows, whole = (*stack, l, None), (*stack, None, None)
-    terms = [rows, whole, whole, rows, *_mask(case, 4, (*q.shape[:-1], v.shape[-2]))]
+    sharding_options, whole = (*stack, l, None), (*stack, None, None)
+    terms = [sharding_options, whole, whole, sharding_options, *_mask(case, 4, (*q.shape[:-1], v.shape[-2]))]
     return _lettered((*stack, None), terms, _SUM)
 
 
-def _mask(case: Case, position: int, scores: tuple[int, ...]) -> Iterator[Letters]:
+def _mask(case: OpSchema, position: int, scores: tuple[int, ...]) -> Iterator[Letters]:
     """The letters of a mask, if there is one: those of the scores that it does not stretch over, but for the keys."""
     if len(case.operands) > position:
         letters = _stretched(case.tensor(position).shape, scores)
         yield (*letters[:-1], None) if letters else ()
 
 
-def _solve(case: Case) -> Iterable[Row]:
+def _solve(case: OpSchema) -> Iterable[ShardingOption]:
     """zmk = zmm, zmk: matrices are whole, right sides and the stack are cut anywhere."""
     a, b = case.tensor(0), case.tensor(1)
     batch, k = case.result.shape[:-2], case.result.ndim - 1
@@ -285,26 +289,26 @@ def _solve(case: Case) -> Iterable[Row]:
     return _lettered((*range(k - 1), None, k), [(*lead_a, None, None), (*lead_b, None, k)])
 
 
-def _linalg(case: Case) -> Iterable[Row]:
+def _linalg(case: OpSchema) -> Iterable[ShardingOption]:
     """Every matrix of a stack by itself."""
     x = case.tensor(0)
     stack = tuple(range(x.ndim - 2))
     return _lettered((*stack, *[None] * (case.result.ndim - len(stack))), [(*stack, None, None)])
 
 
-def _permutation(case: Case) -> Iterable[Row]:
+def _permutation(case: OpSchema) -> Iterable[ShardingOption]:
     """Every list of swaps by itself."""
     stack = (*range(case.result.ndim - 1), None)
     return _lettered(stack, [stack])
 
 
-def _conv(case: Case) -> Iterable[Row]:
+def _conv(case: OpSchema) -> Iterable[ShardingOption]:
     """ngo… = ngc…, goc…; a cut through c leaves a partial sum, and windows need their dimensions whole."""
     space: Letters = (None,) * (case.result.ndim - 3)
     return _lettered((0, 1, 2, *space), [(0, 1, 3, *space), (1, 2, 3, *space)], _SUM)
 
 
-def _windows(case: Case) -> Iterable[Row]:
+def _windows(case: OpSchema) -> Iterable[ShardingOption]:
     """Windows need their axes whole; every other dimension is a batch."""
     axes, x = case.attributes["axes"], case.tensor(0)
     free = _all_but(axes, x if case.op == "windows" else case.result)
@@ -313,7 +317,7 @@ def _windows(case: Case) -> Iterable[Row]:
     return _lettered(*pair)
 
 
-def _reshape(case: Case) -> Iterable[Row]:
+def _reshape(case: OpSchema) -> Iterable[ShardingOption]:
     """From dimension d to dimension e wherever cutting either delimits the same elements for every part."""
     x = case.tensor(0)
     targets = [delimited(case.result.shape, dim, case.cut(case.result.shape[dim])) for dim in range(case.result.ndim)]
@@ -321,13 +325,13 @@ def _reshape(case: Case) -> Iterable[Row]:
         source = delimited(x.shape, dim, case.cut(x.shape[dim]))
         for other, target in enumerate(targets):
             if source == target:
-                yield Row((_SHARDS[other],), (_SHARDS[dim],))
+                yield ShardingOption((_SHARDS[other],), (_SHARDS[dim],))
 
 
-ANY_CUT: Final = Cut((1, 1))
+ANY_CUT: Final = AxisSplit((1, 1))
 BY_CUT: Final = frozenset({"reshape"})
 """Families whose rules look at where an axis cuts."""
-Rule = Callable[[Case], Iterable[Row]]
+Rule = Callable[[OpSchema], Iterable[ShardingOption]]
 
 #: By family, so that a new element-wise op needs no new rule.
 RULES: Final[dict[str, Rule]] = {
@@ -416,7 +420,7 @@ _NOTHING: Final[Passing] = ((), ())
 _PARTIALS: Final = {name: Partial(name) for name in PARTIAL_OPS}
 
 
-def _partial_rows(case: Case) -> Iterator[Row]:
+def _partial_options(case: OpSchema) -> Iterator[ShardingOption]:
     op = OPS[case.op]
     names, patterns = PASSING.get(case.op) or PASSING.get(op.family) or (_LINEAR if op.linear else _NOTHING)
     for name in names:
@@ -427,7 +431,7 @@ def _partial_rows(case: Case) -> Iterator[Row]:
         for pattern in patterns:
             inputs = _passed(_PARTIALS[name], pattern, case.operands)
             if inputs is not None:
-                yield Row((_PARTIALS[name],), inputs)
+                yield ShardingOption((_PARTIALS[name],), inputs)
 
 
 def _passed(partial: Partial, pattern: str, operands: tuple[Spec | str, ...]) -> tuple[Placement | None, ...] | None:

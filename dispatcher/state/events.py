@@ -44,7 +44,7 @@ class Tick(NamedTuple):
     """Time has passed."""
 
 
-class Work(NamedTuple):
+class JobTurn(NamedTuple):
     """The shell is idle: do one turn of the waiting jobs."""
 
 
@@ -60,4 +60,4 @@ class Reload(NamedTuple):
     config: Config
 
 
-Event = Received | Malformed | Lost | Tick | Publish | Reload | Work
+Event = Received | Malformed | Lost | Tick | Publish | Reload | JobTurn

@@ -21,7 +21,7 @@ CALM: Final = 60.0
 
 
 @dataclass(slots=True)
-class Health:
+class GpuHealth:
     """What is known about one worker's GPU."""
 
     said: m.Health | None = None

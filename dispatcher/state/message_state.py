@@ -2,7 +2,7 @@
 
 A message that its client may send, with the number that was due, is put at the end of the client's queue. Messages are
 processed strictly in order, so only the one at the head of a queue is ever acted on, and one field holds its state
-(`Client.head`); all messages behind it are queued. When a message has ended, the next one moves to the head.
+(`ClientRecord.head`); all messages behind it are queued. When a message has ended, the next one moves to the head.
 
     QUEUED ──▶ ACTING ──▶ DONE or FAILED
                 │  ▲
@@ -31,7 +31,7 @@ from gt.wire import messages as m
 from .events import Reload
 
 if TYPE_CHECKING:
-    from .records import Client
+    from .records import ClientRecord
 
 
 class MessageState(StrEnum):
@@ -117,12 +117,12 @@ TRANSITIONS: Final[dict[MessageState, frozenset[MessageState]]] = {
 """The states that may follow each."""
 
 
-def begin(client: Client) -> None:
+def begin(client: ClientRecord) -> None:
     """A message has reached the head of its client's queue."""
     client.head = QUEUED
 
 
-def enter(client: Client, state: MessageState) -> None:
+def enter(client: ClientRecord, state: MessageState) -> None:
     """Change the state of the message at the head of a client's queue. Nothing else does."""
     if state not in TRANSITIONS[client.head]:
         raise RuntimeError(f"a message of client {client.number} that is {client.head} cannot be {state}")

@@ -51,7 +51,7 @@ class Broken(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class Group:
+class MulticastGroup:
     """Peers that receive the same messages under one topic. `missing` are those that have not subscribed yet."""
 
     members: tuple[bytes, ...]
@@ -64,7 +64,7 @@ class Ticket(NamedTuple):
 
     peer: bytes
     topic: bytes
-    group: Group | None
+    group: MulticastGroup | None
 
 
 class Fanout:
@@ -84,7 +84,7 @@ class Fanout:
         """The peers that were asked to subscribe, whether or not they have."""
         self.own: dict[bytes, bytes] = {}
         """The own topics of the peers that have switched."""
-        self.groups: OrderedDict[tuple[bytes, ...], Group] = OrderedDict()
+        self.groups: OrderedDict[tuple[bytes, ...], MulticastGroup] = OrderedDict()
         self.sighted: set[tuple[bytes, ...]] = set()
         self.tickets: dict[bytes, Ticket] = {}
         self.heard: set[bytes] = set()
@@ -118,7 +118,7 @@ class Fanout:
         self.sighted.discard(to)
         while len(self.groups) >= self.limit:
             self._drop(self.groups.popitem(last=False)[1])
-        group = self.groups[to] = Group(to, self._topic(), set(to))
+        group = self.groups[to] = MulticastGroup(to, self._topic(), set(to))
         for peer in to:
             if peer not in self.asked:
                 self.asked.add(peer)
@@ -134,7 +134,7 @@ class Fanout:
         self.tickets[ticket] = what
         self.out.append((what.peer, m.Subscribe(self.address, ticket)))
 
-    def _drop(self, group: Group) -> None:
+    def _drop(self, group: MulticastGroup) -> None:
         """Take a group's topic away: its members are asked to return their tickets."""
         for ticket, what in list(self.tickets.items()):
             if what.group is group:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from gt.dispatcher.cost.peak_memory import looks_at
-from gt.dispatcher.planner.choice_cache import Home
+from gt.dispatcher.planner.choice_cache import ResidentPlacement
 from gt.dispatcher.planner.planner import Planned
 from gt.ir.spec import Spec
 from gt.sharding.interned import Interned
@@ -21,7 +21,7 @@ MAX_PLANS: Final = 1024
 """The most plans that are kept for one session."""
 
 
-class Memory:
+class SharedStorage:
     """Memory that several tensors look at. It belonged to one tensor, which may have been freed since."""
 
     __slots__ = ("layout", "spec")
@@ -43,13 +43,13 @@ class Entry(metaclass=Interned):
 
     spec: Spec
     mesh: int
-    home: Home
+    home: ResidentPlacement
     fault: Fault | None = None
     landing: frozenset[int] = frozenset()
-    root: Memory | None = None
+    root: SharedStorage | None = None
 
 
-class Cached:
+class CachedPlan:
     """A plan that the workers of its mesh know as `number`, and how running it changes the tensor table.
 
     `runs` counts requests. A better plan is searched at the third one and takes over at a fixed one, so that results never
@@ -61,7 +61,7 @@ class Cached:
         "searched", "used",
     )  # fmt: skip
 
-    def __init__(self, homes: tuple[Home, ...], planned: Planned, scalar_types: list[type]) -> None:
+    def __init__(self, homes: tuple[ResidentPlacement, ...], planned: Planned, scalar_types: list[type]) -> None:
         self.homes = homes
         self.scalar_types = scalar_types
         self.used = 0
@@ -90,7 +90,7 @@ class Cached:
         """The inputs whose home the plan changes."""
 
 
-class Plans:
+class PlanCache:
     """The plans of one session: by segment and homes of the inputs, and, for a faster look-up, by the inputs' entries.
 
     At most `MAX_PLANS` are kept; beyond that, the least recently used eighth is dropped.
@@ -99,28 +99,28 @@ class Plans:
     __slots__ = ("by_entries", "by_homes", "look_ups")
 
     def __init__(self) -> None:
-        self.by_homes: dict[Any, Cached] = {}
-        self.by_entries: dict[tuple[int, tuple[Entry, ...]], Cached] = {}
+        self.by_homes: dict[Any, CachedPlan] = {}
+        self.by_entries: dict[tuple[int, tuple[Entry, ...]], CachedPlan] = {}
         """A short cut, which may be cleared at any time. Only for inputs that all have values, where the plan wants them."""
         self.look_ups = 0
 
     def __len__(self) -> int:
         return len(self.by_homes)
 
-    def again(self, segment: int, entries: tuple[Entry, ...]) -> Cached | None:
+    def again(self, segment: int, entries: tuple[Entry, ...]) -> CachedPlan | None:
         """The plan of a run whose inputs have the same entries as those of an earlier run, if there is one."""
         found = self.by_entries.get((segment, entries))
         if found is not None:
             found.used = self.look_ups = self.look_ups + 1
         return found
 
-    def met(self, segment: int, entries: tuple[Entry, ...], cached: Cached) -> None:
+    def met(self, segment: int, entries: tuple[Entry, ...], cached: CachedPlan) -> None:
         """From now on, runs with the entries of these inputs get this plan."""
         if len(self.by_entries) >= MAX_PLANS:
             self.by_entries.clear()
         self.by_entries[segment, entries] = cached
 
-    def get(self, key: Any) -> Cached | None:
+    def get(self, key: Any) -> CachedPlan | None:
         """The plan for a segment (its number is the first item of `key`) and the homes of its inputs."""
         found = self.by_homes.get(key)
         if found is not None:
@@ -131,7 +131,7 @@ class Plans:
         """Whether the segment has a plan for other homes of its inputs."""
         return any(key[0] == segment for key in self.by_homes)
 
-    def remember(self, key: Any, cached: Cached) -> list[Cached]:
+    def remember(self, key: Any, cached: CachedPlan) -> list[CachedPlan]:
         """Keep a plan. Returns the plans that are dropped to make room."""
         cached.used = self.look_ups = self.look_ups + 1
         self.by_homes[key] = cached
@@ -140,18 +140,18 @@ class Plans:
         oldest = sorted(self.by_homes, key=lambda key: self.by_homes[key].used)[: max(1, MAX_PLANS // 8)]
         return self._without(oldest)
 
-    def drop(self, segment: int) -> list[Cached]:
+    def drop(self, segment: int) -> list[CachedPlan]:
         """Forget all plans of a segment. Returns them."""
         return self._without([key for key in self.by_homes if key[0] == segment])
 
-    def clear(self) -> list[Cached]:
+    def clear(self) -> list[CachedPlan]:
         """Forget all plans. Returns them."""
         return self._without(list(self.by_homes))
 
-    def values(self) -> Iterable[Cached]:
+    def values(self) -> Iterable[CachedPlan]:
         """All plans."""
         return self.by_homes.values()
 
-    def _without(self, keys: list[Any]) -> list[Cached]:
+    def _without(self, keys: list[Any]) -> list[CachedPlan]:
         self.by_entries.clear()
         return [self.by_homes.pop(key) for key in keys]

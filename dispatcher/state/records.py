@@ -7,20 +7,20 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Any
 
-from gt.dispatcher.cost.cost_model import Link, Speeds
+from gt.dispatcher.cost.cost_model import LinkProfile, Speeds
 from gt.dispatcher.planner.planner import Planner
 from gt.ir.instruction import Segment
 from gt.ir.spec import Spec
 from gt.sharding.placement import Mesh
 from gt.wire.messages import Fault
 
-from .gpu_health import Health
+from .gpu_health import GpuHealth
 from .message_state import DONE, MessageState
-from .plan_cache import Entry, Plans
+from .plan_cache import Entry, PlanCache
 
 
 @dataclass(slots=True)
-class Moving:
+class MeshMigration:
     """A session on its way to another mesh: the new planner, a mesh of all workers of both meshes (if some are new), and the
     tensors that are still on the old mesh."""
 
@@ -31,7 +31,7 @@ class Moving:
 
 
 @dataclass(slots=True, eq=False)
-class Client:
+class ClientRecord:
     """One session. `queue` holds the messages that were received and are not over, in order."""
 
     identity: bytes
@@ -49,7 +49,7 @@ class Client:
     config: Any = None
     """The merged config of both, once a mesh was made from it."""
     planner: Planner | None = None
-    moving: Moving | None = None
+    moving: MeshMigration | None = None
     verify: float = 0.0
     """The share of instructions that are recomputed, gathered, and compared."""
     tf32: bool = False
@@ -66,7 +66,7 @@ class Client:
     queue: deque[Any] = field(default_factory=deque)
     head: MessageState = DONE
     """The state of the message at the head of the queue, or how the last one ended (`message_state.py`)."""
-    plans: Plans = field(default_factory=Plans)
+    plans: PlanCache = field(default_factory=PlanCache)
     roomy: int = 0
     """The number of tensors up to which known plans run without a check of memory."""
     arrived: int = 0
@@ -88,7 +88,7 @@ class Client:
 
 
 @dataclass(slots=True)
-class Worker:
+class WorkerRecord:
     """One worker."""
 
     identity: bytes
@@ -98,9 +98,9 @@ class Worker:
     bulk: bytes
     expected: int = 1
     heard: float = 0.0
-    health: Health = field(default_factory=Health)
+    health: GpuHealth = field(default_factory=GpuHealth)
     """The health of its GPU."""
-    links: dict[int, Link] = field(default_factory=dict)
+    links: dict[int, LinkProfile] = field(default_factory=dict)
     """The links that it has measured, by the number of the worker at the other end."""
     fresh: deque[tuple[int, int]] = field(default_factory=deque)
     """(order, instructions) of the issued plans that it has yet to compile, also those of sessions that have ended."""
@@ -109,7 +109,7 @@ class Worker:
 
 
 @dataclass(slots=True)
-class Collection:
+class FetchRecord:
     """A fetch in progress: which workers have yet to answer."""
 
     client: int
@@ -135,7 +135,7 @@ class MeshRecord:
     client: int
     mesh: Mesh
     speeds: Speeds
-    workers: list[Worker]
+    workers: list[WorkerRecord]
     identities: tuple[bytes, ...]
     cards: tuple[int, ...] = ()
     """The numbers of the members' GPUs, in order of rank (`cards.py`)."""

@@ -11,10 +11,10 @@ from gt.sharding.placement import Mesh
 from gt.wire import messages as m
 
 from .events import Send
-from .records import Client, MeshRecord, Worker
+from .records import ClientRecord, MeshRecord, WorkerRecord
 
 if TYPE_CHECKING:
-    from gt.dispatcher.telemetry.recorder import Recording
+    from gt.dispatcher.telemetry.recorder import DispatcherRecorder
     from gt.sharding.config import Config
 
 CREDIT_LUMP: Final = 8
@@ -44,7 +44,7 @@ class Counters:
     plans_improved: int = 0
 
 
-class Service:
+class DispatcherState:
     """The state of one dispatcher. Every plan and put gets the next number of one global order, and is sent to all members of
     its mesh at once or to none."""
 
@@ -55,15 +55,15 @@ class Service:
         self.expected_since = 0.0
         """Since when the dispatcher has waited for them, on the shell's clock."""
         self._log = log
-        self.recording: Recording | None = None
+        self.recording: DispatcherRecorder | None = None
         """The recorder of events for watchers."""
         self.now = 0.0
         """The time of the event being processed, in seconds on the shell's clock."""
         self.address = ""
         self.version = ""
-        self.clients: dict[bytes, Client] = {}
-        self.workers: dict[bytes, Worker] = {}
-        self.by_number: dict[int, Client] = {}
+        self.clients: dict[bytes, ClientRecord] = {}
+        self.workers: dict[bytes, WorkerRecord] = {}
+        self.by_number: dict[int, ClientRecord] = {}
         self.meshes: dict[int, MeshRecord] = {}
         self.mesh_numbers = itertools.count(1)
         self.plan_numbers = itertools.count(1)
@@ -78,7 +78,7 @@ class Service:
         self.counters = Counters()
         self.out: list[Send] = []
 
-    def ready(self, client: Client) -> bool:
+    def ready(self, client: ClientRecord) -> bool:
         """Whether a session need not wait for workers: it has some, or all expected ones have joined."""
         return client.planner is not None or len(self.workers) >= self.workers_expected
 
@@ -128,7 +128,7 @@ class Service:
             worker.fresh.append((self.order + 1, length))
             worker.to_compile += length
 
-    def finished(self, worker: Worker, order: int) -> tuple[MeshRecord | None, bool]:
+    def finished(self, worker: WorkerRecord, order: int) -> tuple[MeshRecord | None, bool]:
         """A worker has finished everything up to an order. Returns the mesh on which orders are now finished by all members,
         if there is one, and whether the worker has room for new plans."""
         before = worker.to_compile
@@ -152,14 +152,14 @@ class Service:
         record.issued(self.order)
         return self.order
 
-    def place_for(self, client: Client, mesh: Mesh) -> int:
+    def place_for(self, client: ClientRecord, mesh: Mesh) -> int:
         """Take the next number for a run or put, for which its client will be credited."""
         order = self.place(mesh)
         client.arrived += 1
         client.inflight.append((client.arrived, order))
         return order
 
-    def credit(self, client: Client) -> None:
+    def credit(self, client: ClientRecord) -> None:
         """Tell a client how many of its runs and puts the workers have finished: `CREDIT_LUMP` at a time, or all."""
         inflight = client.inflight
         while inflight and inflight[0][1] not in self.issued:
@@ -178,7 +178,7 @@ class Service:
         self.multicast(record.mesh, m.DropMesh(record.mesh.number))
         del self.meshes[record.mesh.number]
 
-    def statistics(self, client: Client) -> dict[str, Any]:
+    def statistics(self, client: ClientRecord) -> dict[str, Any]:
         """The counters of the service and of one session."""
         counters = self.counters
         return {

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gt.dispatcher.planner.planner import Planned
 from gt.dispatcher.state.message_state import WAITING_CREDIT, WAITING_PUT, WAITING_WORKERS
-from gt.dispatcher.state.plan_cache import Cached, Entry
-from gt.dispatcher.state.records import Client, Collection, MeshRecord, Worker
+from gt.dispatcher.state.plan_cache import CachedPlan, Entry
+from gt.dispatcher.state.records import ClientRecord, FetchRecord, MeshRecord, WorkerRecord
 from gt.ir.instruction import MOVE, Plan
 from gt.ir.spec import Spec
 from gt.sharding.partition import box, extent
@@ -30,7 +30,7 @@ from gt.wire import telemetry as t
 from gt.wire.event_buffer import Recorder
 
 if TYPE_CHECKING:
-    from gt.dispatcher.state.shared_state import Service
+    from gt.dispatcher.state.shared_state import DispatcherState
 
 RATES: Final = {t.SUMMARY: 40, t.TRACE: 300}
 """Events a second that go by themselves from each worker, by level: each takes some 7 µs to pack, check and pass on. And of all
@@ -69,10 +69,10 @@ _BASE: Final = itemgetter(2)
 _CLIENT: Final = itemgetter(4)
 
 
-class Recording:
+class DispatcherRecorder:
     """The recording of one dispatcher, while somebody watches."""
 
-    def __init__(self, service: Service, level: int) -> None:
+    def __init__(self, service: DispatcherState, level: int) -> None:
         self.service = service
         self.level = level
         self.recorder = Recorder(self.now, *OWN[level])
@@ -102,34 +102,36 @@ class Recording:
 
     # who is there
 
-    def client_joined(self, client: Client) -> None:
+    def client_joined(self, client: ClientRecord) -> None:
         """A client is there."""
         self.recorder.add(joined_client(self.now(), client))
 
-    def client_left(self, client: Client, reason: str) -> None:
+    def client_left(self, client: ClientRecord, reason: str) -> None:
         """It is gone."""
         self._settle()
         for table in (self.last, self.births, self.stuck, self.look_at, self.held):
             table.pop(client.number, None)
         self.recorder.add(t.ClientLeft(self.now(), t.DISPATCHER, client.number, reason))
 
-    def worker_joined(self, worker: Worker) -> None:
+    def worker_joined(self, worker: WorkerRecord) -> None:
         """A worker is there."""
         self.recorder.add(joined_worker(self.now(), worker))
 
-    def worker_lost(self, worker: Worker, reason: str) -> None:
+    def worker_lost(self, worker: WorkerRecord, reason: str) -> None:
         """It is gone."""
         self.gpus.pop(worker.number, None)
         self.recorder.add(t.WorkerLost(self.now(), t.DISPATCHER, worker.number, reason))
 
-    def sampled(self, worker: Worker) -> None:
+    def sampled(self, worker: WorkerRecord) -> None:
         """Its GPU told how it is."""
         for event in sampled(worker):
             self.gpus[worker.number] = event
 
     # plans and runs
 
-    def described(self, client: Client, segment: int, cached: Cached, members: tuple[int, ...], reason: str) -> None:
+    def described(
+        self, client: ClientRecord, segment: int, cached: CachedPlan, members: tuple[int, ...], reason: str
+    ) -> None:
         """A plan was made, and the workers were told."""
         event = described(self.now(), client.number, segment, cached.number, cached.planned.plan, members, reason)
         self.recorder.add(event)
@@ -139,18 +141,18 @@ class Recording:
                 t.CacheMiss(self.now(), t.DISPATCHER, 1, client.number, "plan", reason, cached.number, site)
             )
 
-    def carried(self, client: Client, number: int, plan: Plan, mesh: Mesh, order: int) -> None:
+    def carried(self, client: ClientRecord, number: int, plan: Plan, mesh: Mesh, order: int) -> None:
         """A plan of one use takes tensors to another mesh."""
         self.recorder.add(described(self.now(), client.number, -1, number, plan, mesh.members, "carry"))
         if len(self.carries) >= MAX_ISSUES:
             self.carries.clear()
         self.carries[order] = (number, client.number)
 
-    def defined(self, client: Client) -> None:
+    def defined(self, client: ClientRecord) -> None:
         """A segment came whole."""
         self.recorder.add(t.CacheMiss(self.now(), t.DISPATCHER, 1, client.number, "definition", "", -1, ""))
 
-    def issued(self, client: Client, run: m.Run, cached: Cached, order: int) -> None:
+    def issued(self, client: ClientRecord, run: m.Run, cached: CachedPlan, order: int) -> None:
         """A run became an execution of a plan. The hot path: what follows from it is worked out for many at once."""
         issues = self.issues
         issues.append((order, cached.number, run.base, self.service.now, client.number, cached.planned))
@@ -180,7 +182,7 @@ class Recording:
             self.births.setdefault(client, {}).update(zip(map(_BASE, mine), mine, strict=True))
             self._bound(client)
 
-    def put(self, client: Client, message: m.Put) -> None:
+    def put(self, client: ClientRecord, message: m.Put) -> None:
         """A put was placed."""
         births = self.births.setdefault(client.number, {})
         births[message.tensor] = (-1, -1, message.tensor, self.service.now, client.number, "/".join(message.signal))
@@ -220,14 +222,14 @@ class Recording:
 
     # fetches
 
-    def fetch_asked(self, number: int, client: Client) -> None:
+    def fetch_asked(self, number: int, client: ClientRecord) -> None:
         """A client wants a tensor."""
         if len(self.asked) < MAX_ASKED:
             issued = next((issue for issue in reversed(self.issues) if issue[4] == client.number), None)
             last = issued or self.last.get(client.number)
             self.asked[number] = (self.now(), -1 if last is None else last[1])
 
-    def fetch_answered(self, number: int, collection: Collection) -> None:
+    def fetch_answered(self, number: int, collection: FetchRecord) -> None:
         """All workers have answered."""
         known = self.asked.pop(number, None)
         if known is not None:
@@ -265,7 +267,7 @@ class Recording:
             counters.refused, counters.poisoned, counters.fetches, counters.puts,
         )  # fmt: skip
 
-    def _look(self, client: Client, now: int) -> None:
+    def _look(self, client: ClientRecord, now: int) -> None:
         """A client's state; of its tensors, when it is time."""
         number = client.number
         if now >= self.look_at.get(number, 0):
@@ -293,7 +295,7 @@ class Recording:
                     return "/".join(tag.signal), tag.site
         return _place(self.last.get(client))[1:]
 
-    def _largest(self, client: Client, entries: Counter[Entry], now: int) -> list[Any]:
+    def _largest(self, client: ClientRecord, entries: Counter[Entry], now: int) -> list[Any]:
         """The largest tensors of a client, as `Tensors` says them."""
         sizes = {entry: _bytes(entry, self.service.meshes) for entry in entries}
         chosen: set[Entry] = set()
@@ -346,7 +348,7 @@ class Recording:
                     now, t.DISPATCHER, since, what, client.number, plan, -1, "", peers, len(peers), 0, signal, site
                 )
 
-    def _reason(self, client: Client, head: Any) -> tuple[str, list[int]]:
+    def _reason(self, client: ClientRecord, head: Any) -> tuple[str, list[int]]:
         """What the message at the head of a client's queue waits for, and at which workers."""
         peers: list[int] = []
         if client.head is WAITING_PUT:
@@ -386,7 +388,7 @@ def _issued(issue: Birth, times: int) -> t.RunIssued:
     return t.RunIssued(int(now * SECOND), t.DISPATCHER, times, number, client, order)
 
 
-def joined_client(now: int, client: Client) -> t.ClientJoined:
+def joined_client(now: int, client: ClientRecord) -> t.ClientJoined:
     """What is said of a client that is there."""
     facts = client.facts
     return t.ClientJoined(
@@ -394,7 +396,7 @@ def joined_client(now: int, client: Client) -> t.ClientJoined:
     )
 
 
-def joined_worker(now: int, worker: Worker) -> t.WorkerJoined:
+def joined_worker(now: int, worker: WorkerRecord) -> t.WorkerJoined:
     """What is said of a worker that is there."""
     facts = worker.facts
     return t.WorkerJoined(
@@ -403,7 +405,7 @@ def joined_worker(now: int, worker: Worker) -> t.WorkerJoined:
     )  # fmt: skip
 
 
-def sampled(worker: Worker) -> list[t.Device]:
+def sampled(worker: WorkerRecord) -> list[t.Device]:
     """What is said of a worker's GPU, where anything is known of it."""
     health = worker.health
     return [] if health.said is None else [t.Device(int(health.at * SECOND), worker.number, *health.said)]

@@ -15,13 +15,13 @@ from typing import Any, Final
 
 from gt.dispatcher.state.events import Send
 from gt.dispatcher.state.multicast import ABOVE
-from gt.dispatcher.state.records import Worker
-from gt.dispatcher.state.shared_state import Service
+from gt.dispatcher.state.records import WorkerRecord
+from gt.dispatcher.state.shared_state import DispatcherState
 from gt.errors import ProtocolError
 from gt.wire import messages as m
 from gt.wire import telemetry as t
 
-from .recorder import RATES, TOTALS, Recording, described, joined_client, joined_worker, sampled
+from .recorder import RATES, TOTALS, DispatcherRecorder, described, joined_client, joined_worker, sampled
 
 PERIODS: Final = {t.OFF: 0.0, t.SUMMARY: 0.5, t.TRACE: 0.2}
 """The seconds between two batches, by level."""
@@ -56,11 +56,11 @@ class Watcher:
     lost: int = 0
 
 
-class Watching:
+class Subscribers:
     """All watchers of one service. `started` is in nanoseconds on the core's clock; `boot` names that clock, as workers name
     theirs."""
 
-    def __init__(self, service: Service, boot: str) -> None:
+    def __init__(self, service: DispatcherState, boot: str) -> None:
         self.service = service
         self.boot = boot
         self.watchers: dict[bytes, Watcher] = {}
@@ -117,14 +117,14 @@ class Watching:
         if level == self.level:
             return
         self.level = level
-        self.service.recording = Recording(self.service, level) if level else None
+        self.service.recording = DispatcherRecorder(self.service, level) if level else None
         self.heard.clear()
         if not level:
             self.pending.clear()
         for worker in self.service.workers.values():
             self.tell(worker)
 
-    def tell(self, worker: Worker) -> None:
+    def tell(self, worker: WorkerRecord) -> None:
         """Tell a worker how much to record."""
         if self.level == t.OFF:
             self.service.send(worker.identity, m.Record(t.OFF, 0))
@@ -147,12 +147,12 @@ class Watching:
 
     # events
 
-    def forget(self, worker: Worker) -> None:
+    def forget(self, worker: WorkerRecord) -> None:
         """Forget a worker that is gone."""
         self.offsets.pop(worker.number, None)
         self.heard.pop(worker.number, None)
 
-    def events(self, worker: Worker, message: m.Events) -> None:
+    def events(self, worker: WorkerRecord, message: m.Events) -> None:
         """Take a worker's batch of events. Raises `ProtocolError` if it is malformed."""
         recording = self.service.recording
         if len(message.events) > 2 * BATCH:
@@ -181,7 +181,7 @@ class Watching:
         for watcher in self.watchers.values():
             watcher.lost += dropped
 
-    def _offset(self, worker: Worker, difference: int) -> int:
+    def _offset(self, worker: WorkerRecord, difference: int) -> int:
         """What to add to a worker's times to get the dispatcher's."""
         if self.boot and worker.facts.get("boot") == self.boot:
             return 0

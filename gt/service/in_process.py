@@ -44,8 +44,8 @@ class Fabric:
         self, workers: int, config: Config | None, *, codec: bool = False, facts: Sequence[dict[str, Any]] = (),
         devices: Sequence[str] = (),
     ) -> None:  # fmt: skip
-        from gt.dispatcher.core import Core as Dispatcher
-        from gt.dispatcher.state.events import Lost, Publish, Received, Work
+        from gt.dispatcher.core import DispatcherCore as Dispatcher
+        from gt.dispatcher.state.events import JobTurn, Lost, Publish, Received
         from gt.worker.base.backend import backend
         from gt.worker.base.events import BulkOut, ToDispatcher, ToPeer
         from gt.worker.core import Core
@@ -54,7 +54,7 @@ class Fabric:
         from gt.worker.telemetry.recorder import Instruments
 
         self.device_failed = DeviceFailed
-        self.received, self.lost, self.work, self.publish = Received, Lost, Work, Publish
+        self.received, self.lost, self.work, self.publish = Received, Lost, JobTurn, Publish
         self.bulk_out, self.to_dispatcher, self.to_peer = BulkOut, ToDispatcher, ToPeer
         self.codec = codec
         self.time = 0

@@ -251,7 +251,7 @@ def propose(program: str, explainer: Explainer, given: Explanation, limit: int =
 
 def score_of(shadow: Shadow, update: int) -> Score:
     """The score of a shadow's plans for one update."""
-    accounts = [ran.account for ran in shadow.runs if ran.update == update]
+    accounts = [ran.estimate for ran in shadow.runs if ran.update == update]
     seconds, moved = sum(each.seconds for each in accounts), sum(each.moved for each in accounts)
     return Score(seconds, moved, shadow.memory.peak)
 

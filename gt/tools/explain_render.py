@@ -223,7 +223,7 @@ class _Line(NamedTuple):
 
 def _stream(one: Explanation, full: bool, width: int) -> Iterator[RenderableType]:
     for number, ran in enumerate(one.runs, 1):
-        plan, account = ran.plan, ran.account
+        plan, account = ran.plan, ran.estimate
         phases = dict.fromkeys(plan.tags[i.tag].phase for i in plan.instructions)
         yield _head(
             f"Plan {number} of {len(one.runs)}",

@@ -69,30 +69,30 @@ class Explanation:
     @property
     def seconds(self) -> float:
         """The predicted seconds from the start of the first plan to the end of the last one."""
-        return sum(ran.account.seconds for ran in self.runs)
+        return sum(ran.estimate.seconds for ran in self.runs)
 
     @property
     def computing(self) -> float:
         """The part of these seconds in which the busiest worker computes; the rest is moving and waiting."""
-        columns = zip(*(ran.account.computing for ran in self.runs), strict=True)
+        columns = zip(*(ran.estimate.computing for ran in self.runs), strict=True)
         return max((sum(column) for column in columns), default=0.0)
 
     @property
     def moved(self) -> int:
         """The bytes that workers send each other."""
-        return sum(ran.account.moved for ran in self.runs)
+        return sum(ran.estimate.moved for ran in self.runs)
 
     @property
     def most(self) -> int:
         """The most bytes that one worker receives."""
-        return sum(move.most for ran in self.runs for move in ran.account.moves)
+        return sum(move.most for ran in self.runs for move in ran.estimate.moves)
 
     @property
     def collectives(self) -> list[Collective]:
         """The moves, the slowest first."""
         groups: dict[tuple[Any, ...], list[Any]] = {}
         for ran in self.runs:
-            for move in ran.account.moves:
+            for move in ran.estimate.moves:
                 if move.collective:
                     key = (move.collective, move.axes, "/".join(move.tag.signal), move.tag.phase, move.tag.site)
                     groups.setdefault(key, []).append(move)
@@ -144,14 +144,14 @@ class Explanation:
             "signals": [each._asdict() for each in self.placed],
             "plans": [
                 {
-                    "seconds": ran.account.seconds,
+                    "seconds": ran.estimate.seconds,
                     "instructions": [
                         {
                             "text": print_instruction(instruction, ran.plan.values, ran.plan.layout),
                             "site": ran.plan.tags[instruction.tag].site,
                             "seconds": took,
                         }
-                        for instruction, took in zip(ran.plan.instructions, ran.account.steps, strict=True)
+                        for instruction, took in zip(ran.plan.instructions, ran.estimate.steps, strict=True)
                     ],
                 }
                 for ran in self.runs
@@ -167,7 +167,7 @@ def gathered(program: str, shadow: Shadow, alone: Shadow, updates: int, stopped:
     return Explanation(
         program, shadow.name, len(shadow.facts), mesh, updates or None, stopped, _device(shadow),
         tuple(runs), shadow.memory, _placed(shadow, last if updates else None),
-        sum(ran.account.seconds for ran in alone.runs if not updates or ran.update == last),
+        sum(ran.estimate.seconds for ran in alone.runs if not updates or ran.update == last),
     )  # fmt: skip
 
 

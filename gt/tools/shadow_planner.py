@@ -22,7 +22,7 @@ from gt.wire import messages as m
 
 if TYPE_CHECKING:
     from gt.dispatcher.cost.cost_model import Speeds
-    from gt.dispatcher.cost.plan_estimate import Account
+    from gt.dispatcher.cost.plan_estimate import PlanEstimate
     from gt.sharding.config import Config
 
 CLIENT: Final = b"client"
@@ -35,7 +35,7 @@ class Ran(NamedTuple):
 
     update: int
     plan: Plan
-    account: Account
+    estimate: PlanEstimate
 
 
 class Use(NamedTuple):
@@ -92,15 +92,15 @@ class Shadow:
     speeds: Speeds | None = None
 
     def __post_init__(self) -> None:
-        from gt.dispatcher.core import Core
-        from gt.dispatcher.state.events import Received, Work
+        from gt.dispatcher.core import DispatcherCore
+        from gt.dispatcher.state.events import JobTurn, Received
 
-        self.received, self.work = Received, Work
-        self.core = Core(config=self.config, workers_expected=len(self.facts))
+        self.received, self.work = Received, JobTurn
+        self.core = DispatcherCore(config=self.config, workers_expected=len(self.facts))
         self.core.service.compiling = sys.maxsize  # there is nobody who would have to
         self.numbers: Counter[bytes] = Counter()
         self.plans: dict[int, Plan | bytes] = {}
-        self.accounts: dict[int, Account] = {}
+        self.accounts: dict[int, PlanEstimate] = {}
         self.behind = 0
         self.workers = [b"worker-%d" % number for number in range(len(self.facts))]
         for identity, said in zip(self.workers, self.facts, strict=True):
@@ -195,7 +195,7 @@ class Shadow:
 
     def _ran(self, execute: m.Execute, before: tuple[Any, ...], params: list[bool]) -> None:
         from gt.dispatcher.cost.peak_memory import local_bytes, peak_by_rank
-        from gt.dispatcher.cost.plan_estimate import account
+        from gt.dispatcher.cost.plan_estimate import estimate_plan
 
         plan = self.plans[execute.plan]
         if not isinstance(plan, Plan):
@@ -204,7 +204,7 @@ class Shadow:
         self.mesh, self.speeds = record.mesh, record.speeds
         found = self.accounts.get(execute.plan)
         if found is None:
-            found = self.accounts[execute.plan] = account(plan, record.mesh, record.speeds)
+            found = self.accounts[execute.plan] = estimate_plan(plan, record.mesh, record.speeds)
         self.runs.append(Ran(self.update, plan, found))
         held, others = (
             sum(

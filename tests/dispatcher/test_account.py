@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from gt.dispatcher.cost.cost_model import Device, Link, Speeds
-from gt.dispatcher.cost.plan_estimate import Account, account
+from gt.dispatcher.cost.cost_model import DeviceProfile, LinkProfile, Speeds
+from gt.dispatcher.cost.plan_estimate import PlanEstimate, estimate_plan
 from gt.ir.dtypes import float32
 from gt.ir.infer import infer
 from gt.ir.instruction import INPUT, MOVE, OUTPUT, Instruction, Pipeline, Plan, Tag, ref
 from gt.ir.spec import Spec, spec
 from gt.sharding.placement import Layout, Mesh, parse_layout, uniform_mesh
 
-LINKS = (Link(1000.0, 10.0), Link(4000.0, 1.0))
+LINKS = (LinkProfile(1000.0, 10.0), LinkProfile(4000.0, 1.0))
 TWO = uniform_mesh(1, {"data": 2}, (0, 1))
 GRID = uniform_mesh(1, {"data": 2, "model": 2}, (0, 1, 2, 3))
 
@@ -43,17 +43,21 @@ class Written:
         self.layouts.append(parse_layout(layout))
         return ref(OUTPUT, number)
 
-    def account(
-        self, *survivors: int, mesh: Mesh = TWO, devices: tuple[Device, ...] = (), pipeline: Pipeline | None = None
-    ) -> Account:
+    def estimate_plan(
+        self,
+        *survivors: int,
+        mesh: Mesh = TWO,
+        devices: tuple[DeviceProfile, ...] = (),
+        pipeline: Pipeline | None = None,
+    ) -> PlanEstimate:
         plan = Plan(
             mesh.number, tuple(self.inputs), tuple(self.input_layouts), "", (Tag(("net",), "forward", "model.py:7"),),
             tuple(self.instructions), tuple(self.values), tuple(self.layouts),
             tuple((r >> 2, r >> 2) for r in survivors), (), pipeline,
         )  # fmt: skip
-        device = Device(100.0, 50.0, 0.5)
+        device = DeviceProfile(100.0, 50.0, 0.5)
         speeds = Speeds(LINKS[-len(mesh.sizes) :], devices or (device,) * len(mesh.members))
-        return account(plan, mesh, speeds)
+        return estimate_plan(plan, mesh, speeds)
 
 
 def test_a_contraction_over_a_cut_dimension_and_its_all_reduce() -> None:
@@ -130,7 +134,7 @@ def test_in_a_move_whoever_is_there_first_waits_for_those_it_exchanges_with_alon
     lines = Written()
     x = lines.input("R|S0", 100, 1)
     y = lines.op("R|S0", "neg", x)
-    fast, slow = Device(100.0, 400.0, 0.0), Device(100.0, 100.0, 0.0)
+    fast, slow = DeviceProfile(100.0, 400.0, 0.0), DeviceProfile(100.0, 100.0, 0.0)
     found = lines.account(lines.op("R|R", MOVE, y), mesh=GRID, devices=(fast, slow, fast, fast))
     move = 1.0 + 200 / 4000
     assert found.computing == (1.0, 4.0, 1.0, 1.0)

@@ -19,8 +19,8 @@ from gt.dispatcher.cost.cost_model import (
     PCIE,
     STAGED,
     TYPICAL,
-    Device,
-    Link,
+    DeviceProfile,
+    LinkProfile,
     compute_seconds,
     devices_of,
     measured_mesh,
@@ -37,7 +37,7 @@ from gt.sharding.placement import REPLICATE, Partial, Placement, Shard
 
 SUM = Partial("sum")
 ROWS, COLUMNS = Shard(0), Shard(1)
-LINK = Link(1000.0, 2.0)
+LINK = LinkProfile(1000.0, 2.0)
 
 
 def said(flops: float, memory: float, host: str = "a", kind: str = "cpu") -> dict[str, Any]:
@@ -74,10 +74,10 @@ def test_a_move_takes_the_bytes_of_one_worker_and_a_latency_each_exchange(
 
 
 def test_a_product_is_bound_by_arithmetic_and_the_rest_by_memory() -> None:
-    device = Device(1e3, 1e2, 0.5)
+    device = DeviceProfile(1e3, 1e2, 0.5)
     a, b, c = spec(float32, (2, 3)), spec(float32, (3, 5)), spec(float32, (2, 5))
     assert work("matmul", (a, b), (c,)) == (2 * 2 * 3 * 5, 4 * (6 + 15 + 10))
-    assert compute_seconds(work("matmul", (a, b), (c,)), Device(10.0, 1e9, 0.5)) == 0.5 + 60 / 10
+    assert compute_seconds(work("matmul", (a, b), (c,)), DeviceProfile(10.0, 1e9, 0.5)) == 0.5 + 60 / 10
     assert work("add", (c, "f"), (c,)) == (0, 80)
     assert compute_seconds(work("add", (c, "f"), (c,)), device) == 0.5 + 0.8
     assert compute_seconds(work("add", (c, "f"), (c,)), device, 0.25) == 0.5 + 0.2
@@ -85,7 +85,7 @@ def test_a_product_is_bound_by_arithmetic_and_the_rest_by_memory() -> None:
 
 def test_another_look_at_a_tensor_costs_only_the_instruction() -> None:
     x = spec(float32, (1000, 1000))
-    assert compute_seconds(work("permute", (x,), (x,)), Device(1.0, 1.0, 0.5)) == 0.5
+    assert compute_seconds(work("permute", (x,), (x,)), DeviceProfile(1.0, 1.0, 0.5)) == 0.5
 
 
 # speeds
@@ -106,8 +106,8 @@ def test_unlike_kinds_and_hosts_stand_for_themselves() -> None:
     devices = devices_of(
         [said(4e10, 1e10), said(4e10, 1e10, "b"), said(1e13, 1e12, kind="cuda"), said(2e10, 1e10, "b")]
     )
-    assert devices[1] == devices[3] == Device(rounded(2e10), rounded(1e10), TYPICAL["cpu"].overhead)
-    assert devices[2] == Device(rounded(1e13), rounded(1e12), TYPICAL["cuda"].overhead)
+    assert devices[1] == devices[3] == DeviceProfile(rounded(2e10), rounded(1e10), TYPICAL["cpu"].overhead)
+    assert devices[2] == DeviceProfile(rounded(1e13), rounded(1e12), TYPICAL["cuda"].overhead)
     assert devices[0].flops == rounded(4e10)
 
 
@@ -116,7 +116,9 @@ def test_unlike_kinds_and_hosts_stand_for_themselves() -> None:
 )
 def test_nonsense_counts_as_typical(speed: Any) -> None:
     (device,) = devices_of([{"kind": "cpu", "speed": speed}])
-    assert device == Device(rounded(TYPICAL["cpu"].flops), rounded(TYPICAL["cpu"].memory), TYPICAL["cpu"].overhead)
+    assert device == DeviceProfile(
+        rounded(TYPICAL["cpu"].flops), rounded(TYPICAL["cpu"].memory), TYPICAL["cpu"].overhead
+    )
 
 
 def test_an_axis_is_as_slow_as_its_slowest_link() -> None:
@@ -132,7 +134,7 @@ def test_an_axis_is_as_slow_as_its_slowest_link() -> None:
 def test_a_link_that_was_measured_is_as_it_was_measured() -> None:
     """Either way round; within a host nothing changes, and what nobody measured is typical."""
     facts = [said(4e10, 8e9, host) for host in "aabb"]
-    slow = Link(1e6, 0.01)
+    slow = LinkProfile(1e6, 0.01)
     for key in (("a", "b"), ("b", "a")):
         data, model = speeds_of((2, 2), facts, {key: slow}).links
         assert data == slow
@@ -156,7 +158,7 @@ def test_links_within_a_group_are_those_of_nvlink_and_between_groups_of_a_host_t
     assert speeds_of((4,), facts[:4]).links == (PCIE,)
     assert speeds_of((2,), facts[:2]).links == (NVLINK,)
     slow = [{**said(4e10, 8e9), "group": group} for group in "aab"]
-    assert speeds_of((3,), slow).links == (Link(rounded(8e9) / COPIES, HOST_LATENCY),), "NVLink joins no CPUs"
+    assert speeds_of((3,), slow).links == (LinkProfile(rounded(8e9) / COPIES, HOST_LATENCY),), "NVLink joins no CPUs"
 
 
 def test_gpus_without_nccl_between_them_are_as_slow_as_the_way_through_the_host() -> None:
@@ -164,7 +166,7 @@ def test_gpus_without_nccl_between_them_are_as_slow_as_the_way_through_the_host(
     cards = [gpu("0"), gpu("1")]
     assert speeds_of((2,), cards).links == (PCIE,)
     without = {key: value for key, value in cards[1].items() if key != "nccl"}
-    assert speeds_of((2,), [gpu("0")] * 2).links == (Link(rounded(8e11) / COPIES, 2 * HOST_LATENCY),), (
+    assert speeds_of((2,), [gpu("0")] * 2).links == (LinkProfile(rounded(8e11) / COPIES, 2 * HOST_LATENCY),), (
         "by its own memory"
     )
     for other in (without, gpu("1") | {"nccl": 22700}, said(4e10, 8e9)):
@@ -175,8 +177,8 @@ def test_gpus_without_nccl_between_them_are_as_slow_as_the_way_through_the_host(
 # weights
 
 
-def devices(*flops: float) -> tuple[Device, ...]:
-    return tuple(Device(each, each, 0.0) for each in flops)
+def devices(*flops: float) -> tuple[DeviceProfile, ...]:
+    return tuple(DeviceProfile(each, each, 0.0) for each in flops)
 
 
 def test_equal_workers_weigh_one() -> None:

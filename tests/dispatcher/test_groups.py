@@ -12,7 +12,7 @@ from gt.client.session import session as sessions
 from gt.daemon.host import CONNECT_TIMEOUT
 from gt.dispatcher.cost.cost_model import NVLINK, PCIE, Speeds
 from gt.dispatcher.cost.nvlink_groups import groups_of, side_by_side
-from gt.dispatcher.cost.plan_estimate import account
+from gt.dispatcher.cost.plan_estimate import estimate_plan
 from gt.ir.instruction import Plan
 from gt.service.in_process import Fabric, InprocLink
 from gt.service.session import _read
@@ -91,7 +91,7 @@ def test_the_last_axis_of_a_mesh_stays_in_a_group() -> None:
             assert record.mesh.members == (0, 1, 2, 3)
         (client,) = fabric.dispatcher.service.by_number.values()
         plans = [cached.planned.plan for cached in client.plans.by_homes.values()]
-        seconds.append(sum(account(plan, record.mesh, record.speeds).seconds for plan in plans))
+        seconds.append(sum(estimate_plan(plan, record.mesh, record.speeds).seconds for plan in plans))
         fabric.check()
         gt.disconnect()
     assert seconds[0] != seconds[1]
@@ -122,6 +122,6 @@ def test_plans_go_by_what_joins_the_workers() -> None:
     assert (fast.links, slow.links) == ((NVLINK,), (PCIE,))
     assert list(map(str, near)) != list(map(str, far))
     for chosen, other, speeds in ((near, far, fast), (far, near, slow)):
-        seconds, instead = (sum(account(plan, mesh, speeds).seconds for plan in some) for some in (chosen, other))
+        seconds, instead = (sum(estimate_plan(plan, mesh, speeds).seconds for plan in some) for some in (chosen, other))
         assert seconds < instead
     assert value == same

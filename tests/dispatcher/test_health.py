@@ -9,7 +9,7 @@ import pytest
 from one_dispatcher import Service
 
 from gt.dispatcher.state.events import Lost, Malformed, Publish, Tick
-from gt.dispatcher.state.gpu_health import CALM, SLOWING, Health
+from gt.dispatcher.state.gpu_health import CALM, SLOWING, GpuHealth
 from gt.wire import messages as m
 from gt.wire import telemetry as t
 from gt.worker.device.nvml import REASONS
@@ -130,7 +130,7 @@ def test_of_somebody_unknown_it_is_refused() -> None:
     each = service()
     beat(each, HOT, "nobody")
     (goodbye,) = each.hears("nobody")
-    assert goodbye.text.startswith("Health before Hello")
+    assert goodbye.text.startswith("GpuHealth before Hello")
     assert asked(each) == [None, None]
 
 
@@ -178,7 +178,7 @@ def test_the_log_says_when_a_gpu_is_slowed_down_and_when_no_longer() -> None:
 
 def test_a_gpu_that_is_slowed_down_over_and_over_is_one_pair_of_lines_a_minute() -> None:
     """And one that stays so after that minute is told of all the same."""
-    health, lines = Health(), []
+    health, lines = GpuHealth(), []
     for number in range(300):
         now = 2.0 * number
         lines += [(now, level) for level, _ in health.hear(HOT if number % 2 or now > 400 else WELL, now)]
@@ -190,7 +190,7 @@ def test_a_gpu_that_is_slowed_down_over_and_over_is_one_pair_of_lines_a_minute()
 
 def test_what_is_not_known_is_not_said() -> None:
     """Nor is anything made of a GPU that does not tell whether its memory is sound."""
-    (line,) = Health().hear(m.Health(-1, -1, -1, -1, -1, -1, -1, ["hardware slowdown", "power brake"]), 0.0)
+    (line,) = GpuHealth().hear(m.Health(-1, -1, -1, -1, -1, -1, -1, ["hardware slowdown", "power brake"]), 0.0)
     assert line == (
         "warning",
         "is slowed down: hardware slowdown, power brake; see to its cooling and power supply",
@@ -199,7 +199,7 @@ def test_what_is_not_known_is_not_said() -> None:
 
 def test_the_log_says_when_memory_errors_grew() -> None:
     """At once, also those from before the worker came; then once a minute at most, with all that came meanwhile."""
-    health, lines = Health(), []
+    health, lines = GpuHealth(), []
     counts = [2, 2, 3, 4, *[4] * 30, -1, 1, 1, *[1] * 30, 2]
     for number, errors in enumerate(counts):
         said = health.hear(WELL._replace(errors=errors), 2.0 * number)

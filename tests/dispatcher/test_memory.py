@@ -17,7 +17,7 @@ from gt.client.session import session as sessions
 from gt.daemon.host import CONNECT_TIMEOUT
 from gt.dispatcher.cost.cost_model import devices_of
 from gt.dispatcher.cost.peak_memory import largest_part, local_bytes, peak_at_most, peak_by_rank
-from gt.dispatcher.planner.choice_cache import Home
+from gt.dispatcher.planner.choice_cache import ResidentPlacement
 from gt.dispatcher.planner.planner import Planned, Planner
 from gt.ir.dtypes import float32
 from gt.ir.instruction import Segment
@@ -49,7 +49,7 @@ def test_no_rank_of_any_plan_holds_more_than_is_said(monkeypatch: pytest.MonkeyP
     """The quick figure is never below the exact one, for plans of drawn programs and pipelines."""
     usual, checked = Planner.plan_in_turns, []
 
-    def plan(self: Planner, segment: Segment, homes: tuple[Home, ...]) -> Generator[None, None, Planned]:
+    def plan(self: Planner, segment: Segment, homes: tuple[ResidentPlacement, ...]) -> Generator[None, None, Planned]:
         found = yield from usual(self, segment, homes)
         assert peak_at_most(found.plan, self.mesh) >= peak_by_rank(found.plan, self.mesh).max()
         PROVED["plans whose memory no worker exceeds"] += 1

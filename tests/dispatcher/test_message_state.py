@@ -11,7 +11,7 @@ from one_dispatcher import NEG, RULES, Service, started
 
 from gt.dispatcher.core import HANDLERS, MESSAGES, Role
 from gt.dispatcher.handlers.plan_selection import SWITCH_AT
-from gt.dispatcher.state.events import Lost, Reload, Work
+from gt.dispatcher.state.events import JobTurn, Lost, Reload
 from gt.dispatcher.state.message_state import TRANSITIONS, WAITS, MessageState, enter
 from gt.dispatcher.state.shared_state import COMPILING, MESH_CREDITS
 from gt.ir.instruction import Segment
@@ -89,7 +89,7 @@ def busy(workers: int = 1, segment: Segment = NEG, **more: Any) -> Service:
 def work(each: Service) -> None:
     """Do what jobs there are."""
     while each.core.busy:
-        each.event(Work())
+        each.event(JobTurn())
 
 
 def waits_for_workers() -> Service:

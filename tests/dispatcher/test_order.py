@@ -9,7 +9,7 @@ from one_dispatcher import Service, configure, started
 
 from gt.dispatcher.handlers import handshake, message_queues
 from gt.dispatcher.handlers.handshake import CLIENT_CREDITS
-from gt.dispatcher.state.events import Work
+from gt.dispatcher.state.events import JobTurn
 from gt.dispatcher.state.shared_state import CREDIT_LUMP, MESH_CREDITS
 from gt.ir.instruction_bytes import unpack_plan
 from gt.wire import messages as m
@@ -34,7 +34,7 @@ def test_all_workers_of_a_mesh_get_the_same_bytes() -> None:
     each = started(4, config={"mesh": {"data": 4}, "sharding_config": {"net": {"strategy": "data_parallel"}}})
     each.idle = False
     each.run(1, 10, [1])
-    sends = each.core.handle(Work(), 0.0) + each.core.handle(Work(), 0.0)  # it is planned, and sent
+    sends = each.core.handle(JobTurn(), 0.0) + each.core.handle(JobTurn(), 0.0)  # it is planned, and sent
     assert [send.to for send in sends] == [(b"w0", b"w1", b"w2", b"w3")] * 2
     each.numbers["c"] += 1
 

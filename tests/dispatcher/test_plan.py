@@ -11,12 +11,12 @@ from effort import PROVED, cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gt.dispatcher.planner.choice_cache import Home
+from gt.dispatcher.planner.choice_cache import ResidentPlacement
 from gt.dispatcher.planner.move_path import path
 from gt.dispatcher.planner.planner import Planned, Planner
 from gt.dispatcher.planner.policy import resolve
 from gt.dispatcher.planner.reshape_rules import reshape_aligned
-from gt.dispatcher.planner.sharding_rules import Cut, Row, rows
+from gt.dispatcher.planner.sharding_rules import AxisSplit, ShardingOption, sharding_options
 from gt.ir.dtypes import float32, float64, int64
 from gt.ir.instruction import MOVE, OUTPUT, SCALAR, Plan, Segment, ref
 from gt.ir.instruction_bytes import pack_plan
@@ -100,15 +100,16 @@ def test_data_parallel_linear() -> None:
     made = planner(BATCH, 2)
     whole = made.mesh.replicated
     planned = made.plan(
-        lines.segment(linear(lines, x, w, b, ("net",))), (Home((Shard(0),)), Home(whole, True), Home(whole, True))
+        lines.segment(linear(lines, x, w, b, ("net",))),
+        (ResidentPlacement((Shard(0),)), ResidentPlacement(whole, True), ResidentPlacement(whole, True)),
     )
     assert written(planned) == [
         "%0 f32[16,8] R = permute $1 R {axes=(1,0)}",
         "%1 f32[64,8] S0 = matmul $0 S0, %0 R",
         "%2 f32[64,8] S0 = add %1 S0, $2 R",
     ]
-    assert planned.survivors == (Home((Shard(0),)),)
-    assert planned.inputs[1] == Home(whole, param=True, claimed=True)
+    assert planned.survivors == (ResidentPlacement((Shard(0),)),)
+    assert planned.inputs[1] == ResidentPlacement(whole, param=True, claimed=True)
 
 
 def test_data_parallel_gradient_is_reduced_once() -> None:
@@ -118,7 +119,7 @@ def test_data_parallel_gradient_is_reduced_once() -> None:
     xt = lines.op("permute", x, axes=(1, 0), signal=("net",), phase="backward")
     gw = lines.op("permute", lines.op("matmul", xt, g, signal=("net",)), axes=(1, 0), signal=("net",))
     made = planner(BATCH, 2)
-    cut, whole = Home((Shard(0),)), Home(made.mesh.replicated, True, True)
+    cut, whole = ResidentPlacement((Shard(0),)), ResidentPlacement(made.mesh.replicated, True, True)
     planned = made.plan(lines.segment(lines.op("follow", gw, w, signal=("net",))), (cut, cut, whole))
     assert written(planned) == [
         "%0 f32[16,64] S1 = permute $0 S0 {axes=(1,0)}",
@@ -145,9 +146,9 @@ def test_column_and_row_pair_forward() -> None:
     h = lines.op("relu", linear(lines, x, w1, b1, UP), signal=UP)
     y = linear(lines, h, w2, b2, DOWN)
     made = planner(PAIR, 2)
-    home = Home(made.mesh.replicated, True)
+    home = ResidentPlacement(made.mesh.replicated, True)
     segment = lines.segment(y)
-    first = made.plan(segment, (Home(made.mesh.replicated), home, home, home, home))
+    first = made.plan(segment, (ResidentPlacement(made.mesh.replicated), home, home, home, home))
     planned = made.plan(segment, first.inputs)
     assert written(planned) == [
         "%0 f32[64,128] S1 = permute $1 S0 {axes=(1,0)}",
@@ -166,13 +167,15 @@ def test_column_and_row_pair_backward() -> None:
     made = planner(PAIR, 2)
     segment = two_layers()
     whole = made.mesh.replicated
-    first = made.plan(segment, (Home(whole), Home(whole, True), Home(whole, True)))
+    first = made.plan(
+        segment, (ResidentPlacement(whole), ResidentPlacement(whole, True), ResidentPlacement(whole, True))
+    )
     planned = made.plan(segment, first.inputs)
     assert moves(planned) == ["%17 f32[32,64] R = move %4 P(sum)"]
     assert planned.survivors == (
-        Home(whole),
-        Home((Shard(0),), param=True, claimed=True),
-        Home((Shard(1),), param=True, claimed=True),
+        ResidentPlacement(whole),
+        ResidentPlacement((Shard(0),), param=True, claimed=True),
+        ResidentPlacement((Shard(1),), param=True, claimed=True),
     )
     assert [home.layout for home in planned.inputs] == [whole, (Shard(0),), (Shard(1),)]
 
@@ -182,7 +185,9 @@ def test_parameters_move_once() -> None:
     made = planner(PAIR, 2)
     segment = two_layers()
     whole = made.mesh.replicated
-    first = made.plan(segment, (Home(whole), Home(whole, True), Home(whole, True)))
+    first = made.plan(
+        segment, (ResidentPlacement(whole), ResidentPlacement(whole, True), ResidentPlacement(whole, True))
+    )
     assert moves(first) == [
         "%0 f32[128,64] S0 = move $1 R",
         "%4 f32[64,128] S1 = move $2 R",
@@ -203,8 +208,8 @@ def test_a_parameter_keeps_its_first_claim() -> None:
     segment = lines.segment(linear(lines, first, w, None, DOWN))
     made = planner(PAIR, 2)
     whole = made.mesh.replicated
-    planned = made.plan(segment, (Home(whole), Home(whole, True)))
-    assert planned.inputs[1] == Home((Shard(0),), param=True, claimed=True)
+    planned = made.plan(segment, (ResidentPlacement(whole), ResidentPlacement(whole, True)))
+    assert planned.inputs[1] == ResidentPlacement((Shard(0),), param=True, claimed=True)
     assert made.plan(segment, planned.inputs).inputs == planned.inputs
 
 
@@ -214,7 +219,10 @@ def test_data_and_tensor_parallel_on_two_axes() -> None:
     made = planner({"mesh": {"data": 2, "model": 2}, "sharding_config": rules}, 4)
     whole = made.mesh.replicated
     segment = two_layers()
-    first = made.plan(segment, (Home((Shard(0), REPLICATE)), Home(whole, True), Home(whole, True)))
+    first = made.plan(
+        segment,
+        (ResidentPlacement((Shard(0), REPLICATE)), ResidentPlacement(whole, True), ResidentPlacement(whole, True)),
+    )
     planned = made.plan(segment, first.inputs)
     assert [home.layout for home in planned.inputs[1:]] == [(REPLICATE, Shard(0)), (REPLICATE, Shard(1))]
     assert [home.layout for home in planned.survivors] == [
@@ -235,7 +243,9 @@ def test_explicit_shard_on_some_of_the_workers() -> None:
     x, w = lines.input(8, 6), lines.input(6, 4)
     y = lines.op("relu", lines.op("matmul", x, w, signal=("ffn",)))
     made = planner({"mesh": {"workers": 4}, "sharding_config": {"ffn": {"shard": {"axis": 1, "workers": [0, 2]}}}}, 4)
-    planned = made.plan(lines.segment(y), (Home(made.mesh.replicated), Home(made.mesh.replicated, True)))
+    planned = made.plan(
+        lines.segment(y), (ResidentPlacement(made.mesh.replicated), ResidentPlacement(made.mesh.replicated, True))
+    )
     assert written(planned) == [
         "%0 f32[6,4] S1(1,0,1,0) = move $1 R",
         "%1 f32[8,4] S1(1,0,1,0) = matmul $0 R, %0 S1(1,0,1,0)",
@@ -248,7 +258,9 @@ def test_tensors_of_too_few_dimensions_escape_an_explicit_shard() -> None:
     lines = Lines()
     y = lines.op("relu", lines.input(8), signal=("ffn",))
     made = planner({"mesh": {"workers": 2}, "sharding_config": {"ffn": {"shard": {"axis": 1, "workers": [0, 1]}}}}, 2)
-    assert written(made.plan(lines.segment(y), (Home(made.mesh.replicated),))) == ["%0 f32[8] R = relu $0 R"]
+    assert written(made.plan(lines.segment(y), (ResidentPlacement(made.mesh.replicated),))) == [
+        "%0 f32[8] R = relu $0 R"
+    ]
 
 
 # what follows a parameter
@@ -262,7 +274,7 @@ def test_an_optimizer_works_where_the_parameter_is() -> None:
     velocity = lines.op("add", lines.op("mul", m, beta, phase="update"), g, phase="update")
     stepped = lines.op("sub", w, lines.op("mul", velocity, rate, phase="update"), phase="update")
     made = planner(PAIR, 2)
-    home = Home((Shard(0),), True, True)
+    home = ResidentPlacement((Shard(0),), True, True)
     planned = made.plan(lines.segment(velocity, stepped), (home, home, home))
     assert written(planned) == [
         "%0 f32[128,64] S0 = mul $2 S0, #1",
@@ -278,9 +290,12 @@ def test_follow_takes_a_value_to_its_parameter() -> None:
     lines = Lines()
     g, w = lines.input(16, 8), lines.input(16, 8)
     made = planner(PAIR, 2)
-    planned = made.plan(lines.segment(lines.op("follow", g, w)), (Home((Shard(1),)), Home((Shard(0),), True, True)))
+    planned = made.plan(
+        lines.segment(lines.op("follow", g, w)),
+        (ResidentPlacement((Shard(1),)), ResidentPlacement((Shard(0),), True, True)),
+    )
     assert written(planned) == ["%0 f32[16,8] S0 = move $0 S1", "%1 f32[16,8] S0 = follow %0 S0, $1 S0"]
-    assert planned.survivors == (Home((Shard(0),), True, True),)
+    assert planned.survivors == (ResidentPlacement((Shard(0),), True, True),)
 
 
 def test_a_tagged_parameter_is_born_in_its_place() -> None:
@@ -288,7 +303,7 @@ def test_a_tagged_parameter_is_born_in_its_place() -> None:
     lines = Lines()
     w = lines.op("normal", lines.scalar("i"), lines.scalar("i"), shape=(128, 64), dtype=float32, signal=UP)
     planned = planner(PAIR, 2).plan(lines.segment(lines.op("tag", w, param=True, signal=UP)), ())
-    assert planned.survivors == (Home((Shard(0),), param=True, claimed=True),)
+    assert planned.survivors == (ResidentPlacement((Shard(0),), param=True, claimed=True),)
 
 
 def test_a_parameter_is_never_partial() -> None:
@@ -297,11 +312,11 @@ def test_a_parameter_is_never_partial() -> None:
     x = lines.input(6, 6)
     w = lines.op("tag", lines.op("matmul", x, x), param=True)
     segment = lines.segment(lines.op("relu", lines.op("follow", x, w)))
-    planned = planner(PAIR, 2).plan(segment, (Home((Shard(1),)),))
-    assert planned.survivors == (Home((REPLICATE,), param=True),)
+    planned = planner(PAIR, 2).plan(segment, (ResidentPlacement((Shard(1),)),))
+    assert planned.survivors == (ResidentPlacement((REPLICATE,), param=True),)
     made = planner(BATCH, 2)
-    planned = made.plan(segment, (Home((Shard(0),)),))
-    check_legal(made, segment, planned, (Home((Shard(0),)),))
+    planned = made.plan(segment, (ResidentPlacement((Shard(0),)),))
+    check_legal(made, segment, planned, (ResidentPlacement((Shard(0),)),))
 
 
 # what is never asked for
@@ -309,7 +324,7 @@ def test_a_parameter_is_never_partial() -> None:
 
 def test_without_rules_nothing_is_cut() -> None:
     """Operations outside of all signals, over whole tensors, stay whole on every worker and move nothing."""
-    planned = planner(PAIR, 4).plan(unruled(), (Home((REPLICATE,)), Home((REPLICATE,), True)))
+    planned = planner(PAIR, 4).plan(unruled(), (ResidentPlacement((REPLICATE,)), ResidentPlacement((REPLICATE,), True)))
     assert not moves(planned)
     assert set(planned.plan.layouts) == {(REPLICATE,)}
     assert {home.layout for home in (*planned.survivors, *planned.inputs)} == {(REPLICATE,)}
@@ -329,13 +344,15 @@ def test_survivors_are_never_partial() -> None:
     lines = Lines()
     x = lines.input(64, 16)
     total = lines.op("sum", x, axes=(0, 1), keepdims=False)
-    planned = planner(BATCH, 2).plan(lines.segment(total, lines.op("permute", x, axes=(1, 0))), (Home((Shard(0),)),))
+    planned = planner(BATCH, 2).plan(
+        lines.segment(total, lines.op("permute", x, axes=(1, 0))), (ResidentPlacement((Shard(0),)),)
+    )
     assert written(planned) == [
         "%0 f32[] P(sum) = sum $0 S0 {axes=(0,1), keepdims=False}",
         "%1 f32[16,64] S1 = permute $0 S0 {axes=(1,0)}",
         "%2 f32[] R = move %0 P(sum)",
     ]
-    assert planned.survivors[0] == Home((REPLICATE,))
+    assert planned.survivors[0] == ResidentPlacement((REPLICATE,))
 
 
 def test_a_large_reduction_is_one_all_reduce() -> None:
@@ -343,7 +360,9 @@ def test_a_large_reduction_is_one_all_reduce() -> None:
     lines = Lines()
     x, w = lines.input(256, 64), lines.input(64, 256)
     made = planner(BATCH, 4)
-    planned = made.plan(lines.segment(lines.op("matmul", x, w)), (Home((Shard(1),)), Home((Shard(0),))))
+    planned = made.plan(
+        lines.segment(lines.op("matmul", x, w)), (ResidentPlacement((Shard(1),)), ResidentPlacement((Shard(0),)))
+    )
     assert written(planned) == [
         "%0 f32[256,256] P(sum) = matmul $0 S1, $1 S0",
         "%1 f32[256,256] R = move %0 P(sum)",
@@ -372,7 +391,7 @@ def stripped(placement: Placement | None) -> Placement | None:
     return Shard(placement.dim) if isinstance(placement, Shard) else placement
 
 
-def check_legal(made: Planner, segment: Segment, planned: Planned, homes: tuple[Home, ...]) -> None:
+def check_legal(made: Planner, segment: Segment, planned: Planned, homes: tuple[ResidentPlacement, ...]) -> None:
     """Every instruction of a plan has a legal row on every axis of the mesh, and moves make nothing partial."""
     plan, mesh = planned.plan, made.mesh
     assert plan.input_layouts == tuple(home.layout for home in homes)
@@ -393,12 +412,15 @@ def check_legal(made: Planner, segment: Segment, planned: Planned, homes: tuple[
             placed = [layout[axis] for layout in (*outputs, *inputs) if layout is not None]
             weights = {p.weights for p in placed if isinstance(p, Shard)}
             assert len(weights) <= 1, "one instruction is cut in one way"
-            cut = Cut(next(iter(weights), None) or mesh.weights[axis])
-            row = Row(
+            cut = AxisSplit(next(iter(weights), None) or mesh.weights[axis])
+            row = ShardingOption(
                 tuple(stripped(layout[axis]) for layout in outputs),  # type: ignore[misc]
                 tuple(None if layout is None else stripped(layout[axis]) for layout in inputs),
             )
-            assert row in rows(instruction.op, instruction.attributes, operands, results, cut), (instruction.op, row)
+            assert row in sharding_options(instruction.op, instruction.attributes, operands, results, cut), (
+                instruction.op,
+                row,
+            )
         if instruction.op == "reshape":
             assert reshape_aligned(operands[0].shape, inputs[0], results[0].shape, outputs[0], mesh)  # type: ignore[arg-type, union-attr]
     check_homes(segment, planned, homes)
@@ -411,7 +433,7 @@ def check_layout(layout: Layout, ndim: int, axes: int) -> None:
     assert all(placement.dim < ndim for placement in layout if isinstance(placement, Shard))
 
 
-def check_homes(segment: Segment, planned: Planned, homes: tuple[Home, ...]) -> None:
+def check_homes(segment: Segment, planned: Planned, homes: tuple[ResidentPlacement, ...]) -> None:
     """Survivors and moved inputs are where their homes say, whole, and of the spec that the segment gave them."""
     plan: Plan = planned.plan
     assert tuple(number for number, _ in plan.survivors) == segment.survivors
@@ -501,7 +523,9 @@ def test_every_row_of_every_plan_is_legal(program: Any, config: Any, data: st.Da
     made = planner(*config)
     placements: list[Placement] = [REPLICATE, REPLICATE, Shard(0), Shard(1)]
     homes = tuple(
-        Home(tuple(data.draw(st.sampled_from(placements[: 2 + spec.ndim])) for _ in made.mesh.sizes), param)
+        ResidentPlacement(
+            tuple(data.draw(st.sampled_from(placements[: 2 + spec.ndim])) for _ in made.mesh.sizes), param
+        )
         for spec, param in zip(segment.inputs, params, strict=True)
     )
     planned = made.plan(segment, homes)
@@ -516,7 +540,7 @@ def test_planning_is_deterministic(program: Any, config: Any) -> None:
     """The same segment from the same homes gives the same bytes: in a new planner, again, and with warm memos."""
     segment, params = program
     made = planner(*config)
-    homes = tuple(Home(made.mesh.replicated, param) for param in params)
+    homes = tuple(ResidentPlacement(made.mesh.replicated, param) for param in params)
     packed = pack_plan(made.plan(segment, homes).plan)
     assert pack_plan(made.plan(segment, homes).plan) == packed
     assert pack_plan(planner(*config).plan(segment, homes).plan) == packed
@@ -528,7 +552,7 @@ def test_parameters_settle(program: Any, config: Any) -> None:
     """From the second time on, a program finds its parameters where it left them."""
     segment, params = program
     made = planner(*config)
-    first = made.plan(segment, tuple(Home(made.mesh.replicated, param) for param in params))
+    first = made.plan(segment, tuple(ResidentPlacement(made.mesh.replicated, param) for param in params))
     second = made.plan(segment, first.inputs)
     assert second.inputs == first.inputs
     assert second.plan.rehomed == ()

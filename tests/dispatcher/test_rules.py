@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from rule_samples import FAMILIES, Array, Sample, drawn, floats, spec_of
 
 from gt.dispatcher.planner.reshape_rules import reshape_aligned
-from gt.dispatcher.planner.sharding_rules import PASSING, RULES, Cut, Row, rows
+from gt.dispatcher.planner.sharding_rules import PASSING, RULES, AxisSplit, ShardingOption, sharding_options
 from gt.ir.dtypes import scalar_kind
 from gt.ir.ops import OPS
 from gt.ir.spec import Spec, spec
@@ -29,7 +29,7 @@ from gt.sharding.placement import PARTIAL_OPS, REPLICATE, Mesh, Partial, Placeme
 from gt.worker.base.kernel_call import Call, Part
 from gt.worker.op_table.op_table import KERNELS
 
-CUTS = (Cut((1, 1)), Cut((2, 1, 0)), Cut((1, 2, 2)))
+CUTS = (AxisSplit((1, 1)), AxisSplit((2, 1, 0)), AxisSplit((1, 2, 2)))
 REDUCE = {"sum": np.add, "max": np.maximum, "min": np.minimum, "prod": np.multiply}
 SUM, MAX, MIN = Partial("sum"), Partial("max"), Partial("min")
 
@@ -43,8 +43,8 @@ def expected(sample: Sample) -> Array:
     return run(sample, sample.operands, tuple((0, size) for size in sample.result.shape))
 
 
-def table(sample: Sample, cut: Cut) -> tuple[Row, ...]:
-    return rows(sample.op, sample.attributes, sample.specs, (sample.result,), cut)
+def table(sample: Sample, cut: AxisSplit) -> tuple[ShardingOption, ...]:
+    return sharding_options(sample.op, sample.attributes, sample.specs, (sample.result,), cut)
 
 
 Box = tuple[tuple[int, int], ...]
@@ -59,7 +59,7 @@ def run(sample: Sample, operands: tuple[Any, ...], part: Box, held: tuple[Part |
         return np.asarray(KERNELS[sample.op](call)(*operands))
 
 
-def box_of(shape: tuple[int, ...], placement: Placement | None, cut: Cut, rank: int) -> Box:
+def box_of(shape: tuple[int, ...], placement: Placement | None, cut: AxisSplit, rank: int) -> Box:
     ranges = [(0, size) for size in shape]
     if isinstance(placement, Shard):
         points = cut(shape[placement.dim])
@@ -68,7 +68,7 @@ def box_of(shape: tuple[int, ...], placement: Placement | None, cut: Cut, rank: 
 
 
 @cache
-def split(sample: Sample, position: int, placement: Placement | None, cut: Cut) -> list[Any]:
+def split(sample: Sample, position: int, placement: Placement | None, cut: AxisSplit) -> list[Any]:
     """What each worker holds of an operand; the contributions to a partial value are random and make the value."""
     x, count = sample.operands[position], len(cut.weights)
     if isinstance(placement, Partial):
@@ -102,7 +102,7 @@ def contributions(x: Array, op: str, count: int, source: np.random.Generator) ->
     return parts
 
 
-def joined(parts: list[Array], placement: Placement, expected: Array, cut: Cut) -> list[Array]:
+def joined(parts: list[Array], placement: Placement, expected: Array, cut: AxisSplit) -> list[Array]:
     """The results that must each equal the whole: one, or when it is replicated one of every worker."""
     if isinstance(placement, Replicate):
         return parts
@@ -114,7 +114,7 @@ def joined(parts: list[Array], placement: Placement, expected: Array, cut: Cut) 
     return [whole]
 
 
-def works(sample: Sample, row: Row, cut: Cut) -> bool:
+def works(sample: Sample, row: ShardingOption, cut: AxisSplit) -> bool:
     """Whether running each part and joining the results gives the whole result."""
     held = [split(sample, position, placement, cut) for position, placement in enumerate(row.inputs)]
     (placement,) = row.outputs
@@ -150,21 +150,21 @@ def placements(of: Spec | str) -> list[Placement | None]:
     return [REPLICATE, *map(Shard, range(of.ndim)), *map(Partial, partials)]
 
 
-def combinations(sample: Sample) -> Iterator[Row]:
+def combinations(sample: Sample) -> Iterator[ShardingOption]:
     for output, *inputs in itertools.product(placements(sample.result), *map(placements, sample.specs)):
         assert output is not None
-        yield Row((output,), tuple(inputs))
+        yield ShardingOption((output,), tuple(inputs))
 
 
 # what is left out on purpose
 
 
-def omitted(row: Row, sample: Sample, known: tuple[Row, ...]) -> bool:
+def omitted(row: ShardingOption, sample: Sample, known: tuple[ShardingOption, ...]) -> bool:
     """Whether a row that works is not in the table for a reason."""
     return any(reason(row, sample, known) for reason in (idempotent, beyond_sums, rounded, stretched, unread))
 
 
-def idempotent(row: Row, sample: Sample, known: tuple[Row, ...]) -> bool:
+def idempotent(row: ShardingOption, sample: Sample, known: tuple[ShardingOption, ...]) -> bool:
     """The largest of equals is each of them: what is replicated passes for P(max) and P(min), whose row is known.
 
     So does a scalar that `where` may choose beside them.
@@ -180,7 +180,7 @@ def idempotent(row: Row, sample: Sample, known: tuple[Row, ...]) -> bool:
     )
 
 
-def beyond_sums(row: Row, sample: Sample, known: tuple[Row, ...]) -> bool:
+def beyond_sums(row: ShardingOption, sample: Sample, known: tuple[ShardingOption, ...]) -> bool:
     """Largest, smallest and product go through functions that are monotone, or turn products into products or sums.
 
     Partial results of that kind end a computation, they do not go on; and what overflows in one worker's contribution
@@ -193,15 +193,15 @@ def beyond_sums(row: Row, sample: Sample, known: tuple[Row, ...]) -> bool:
     )
 
 
-def rounded(row: Row, sample: Sample, known: tuple[Row, ...]) -> bool:
+def rounded(row: ShardingOption, sample: Sample, known: tuple[ShardingOption, ...]) -> bool:
     """A sum of contributions that were cast is not the sum cast: each is rounded, and may overflow. The number next to
     another is so close to it that no comparison here tells them apart."""
     if sample.op == "nextafter":
         return SUM in (*row.outputs, *row.inputs)
-    return sample.op == "cast" and row == Row((SUM,), (SUM,))
+    return sample.op == "cast" and row == ShardingOption((SUM,), (SUM,))
 
 
-def stretched(row: Row, sample: Sample, known: tuple[Row, ...]) -> bool:
+def stretched(row: ShardingOption, sample: Sample, known: tuple[ShardingOption, ...]) -> bool:
     """A dimension of one element is "cut" by giving it to one worker, who then does all the work."""
     return any(
         isinstance(placement, Shard) and isinstance(operand, Spec) and operand.shape[placement.dim] == 1
@@ -209,7 +209,7 @@ def stretched(row: Row, sample: Sample, known: tuple[Row, ...]) -> bool:
     )
 
 
-def unread(row: Row, sample: Sample, known: tuple[Row, ...]) -> bool:
+def unread(row: ShardingOption, sample: Sample, known: tuple[ShardingOption, ...]) -> bool:
     """The second operand of `follow` says where the result should be; its own value may be anywhere."""
     if sample.op != "follow":
         return False
@@ -220,16 +220,16 @@ def unread(row: Row, sample: Sample, known: tuple[Row, ...]) -> bool:
 # the tests
 
 
-def printed(row: Row) -> str:
+def printed(row: ShardingOption) -> str:
     return f"{row.outputs[0]} = {', '.join('#' if placement is None else str(placement) for placement in row.inputs)}"
 
 
-def wrong_rows(sample: Sample, cut: Cut, offered: tuple[Row, ...]) -> list[str]:
+def wrong_rows(sample: Sample, cut: AxisSplit, offered: tuple[ShardingOption, ...]) -> list[str]:
     PROVED["rows of the table, each over one cut of one sample"] += len(offered)
     return [f"{sample}: {printed(row)} over {cut.weights}" for row in offered if not works(sample, row, cut)]
 
 
-def missing_rows(draws: tuple[Sample, ...], offered: dict[Cut, tuple[Row, ...]]) -> list[str]:
+def missing_rows(draws: tuple[Sample, ...], offered: dict[AxisSplit, tuple[ShardingOption, ...]]) -> list[str]:
     """The rows that work for each draw, wherever they are not offered, and are not omitted."""
     found = []
     for row in combinations(draws[0]):
@@ -284,15 +284,15 @@ def test_rows_are_well_formed(op):
 def test_a_replicated_value_beside_a_partial_sum_is_found_to_be_wrong():
     """It would be counted once a worker: the classic mistake, which the experiment must see."""
     sample = Sample("add", (floats(5, 4), floats(5, 4)))
-    assert wrong_rows(sample, CUTS[0], (Row((SUM,), (SUM, SUM)),)) == []
-    assert wrong_rows(sample, CUTS[0], (Row((SUM,), (SUM, REPLICATE)),)) == [
+    assert wrong_rows(sample, CUTS[0], (ShardingOption((SUM,), (SUM, SUM)),)) == []
+    assert wrong_rows(sample, CUTS[0], (ShardingOption((SUM,), (SUM, REPLICATE)),)) == [
         "add(f64[5,4], f64[5,4]) {}: P(sum) = P(sum), R over (1, 1)"
     ]
 
 
 def test_a_row_that_is_not_offered_is_found_to_be_missing():
     draws = tuple(Sample("matmul", (floats(5, 4), floats(4, 3))) for _ in range(2))
-    inner = Row((SUM,), (Shard(1), Shard(0)))
+    inner = ShardingOption((SUM,), (Shard(1), Shard(0)))
     offered = {cut: tuple(row for row in table(draws[0], cut) if row != inner) for cut in CUTS}
     assert missing_rows(draws, offered) == ["matmul(f64[5,4], f64[4,3]) {}: P(sum) = S1, S0"]
 
@@ -321,16 +321,16 @@ def elements(shape: tuple[int, ...], part: tuple[tuple[int, int], ...]) -> list[
 @settings(max_examples=cases(100))
 def test_a_reshape_is_offered_exactly_when_all_parts_hold_the_same_elements(shapes, weights):
     before, after = shapes
-    cut, dtype = Cut(weights), floats().dtype
+    cut, dtype = AxisSplit(weights), floats().dtype
     x, result = (spec(spec_of(np.empty(0, dtype)).dtype, shape) for shape in shapes)
-    offered = rows("reshape", {"shape": after}, (x,), (result,), cut)
+    offered = sharding_options("reshape", {"shape": after}, (x,), (result,), cut)
     for source, target in itertools.product(range(len(before)), range(len(after))):
         same = all(
             elements(before, box_of(before, Shard(source), cut, rank))
             == elements(after, box_of(after, Shard(target), cut, rank))
             for rank in range(len(weights))
         )
-        assert (Row((Shard(target),), (Shard(source),)) in offered) == same
+        assert (ShardingOption((Shard(target),), (Shard(source),)) in offered) == same
 
 
 @given(reshapes(), st.data())

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from law.__main__ import case, judged, network_case
 from law.running import Discarded
 
-from gt.dispatcher.cost.plan_estimate import account
+from gt.dispatcher.cost.plan_estimate import estimate_plan
 from gt.dispatcher.planner import plan_search as searching
-from gt.dispatcher.planner.choice_cache import Home
-from gt.dispatcher.planner.planner import Pass, Planned, Planner
+from gt.dispatcher.planner.choice_cache import ResidentPlacement
+from gt.dispatcher.planner.planner import Planned, Planner, PlanningPass
 from gt.dispatcher.planner.policy import resolve
 from gt.ir.instruction import Segment
 from gt.sharding.config import Config
@@ -39,13 +39,13 @@ def planner(config: dict[str, Any], workers: int) -> Planner:
     return Planner(mesh, resolve(read, mesh))
 
 
-def found(made: Planner, segment: Segment, homes: tuple[Home, ...]) -> Planned | None:
+def found(made: Planner, segment: Segment, homes: tuple[ResidentPlacement, ...]) -> Planned | None:
     """What searching as a whole finds."""
     *_, last = made.search(segment, homes, made.plan(segment, homes))
     return last
 
 
-def retaken(one: Pass) -> Planned:
+def retaken(one: PlanningPass) -> Planned:
     """The plan of a pass by its script."""
     turns = one.turns()
     while True:
@@ -56,11 +56,11 @@ def retaken(one: Pass) -> Planned:
 
 
 def moved(made: Planner, planned: Planned) -> int:
-    return account(planned.plan, made.mesh, made.known_speeds).moved
+    return estimate_plan(planned.plan, made.mesh, made.known_speeds).moved
 
 
 def seconds(made: Planner, planned: Planned) -> float:
-    return account(planned.plan, made.mesh, made.known_speeds).seconds
+    return estimate_plan(planned.plan, made.mesh, made.known_speeds).seconds
 
 
 def crossed() -> Segment:
@@ -74,12 +74,12 @@ def crossed() -> Segment:
 
 
 @st.composite
-def segments(draw: st.DrawFn) -> tuple[Segment, tuple[Home, ...]]:
+def segments(draw: st.DrawFn) -> tuple[Segment, tuple[ResidentPlacement, ...]]:
     """A few instructions over large matrices, on which moves cost something, at homes that are cut in some way."""
     lines = Lines()
     homes = [REPLICATE, Shard(0), Shard(1)]
     known = [lines.input(256, 256) for _ in range(draw(st.integers(1, 3)))]
-    at = tuple(Home((draw(st.sampled_from(homes)),)) for _ in known)
+    at = tuple(ResidentPlacement((draw(st.sampled_from(homes)),)) for _ in known)
     for _ in range(draw(st.integers(2, 5))):
         op = draw(st.sampled_from(["add", "matmul", "permute", "relu"]))
         x, y = draw(st.sampled_from(known)), draw(st.sampled_from(known))
@@ -93,7 +93,7 @@ def segments(draw: st.DrawFn) -> tuple[Segment, tuple[Home, ...]]:
 @settings(max_examples=cases(60), deadline=None)
 @given(drawn=segments(), config=st.sampled_from(CONFIGS), workers=st.integers(2, 4))
 def test_no_combination_of_choices_is_better(
-    drawn: tuple[Segment, tuple[Home, ...]], config: dict[str, Any], workers: int
+    drawn: tuple[Segment, tuple[ResidentPlacement, ...]], config: dict[str, Any], workers: int
 ) -> None:
     """Of a short segment all combinations are tried: a search of any width finds the cheapest, one of `WIDTH` nothing worse
     than what it began with, and both agree with the account."""
@@ -139,7 +139,7 @@ def test_no_combination_of_choices_is_better(
 def test_a_move_at_first_that_saves_computing_later() -> None:
     """Taken one by one, what moves nothing comes first, and every worker computes two whole products; as a whole, none does."""
     made, segment = planner(CONFIGS[1], 4), crossed()
-    homes = (Home((Shard(0),)), Home(made.mesh.replicated, True, True))
+    homes = (ResidentPlacement((Shard(0),)), ResidentPlacement(made.mesh.replicated, True, True))
     better = found(made, segment, homes)
     assert better is not None
     products = [instruction for instruction in better.plan.instructions if instruction.op == "matmul"]
@@ -150,7 +150,7 @@ def test_a_move_at_first_that_saves_computing_later() -> None:
 def test_it_comes_in_small_turns() -> None:
     """A turn follows one path over one instruction: whoever plans can do other things in between."""
     made, segment = planner(CONFIGS[1], 4), crossed()
-    homes = (Home((Shard(0),)), Home(made.mesh.replicated, True, True))
+    homes = (ResidentPlacement((Shard(0),)), ResidentPlacement(made.mesh.replicated, True, True))
     turns = list(made.search(segment, homes, made.plan(segment, homes)))
     assert len(turns) >= len(segment.instructions)
     assert all(turn is None for turn in turns[:-1])
@@ -161,7 +161,7 @@ def always(monkeypatch: pytest.MonkeyPatch) -> list[Planned]:
     """Every plan is at once the better one, if there is any; what was found."""
     usual, better = Planner.plan_in_turns, []
 
-    def plan(self: Planner, segment: Segment, homes: tuple[Home, ...]) -> Generator[None, None, Planned]:
+    def plan(self: Planner, segment: Segment, homes: tuple[ResidentPlacement, ...]) -> Generator[None, None, Planned]:
         known = yield from usual(self, segment, homes)
         if self.searchable(segment, known):
             *_, last = self.search(segment, homes, known)
@@ -190,7 +190,7 @@ def test_what_is_chosen_alone_is_the_first_of_all(monkeypatch: pytest.MonkeyPatc
     """Who plans op by op asks for the best choice alone, who searches for several: the first of these is that one."""
     usual, compared = Planner.plan_in_turns, []
 
-    def plan(self: Planner, segment: Segment, homes: tuple[Home, ...]) -> Generator[None, None, Planned]:
+    def plan(self: Planner, segment: Segment, homes: tuple[ResidentPlacement, ...]) -> Generator[None, None, Planned]:
         known = yield from usual(self, segment, homes)
         assert retaken(self.start(self.policy, segment, homes)) == known
         compared.append(segment)

@@ -15,8 +15,8 @@ from one_dispatcher import NEG, VECTOR, Service
 
 from gt.dispatcher.handlers import handshake
 from gt.dispatcher.handlers.handshake import Rate
-from gt.dispatcher.handlers.job_scheduler import Job, Ring, Turns, program_of
-from gt.dispatcher.state.events import Lost, Work
+from gt.dispatcher.handlers.job_scheduler import Job, JobScheduler, RoundRobin, program_of
+from gt.dispatcher.state.events import JobTurn, Lost
 from gt.dispatcher.state.shared_state import COMPILING, LEAST_CREDITS, MESH_CREDITS, WORKER_CREDITS
 from gt.ir.instruction import Segment
 from gt.ir.instruction_bytes import pack_segment
@@ -48,7 +48,7 @@ def work(each: Service, until: Any = lambda: False, most: int = 100_000) -> int:
     """Turns, one by one, until then or until nothing is left to do; how many."""
     count = 0
     while each.core.busy and not until():
-        for send in each.core.handle(Work(), each.now):
+        for send in each.core.handle(JobTurn(), each.now):
             for peer in send.to:
                 each.told.setdefault(peer.decode(), []).append(send.message)
         each.core.check()
@@ -64,7 +64,7 @@ def work(each: Service, until: Any = lambda: False, most: int = 100_000) -> int:
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 30)), min_size=1, max_size=20))
 def test_programs_take_turns_however_much_each_wants(drawn: list[tuple[int, int]]) -> None:
     """While two programs both have something to do, neither is ever more than one turn ahead of the other."""
-    turns = Turns(lambda *_, **__: None)
+    turns = JobScheduler(lambda *_, **__: None)
     done: Counter[int] = Counter()
     left: Counter[int] = Counter()
 
@@ -87,7 +87,7 @@ def test_programs_take_turns_however_much_each_wants(drawn: list[tuple[int, int]
 
 def test_of_one_program_jobs_take_turns_too_and_those_who_leave_are_passed_over() -> None:
     """A short job behind a long one of the same program is over soon; nothing is worked out for who is gone."""
-    turns = Turns(lambda *_, **__: None)
+    turns = JobScheduler(lambda *_, **__: None)
     over: list[int] = []
     for client, length in ((1, 100), (2, 1), (3, 5)):
         turns.add(Job("p", client, "a job", iter(range(length)), lambda _, client=client: over.append(client)))
@@ -104,7 +104,7 @@ def test_a_job_that_fails_is_over_and_its_error_is_logged() -> None:
     """Whoever waits goes on without what it would have found."""
     said: list[str] = []
     found: list[Any] = []
-    turns = Turns(lambda level, text, **about: said.append(f"{level}: {text}"))
+    turns = JobScheduler(lambda level, text, **about: said.append(f"{level}: {text}"))
 
     def broken() -> Iterator[int]:
         yield 1
@@ -121,7 +121,7 @@ def test_a_job_that_fails_is_over_and_its_error_is_logged() -> None:
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.booleans()), max_size=40))
 def test_a_ring_forgets_owners_who_have_nothing(drawn: list[tuple[str, bool]]) -> None:
     """Whatever is added and taken away, what is in the ring is what should be."""
-    ring: Ring[int] = Ring()
+    ring: RoundRobin[int] = RoundRobin()
     known: list[tuple[str, int]] = []
     for number, (owner, more) in enumerate(drawn):
         if more:
@@ -368,7 +368,7 @@ def test_a_definition_read_in_turns_is_what_it_would_be_at_once() -> None:
     known = each.core.service.clients[b"c"].segments[1]
     assert pack_segment(known) == pack_segment(chain(100))  # type: ignore[arg-type]
     each.define(2, chain(50), "c")
-    each.core.handle(Work(), 0.0)
+    each.core.handle(JobTurn(), 0.0)
     each.hello("t", "watcher")
     each.say("t", m.Cancel(5, 1))
     assert 2 in each.core.service.clients[b"c"].segments, "it is no work"

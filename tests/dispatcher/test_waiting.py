@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from builders import one
 
-from gt.dispatcher.core import Core
-from gt.dispatcher.state.events import Received, Work
+from gt.dispatcher.core import DispatcherCore
+from gt.dispatcher.state.events import JobTurn, Received
 from gt.dispatcher.state.shared_state import MESH_CREDITS
 from gt.ir.dtypes import float32
 from gt.ir.instruction_bytes import pack_segment
@@ -24,7 +24,7 @@ class Service:
 
     def __init__(self, workers: int = 1, *, config: Any = None, expected: int | None = None) -> None:
         plain = {"mesh": {"data": workers}} if config is None else config
-        self.core = Core(config=Config.from_plain(plain), workers_expected=expected or workers)
+        self.core = DispatcherCore(config=Config.from_plain(plain), workers_expected=expected or workers)
         self.numbers: dict[str, int] = {}
         self.told: list[Any] = []
         for n in range(workers):
@@ -38,7 +38,7 @@ class Service:
             self.numbers[peer] = self.numbers.get(peer, 0) + 1
             sends = self.core.handle(Received(peer.encode(), self.numbers[peer], message), 0.0)
             while self.core.busy:
-                sends += self.core.handle(Work(), 0.0)
+                sends += self.core.handle(JobTurn(), 0.0)
             self.told += [send.message for send in sends if send.to == (b"c",)]
         self.core.check()
 

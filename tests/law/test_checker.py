@@ -16,7 +16,7 @@ from law.places import Place
 
 from gt.dispatcher.cost import cost_model
 from gt.dispatcher.planner import choices, option_ranking, sharding_rules
-from gt.dispatcher.planner.sharding_rules import Row
+from gt.dispatcher.planner.sharding_rules import ShardingOption
 from gt.sharding.placement import REPLICATE, Partial
 from gt.worker.op_table import op_table
 from gt.worker.program import compiler
@@ -36,16 +36,16 @@ def _passing(op: str, *patterns: str) -> Plant:
     return lambda patch: patch.setitem(sharding_rules.PASSING, op, (("sum",), patterns))
 
 
-def _rule(family: str, change: Callable[[Row], Iterable[Row]]) -> Plant:
+def _rule(family: str, change: Callable[[ShardingOption], Iterable[ShardingOption]]) -> Plant:
     right = sharding_rules.RULES[family]
     return lambda patch: patch.setitem(
         sharding_rules.RULES, family, lambda case: itertools.chain.from_iterable(map(change, right(case)))
     )
 
 
-def _whole_without_adding(row: Row) -> Iterable[Row]:
+def _whole_without_adding(row: ShardingOption) -> Iterable[ShardingOption]:
     """A cut through what is contracted, as if each worker had the whole product."""
-    yield Row((REPLICATE,), row.inputs) if row.outputs == (Partial("sum"),) else row
+    yield ShardingOption((REPLICATE,), row.inputs) if row.outputs == (Partial("sum"),) else row
 
 
 def _no_reduction(patch: pytest.MonkeyPatch) -> None:
@@ -53,11 +53,11 @@ def _no_reduction(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(move, "reducer", lambda operation, xp: lambda first, later: first)
 
 
-def _equal_cuts(row: Row) -> Iterable[Row]:
+def _equal_cuts(row: ShardingOption) -> Iterable[ShardingOption]:
     """Along an axis that is read in steps each worker has the part that it needs."""
     yield row
     if all(placement == REPLICATE for placement in row.inputs[:1]):
-        yield Row(row.outputs, (row.outputs[0], *row.inputs[1:]))
+        yield ShardingOption(row.outputs, (row.outputs[0], *row.inputs[1:]))
 
 
 MISTAKES: dict[str, Plant] = {

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from builders import Lines
 
-from gt.dispatcher.planner.choice_cache import Home
+from gt.dispatcher.planner.choice_cache import ResidentPlacement
 from gt.dispatcher.planner.planner import Planner
 from gt.dispatcher.planner.policy import Policy
 from gt.ir.dtypes import float32
@@ -52,7 +52,7 @@ class Alone:
         mesh = uniform_mesh(1, {"workers": 1}, (0,))
         self.handle(m.Welcome(0, {}))
         self.handle(m.DefineMesh(1, [["workers"], [1], [0], [[1]], []], ["0"]))
-        homes = tuple(Home((REPLICATE,)) for _ in lines.inputs)
+        homes = tuple(ResidentPlacement((REPLICATE,)) for _ in lines.inputs)
         plan = Planner(mesh, Policy(mesh, {})).plan(lines.segment(*survivors), homes).plan
         self.handle(m.DefinePlan(1, pack_plan(plan)))
         self.order = 0

@@ -14,7 +14,7 @@ from effort import cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gt.dispatcher.planner.choice_cache import Home
+from gt.dispatcher.planner.choice_cache import ResidentPlacement
 from gt.dispatcher.planner.planner import Planner
 from gt.dispatcher.planner.policy import Policy
 from gt.ir.dtypes import float32
@@ -47,7 +47,7 @@ def _small_products_have_parts() -> Iterator[None]:
 
 
 def compiled(lines: Lines, *survivors: int) -> Program:
-    homes = tuple(Home((REPLICATE,)) for _ in lines.inputs)
+    homes = tuple(ResidentPlacement((REPLICATE,)) for _ in lines.inputs)
     return compile_plan(Planner(ONE, Policy(ONE, {})).plan(lines.segment(*survivors), homes).plan, ONE, 0, CPU)
 
 
@@ -259,7 +259,7 @@ def test_what_fails_in_a_band_poisons_its_readers_alone() -> None:
 
     handle(m.Welcome(0, {}))
     handle(m.DefineMesh(1, [["workers"], [1], [0], [[1]], []], ["0"]))
-    homes = tuple(Home((REPLICATE,)) for _ in lines.inputs)
+    homes = tuple(ResidentPlacement((REPLICATE,)) for _ in lines.inputs)
     handle(m.DefinePlan(1, pack_plan(Planner(ONE, Policy(ONE, {})).plan(lines.segment(bad, good), homes).plan)))
     random = np.random.default_rng(0)
     for tensor, shape in enumerate(((BATCH, ROWS, WIDTH), (WIDTH, WIDTH)), 1):

@@ -14,7 +14,7 @@ from generated_samples import DOMAINS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gt.dispatcher.planner.choice_cache import Home
+from gt.dispatcher.planner.choice_cache import ResidentPlacement
 from gt.dispatcher.planner.planner import Planner
 from gt.dispatcher.planner.policy import Policy
 from gt.ir.dtypes import DType, as_dtype, bool_, float32, int32
@@ -33,7 +33,7 @@ CPU = backend("cpu")
 
 
 def compiled(lines: Lines, *survivors: int) -> Program:
-    homes = tuple(Home((REPLICATE,)) for _ in lines.inputs)
+    homes = tuple(ResidentPlacement((REPLICATE,)) for _ in lines.inputs)
     plan = Planner(ONE, Policy(ONE, {})).plan(lines.segment(*survivors), homes).plan
     return compile_plan(plan, ONE, 0, CPU)
 

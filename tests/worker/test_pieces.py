@@ -9,7 +9,7 @@ import pytest
 from builders import Lines, one
 from one_mesh import CLIENT, CUT, WHOLE, Ranks, gathered, numbers
 
-from gt.dispatcher.planner.choice_cache import Home
+from gt.dispatcher.planner.choice_cache import ResidentPlacement
 from gt.dispatcher.planner.planner import Planner
 from gt.dispatcher.planner.policy import resolve
 from gt.ir.dtypes import as_dtype, float32
@@ -137,7 +137,7 @@ def test_an_input_that_moves_for_good_is_replaced() -> None:
     lines = Lines()
     x = lines.input(4, 2)
     segment = lines.segment(lines.op("relu", x, signal=("up",)))
-    plan = Planner(group.mesh, policy).plan(segment, (Home(WHOLE, param=True),)).plan
+    plan = Planner(group.mesh, policy).plan(segment, (ResidentPlacement(WHOLE, param=True),)).plan
     assert plan.rehomed
     group.all(m.DefinePlan(9, pack_plan(plan)))
     group.all(group.execute(9, [1]))

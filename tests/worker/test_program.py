@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from builders import Lines
 
-from gt.dispatcher.planner.choice_cache import Home
+from gt.dispatcher.planner.choice_cache import ResidentPlacement
 from gt.dispatcher.planner.planner import Planner
 from gt.dispatcher.planner.policy import Policy
 from gt.ir.instruction import Segment
@@ -21,7 +21,7 @@ ONE = uniform_mesh(1, {"workers": 1}, (0,))
 
 
 def compiled(segment: Segment, layouts: list[Layout], mesh: Mesh = ONE, rank: int = 0) -> Program:
-    plan = Planner(mesh, Policy(mesh, {})).plan(segment, tuple(Home(layout) for layout in layouts)).plan
+    plan = Planner(mesh, Policy(mesh, {})).plan(segment, tuple(ResidentPlacement(layout) for layout in layouts)).plan
     return compile_plan(plan, mesh, rank, CPU)
 
 
