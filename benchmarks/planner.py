@@ -115,7 +115,7 @@ def case(stream: list[Any], workers: int) -> Case:
             continue
         if isinstance(message, m.Run) and update == last:
             table = shadow.client.table
-            planned.append((shadow.client.segments[message.segment], tuple(table[i].home for i in message.inputs)))
+            planned.append((shadow.client.segments[message.segment], tuple(table[i].resident for i in message.inputs)))
         if message is final:  # which will be run again and again
             shadow.take(final._replace(dying=[]))
             break
@@ -140,17 +140,19 @@ def measure(each: Case) -> dict[str, float]:
     fresh = Planner(known.mesh, known.policy, known.speeds)
 
     def plan() -> None:
-        for segment, homes in each.planned:
-            fresh.plan(segment, homes)
+        for segment, residents in each.planned:
+            fresh.plan(segment, residents)
 
     def search() -> None:
-        for segment, homes in each.planned:
-            for _ in fresh.search(segment, homes, fresh.plan(segment, homes)):
+        for segment, residents in each.planned:
+            for _ in fresh.search(segment, residents, fresh.plan(segment, residents)):
                 pass
 
     move_seconds.cache_clear()
     first, again = clocked(plan), clocked(plan)
-    searched = clocked(search) if any(fresh.searchable(s, fresh.plan(s, homes)) for s, homes in each.planned) else None
+    searched = (
+        clocked(search) if any(fresh.searchable(s, fresh.plan(s, residents)) for s, residents in each.planned) else None
+    )
     core = each.shadow.core
     runs, order = hot_runs(each), core.service.order
     hot = clocked(lambda: [core.handle(event, 0.0) for event in runs])

@@ -92,7 +92,7 @@ class DispatcherShell:
         while not self.stopping:
             if self.fanout.asked and self.published not in poller:  # a socket more costs every turn
                 poller.register(self.published, transport.READABLE)
-            until = min(self.due, self.publish_at) if self.core.watching.period else self.due
+            until = min(self.due, self.publish_at) if self.core.subscribers.period else self.due
             idle = 0 if self.core.busy else int(max(0.0, until - time.monotonic()) * 1000) + 1
             ready = dict(poller.poll(idle))
             if self.watch is not None and self.watch in ready:
@@ -125,8 +125,8 @@ class DispatcherShell:
             self._tidy()
             if self.logs is not None:
                 self.logs.look()
-        if self.core.watching.period and now >= self.publish_at:
-            self.publish_at = now + self.core.watching.period
+        if self.core.subscribers.period and now >= self.publish_at:
+            self.publish_at = now + self.core.subscribers.period
             self._handle(Publish(time.time_ns()))
 
     def stop(self, *_: Any) -> None:

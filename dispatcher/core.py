@@ -65,16 +65,20 @@ class DispatcherCore:
     ) -> None:  # fmt: skip
         self.facts = {**(facts or {}), "capabilities": list(capabilities)}
         self.service = service = DispatcherState(config, workers_expected, log)
-        self.watching = Subscribers(service, boot)
-        self.prepared = PlanSelection(service)
-        self.meshes = SessionMeshes(service, self.prepared)
+        self.subscribers = Subscribers(service, boot)
+        self.plan_selection = PlanSelection(service)
+        self.meshes = SessionMeshes(service, self.plan_selection)
         self.fetches = FetchHandler(service)
         self.surveys = MemorySurveys(service)
         self.puts = PutHandler(service, self.meshes)
-        runs = RunHandler(service, self.meshes, self.prepared)
-        self.streams = MessageQueues(service, self.prepared, self.meshes, runs, self.puts, self.fetches, self.surveys)
-        self.joining = Handshake(service, self.watching, self.facts)
-        self.leaving = Disconnect(service, self.joining, self.watching, self.prepared, self.fetches, self.surveys)
+        runs = RunHandler(service, self.meshes, self.plan_selection)
+        self.queues = MessageQueues(
+            service, self.plan_selection, self.meshes, runs, self.puts, self.fetches, self.surveys
+        )
+        self.handshake = Handshake(service, self.subscribers, self.facts)
+        self.disconnect = Disconnect(
+            service, self.handshake, self.subscribers, self.plan_selection, self.fetches, self.surveys
+        )
         self.patience = patience
         self.started: float | None = None
         self.confused: set[bytes] = set()
@@ -84,24 +88,24 @@ class DispatcherCore:
         self.service.now = now
         if self.started is None:
             self.started = self.service.expected_since = now
-            self.watching.started = int(now * 1e9)
+            self.subscribers.started = int(now * 1e9)
         if isinstance(event, Received):
             self._received(event, now)
         elif isinstance(event, Malformed):
             self._refuse(event.peer, event.reason)
         elif isinstance(event, Lost):
             if event.ended:
-                self.leaving.process_ended(event.peer)
+                self.disconnect.process_ended(event.peer)
             worker = self.service.workers.get(event.peer)
             self._lost(event.peer, event.reason, returns=worker is not None and worker.facts.get("supervised") is True)
         elif isinstance(event, Reload):
-            self.streams.reload(event)
+            self.queues.reload(event)
         elif isinstance(event, Publish):
-            self.watching.publish(event.wall)
+            self.subscribers.publish(event.wall)
         elif isinstance(event, JobTurn):
-            client = self.prepared.work()
+            client = self.plan_selection.work()
             if client is not None:
-                self.streams.pump(client)
+                self.queues.pump(client)
                 self._admit()
         else:
             self._tick(now)
@@ -111,24 +115,24 @@ class DispatcherCore:
     @property
     def busy(self) -> bool:
         """Whether there is something to do when nothing has come: an event `JobTurn` does a little of it."""
-        return bool(self.prepared.turns)
+        return bool(self.plan_selection.jobs)
 
     @property
     def peers(self) -> Iterator[bytes]:
         """All who are told that this dispatcher lives."""
-        return itertools.chain(self.service.clients, self.service.workers, self.watching.watchers)
+        return itertools.chain(self.service.clients, self.service.workers, self.subscribers.watchers)
 
     def knows(self, peer: bytes) -> bool:
         """Whether a peer is one of them."""
-        return peer in self.service.clients or peer in self.service.workers or peer in self.watching.watchers
+        return peer in self.service.clients or peer in self.service.workers or peer in self.subscribers.watchers
 
     def check(self) -> None:
         """The invariants between events."""
-        self.watching.check()
-        self.streams.check()
-        self.prepared.turns.check()
-        self.prepared.admission.ring.check()
-        assert self.prepared.turns.clients.keys() <= self.service.by_number.keys(), (
+        self.subscribers.check()
+        self.queues.check()
+        self.plan_selection.jobs.check()
+        self.plan_selection.admission.ring.check()
+        assert self.plan_selection.jobs.clients.keys() <= self.service.by_number.keys(), (
             "nothing is worked out for who is gone"
         )
         for client in self.service.clients.values():
@@ -164,7 +168,7 @@ class DispatcherCore:
             if self.service.recording is not None:
                 self.service.recording.failed(t.DISPATCHER, -1, -1, "ProtocolError", reason)
         self.service.send(peer, m.Goodbye("ProtocolError", f"{reason}; start afresh with Hello"))
-        self.joining.pulses.pop(peer, None)
+        self.handshake.pulses.pop(peer, None)
         if self.knows(peer):
             self._lost(peer, f"it broke the protocol: {reason}")
 
@@ -180,12 +184,12 @@ class DispatcherCore:
             role = CLIENT
         elif (sender := self.service.workers.get(peer)) is not None:
             role = WORKER
-        elif (sender := self.watching.watchers.get(peer)) is not None:
+        elif (sender := self.subscribers.watchers.get(peer)) is not None:
             role = WATCHER
-        elif (sender := self.joining.pulses.get(peer)) is not None:
+        elif (sender := self.handshake.pulses.get(peer)) is not None:
             role = PULSE
         else:
-            if kind is not m.Goodbye and peer not in self.leaving.ended:
+            if kind is not m.Goodbye and peer not in self.disconnect.ended:
                 self._refuse(peer, f"{kind.__name__} before Hello")
             return
         if role is not PULSE:
@@ -211,20 +215,20 @@ class DispatcherCore:
             self._refuse(peer, "a second Hello")
         else:
             try:
-                if self.joining.hello(peer, hello):
-                    self.streams.pump_all()
+                if self.handshake.hello(peer, hello):
+                    self.queues.pump_all()
             except SessionError as error:
                 self.service.send(peer, m.Goodbye("SessionError", str(error)))
             except ProtocolError as error:
                 self._refuse(peer, str(error))
 
     def _lost(self, peer: bytes, reason: str, *, returns: bool = False) -> None:
-        if self.leaving.lost(peer, reason, returns=returns):
-            self.streams.pump_all()  # only now: whoever waited for the worker must find the mesh gone
+        if self.disconnect.lost(peer, reason, returns=returns):
+            self.queues.pump_all()  # only now: whoever waited for the worker must find the mesh gone
 
     def _tick(self, now: float) -> None:
-        for peer in self.watching.late(now):
-            self.watching.leave(peer)
+        for peer in self.subscribers.late(now):
+            self.subscribers.leave(peer)
         for worker in list(self.service.workers.values()):
             if now - worker.heard > WORKER_TIMEOUT:
                 self._lost(worker.identity, f"no sign of life for {WORKER_TIMEOUT:.0f} s")
@@ -239,7 +243,7 @@ class DispatcherCore:
                 "GT_START_TIMEOUT says how long the dispatcher waits for them",
             )
             self.service.workers_expected = 0
-            self.streams.pump_all()
+            self.queues.pump_all()
 
     # messages, by the table below
 
@@ -256,20 +260,20 @@ class DispatcherCore:
         self._lost(sender.identity, reason, returns=returns)
 
     def _take(self, client: ClientRecord, message: m.Message) -> None:
-        self.streams.take(client, message)
+        self.queues.take(client, message)
 
     def _ask(self, client: ClientRecord, ask: m.Ask) -> None:
         if ask.topic.startswith("why "):
-            self.streams.why(client, ask)
+            self.queues.why(client, ask)
         else:
-            self.streams.take(client, ask)
+            self.queues.take(client, ask)
 
     def _done(self, worker: WorkerRecord, done: m.Done) -> None:
         record, room = self.service.finished(worker, done.order)
         if record is not None:
             client = self.service.by_number[record.client]
             self.service.credit(client)
-            self.streams.pump(client)
+            self.queues.pump(client)
         if room:
             self._admit()
 
@@ -284,7 +288,7 @@ class DispatcherCore:
     def _landed(self, worker: WorkerRecord, landed: m.Landed) -> None:
         client = self.puts.landed(worker, landed)
         if client is not None:
-            self.streams.pump(client)
+            self.queues.pump(client)
 
     def _part(self, worker: WorkerRecord, part: m.Part) -> None:
         self.fetches.part(worker, part)
@@ -294,7 +298,7 @@ class DispatcherCore:
         worker.links[linked.worker] = LinkProfile(rounded(bandwidth), rounded(latency))
 
     def _events(self, worker: WorkerRecord, events: m.Events) -> None:
-        self.watching.events(worker, events)
+        self.subscribers.events(worker, events)
 
     def _holdings(self, worker: WorkerRecord, holdings: m.Holdings) -> None:
         self.surveys.heard(worker, holdings)
@@ -311,7 +315,7 @@ class DispatcherCore:
             self.service.recording.sampled(worker)
 
     def _watch(self, watcher: Watcher, watch: m.Watch) -> None:
-        self.watching.hear(watcher, watch)
+        self.subscribers.hear(watcher, watch)
 
     def _cancel(self, watcher: Watcher, cancel: m.Cancel) -> None:
         """Drop what a client asked for and was not issued, and answer."""
@@ -322,13 +326,13 @@ class DispatcherCore:
         elif client is None:
             answer = m.Failed(cancel.request, "SessionError", f"client {cancel.client} is not there (any more)")
         else:
-            answer = m.Answer(cancel.request, self.streams.cancel(client))
+            answer = m.Answer(cancel.request, self.queues.cancel(client))
         self.service.send(watcher.identity, answer)
 
     def _admit(self) -> None:
         """Let sessions send the new plans for which there is room now."""
-        for client in self.prepared.admission.turns():
-            self.streams.pump(client)
+        for client in self.plan_selection.admission.turns():
+            self.queues.pump(client)
 
 
 class Role(StrEnum):

@@ -41,8 +41,8 @@ class Sample(NamedTuple):
 
 def compiled(sample: Sample, backend: Backend) -> Program:
     """The program for one worker, step by step."""
-    homes = tuple(ResidentPlacement((REPLICATE,)) for _ in sample.lines.inputs)
-    plan = Planner(ONE, Policy(ONE, {})).plan(sample.lines.segment(*sample.survivors), homes).plan
+    residents = tuple(ResidentPlacement((REPLICATE,)) for _ in sample.lines.inputs)
+    plan = Planner(ONE, Policy(ONE, {})).plan(sample.lines.segment(*sample.survivors), residents).plan
     return compile_plan(plan, ONE, 0, backend)
 
 

@@ -63,7 +63,7 @@ class Ledger:
     def home(self, tensor: gt.Tensor) -> str:
         """Where a tensor lives between plans."""
         gt.flush()
-        return format_layout(self.client.table[tensor._value.id].home.layout)
+        return format_layout(self.client.table[tensor._value.id].resident.layout)
 
     def taken(self) -> list[Plan]:
         """The plans that were run since this was asked last."""

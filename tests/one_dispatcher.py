@@ -143,6 +143,6 @@ def leave_nothing(each: Service) -> None:
         core.service.meshes,
         core.fetches.collections,
         core.service.issued,
-        core.joining.pulses,
+        core.handshake.pulses,
     )
     assert leftovers == ({},) * 7

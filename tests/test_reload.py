@@ -113,9 +113,9 @@ def test_training_goes_on_as_if_nothing_had_been(pair: tuple[str, str]) -> None:
     assert np.allclose(losses([*pair, pair[0]], 4), expected, rtol=1e-4, atol=1e-6)
 
 
-def homes(session: Any) -> dict[int, str]:
+def residents(session: Any) -> dict[int, str]:
     (client,) = session.link.fabric.dispatcher.service.clients.values()
-    return {tensor: format_layout(entry.home.layout) for tensor, entry in client.table.items()}
+    return {tensor: format_layout(entry.resident.layout) for tensor, entry in client.table.items()}
 
 
 def test_parameters_are_claimed_anew() -> None:
@@ -128,13 +128,13 @@ def test_parameters_are_claimed_anew() -> None:
     def use() -> str:
         with gt.signal.context("one"):
             layer(gt.ones(3, 4)).numpy()
-        return homes(session)[layer.weight._value.id]
+        return residents(session)[layer.weight._value.id]
 
     assert use() == "S0"
     before = session.facts["mesh"]
     gt.load_config({"mesh": {"model": 2}, "sharding_config": {"one": {**rule, "dimension": 1}}})
     assert session.facts["mesh"] == before
-    assert homes(session)[layer.weight._value.id] == "S0"
+    assert residents(session)[layer.weight._value.id] == "S0"
     assert use() == "S1"
 
 
@@ -145,9 +145,9 @@ def test_a_cut_is_kept_along_axes_of_the_same_name() -> None:
     with gt.signal.context("one"):
         weight = nn.Parameter(gt.arange(24.0).reshape(8, 3))
     gt.flush()
-    assert homes(session)[weight._value.id] == "S0"
+    assert residents(session)[weight._value.id] == "S0"
     gt.load_config({"mesh": {"data": 2, "model": 2}, "sharding_config": rule})
-    assert homes(session)[weight._value.id] == "R|S0"
+    assert residents(session)[weight._value.id] == "R|S0"
     assert np.array_equal(weight.detach().numpy(), np.arange(24.0, dtype="f").reshape(8, 3))
 
 
@@ -182,11 +182,11 @@ def test_a_refused_config_leaves_the_session_as_it_was() -> None:
     with gt.signal.context("net"):
         y = x * 2
     gt.flush()
-    before, config = homes(session), session.config
+    before, config = residents(session), session.config
     for wrong in ({"mesh": {"data": 5}}, {"sharding_config": {"x": {"shard": {"axis": 0, "workers": [0, 3]}}}}):
         with pytest.raises(gt.ConfigError):
             gt.load_config(wrong)
-    assert homes(session) == before
+    assert residents(session) == before
     assert session.config is config
     assert (y + x).numpy().tolist() == [0, 3, 6, 9, 12, 15]
 
@@ -203,7 +203,7 @@ def test_a_rule_from_python_is_a_rule_of_the_yaml() -> None:
     }
     with gt.signal.context("net"):
         x = gt.tensor(np.ones((4, 2)))
-    assert homes(session)[x._value.id] == "S0"
+    assert residents(session)[x._value.id] == "S0"
     with pytest.raises(gt.ConfigError, match=rf"^{__file__}:\d+: sharding_config\.bad\.dimension: the strategy data_p"):
         gt.register_config("bad", gt.SignalConfig(strategy="data_parallel", dimension=0))
     with pytest.raises(gt.ConfigError, match=r"^SignalConfig: dimension: -1 is too small; allowed: an integer >= 0$"):
@@ -257,7 +257,7 @@ def test_another_config_of_the_service_holds_under_the_sessions_own() -> None:
         "one": "auto",
     }
     assert x.numpy().tolist() == np.arange(8.0).reshape(4, 2).tolist()
-    assert homes(session)[x._value.id] == "S0|R"
+    assert residents(session)[x._value.id] == "S0|R"
 
 
 def test_a_config_of_the_service_that_cannot_be_changes_nothing() -> None:

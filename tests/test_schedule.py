@@ -48,10 +48,10 @@ def piped(stages: int, microbatches: int, schedule: str = "1f1b", segment: Segme
     }  # fmt: skip
     config = Config.from_plain({"sharding_config": {"net": rule}})
     mesh = uniform_mesh(1, config.mesh_for(stages), tuple(range(stages)))
-    homes = (ResidentPlacement((REPLICATE,)), *[ResidentPlacement((REPLICATE,), param=True)] * LAYERS)
+    residents = (ResidentPlacement((REPLICATE,)), *[ResidentPlacement((REPLICATE,), param=True)] * LAYERS)
     made = Planner(mesh, resolve(config, mesh))
     segment = segment or chain()
-    first = made.plan(segment, homes)
+    first = made.plan(segment, residents)
     return made.plan(segment, first.inputs)
 
 
@@ -108,8 +108,8 @@ def test_every_instruction_runs_after_what_it_reads(stages: int, microbatches: i
 
 def test_stages_are_contiguous_and_even() -> None:
     """Four equal layers over two stages: two each, in the order of the program, and each weight lives on its stage."""
-    assert [home.layout for home in piped(2, 2).inputs[1:]] == [(At(0),), (At(0),), (At(1),), (At(1),)]
-    assert [home.layout for home in piped(4, 2).inputs[1:]] == [(At(n),) for n in range(4)]
+    assert [resident.layout for resident in piped(2, 2).inputs[1:]] == [(At(0),), (At(0),), (At(1),), (At(1),)]
+    assert [resident.layout for resident in piped(4, 2).inputs[1:]] == [(At(n),) for n in range(4)]
 
 
 def test_forward_alone_runs_as_gpipe_and_says_why() -> None:

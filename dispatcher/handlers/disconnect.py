@@ -26,13 +26,13 @@ class Disconnect:
     """What becomes of the service when peers leave or are lost."""
 
     def __init__(
-        self, service: DispatcherState, joining: Handshake, watching: Subscribers, prepared: PlanSelection,
+        self, service: DispatcherState, handshake: Handshake, subscribers: Subscribers, plan_selection: PlanSelection,
         fetches: FetchHandler, surveys: MemorySurveys,
     ) -> None:  # fmt: skip
         self.service = service
-        self.joining = joining
-        self.watching = watching
-        self.prepared = prepared
+        self.handshake = handshake
+        self.subscribers = subscribers
+        self.plan_selection = plan_selection
         self.fetches = fetches
         self.surveys = surveys
         self.ended: dict[bytes, None] = {}
@@ -40,7 +40,7 @@ class Disconnect:
 
     def process_ended(self, peer: bytes) -> None:
         """Remember that a process has ended, so that unread messages on all its connections are ignored."""
-        pulses = [pulse for pulse, worker in self.joining.pulses.items() if worker.identity == peer]
+        pulses = [pulse for pulse, worker in self.handshake.pulses.items() if worker.identity == peer]
         self.ended |= dict.fromkeys([peer, *pulses])
         while len(self.ended) > MAX_ENDED:
             del self.ended[next(iter(self.ended))]
@@ -51,7 +51,7 @@ class Disconnect:
         A worker that `returns` is being restarted: sessions that lost it wait for it.
         """
         service = self.service
-        self.watching.leave(peer)
+        self.subscribers.leave(peer)
         client = service.clients.pop(peer, None)
         if client is not None:
             self._forget(client)
@@ -61,9 +61,9 @@ class Disconnect:
         worker = service.workers.pop(peer, None)
         if worker is None:
             return False
-        self.joining.without(worker)
+        self.handshake.without(worker)
         service.log("warning", f"worker {worker.number} was lost: {reason}", worker=worker.number)
-        self.watching.forget(worker)
+        self.subscribers.forget(worker)
         self.surveys.lost(worker)
         if service.recording is not None:
             service.recording.worker_lost(worker, reason)
@@ -83,7 +83,7 @@ class Disconnect:
 
     def _leave(self, client: ClientRecord) -> None:
         """Drop everything that a client has on workers, with its plans and meshes; what was in flight counts as finished."""
-        self.prepared.forget(client)
+        self.plan_selection.forget(client)
         client.plans.clear()
         client.planner = client.moving = None
         for record in [record for record in self.service.meshes.values() if record.client == client.number]:

@@ -58,7 +58,7 @@ class FetchHandler:
     def _sources(self, record: MeshRecord, entry: Entry) -> tuple[tuple[bytes, ...], tuple[bytes, ...], dict[int, Any]]:
         """Which workers send a part of a fetched tensor (and which box they hold), and which only report that their copy has a
         value."""
-        key = (entry.spec, entry.home.layout)
+        key = (entry.spec, entry.resident.layout)
         found = record.sources.get(key)
         if found is None:
             mesh = record.mesh
@@ -66,8 +66,8 @@ class FetchHandler:
             known = {worker.number: worker.identity for worker in self.service.workers.values()}
             for rank, member in enumerate(mesh.members):
                 at = mesh.coordinates(rank)
-                first = all(at[axis] == 0 for axis, p in enumerate(entry.home.layout) if isinstance(p, Replicate))
-                part = box(entry.spec.shape, entry.home.layout, mesh, rank)
+                first = all(at[axis] == 0 for axis, p in enumerate(entry.resident.layout) if isinstance(p, Replicate))
+                part = box(entry.spec.shape, entry.resident.layout, mesh, rank)
                 if part is not None and first and (all(extent(part)) or entry.spec.size == 0):
                     holders.append(known[member])
                     boxes[member] = [list(pair) for pair in part]

@@ -61,9 +61,9 @@ class Rate:
 class Handshake:
     """Gives numbers to peers that join. `facts` are what every peer is told about the service."""
 
-    def __init__(self, service: DispatcherState, watching: Subscribers, facts: dict[str, Any]) -> None:
+    def __init__(self, service: DispatcherState, subscribers: Subscribers, facts: dict[str, Any]) -> None:
         self.service = service
-        self.watching = watching
+        self.subscribers = subscribers
         self.facts = facts
         self.clients = itertools.count(1)
         self.workers = itertools.count()
@@ -85,7 +85,7 @@ class Handshake:
             return True
         elif hello.role == "watcher":
             try:
-                self.watching.join(peer, hello.facts, now)
+                self.subscribers.join(peer, hello.facts, now)
             except ProtocolError as error:
                 raise SessionError(str(error)) from None
             self.service.send(peer, m.Welcome(0, self.facts))
@@ -143,7 +143,7 @@ class Handshake:
         service.send(peer, m.Welcome(number, self.facts))
         if service.recording is not None:
             service.recording.worker_joined(worker)
-            self.watching.tell(worker)
+            self.subscribers.tell(worker)
         if far:
             service.send(peer, m.Meet([worker.number for worker in far], [worker.address for worker in far]))
             service.out.append(Send(tuple(worker.identity for worker in far), m.Meet([number], [address])))

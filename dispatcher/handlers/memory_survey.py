@@ -34,7 +34,7 @@ class MemorySurveys:
     def __init__(self, service: DispatcherState) -> None:
         self.service = service
         self.numbers = itertools.count(1)
-        self.questions: dict[int, MemorySurvey] = {}
+        self.surveys: dict[int, MemorySurvey] = {}
 
     def ask(self, client: ClientRecord, request: int) -> MessageState:
         """Ask all workers what they hold, after everything that they were sent before, once they have joined."""
@@ -42,39 +42,39 @@ class MemorySurveys:
             return WAITING_WORKERS
         workers = self.service.workers
         number = next(self.numbers)
-        question = self.questions[number] = MemorySurvey(
+        survey = self.surveys[number] = MemorySurvey(
             client.number, request, {worker.number for worker in workers.values()}
         )
         most = max(8, MOST // max(1, len(workers) * len(self.service.clients)))
         if workers:
             self.service.out.append(Send(tuple(workers), m.Survey(number, most)))
-        self._answer(number, question)
+        self._answer(number, survey)
         return DONE
 
     def heard(self, worker: WorkerRecord, said: m.Holdings) -> None:
         """Process a worker's answer."""
-        question = self.questions.get(said.request)
-        if question is not None and worker.number in question.waiting:
-            question.waiting.discard(worker.number)
-            question.answers[worker.number] = said.facts
-            self._answer(said.request, question)
+        survey = self.surveys.get(said.request)
+        if survey is not None and worker.number in survey.waiting:
+            survey.waiting.discard(worker.number)
+            survey.answers[worker.number] = said.facts
+            self._answer(said.request, survey)
 
     def lost(self, worker: WorkerRecord) -> None:
         """Wait no longer for a worker that is gone."""
-        for number, question in list(self.questions.items()):
-            if worker.number in question.waiting:
-                question.waiting.discard(worker.number)
-                self._answer(number, question)
+        for number, survey in list(self.surveys.items()):
+            if worker.number in survey.waiting:
+                survey.waiting.discard(worker.number)
+                self._answer(number, survey)
 
-    def _answer(self, number: int, question: MemorySurvey) -> None:
-        if question.waiting:
+    def _answer(self, number: int, survey: MemorySurvey) -> None:
+        if survey.waiting:
             return
-        del self.questions[number]
-        client = self.service.by_number.get(question.client)
+        del self.surveys[number]
+        client = self.service.by_number.get(survey.client)
         if client is not None:
-            _shorten(question.answers.values(), client.number)
-            facts = {"client": client.number, "workers": [list(each) for each in sorted(question.answers.items())]}
-            self.service.send(client.identity, m.Answer(question.request, facts))
+            _shorten(survey.answers.values(), client.number)
+            facts = {"client": client.number, "workers": [list(each) for each in sorted(survey.answers.items())]}
+            self.service.send(client.identity, m.Answer(survey.request, facts))
 
 
 def _shorten(answers: Collection[dict[str, Any]], client: int) -> None:

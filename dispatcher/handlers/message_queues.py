@@ -62,11 +62,11 @@ class MessageQueues:
     """The queues of all clients."""
 
     def __init__(
-        self, service: DispatcherState, prepared: PlanSelection, meshes: SessionMeshes, runs: RunHandler,
+        self, service: DispatcherState, plan_selection: PlanSelection, meshes: SessionMeshes, runs: RunHandler,
         puts: PutHandler, fetches: FetchHandler, surveys: MemorySurveys,
     ) -> None:  # fmt: skip
         self.service = service
-        self.prepared = prepared
+        self.plan_selection = plan_selection
         self.meshes = meshes
         self.runs = runs
         self.puts = puts
@@ -156,7 +156,7 @@ class MessageQueues:
 
     def _waits(self, client: ClientRecord, message: Any) -> bool:
         """Whether the condition holds in which a message is in its client's state."""
-        service, jobs, admission = self.service, self.prepared.turns, self.prepared.admission
+        service, jobs, admission = self.service, self.plan_selection.jobs, self.plan_selection.admission
         mesh = None if client.mesh is None else service.meshes[client.mesh.number]
         landing = any(entry.landing for entry in client.table.values())
         match client.head:
@@ -265,14 +265,14 @@ class MessageQueues:
         client.verify = said.get("verify", client.verify)
         if said.get("tf32", client.tf32) != client.tf32:
             client.tf32 = not client.tf32
-            self.prepared.drop_plans(client)
+            self.plan_selection.drop_plans(client)
         return DONE
 
     def _define(self, client: ClientRecord, message: m.Define) -> MessageState:
         """Let a job read a definition."""
         _check_definition(client, message.segment)
         body, key = message.body, ("definition", message.segment)
-        found = self.prepared.worked_out(client, JOBS[WAITING_DEFINITION], key, lambda: segment_in_turns(body))
+        found = self.plan_selection.worked_out(client, JOBS[WAITING_DEFINITION], key, lambda: segment_in_turns(body))
         if found is None:
             return WAITING_DEFINITION
         self._defined(client, message, found)
@@ -292,7 +292,7 @@ class MessageQueues:
 
     def _drop(self, client: ClientRecord, message: m.Drop) -> MessageState:
         client.segments.pop(message.segment, None)
-        self.prepared.drop_segment(client, message.segment)
+        self.plan_selection.drop_segment(client, message.segment)
         return DONE
 
 

@@ -53,7 +53,7 @@ class PlanSelection:
 
     def __init__(self, service: DispatcherState) -> None:
         self.service = service
-        self.turns = JobScheduler(service.log)
+        self.jobs = JobScheduler(service.log)
         """The jobs, which run while the dispatcher is otherwise idle."""
         self.admission = CompileAdmission(service)
 
@@ -61,9 +61,9 @@ class PlanSelection:
         self, client: ClientRecord, planner: Planner, run: m.Run, entries: Sequence[Entry]
     ) -> CachedPlan | MessageState:
         """The plan for a run of a segment with these inputs, or what the run waits for."""
-        homes = tuple([entry.home for entry in entries])
+        residents = tuple([entry.resident for entry in entries])
         number = run.segment
-        key = (number, homes)
+        key = (number, residents)
         cached = client.plans.get(key)
         if cached is not None:
             if len(client.table) > client.roomy:
@@ -74,10 +74,10 @@ class PlanSelection:
             return cached
         segment = client.segments[number]
         assert not isinstance(segment, tuple)
-        check_shardability(planner.policy, segment, homes)
-        if self._to_decide(client, planner, segment, homes):
+        check_shardability(planner.policy, segment, residents)
+        if self._to_decide(client, planner, segment, residents):
             return WAITING_STRATEGY
-        planned = self.worked_out(client, JOBS[WAITING_PLAN], key, lambda: planner.plan_in_turns(segment, homes))
+        planned = self.worked_out(client, JOBS[WAITING_PLAN], key, lambda: planner.plan_in_turns(segment, residents))
         if planned is None:
             return WAITING_PLAN
         if isinstance(planned, Exception):  # a segment without a plan is an error of its client alone
@@ -92,7 +92,7 @@ class PlanSelection:
         self._warn(client, planner, planned.plan)
         reason = "placements" if client.plans.has(number) else "new"
         client.misses[reason] += 1
-        return self._remember(client, key, CachedPlan(homes, planned, segment.scalar_types), reason)
+        return self._remember(client, key, CachedPlan(residents, planned, segment.scalar_types), reason)
 
     def worked_out(
         self, client: ClientRecord, what: str, key: Hashable, begin: Callable[[], Generator[None, None, Any]]
@@ -102,12 +102,12 @@ class PlanSelection:
         if client.found is not None and client.found[0] == key:
             found, client.found = client.found[1], None
             return found
-        if not self.turns.has(client.number, what):
+        if not self.jobs.has(client.number, what):
 
             def done(result: Any) -> None:
                 client.found = key, result
 
-            self.turns.add(Job(client.program, client.number, what, answered(begin), done))
+            self.jobs.add(Job(client.program, client.number, what, answered(begin), done))
         return None
 
     def verified(self, client: ClientRecord, planner: Planner, number: int, cached: CachedPlan) -> CachedPlan:
@@ -124,7 +124,7 @@ class PlanSelection:
         if plan is cached.planned.plan:
             return cached
         return self._remember(
-            client, key, CachedPlan(cached.homes, cached.planned._replace(plan=plan), cached.scalar_types), "check"
+            client, key, CachedPlan(cached.residents, cached.planned._replace(plan=plan), cached.scalar_types), "check"
         )
 
     def _remember(self, client: ClientRecord, key: Any, cached: CachedPlan, reason: str) -> CachedPlan:
@@ -195,7 +195,7 @@ class PlanSelection:
                         self.service.recording.decided(client.number, "searched", "info", text)
 
                 turns = planner.search(segment, key[1], cached.planned)
-                self.turns.add(Job(client.program, client.number, JOBS[WAITING_SEARCH], turns, found))
+                self.jobs.add(Job(client.program, client.number, JOBS[WAITING_SEARCH], turns, found))
             else:
                 cached.searched = True
         elif cached.runs == SWITCH_AT and cached.better is not None:
@@ -211,13 +211,13 @@ class PlanSelection:
         return True
 
     def _to_decide(
-        self, client: ClientRecord, planner: Planner, segment: Segment, homes: tuple[ResidentPlacement, ...]
+        self, client: ClientRecord, planner: Planner, segment: Segment, residents: tuple[ResidentPlacement, ...]
     ) -> bool:
         """Whether a strategy has to be chosen before the segment can be planned."""
-        names = undecided(planner.policy, segment, homes)
+        names = undecided(planner.policy, segment, residents)
         if not names:
             return False
-        if not self.turns.has(client.number, JOBS[WAITING_STRATEGY]):
+        if not self.jobs.has(client.number, JOBS[WAITING_STRATEGY]):
 
             def chosen(_: object) -> None:
                 for name in names:
@@ -225,8 +225,8 @@ class PlanSelection:
                     text = f"client {client.number}: {name}: auto is {planner.policy.spelled(name)}"
                     self.service.log("info", text, "auto", client.number, signal=name)
 
-            turns = decide(planner, segment, homes, names)
-            self.turns.add(Job(client.program, client.number, JOBS[WAITING_STRATEGY], turns, chosen))
+            turns = decide(planner, segment, residents, names)
+            self.jobs.add(Job(client.program, client.number, JOBS[WAITING_STRATEGY], turns, chosen))
         return True
 
     def drop_plans(self, client: ClientRecord) -> None:
@@ -237,7 +237,7 @@ class PlanSelection:
 
     def forget(self, client: ClientRecord) -> None:
         """Drop the jobs of a session that has ended."""
-        self.turns.drop(client.number)
+        self.jobs.drop(client.number)
         self.admission.forget(client)
         client.found = None
 
@@ -255,14 +255,14 @@ class PlanSelection:
 
     def work(self) -> ClientRecord | None:
         """Do one turn of one job. Returns the client whose job has finished, if any: its queue may go on."""
-        job = self.turns.work() if self.turns else None
+        job = self.jobs.work() if self.turns else None
         return None if job is None else self.service.by_number.get(job.client)
 
 
 def _memory(number: int, entry: Entry) -> tuple[int, tuple[Spec, Layout]]:
     """Which memory a tensor takes, its own or one that it shares with others, and how much."""
     if entry.root is None:
-        return number, (entry.spec, entry.home.layout)
+        return number, (entry.spec, entry.resident.layout)
     return ~id(entry.root), (entry.root.spec, entry.root.layout)
 
 
@@ -280,7 +280,7 @@ def beside(client: ClientRecord, run: m.Run) -> tuple[Counter[tuple[Spec, Layout
     for position, number in enumerate(run.inputs):
         entry = client.table[number]
         key, memory = _memory(number, entry)
-        if memory == (entry.spec, entry.home.layout):
+        if memory == (entry.spec, entry.resident.layout):
             own.setdefault(key, position)
     held = Counter(memory for key, memory in taken.items() if key not in own)
     lot = Lot(

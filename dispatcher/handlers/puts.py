@@ -43,13 +43,13 @@ class PutHandler:
         mesh = planner.mesh
         if not service.has_credit(mesh):
             return WAITING_CREDIT
-        home = ResidentPlacement(planner.policy.put_layout(tuple(message.signal), spec))
+        resident = ResidentPlacement(planner.policy.put_layout(tuple(message.signal), spec))
         sender = client.bulk if message.bulk else b""
         order = service.place_for(client, mesh)
         service.multicast(
             mesh,
             m.Store(
-                order, client.number, message.tensor, message.spec, mesh.number, format_layout(home.layout),
+                order, client.number, message.tensor, message.spec, mesh.number, format_layout(resident.layout),
                 message.signal, sender, message.data,
             ),
         )  # fmt: skip
@@ -58,12 +58,12 @@ class PutHandler:
             parts = []
             numbers = {worker.number: worker for worker in service.workers.values()}
             for rank, member in enumerate(mesh.members):
-                part = box(spec.shape, home.layout, mesh, rank)
+                part = box(spec.shape, resident.layout, mesh, rank)
                 if part is not None and all(extent(part)):
                     landing.add(member)
                     parts.append([member, numbers[member].bulk, [list(pair) for pair in part]])
             service.send(client.identity, m.Cut(message.tensor, parts))
-        client.table[message.tensor] = Entry(spec, mesh.number, home, landing=frozenset(landing))
+        client.table[message.tensor] = Entry(spec, mesh.number, resident, landing=frozenset(landing))
         service.counters.puts += 1
         if service.recording is not None:
             service.recording.put(client, message)

@@ -42,10 +42,10 @@ SCALARS: Final[dict[str, tuple[type, ...]]] = {
 class RunHandler:
     """Acts on the runs of all sessions, and keeps their tensor tables."""
 
-    def __init__(self, service: DispatcherState, meshes: SessionMeshes, prepared: PlanSelection) -> None:
+    def __init__(self, service: DispatcherState, meshes: SessionMeshes, plan_selection: PlanSelection) -> None:
         self.service = service
         self.meshes = meshes
-        self.prepared = prepared
+        self.plan_selection = plan_selection
 
     def run(self, client: ClientRecord, message: m.Run) -> MessageState:
         """Turn a run of a segment into an execution of a plan.
@@ -65,7 +65,7 @@ class RunHandler:
         if not self.service.has_credit(client.planner.mesh):
             return WAITING_CREDIT
         if len(client.table) > client.roomy:
-            self.prepared.ensure_room(client, client.planner, cached.planned.plan, message)
+            self.plan_selection.ensure_room(client, client.planner, cached.planned.plan, message)
         client.hits += 1
         self._issue(client, message, cached, entries, made)
         return DONE
@@ -90,7 +90,7 @@ class RunHandler:
             return WAITING_PUT
         if not self.service.has_credit(planner.mesh):
             return WAITING_CREDIT
-        cached = self.prepared.plan(
+        cached = self.plan_selection.plan(
             client, planner, message, sound(segment, entries, planner.mesh) if lost else entries
         )
         if isinstance(cached, MessageState):
@@ -98,7 +98,7 @@ class RunHandler:
         if cached.runs >= SWITCH_AT and not lost:
             client.plans.met(message.segment, entries, cached)
         if client.verify:
-            cached = self.prepared.verified(client, planner, message.segment, cached)
+            cached = self.plan_selection.verified(client, planner, message.segment, cached)
         self._issue(client, message, cached, entries, made)
         for number, fault in faults.items():
             client.table[message.base + number] = Entry(segment.values[number], 0, ResidentPlacement(()), fault)
@@ -132,8 +132,8 @@ class RunHandler:
         if self.service.recording is not None:
             self.service.recording.issued(client, run, cached, order)
         table = client.table
-        for position, home in cached.rehomed:
-            table[run.inputs[position]] = replace(entries[position], home=home, root=None)
+        for position, resident in cached.rehomed:
+            table[run.inputs[position]] = replace(entries[position], resident=resident, root=None)
         table.update(zip(made, cached.made, strict=True))
         if cached.looks:
             self._share(client, run, cached)
@@ -158,13 +158,13 @@ class RunHandler:
                 entry, spec, layout = table.get(tensors.get(at, -1)), plan.operand(at), plan.layout(at)[:space]
                 assert isinstance(spec, Spec), "a view looks at a tensor"
                 if (
-                    entry is None or entry.home.layout != layout
+                    entry is None or entry.resident.layout != layout
                 ):  # what it looks at is gone otherwise, or elsewhere by now
                     roots[at] = SharedStorage(spec, layout)
                 elif entry.root is not None:
                     roots[at] = entry.root
                 else:
-                    roots[at] = SharedStorage(entry.spec, entry.home.layout)
+                    roots[at] = SharedStorage(entry.spec, entry.resident.layout)
                     table[tensors[at]] = replace(entry, root=roots[at])
             number = run.base + plan.survivors[position][0]
             table[number] = replace(table[number], root=roots[at])
@@ -197,7 +197,7 @@ def sound(segment: Segment, entries: Sequence[Entry], mesh: Mesh) -> tuple[Entry
     whatever reads them is poisoned there."""
     everywhere = (REPLICATE,) * len(mesh.sizes)
     return tuple(
-        entry if entry.fault is None else Entry(spec, mesh.number, ResidentPlacement(everywhere, entry.home.param))
+        entry if entry.fault is None else Entry(spec, mesh.number, ResidentPlacement(everywhere, entry.resident.param))
         for spec, entry in zip(segment.inputs, entries, strict=True)
     )
 

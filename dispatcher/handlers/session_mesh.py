@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 class SessionMeshes:
     """The meshes of all sessions."""
 
-    def __init__(self, service: DispatcherState, prepared: PlanSelection) -> None:
+    def __init__(self, service: DispatcherState, plan_selection: PlanSelection) -> None:
         self.service = service
-        self.prepared = prepared
+        self.plan_selection = plan_selection
 
     def planner(self, client: ClientRecord) -> Planner:
         """The session's planner, with the mesh that its config asks for on the present workers."""
@@ -174,7 +174,7 @@ class SessionMeshes:
         planner, record = self._planner(client, config)
         client.fault = None
         if old is not None:
-            self.prepared.drop_plans(client)
+            self.plan_selection.drop_plans(client)
             same = replace(record.mesh, number=old.number) == old
             if not same and live:
                 self._join(record)
@@ -187,7 +187,7 @@ class SessionMeshes:
             self._join(record)
         client.config, client.planner = config, planner
         for tensor, entry in live:
-            client.table[tensor] = replace(entry, home=replace(entry.home, claimed=False))
+            client.table[tensor] = replace(entry, resident=replace(entry.resident, bound=False))
         return DONE
 
     def _set_out(self, client: ClientRecord, config: Config | None, planner: Planner, old: Mesh) -> MessageState:
@@ -208,7 +208,7 @@ class SessionMeshes:
         records = [self.service.meshes[mesh.number] for mesh in (old, new, both) if mesh is not None]
         while moving.left and all(len(record.pending) < MESH_CREDITS for record in records):
             waiting = ((tensor, client.table[tensor]) for tensor in reversed(moving.left))
-            live = first_few(LiveTensor(tensor, entry.spec, entry.home.layout) for tensor, entry in waiting)
+            live = first_few(LiveTensor(tensor, entry.spec, entry.resident.layout) for tensor, entry in waiting)
             del moving.left[-len(live) :]
             for plan, tensors in migration_plans(live, old, new, both):
                 mesh = self.service.meshes[plan.mesh].mesh
@@ -231,8 +231,8 @@ class SessionMeshes:
                     )
             for each in live:
                 entry = client.table[each.tensor]
-                home = replace(entry.home, layout=layout_on(new, old, each.layout), claimed=False)
-                client.table[each.tensor] = replace(entry, mesh=new.number, home=home, root=None)
+                resident = replace(entry.resident, layout=layout_on(new, old, each.layout), bound=False)
+                client.table[each.tensor] = replace(entry, mesh=new.number, resident=resident, root=None)
         if moving.left or any(record.pending for record in records):
             return WAITING_MIGRATION
         leaving = tuple(worker.identity for worker in records[0].workers if worker.number not in new.members)

@@ -60,14 +60,14 @@ def where(service: DispatcherState, entry: Entry) -> dict[str, Any]:
     mesh = service.meshes[entry.mesh].mesh
     held = []
     for rank, member in enumerate(mesh.members[:MAX_WORKERS]):
-        part = box(entry.spec.shape, entry.home.layout, mesh, rank)
+        part = box(entry.spec.shape, entry.resident.layout, mesh, rank)
         shape = None if part is None else extent(part)
         size = 0 if shape is None else entry.spec.dtype.itemsize
         for side in shape or ():
             size *= side
         held.append([member, size])
     axes = [list(pair) for pair in zip(mesh.axes, mesh.sizes, strict=True)]
-    return {"layout": format_layout(entry.home.layout), "mesh": axes, "held": held, "members": len(mesh.members)}
+    return {"layout": format_layout(entry.resident.layout), "mesh": axes, "held": held, "members": len(mesh.members)}
 
 
 def read_by(message: Any) -> list[int]:

@@ -33,11 +33,11 @@ CANDIDATES: Final[tuple[tuple[str, int | None] | None, ...]] = (
 """What a signal may get on one axis: a strategy and the dimension of weights that it cuts, or None."""
 
 
-def undecided(policy: Policy, segment: Segment, homes: tuple[ResidentPlacement, ...]) -> list[str]:
+def undecided(policy: Policy, segment: Segment, residents: tuple[ResidentPlacement, ...]) -> list[str]:
     """The `auto` rules that this segment decides: those in whose signals it reads a parameter."""
     if not policy.has_auto:
         return []
-    parameters = {ref(INPUT, index) for index, home in enumerate(homes) if home.param}
+    parameters = {ref(INPUT, index) for index, resident in enumerate(residents) if resident.param}
     found: dict[str, None] = {}
     for instruction in segment.instructions:
         if instruction.op == "tag":
@@ -49,7 +49,7 @@ def undecided(policy: Policy, segment: Segment, homes: tuple[ResidentPlacement, 
 
 
 def decide(
-    planner: Planner, segment: Segment, homes: tuple[ResidentPlacement, ...], names: list[str]
+    planner: Planner, segment: Segment, residents: tuple[ResidentPlacement, ...], names: list[str]
 ) -> Iterator[None]:
     """Find the wishes with which the segment is fastest, for each of these rules. Changes the planner's policy at the end."""
     policy, sizes = planner.policy, planner.mesh.sizes
@@ -57,13 +57,13 @@ def decide(
     axes = [(name, axis) for name in names for axis, size in enumerate(sizes) if size > 1]
     picks: dict[tuple[str, int], tuple[str, int | None] | None] = dict.fromkeys(axes)
 
-    def wishes(name: str) -> RequestedPlacements:
+    def requests(name: str) -> RequestedPlacements:
         chosen = (picks.get((name, axis)) for axis in range(len(sizes)))
         return tuple(None if pick is None else RequestedPlacement(pick[0], where[name], pick[1]) for pick in chosen)
 
     def trial() -> Generator[None, None, float]:
-        table = {**policy.table, **{name: wishes(name) for name in names}}
-        return (yield from _seconds(planner, replace(policy, table=table, memo={}), segment, homes))
+        table = {**policy.table, **{name: requests(name) for name in names}}
+        return (yield from _seconds(planner, replace(policy, table=table, memo={}), segment, residents))
 
     planner.searching += 1
     try:
@@ -84,14 +84,14 @@ def decide(
     finally:
         planner.searching -= 1
     for name in names:
-        policy.settle(name, wishes(name))
+        policy.settle(name, requests(name))
 
 
 def _seconds(
-    planner: Planner, policy: Policy, segment: Segment, homes: tuple[ResidentPlacement, ...]
+    planner: Planner, policy: Policy, segment: Segment, residents: tuple[ResidentPlacement, ...]
 ) -> Generator[None, None, float]:
     """The time of one run of the segment once its parameters are where the policy wants them."""
-    first = yield from planner.start(policy, segment, homes).turns()
+    first = yield from planner.start(policy, segment, residents).turns()
     steady = planner.start(policy, segment, first.inputs)
     planned = yield from steady.turns()
     capacity = min(device.capacity or sys.maxsize for device in planner.known_speeds.devices)

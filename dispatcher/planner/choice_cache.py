@@ -29,7 +29,7 @@ class ResidentPlacement(metaclass=Interned):
 
     layout: Layout
     param: bool = False
-    claimed: bool = False
+    bound: bool = False
     origin: int = DATA
 
 
@@ -102,7 +102,7 @@ class ChoiceCache:
         self.shares: dict[int, int] = {}
         self.stays: dict[tuple[int, int], int] = {}
         self.rests: dict[int, tuple[int, ResidentPlacement | None]] = {}
-        self.homes: dict[tuple[int, bool | None], ResidentPlacement] = {}
+        self.residents: dict[tuple[int, bool | None], ResidentPlacement] = {}
 
     def layout(self, layout: Layout) -> int:
         """The number of a layout."""
@@ -130,15 +130,15 @@ class ChoiceCache:
             found = self.keys[key] = len(self.keys)
         return found
 
-    def start(self, spec: Spec, home: ResidentPlacement) -> int:
+    def start(self, spec: Spec, resident: ResidentPlacement) -> int:
         """The state of an input at its home."""
-        found = self.starts.get((spec, home))
+        found = self.starts.get((spec, resident))
         if found is None:
-            layout = (*home.layout, REPLICATE) if self.timed else home.layout
-            owner = FollowedParameter(spec, layout, home.claimed) if home.param else None
-            origin = PARAMETER if home.param else home.origin
+            layout = (*resident.layout, REPLICATE) if self.timed else resident.layout
+            owner = FollowedParameter(spec, layout, resident.bound) if resident.param else None
+            origin = PARAMETER if resident.param else resident.origin
             state = ValueState(spec, layout, (layout,), origin, owner, batch_dimension(spec, origin))
-            found = self.starts[spec, home] = self.state(state)
+            found = self.starts[spec, resident] = self.state(state)
         return found
 
     def rest(self, state: int) -> tuple[int, ResidentPlacement | None]:
@@ -148,23 +148,23 @@ class ChoiceCache:
             at = self.states[state].at
             layout = whole(at)
             number = self.layout((*layout[:-1], REPLICATE) if self.timed else layout)
-            found = self.rests[state] = number, self.home(state) if self.layouts[number] == at else None
+            found = self.rests[state] = number, self.resident(state) if self.layouts[number] == at else None
         return found
 
-    def home(self, state: int, param: bool | None = None) -> ResidentPlacement:
+    def resident(self, state: int, param: bool | None = None) -> ResidentPlacement:
         """The home of a value that has a state when a plan ends. `param` is as before, or as of the parameter that the value
         follows."""
-        found = self.homes.get((state, param))
+        found = self.residents.get((state, param))
         if found is None:
             known = self.states[state]
             owner = known.owner
             if param is None:
                 owner = owner if owner is not None and owner.spec is known.spec else None
             is_param = owner is not None if param is None else param
-            claimed = is_param and owner is not None and owner.claimed
+            bound = is_param and owner is not None and owner.bound
             layout = known.at[:-1] if self.timed else known.at
-            found = self.homes[state, param] = ResidentPlacement(
-                layout, is_param, claimed, DATA if is_param else known.origin
+            found = self.residents[state, param] = ResidentPlacement(
+                layout, is_param, bound, DATA if is_param else known.origin
             )
         return found
 
@@ -195,22 +195,22 @@ class ChoiceCache:
             total += move_bytes(old, new, spec.nbytes, self.mesh.sizes[axis])
         return total
 
-    def branch(self, key: tuple[Any, ...], question: ChoiceKey) -> tuple[NumberedChoice, ...]:
+    def branch(self, key: tuple[Any, ...], choice_key: ChoiceKey) -> tuple[NumberedChoice, ...]:
         """The choices for a question, by number, the best first; remembered by `key`."""
-        found = choices(question, self.mesh, self.speeds, self.stages, self.blocks, BRANCHES)
-        self.branches[key] = made = tuple([self._numbered(choice, question) for choice in found])
+        found = choices(choice_key, self.mesh, self.speeds, self.stages, self.blocks, BRANCHES)
+        self.branches[key] = made = tuple([self._numbered(choice, choice_key) for choice in found])
         return made
 
-    def decide(self, key: tuple[Any, ...], question: ChoiceKey) -> NumberedChoice:
+    def decide(self, key: tuple[Any, ...], choice_key: ChoiceKey) -> NumberedChoice:
         """The best choice for a question, by number; remembered by `key`."""
-        (choice,) = choices(question, self.mesh, self.speeds, self.stages, self.blocks)
-        best = self.decisions[key] = self._numbered(choice, question)
-        if len(best.results) == 1 and best.asked == best.results and question.op != "tag":
+        (choice,) = choices(choice_key, self.mesh, self.speeds, self.stages, self.blocks)
+        best = self.decisions[key] = self._numbered(choice, choice_key)
+        if len(best.results) == 1 and best.asked == best.results and choice_key.op != "tag":
             (result,), (state,) = best.results, best.states
-            homes = [NOWHERE if isinstance(each, str) else self.layout(each.at) for each in question.operands]
-            moved = () if homes == list(best.operands) else best.operands
+            residents = [NOWHERE if isinstance(each, str) else self.layout(each.at) for each in choice_key.operands]
+            moved = () if residents == list(best.operands) else best.operands
             shared = self.shared(state, result)
-            self.plain[key] = UnmovedChoice(question.results[0], self.layouts[result], state, shared, moved)
+            self.plain[key] = UnmovedChoice(choice_key.results[0], self.layouts[result], state, shared, moved)
         return best
 
     def shared(self, state: int, layout: int) -> int:
@@ -230,10 +230,10 @@ class ChoiceCache:
             self.stays[state, layout] = found
         return found
 
-    def _numbered(self, choice: Choice, question: ChoiceKey) -> NumberedChoice:
+    def _numbered(self, choice: Choice, choice_key: ChoiceKey) -> NumberedChoice:
         states = (
             self.state(ValueState(spec, layout, (layout,), choice.origin, choice.owner, choice.batch))
-            for spec, layout in zip(question.results, choice.results, strict=True)
+            for spec, layout in zip(choice_key.results, choice.results, strict=True)
         )
         return NumberedChoice(
             tuple(NOWHERE if layout is None else self.layout(layout) for layout in choice.operands),

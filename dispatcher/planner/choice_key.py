@@ -35,7 +35,7 @@ class FollowedParameter(NamedTuple):
 
     spec: Spec
     layout: Layout
-    claimed: bool
+    bound: bool
 
 
 class ValueState(NamedTuple):
@@ -65,7 +65,7 @@ class ChoiceKey(NamedTuple):
     attributes: Attributes
     operands: tuple[ValueState | str, ...]
     results: tuple[Spec, ...]
-    wishes: RequestedPlacements
+    requests: RequestedPlacements
     stage: int | None
     backward: bool
 
@@ -74,48 +74,50 @@ Stages = Mapping[int, Mapping[int, int]]
 """For a mesh axis with a pipeline's stages, the stage at each position."""
 
 
-def owner_of(question: ChoiceKey) -> FollowedParameter | None:
+def owner_of(choice_key: ChoiceKey) -> FollowedParameter | None:
     """The parameter from which a result is computed element-wise, in the same shape.
 
     A parameter and what followed it in earlier plans (its momentum, say) count as one if they have the same layout.
     """
-    if OPS[question.op].family not in ELEMENTWISE:
+    if OPS[choice_key.op].family not in ELEMENTWISE:
         return None
-    if question.op == "follow":
-        like = question.operands[1]
+    if choice_key.op == "follow":
+        like = choice_key.operands[1]
         assert isinstance(like, ValueState), "what is followed is a tensor"
         return like.owner or FollowedParameter(like.spec, whole(like.at), False)
     found = [
-        operand.owner for operand in question.operands if isinstance(operand, ValueState) and operand.owner is not None
+        operand.owner
+        for operand in choice_key.operands
+        if isinstance(operand, ValueState) and operand.owner is not None
     ]
-    shape = question.results[0].shape
+    shape = choice_key.results[0].shape
     if not found or any(owner.layout != found[0].layout or owner.spec.shape != shape for owner in found):
         return None
-    return next((owner for owner in found if owner.claimed), found[0])
+    return next((owner for owner in found if owner.bound), found[0])
 
 
-def is_parameter(question: ChoiceKey) -> bool:
+def is_parameter(choice_key: ChoiceKey) -> bool:
     """Whether the result of an instruction is marked as a parameter."""
-    return question.op == "tag" and bool(question.attributes["param"])
+    return choice_key.op == "tag" and bool(choice_key.attributes["param"])
 
 
-def origin_of(question: ChoiceKey) -> int:
+def origin_of(choice_key: ChoiceKey) -> int:
     """The origin of the results: `DATA`, `PARAMETER` or `CONSTANT`."""
-    if is_parameter(question):
+    if is_parameter(choice_key):
         return PARAMETER
-    if fed(question):
+    if fed(choice_key):
         return DATA
-    origins = {operand.origin for operand in question.operands if isinstance(operand, ValueState)}
+    origins = {operand.origin for operand in choice_key.operands if isinstance(operand, ValueState)}
     if not origins:
-        return DATA if OPS[question.op].family == "random" else CONSTANT
+        return DATA if OPS[choice_key.op].family == "random" else CONSTANT
     return DATA if DATA in origins else PARAMETER if PARAMETER in origins else CONSTANT
 
 
-def fed(question: ChoiceKey) -> bool:
+def fed(choice_key: ChoiceKey) -> bool:
     """Whether a constant meets a parameter in a product. Such a constant is treated as data that a network is fed with."""
-    if OPS[question.op].family not in PRODUCTS:
+    if OPS[choice_key.op].family not in PRODUCTS:
         return False
-    first, second = question.operands
+    first, second = choice_key.operands
     assert isinstance(first, ValueState), "a product has tensors"
     assert isinstance(second, ValueState), "a product has tensors"
     return first.origin == CONSTANT and second.origin == PARAMETER
@@ -132,24 +134,28 @@ Cuts = Mapping[int, Placement]
 """For each operand, the dimension along which its batch is sharded."""
 
 
-def batch_of(question: ChoiceKey, mesh: Mesh, legal: LegalOptions) -> tuple[int | None, Cuts]:
+def batch_of(choice_key: ChoiceKey, mesh: Mesh, legal: LegalOptions) -> tuple[int | None, Cuts]:
     """The batch dimension of a result, and how the operands must be sharded for the result to be sharded along it: all
     operands that have a batch, or at least one.
 
     What is picked from a batch, or joined from several, is a batch again, even if no sharding of the operands shards it.
     """
-    if OPS[question.op].family == "random":
-        return batch_dimension(question.results[0], DATA), {}
-    known = enumerate(question.operands)
+    if OPS[choice_key.op].family == "random":
+        return batch_dimension(choice_key.results[0], DATA), {}
+    known = enumerate(choice_key.operands)
     every = {i: Shard(x.batch) for i, x in known if isinstance(x, ValueState) and x.batch is not None}
-    if fed(question):
+    if fed(choice_key):
         every = {0: Shard(0)}
     if not every:
         return None, {}
-    rows = legal(AxisSplit(mesh.weights[-1]), contributed=False)
+    options = legal(AxisSplit(mesh.weights[-1]), contributed=False)
     reduced: Cuts | None = None
     for cuts in (every, *({i: placement} for i, placement in every.items())):
-        kept = [row.outputs[0] for row in rows if all(row.inputs[i] == placement for i, placement in cuts.items())]
+        kept = [
+            option.outputs[0]
+            for option in options
+            if all(option.inputs[i] == placement for i, placement in cuts.items())
+        ]
         cut = next((result for result in kept if isinstance(result, Shard)), None)
         if cut is not None:
             return cut.dim, cuts
@@ -160,83 +166,83 @@ def batch_of(question: ChoiceKey, mesh: Mesh, legal: LegalOptions) -> tuple[int 
     if reduced is not None:
         return None, reduced
     first, placement = next(iter(every.items()))
-    return (placement.dim if first == 0 and question.op in PICKED else None), {}
+    return (placement.dim if first == 0 and choice_key.op in PICKED else None), {}
 
 
-def piped(wishes: RequestedPlacements) -> bool:
+def piped(requests: RequestedPlacements) -> bool:
     """Whether a pipeline rule applies to a signal."""
-    return any(wish is not None and wish.strategy == "pipeline_parallel" for wish in wishes)
+    return any(request is not None and request.strategy == "pipeline_parallel" for request in requests)
 
 
 def parameter_placement(
-    spec: Spec, wish: RequestedPlacement | None, dimension: int, stage: int | None
+    spec: Spec, request: RequestedPlacement | None, dimension: int, stage: int | None
 ) -> Placement | None:
     """The placement that a rule wants for a parameter on one mesh axis. `dimension` is used where the rule leaves the weight's
     sharded dimension open."""
-    if wish is None or wish.strategy in ("shard", "auto"):
+    if request is None or request.strategy in ("shard", "auto"):
         return None
-    if wish.strategy == "pipeline_parallel":
+    if request.strategy == "pipeline_parallel":
         return None if stage is None else At(stage)
-    if wish.strategy in ("fully_sharded", "expert_parallel"):
+    if request.strategy in ("fully_sharded", "expert_parallel"):
         return Shard(0) if spec.ndim else REPLICATE
-    if wish.strategy != "tensor_parallel":
+    if request.strategy != "tensor_parallel":
         return REPLICATE
-    if wish.dimension is not None:
-        dimension = wish.dimension
+    if request.dimension is not None:
+        dimension = request.dimension
     if spec.ndim >= 2:
         return Shard(dimension) if dimension < spec.ndim else REPLICATE
     # what has one dimension follows the output: cut in the column form, whole in the row form
     return Shard(0) if spec.ndim == 1 and dimension == 0 else REPLICATE
 
 
-def forced_at(question: ChoiceKey, axis: int, origin: int) -> Placement | None:
+def forced_at(choice_key: ChoiceKey, axis: int, origin: int) -> Placement | None:
     """The placement that the signal demands of a result on one axis; None if it may be anything."""
-    wish, result = question.wishes[axis], question.results[0]
-    if wish is None:
+    request, result = choice_key.requests[axis], choice_key.results[0]
+    if request is None:
         return None
-    if wish.strategy == "shard":
-        assert wish.dimension is not None, "the explicit form says which dimension"
-        return Shard(wish.dimension, wish.weights) if result.ndim > wish.dimension else None
-    if wish.strategy == "replicate":
+    if request.strategy == "shard":
+        assert request.dimension is not None, "the explicit form says which dimension"
+        return Shard(request.dimension, request.weights) if result.ndim > request.dimension else None
+    if request.strategy == "replicate":
         return REPLICATE
-    if is_parameter(question):
-        return parameter_placement(result, wish, 0, None)
-    if wish.strategy == "pipeline_parallel":
-        return None if question.stage is None else At(question.stage)
-    if question.op == "tag" and origin != PARAMETER:
-        return activation(wish, result)
+    if is_parameter(choice_key):
+        return parameter_placement(result, request, 0, None)
+    if request.strategy == "pipeline_parallel":
+        return None if choice_key.stage is None else At(choice_key.stage)
+    if choice_key.op == "tag" and origin != PARAMETER:
+        return activation(request, result)
     return None
 
 
-def swept(question: ChoiceKey, axis: int, stage_of: Mapping[int, int]) -> Placement | None:
+def swept(choice_key: ChoiceKey, axis: int, stage_of: Mapping[int, int]) -> Placement | None:
     """The stage at which to compute from values that are on stages: the forward sweep goes up the stages, the backward sweep
     down.
 
     A value that was sent up may be read at every stage on its way.
     """
     reached = []
-    for operand in question.operands:
+    for operand in choice_key.operands:
         if isinstance(operand, ValueState):
             at = [copy[axis] for copy in operand.copies]
             held = [(stage_of.get(p.position, 0), p.position) for p in at if isinstance(p, At)]
             reached += [max(held)] if held else []
     if not reached:
         return None
-    return At((min if question.backward else max)(reached)[1])
+    return At((min if choice_key.backward else max)(reached)[1])
 
 
-def activation(wish: RequestedPlacement, result: Spec) -> Placement | None:
+def activation(request: RequestedPlacement, result: Spec) -> Placement | None:
     """How a strategy shards activations."""
-    if wish.strategy in BATCHED:
+    if request.strategy in BATCHED:
         return Shard(0) if result.ndim else None
-    if wish.strategy == "sequence_parallel" and wish.dimension is not None and result.ndim > wish.dimension:
-        return Shard(wish.dimension)
+    if request.strategy == "sequence_parallel" and request.dimension is not None and result.ndim > request.dimension:
+        return Shard(request.dimension)
     return None
 
 
-def would_be_cut(question: ChoiceKey, wish: RequestedPlacement | None, origin: int) -> bool:
+def would_be_cut(choice_key: ChoiceKey, request: RequestedPlacement | None, origin: int) -> bool:
     """Whether a result should be sharded as its signal shards activations, if that costs nothing."""
-    return wish is not None and origin == DATA and OPS[question.op].family not in RELAYOUT
+    return request is not None and origin == DATA and OPS[choice_key.op].family not in RELAYOUT
 
 
 def asked_for(layout: Layout, forced: Sequence[Placement | None], spec: Spec) -> Layout:

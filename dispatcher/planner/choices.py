@@ -33,7 +33,7 @@ from .choice_key import (
     whole,
 )
 from .deterministic_rules import keep_bits
-from .option_ranking import RankedOption, case_of, ranked_options
+from .option_ranking import RankedOption, ranked_options, schema_of
 from .reshape_rules import reshape_aligned
 from .sharding_rules import legal_options
 
@@ -65,43 +65,43 @@ class Choice(NamedTuple):
 
 
 def choices(
-    question: ChoiceKey, mesh: Mesh, speeds: Speeds, stages: Stages, blocks: int = 0, most: int = 1
+    choice_key: ChoiceKey, mesh: Mesh, speeds: Speeds, stages: Stages, blocks: int = 0, most: int = 1
 ) -> tuple[Choice, ...]:
     """The best choices, at most `most`. `blocks` is the number of blocks of a deterministic session."""
-    specs = tuple([operand if isinstance(operand, str) else operand.spec for operand in question.operands])
-    legal = legal_options(question.op, question.attributes, specs, question.results)
-    amount = work(question.op, specs, question.results)
-    owner, origin, (batch, cuts) = owner_of(question), origin_of(question), batch_of(question, mesh, legal)
+    specs = tuple([operand if isinstance(operand, str) else operand.spec for operand in choice_key.operands])
+    legal = legal_options(choice_key.op, choice_key.attributes, specs, choice_key.results)
+    amount = work(choice_key.op, specs, choice_key.results)
+    owner, origin, (batch, cuts) = owner_of(choice_key), origin_of(choice_key), batch_of(choice_key, mesh, legal)
     size = len(mesh.sizes)
     if owner is not None:
         forced: list[Placement | None] = list(owner.layout)
     else:
-        forced = [forced_at(question, axis, origin) for axis in range(size)]
+        forced = [forced_at(choice_key, axis, origin) for axis in range(size)]
         for axis, stage_of in stages.items():
-            forced[axis] = forced[axis] or swept(question, axis, stage_of)
-    apart = question.op != "reshape" and not blocks
+            forced[axis] = forced[axis] or swept(choice_key, axis, stage_of)
+    apart = choice_key.op != "reshape" and not blocks
     ranked = [
         ranked_options(
-            question, axis, forced[axis], owner, origin, cuts, legal, mesh, speeds.links[axis], blocks,
+            choice_key, axis, forced[axis], owner, origin, cuts, legal, mesh, speeds.links[axis], blocks,
             only_best=apart and most == 1,
         )
         for axis in range(size)
     ]  # fmt: skip
     found = []
-    for combination in _apart(ranked, most) if apart else _together(ranked, question, mesh, blocks, most):
-        results = tuple(tuple(row.results[n] for row in combination) for n in range(len(question.results)))
-        asked = tuple(asked_for(layout, forced, spec) for layout, spec in zip(results, question.results, strict=True))
+    for combination in _apart(ranked, most) if apart else _together(ranked, choice_key, mesh, blocks, most):
+        results = tuple(tuple(option.results[n] for option in combination) for n in range(len(choice_key.results)))
+        asked = tuple(asked_for(layout, forced, spec) for layout, spec in zip(results, choice_key.results, strict=True))
         follows = owner
-        if is_parameter(question):  # what follows a parameter goes where it is, and nothing can go to a partial
+        if is_parameter(choice_key):  # what follows a parameter goes where it is, and nothing can go to a partial
             asked = (whole(asked[0]),)
-            claimed = any(wish is not None for wish in question.wishes) and not piped(question.wishes)
-            follows = FollowedParameter(question.results[0], asked[0], claimed)
+            bound = any(request is not None for request in choice_key.requests) and not piped(choice_key.requests)
+            follows = FollowedParameter(choice_key.results[0], asked[0], bound)
         operands = tuple(
-            None if isinstance(operand, str) else tuple(row.operands[i] or REPLICATE for row in combination)
-            for i, operand in enumerate(question.operands)
+            None if isinstance(operand, str) else tuple(option.operands[i] or REPLICATE for option in combination)
+            for i, operand in enumerate(choice_key.operands)
         )
         cost = compute_seconds(amount, speeds.slowest, _share((*operands, *results), mesh))
-        faithful = all(_faithful(question, axis, row, owner) for axis, row in enumerate(combination))
+        faithful = all(_faithful(choice_key, axis, option, owner) for axis, option in enumerate(combination))
         found.append(Choice(operands, results, asked, origin, follows, batch, cost, faithful))
     return tuple(found)
 
@@ -115,17 +115,17 @@ def _share(layouts: Sequence[Layout | None], mesh: Mesh) -> float:
     return share
 
 
-def _faithful(question: ChoiceKey, axis: int, row: RankedOption, owner: FollowedParameter | None) -> bool:
+def _faithful(choice_key: ChoiceKey, axis: int, option: RankedOption, owner: FollowedParameter | None) -> bool:
     """Whether a row keeps sharded what the signal shards along an axis, even where another row would be cheaper."""
-    wish = question.wishes[axis]
-    if wish is None or owner is not None or wish.strategy not in KEPT:
+    request = choice_key.requests[axis]
+    if request is None or owner is not None or request.strategy not in KEPT:
         return True
     return not any(
         isinstance(operand, ValueState)
-        and operand.origin == KEPT[wish.strategy]
+        and operand.origin == KEPT[request.strategy]
         and after == REPLICATE
         and isinstance(operand.at[axis], Shard)
-        for operand, after in zip(question.operands, row.operands, strict=True)
+        for operand, after in zip(choice_key.operands, option.operands, strict=True)
     )
 
 
@@ -137,33 +137,35 @@ def _apart(ranked: list[list[RankedOption]], most: int) -> list[tuple[RankedOpti
 
 
 def _together(
-    ranked: list[list[RankedOption]], question: ChoiceKey, mesh: Mesh, blocks: int, most: int
+    ranked: list[list[RankedOption]], choice_key: ChoiceKey, mesh: Mesh, blocks: int, most: int
 ) -> list[tuple[RankedOption, ...]]:
     """The best combinations where the axes must agree: of reshapes, and where dimensions are cut by blocks."""
     products = list(itertools.islice(itertools.product(*ranked), MAX_COMBINATIONS * MAX_COMBINATIONS))
     products.sort(key=_score)
     found = []
     for combination in products[:MAX_COMBINATIONS]:
-        before = [tuple(row.operands[i] or REPLICATE for row in combination) for i in range(len(question.operands))]
-        after = tuple(row.results[0] for row in combination)
-        if blocks and not keep_bits(case_of(question, blocks), [after], before):
+        before = [
+            tuple(option.operands[i] or REPLICATE for option in combination) for i in range(len(choice_key.operands))
+        ]
+        after = tuple(option.results[0] for option in combination)
+        if blocks and not keep_bits(schema_of(choice_key, blocks), [after], before):
             continue
-        if question.op != "reshape" or _reshaped(question, before[0], after, mesh):
+        if choice_key.op != "reshape" or _reshaped(choice_key, before[0], after, mesh):
             found.append(combination)
             if len(found) == most:
                 break
-    return found or [tuple(min(axis, key=lambda row: (_cuts(row), row.score)) for axis in ranked)]
+    return found or [tuple(min(axis, key=lambda option: (_cuts(option), option.score)) for axis in ranked)]
 
 
-def _reshaped(question: ChoiceKey, before: Layout, after: Layout, mesh: Mesh) -> bool:
-    operand, result = question.operands[0], question.results[0]
+def _reshaped(choice_key: ChoiceKey, before: Layout, after: Layout, mesh: Mesh) -> bool:
+    operand, result = choice_key.operands[0], choice_key.results[0]
     assert isinstance(operand, ValueState), "a reshape has a tensor"
     return reshape_aligned(operand.spec.shape, before, result.shape, after, mesh)
 
 
 def _score(combination: tuple[RankedOption, ...]) -> float:
-    return sum(row.score for row in combination)
+    return sum(option.score for option in combination)
 
 
-def _cuts(row: RankedOption) -> bool:
-    return any(isinstance(placement, (Shard, Partial)) for placement in row.operands)
+def _cuts(option: RankedOption) -> bool:
+    return any(isinstance(placement, (Shard, Partial)) for placement in option.operands)

@@ -48,39 +48,39 @@ class DeterministicSchema(NamedTuple):
 
 
 def keeps_bits(
-    case: DeterministicSchema,
+    schema: DeterministicSchema,
     results: Sequence[Placement],
     operands: Sequence[Placement | None],
     weights: tuple[int, ...],
 ) -> bool:
     """Whether a row along one axis gives the same bits as one worker. The axis is cut by `weights` unless the row says
     otherwise."""
-    if case.op == "solve" and operands[1] == Shard(case.result.ndim - 1):
+    if schema.op == "solve" and operands[1] == Shard(schema.result.ndim - 1):
         return False  # LAPACK may round a right side in another way beside others
-    if case.result.dtype.kind not in "fc" or not any(map(_is_rounded, results)) or case.op in MOVING:
+    if schema.result.dtype.kind not in "fc" or not any(map(_is_rounded, results)) or schema.op in MOVING:
         return True
-    if case.op not in TREES or case.result.dtype in HALVES or any(map(_is_rounded, operands)):
+    if schema.op not in TREES or schema.result.dtype in HALVES or any(map(_is_rounded, operands)):
         return False  # half precision is added in float32, which a partial result would have lost
     cut = next((operand for operand in operands if isinstance(operand, Shard)), None)
-    if cut is None or not aligned(weights if cut.weights is None else cut.weights, case.blocks):
+    if cut is None or not aligned(weights if cut.weights is None else cut.weights, schema.blocks):
         return False
-    x = case.operands[0]
+    x = schema.operands[0]
     assert isinstance(x, Spec), "what is added up is a tensor"
-    return case.op in PRODUCTS or cut.dim == grid_dimension(x.shape, case.attributes["axes"], case.blocks)
+    return schema.op in PRODUCTS or cut.dim == grid_dimension(x.shape, schema.attributes["axes"], schema.blocks)
 
 
-def keep_bits(case: DeterministicSchema, results: Sequence[Layout], operands: Sequence[Layout]) -> bool:
+def keep_bits(schema: DeterministicSchema, results: Sequence[Layout], operands: Sequence[Layout]) -> bool:
     """Whether the rows of all axes together give the same bits: a dimension computed in blocks is cut by at most one axis."""
-    if case.result.dtype.kind not in "fc":
+    if schema.result.dtype.kind not in "fc":
         return True
     if any(sum(map(_is_rounded, layout)) > 1 for layout in (*results, *operands)):
         return False
-    if case.op not in PRODUCTS:
+    if schema.op not in PRODUCTS:
         return True
-    specs = [(case.result, results[0]), *zip(case.operands, operands, strict=True)]
+    specs = [(schema.result, results[0]), *zip(schema.operands, operands, strict=True)]
     return not any(
         isinstance(spec, Spec) and _cuts(layout, dim % spec.ndim) > 1
-        for (spec, layout), dims in zip(specs, PRODUCTS[case.op], strict=False)
+        for (spec, layout), dims in zip(specs, PRODUCTS[schema.op], strict=False)
         for dim in dims
         if isinstance(spec, str) or -dim <= spec.ndim
     )

@@ -43,40 +43,42 @@ class RankedOption(NamedTuple):
 
 
 def ranked_options(
-    question: ChoiceKey, axis: int, forced: Placement | None, owner: FollowedParameter | None, origin: int,
+    choice_key: ChoiceKey, axis: int, forced: Placement | None, owner: FollowedParameter | None, origin: int,
     cuts: Cuts, legal: LegalOptions, mesh: Mesh, link: LinkProfile, blocks: int, *, only_best: bool,
 ) -> list[RankedOption]:  # fmt: skip
     """Every legal row along one axis that the operands can reach, with its score, the best first; or only the best."""
-    parts, wish = mesh.sizes[axis], question.wishes[axis]
+    parts, request = mesh.sizes[axis], choice_key.requests[axis]
     if parts == 1:
-        operands = tuple(None if isinstance(operand, str) else REPLICATE for operand in question.operands)
-        return [RankedOption(0.0, (REPLICATE,) * len(question.results), operands)]
-    now = [() if isinstance(operand, str) else _there(operand, axis) for operand in question.operands]
+        operands = tuple(None if isinstance(operand, str) else REPLICATE for operand in choice_key.operands)
+        return [RankedOption(0.0, (REPLICATE,) * len(choice_key.results), operands)]
+    now = [() if isinstance(operand, str) else _there(operand, axis) for operand in choice_key.operands]
     sizes = [
         0.0 if isinstance(operand, str) else operand.spec.nbytes / _parts(mesh, operand.at, axis)
-        for operand in question.operands
+        for operand in choice_key.operands
     ]
     present = [placement for placements in now for placement in placements]
-    rows = _options(legal, mesh.weights[axis], [*present, forced], blocks)
-    rows = _allowed(question, axis, forced, owner, origin, rows)
+    options = _options(legal, mesh.weights[axis], [*present, forced], blocks)
+    options = _allowed(choice_key, axis, forced, owner, origin, options)
     if blocks:
-        case, weights = case_of(question, blocks), mesh.weights[axis]
-        rows = [row for row in rows if keeps_bits(case, row.outputs, row.inputs, weights)]
-    held = _held(question, axis, owner, origin)
-    in_place = [row for row in rows if all(isinstance(row.inputs[i], Shard) for i in held)] if held else rows
-    in_place = in_place or rows
+        schema, weights = schema_of(choice_key, blocks), mesh.weights[axis]
+        options = [option for option in options if keeps_bits(schema, option.outputs, option.inputs, weights)]
+    held = _held(choice_key, axis, owner, origin)
+    in_place = (
+        [option for option in options if all(isinstance(option.inputs[i], Shard) for i in held)] if held else options
+    )
+    in_place = in_place or options
     was_cut = [REPLICATE not in before and any(map(_is_cut, before)) for before in now]
     some_cut = any(isinstance(placement, (Shard, Partial)) for placement in present)
     wanted = [
-        would_be_cut(question, wish, origin) and wish is not None and activation(wish, result) is not None
-        for result in question.results
+        would_be_cut(choice_key, request, origin) and request is not None and activation(request, result) is not None
+        for result in choice_key.results
     ]
     found: list[RankedOption] = []
     least = IMPOSSIBLE
-    for row in [*in_place, *(rows[:1] if blocks and rows[0] not in in_place else ())]:
+    for option in [*in_place, *(options[:1] if blocks and options[0] not in in_place else ())]:
         seconds, kept = 0.0, False
-        score = LAST if blocks and row not in in_place else 0.0
-        for before, after, nbytes, cut in zip(now, row.inputs, sizes, was_cut, strict=True):
+        score = LAST if blocks and option not in in_place else 0.0
+        for before, after, nbytes, cut in zip(now, option.inputs, sizes, was_cut, strict=True):
             if after is None:
                 continue
             there = after in before
@@ -90,15 +92,15 @@ def ranked_options(
         score += seconds
         if score >= least:  # nothing that comes makes it less
             continue
-        for placement, result, would in zip(row.outputs, question.results, wanted, strict=True):
+        for placement, result, would in zip(option.outputs, choice_key.results, wanted, strict=True):
             if forced is not None and fits(forced, result):
                 # of two ways that move as much the one that computes in place does less
                 score += move_seconds(placement, forced, result.nbytes, parts, link) + TIE * (placement != forced)
             else:
-                asked = would and wish is not None and as_wanted(row, question, wish, result, cuts)
+                asked = would and request is not None and as_wanted(option, choice_key, request, result, cuts)
                 score += _inconvenience(placement, would, asked, result, some_cut, kept, parts, link)
         if score < least:
-            found.append(RankedOption(score, row.outputs, row.inputs))
+            found.append(RankedOption(score, option.outputs, option.inputs))
             if only_best:
                 least = score
                 if not least:  # nothing is better
@@ -107,27 +109,29 @@ def ranked_options(
 
 
 def _allowed(
-    question: ChoiceKey,
+    choice_key: ChoiceKey,
     axis: int,
     forced: Placement | None,
     owner: FollowedParameter | None,
     origin: int,
-    rows: Sequence[ShardingOption],
+    options: Sequence[ShardingOption],
 ) -> Sequence[ShardingOption]:
     """The rows that a signal allows: they gather what is gathered at use, and add up shared contributions once."""
-    gathered = _gathered(question, question.wishes[axis], owner, origin)
+    gathered = _gathered(choice_key, choice_key.requests[axis], owner, origin)
     if gathered:
-        rows = [row for row in rows if not any(isinstance(row.inputs[i], (Shard, Partial)) for i in gathered)]
-    if isinstance(forced, At) and question.stage is not None and owner is None:
+        options = [
+            option for option in options if not any(isinstance(option.inputs[i], (Shard, Partial)) for i in gathered)
+        ]
+    if isinstance(forced, At) and choice_key.stage is not None and owner is None:
         # what a stage computes it computes itself: what it reads comes over once, not also what was made of it before
-        rows = [row for row in rows if row.outputs[0] == forced]
-    if any(isinstance(x, ValueState) and x.shared and isinstance(x.at[axis], Partial) for x in question.operands):
-        rows = [row for row in rows if _added_up(question, axis, row)]
-    return rows
+        options = [option for option in options if option.outputs[0] == forced]
+    if any(isinstance(x, ValueState) and x.shared and isinstance(x.at[axis], Partial) for x in choice_key.operands):
+        options = [option for option in options if _added_up(choice_key, axis, option)]
+    return options
 
 
-def _score(row: RankedOption) -> float:
-    return row.score
+def _score(option: RankedOption) -> float:
+    return option.score
 
 
 def _is_cut(placement: Placement) -> bool:
@@ -144,15 +148,15 @@ def _there(operand: ValueState, axis: int) -> tuple[Placement, ...]:
     return tuple(found)
 
 
-def _added_up(question: ChoiceKey, axis: int, row: ShardingOption) -> bool:
+def _added_up(choice_key: ChoiceKey, axis: int, option: ShardingOption) -> bool:
     """Whether a row adds up shared contributions for good: to a whole value, or to one sharded as the signal shards
     activations."""
-    for operand, after in zip(question.operands, row.inputs, strict=True):
+    for operand, after in zip(choice_key.operands, option.inputs, strict=True):
         if isinstance(operand, ValueState) and operand.shared and isinstance(operand.at[axis], Partial):
-            wish = question.wishes[axis]
+            request = choice_key.requests[axis]
             if isinstance(after, Partial) or (
                 isinstance(after, Shard)
-                and (wish is None or after != activation(wish, operand.spec))
+                and (request is None or after != activation(request, operand.spec))
                 and not any(isinstance(copy[axis], (Shard, Replicate)) for copy in operand.copies)
             ):
                 return False
@@ -160,23 +164,23 @@ def _added_up(question: ChoiceKey, axis: int, row: ShardingOption) -> bool:
 
 
 def _gathered(
-    question: ChoiceKey, wish: RequestedPlacement | None, owner: FollowedParameter | None, origin: int
+    choice_key: ChoiceKey, request: RequestedPlacement | None, owner: FollowedParameter | None, origin: int
 ) -> list[int]:
     """The operands that must be whole where they meet data: fully sharded parameters are gathered at use."""
-    if wish is None or wish.strategy != "fully_sharded" or owner is not None:
+    if request is None or request.strategy != "fully_sharded" or owner is not None:
         return []
-    if origin != DATA and OPS[question.op].family not in LOOKUPS:
+    if origin != DATA and OPS[choice_key.op].family not in LOOKUPS:
         return []
-    operands = enumerate(question.operands)
+    operands = enumerate(choice_key.operands)
     return [i for i, operand in operands if isinstance(operand, ValueState) and operand.origin == PARAMETER]
 
 
-def _held(question: ChoiceKey, axis: int, owner: FollowedParameter | None, origin: int) -> list[int]:
+def _held(choice_key: ChoiceKey, axis: int, owner: FollowedParameter | None, origin: int) -> list[int]:
     """The operands that stay sharded where they are: tensor-parallel weights do not move, the other operand comes to them."""
-    wish = question.wishes[axis]
-    if wish is None or wish.strategy != "tensor_parallel" or owner is not None or origin != DATA:
+    request = choice_key.requests[axis]
+    if request is None or request.strategy != "tensor_parallel" or owner is not None or origin != DATA:
         return []
-    operands = enumerate(question.operands)
+    operands = enumerate(choice_key.operands)
     return [i for i, x in operands if isinstance(x, ValueState) and x.origin == PARAMETER and _is_cut(x.at[axis])]
 
 
@@ -194,18 +198,18 @@ def _options(
         if isinstance(placement, Shard) and placement.weights is not None:
             if not blocks or sum(placement.weights) == blocks:
                 cut = legal(AxisSplit(placement.weights), contributed=contributed)
-                found = (*found, *(_weighted(row, placement.weights) for row in cut))
+                found = (*found, *(_weighted(option, placement.weights) for option in cut))
         elif isinstance(placement, At):
             outputs, inputs = found[0]
             found = (*found, ShardingOption((placement,) * len(outputs), tuple(each and placement for each in inputs)))
     return found
 
 
-def _weighted(row: ShardingOption, weights: tuple[int, ...]) -> ShardingOption:
+def _weighted(option: ShardingOption, weights: tuple[int, ...]) -> ShardingOption:
     def own(placement: Any) -> Any:
         return Shard(placement.dim, weights) if isinstance(placement, Shard) else placement
 
-    return ShardingOption(tuple(map(own, row.outputs)), tuple(map(own, row.inputs)))
+    return ShardingOption(tuple(map(own, option.outputs)), tuple(map(own, option.inputs)))
 
 
 def _inconvenience(
@@ -232,13 +236,15 @@ def _inconvenience(
     return TIE if some_cut else 0.0
 
 
-def as_wanted(row: ShardingOption, question: ChoiceKey, wish: RequestedPlacement, result: Spec, cuts: Cuts) -> bool:
+def as_wanted(
+    option: ShardingOption, choice_key: ChoiceKey, request: RequestedPlacement, result: Spec, cuts: Cuts
+) -> bool:
     """Whether a row shards activations as the signal does: along the batch, or along the dimension that it names."""
-    if wish.strategy not in BATCHED:
-        return row.outputs[0] == activation(wish, result)
-    if OPS[question.op].family == "random":
-        return row.outputs[0] == (Shard(0) if result.ndim > 1 else REPLICATE)
-    return bool(cuts) and all(_dim(row.inputs[i]) == _dim(placement) for i, placement in cuts.items())
+    if request.strategy not in BATCHED:
+        return option.outputs[0] == activation(request, result)
+    if OPS[choice_key.op].family == "random":
+        return option.outputs[0] == (Shard(0) if result.ndim > 1 else REPLICATE)
+    return bool(cuts) and all(_dim(option.inputs[i]) == _dim(placement) for i, placement in cuts.items())
 
 
 def _dim(placement: Placement | None) -> int | None:
@@ -254,6 +260,6 @@ def _parts(mesh: Mesh, layout: Layout, but: int) -> int:
     return parts
 
 
-def case_of(question: ChoiceKey, blocks: int) -> DeterministicSchema:
-    operands = tuple(operand if isinstance(operand, str) else operand.spec for operand in question.operands)
-    return DeterministicSchema(question.op, question.attributes, operands, question.results[0], blocks)
+def schema_of(choice_key: ChoiceKey, blocks: int) -> DeterministicSchema:
+    operands = tuple(operand if isinstance(operand, str) else operand.spec for operand in choice_key.operands)
+    return DeterministicSchema(choice_key.op, choice_key.attributes, operands, choice_key.results[0], blocks)

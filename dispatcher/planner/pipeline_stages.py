@@ -63,9 +63,9 @@ def stages_of(segment: Segment, policy: Policy, inputs: Mapping[int, ValueState]
 def _piped(policy: Policy, signal: tuple[str, ...]) -> tuple[RequestedPlacement, int, int] | None:
     """The pipeline rule that applies to a signal, its mesh axis, and how many names of the path it takes to match."""
     for length in range(1, len(signal) + 1):
-        for axis, wish in enumerate(policy.wishes(signal[:length])):
-            if wish is not None and wish.strategy == "pipeline_parallel":
-                return wish, axis, length
+        for axis, request in enumerate(policy.requests(signal[:length])):
+            if request is not None and request.strategy == "pipeline_parallel":
+                return request, axis, length
     return None
 
 

@@ -28,13 +28,13 @@ class PlacementWalk:
         policy: Policy,
         tables: ChoiceCache,
         segment: Segment,
-        homes: tuple[ResidentPlacement, ...],
+        residents: tuple[ResidentPlacement, ...],
         piped: tuple[int, RequestedPlacement] | None,
     ) -> None:
         self.policy = policy
         self.tables = tables
         self.segment = segment
-        self.homes = homes
+        self.residents = residents
         self.piped = piped
         """The mesh axis of the pipeline that applies to part of the segment, and its rule."""
         self.seconds = 0.0
@@ -44,17 +44,20 @@ class PlacementWalk:
         self.unclaimed: set[int] = set()
         self.backward = False
         states, starts = self.states, tables.starts
-        for index, at_home in enumerate(zip(segment.inputs, homes, strict=True)):
+        for index, at_home in enumerate(zip(segment.inputs, residents, strict=True)):
             found = starts.get(at_home)
             states[index << 2 | INPUT] = tables.start(*at_home) if found is None else found
-            home = at_home[1]
-            if home.param and not home.claimed:
+            resident = at_home[1]
+            if resident.param and not resident.bound:
                 self.unclaimed.add(index << 2 | INPUT)
-        self.wishes = [self.wished(tag.signal, tag.phase == "backward") for tag in segment.tags]
+        self.requests = [self.requested(tag.signal, tag.phase == "backward") for tag in segment.tags]
         self.wish_keys = [
-            tables.key((wishes, tag.phase == "backward")) for wishes, tag in zip(self.wishes, segment.tags, strict=True)
+            tables.key((requests, tag.phase == "backward"))
+            for requests, tag in zip(self.requests, segment.tags, strict=True)
         ]
-        self.forgets = any(wish is not None and wish.strategy == "fully_sharded" for w in self.wishes for wish in w)
+        self.forgets = any(
+            request is not None and request.strategy == "fully_sharded" for w in self.requests for request in w
+        )
         self.stages = self.staged() if piped else None
 
     def copy(self) -> PlacementWalk:
@@ -65,16 +68,16 @@ class PlacementWalk:
         made.unclaimed = set(self.unclaimed)
         return made
 
-    def wished(self, signal: tuple[str, ...], backward: bool) -> RequestedPlacements:
+    def requested(self, signal: tuple[str, ...], backward: bool) -> RequestedPlacements:
         """What a signal asks for on each axis, including that in time."""
-        wishes = tuple(
-            None if wish is not None and wish.strategy == "auto" else wish
-            for wish in self.policy.wishes(signal, backward=backward)
+        requests = tuple(
+            None if request is not None and request.strategy == "auto" else request
+            for request in self.policy.requests(signal, backward=backward)
         )
         if not self.tables.timed:
-            return wishes
-        piped = any(wish is not None and wish.strategy == "pipeline_parallel" for wish in wishes)
-        return (*wishes, BATCH if piped else None)
+            return requests
+        piped = any(request is not None and request.strategy == "pipeline_parallel" for request in requests)
+        return (*requests, BATCH if piped else None)
 
     def staged(self) -> list[int | None]:
         """For each instruction that a rule puts on a stage, its position on the pipeline's axis."""
@@ -86,12 +89,12 @@ class PlacementWalk:
     def decision(self, index: int, instruction: Instruction) -> NumberedChoice:
         """The best choice for an instruction."""
         key = self.asked(index, instruction)
-        return self.tables.decisions.get(key) or self.tables.decide(key, self.question(index, instruction))
+        return self.tables.decisions.get(key) or self.tables.decide(key, self.choice_key(index, instruction))
 
     def branches(self, index: int, instruction: Instruction) -> tuple[NumberedChoice, ...]:
         """The choices for an instruction, the best first."""
         key = self.asked(index, instruction)
-        return self.tables.branches.get(key) or self.tables.branch(key, self.question(index, instruction))
+        return self.tables.branches.get(key) or self.tables.branch(key, self.choice_key(index, instruction))
 
     def asked(self, index: int, instruction: Instruction) -> tuple[Any, ...]:
         """What the choices for an instruction depend on, once parameters are where it wants them."""
@@ -127,10 +130,10 @@ class PlacementWalk:
                 self.settle(r, asked, instruction.tag)
         if instruction.op == "tag" and instruction.attributes["param"]:
             owner = tables.states[states[r]].owner
-            if owner is not None and not owner.claimed:
+            if owner is not None and not owner.bound:
                 self.unclaimed.add(r)
 
-    def question(self, index: int, instruction: Instruction) -> ChoiceKey:
+    def choice_key(self, index: int, instruction: Instruction) -> ChoiceKey:
         """The question for an instruction."""
         states, tables = self.states, self.tables
         results = tuple([self.segment.values[n] for n in instruction.outputs])
@@ -138,7 +141,7 @@ class PlacementWalk:
             self.segment.kinds[r >> 2] if r & 3 == SCALAR else tables.states[states[r]] for r in instruction.inputs
         )
         return ChoiceKey(
-            instruction.op, instruction.attributes, operands, results, self.wishes[instruction.tag],
+            instruction.op, instruction.attributes, operands, results, self.requests[instruction.tag],
             self.stages[index] if self.stages else None, self.segment.tags[instruction.tag].phase == "backward",
         )  # fmt: skip
 
@@ -179,8 +182,8 @@ class PlacementWalk:
 
     def claim(self, index: int, instruction: Instruction) -> None:
         """Give every unclaimed parameter among the operands the placement that its signal asks for."""
-        wishes = self.wishes[instruction.tag]
-        if not any(wishes):
+        requests = self.requests[instruction.tag]
+        if not any(requests):
             return
         stage = self.stages[index] if self.stages else None
         for r in instruction.inputs:
@@ -188,19 +191,21 @@ class PlacementWalk:
                 continue
             state = self.tables.states[self.states[r]]
             asked: list[Placement] = list(state.at)
-            for axis, wish in enumerate(wishes):
-                if wish is not None and wish.strategy == "pipeline_parallel" and stage is None:
+            for axis, request in enumerate(requests):
+                if request is not None and request.strategy == "pipeline_parallel" and stage is None:
                     return  # which stage is known only where it is used
-                dimension = 0 if wish is None or wish.dimension is not None else self.open_dimension(instruction, axis)
-                placement = parameter_placement(state.spec, wish, dimension, stage)
+                dimension = (
+                    0 if request is None or request.dimension is not None else self.open_dimension(instruction, axis)
+                )
+                placement = parameter_placement(state.spec, request, dimension, stage)
                 if placement is not None and self.tables.mesh.sizes[axis] > 1:
                     asked[axis] = placement
             self.unclaimed.discard(r)
-            layout, home = self.tables.layout(tuple(asked)), tuple(asked)
+            layout, resident = self.tables.layout(tuple(asked)), tuple(asked)
             self.settle(r, layout, instruction.tag)
             # the copy that it had elsewhere is gone: from now on it costs what it will always cost
-            owner = FollowedParameter(state.spec, home, True)
-            self.states[r] = self.tables.state(ValueState(state.spec, home, (home,), state.origin, owner))
+            owner = FollowedParameter(state.spec, resident, True)
+            self.states[r] = self.tables.state(ValueState(state.spec, resident, (resident,), state.origin, owner))
             self.stays(r)
 
     def open_dimension(self, instruction: Instruction, axis: int) -> int:
@@ -221,8 +226,8 @@ class PlacementWalk:
     def settle_survivors(self, ends: Sequence[ResidentPlacement]) -> None:
         """Move the survivors to these homes."""
         time: Layout = (REPLICATE,) if self.tables.timed else ()
-        for number, home in zip(self.segment.survivors, ends, strict=True):
-            self.settle(ref(OUTPUT, number), self.tables.layout((*home.layout, *time)), 0)
+        for number, resident in zip(self.segment.survivors, ends, strict=True):
+            self.settle(ref(OUTPUT, number), self.tables.layout((*resident.layout, *time)), 0)
 
     def forget_value(self, r: int) -> None:
         """Drop a value that nobody reads any more."""

@@ -86,34 +86,36 @@ class Planner:
         assert self.speeds is not None, "they are filled in at the start"
         return self.speeds
 
-    def plan(self, segment: Segment, homes: tuple[ResidentPlacement, ...]) -> Planned:
+    def plan(self, segment: Segment, residents: tuple[ResidentPlacement, ...]) -> Planned:
         """Place every value of `segment`, whose inputs are at `homes`."""
-        return self.start(self.policy, segment, homes).run()
+        return self.start(self.policy, segment, residents).run()
 
-    def plan_in_turns(self, segment: Segment, homes: tuple[ResidentPlacement, ...]) -> Generator[None, None, Planned]:
+    def plan_in_turns(
+        self, segment: Segment, residents: tuple[ResidentPlacement, ...]
+    ) -> Generator[None, None, Planned]:
         """The same, a little at each turn."""
-        plan = self.start(self.policy, segment, homes)
+        plan = self.start(self.policy, segment, residents)
         self.searching += 1
         try:
             return (yield from plan.in_turns())
         finally:
             self.searching -= 1
 
-    def start(self, policy: Policy, segment: Segment, homes: tuple[ResidentPlacement, ...]) -> PlanningPass:
+    def start(self, policy: Policy, segment: Segment, residents: tuple[ResidentPlacement, ...]) -> PlanningPass:
         """A pass that plans it, under any policy."""
         piped = next(
             (
-                (axis, wish)
+                (axis, request)
                 for tag in segment.tags
-                for axis, wish in enumerate(policy.wishes(tag.signal))
-                if wish is not None and wish.strategy == "pipeline_parallel"
+                for axis, request in enumerate(policy.requests(tag.signal))
+                if request is not None and request.strategy == "pipeline_parallel"
             ),
             None,
         )
         tables = self.timed if piped else self.tables
         if len(tables.decisions) + len(tables.branches) > MAX_MEMO and not self.searching:
             tables.clear()
-        return PlanningPass(policy, tables, segment, homes, piped)
+        return PlanningPass(policy, tables, segment, residents, piped)
 
     def searchable(self, segment: Segment, known: Planned) -> bool:
         """Whether looking for a better plan may find one: several workers, and no order of microbatches to keep."""
@@ -125,12 +127,12 @@ class Planner:
         )
 
     def search(
-        self, segment: Segment, homes: tuple[ResidentPlacement, ...], known: Planned
+        self, segment: Segment, residents: tuple[ResidentPlacement, ...], known: Planned
     ) -> Iterator[Planned | None]:
         """Look for a plan that is better than `known` as a whole, a little at each turn; last comes what was found."""
         self.searching += 1
         try:
-            yield from better_plan(PlanningPass(self.policy, self.tables, segment, homes, None), known)
+            yield from better_plan(PlanningPass(self.policy, self.tables, segment, residents, None), known)
         finally:
             self.searching -= 1
 
@@ -139,7 +141,7 @@ class PlanningPass(PlacementWalk):
     """A walk that writes the plan."""
 
     def __init__(
-        self, policy: Policy, tables: ChoiceCache, segment: Segment, homes: tuple[ResidentPlacement, ...],
+        self, policy: Policy, tables: ChoiceCache, segment: Segment, residents: tuple[ResidentPlacement, ...],
         piped: tuple[int, RequestedPlacement] | None, script: Sequence[int] = (), ends: Sequence[ResidentPlacement] | None = None,
     ) -> None:  # fmt: skip
         self.script = script
@@ -151,7 +153,7 @@ class PlanningPass(PlacementWalk):
         self.instructions: list[Instruction] = []
         self.copies: dict[int, int] = {}
         """The plan's references to copies elsewhere, by `copy_of` value and layout."""
-        super().__init__(policy, tables, segment, homes, piped)
+        super().__init__(policy, tables, segment, residents, piped)
         self.here: dict[int, int] = {r: r for r in self.states}
         """By the segment's reference the plan's reference to a value where it is at home, and to a scalar."""
 
@@ -219,7 +221,7 @@ class PlanningPass(PlacementWalk):
 
     def again(self, script: Sequence[int], ends: Sequence[ResidentPlacement]) -> PlanningPass:
         """The same pass from the start, with these choices and ends."""
-        return PlanningPass(self.policy, self.tables, self.segment, self.homes, self.piped, script, ends)
+        return PlanningPass(self.policy, self.tables, self.segment, self.residents, self.piped, script, ends)
 
     def take(self, instruction: Instruction, decision: NumberedChoice) -> None:
         """Put an instruction into the plan, with the moves that it needs."""
@@ -237,9 +239,9 @@ class PlanningPass(PlacementWalk):
 
     def read(self, inputs: tuple[int, ...], operands: tuple[int, ...], tag: int) -> tuple[int, ...]:
         """The plan's references to operands in their layouts, moved there if need be."""
-        home, states, read = self.tables.at, self.states, []
+        resident, states, read = self.tables.at, self.states, []
         for r, layout in zip(inputs, operands, strict=True):
-            if layout == NOWHERE or layout == home[states[r]]:
+            if layout == NOWHERE or layout == resident[states[r]]:
                 read.append(self.here[r])
             else:
                 found = self.copies.get(r << LAYOUT_BITS | layout)
@@ -275,29 +277,33 @@ class PlanningPass(PlacementWalk):
 
     def finish(self) -> Planned:
         tables, segment, states, here = self.tables, self.segment, self.states, self.here
-        survivors, homes = [], []
+        survivors, residents = [], []
         time: Layout = (REPLICATE,) if tables.timed else ()
         for position, number in enumerate(segment.survivors):
             r = number << 2 | OUTPUT
-            layout, home = tables.rest(states[r])
-            if home is None or self.ends is not None:
+            layout, resident = tables.rest(states[r])
+            if resident is None or self.ends is not None:
                 if self.ends is not None:
                     layout = tables.layout((*self.ends[position].layout, *time))
                 self.settle(r, layout, segment.made_under[number])
-                home = tables.home(states[r])
+                resident = tables.resident(states[r])
             survivors.append((number, here[r] >> 2))
-            homes.append(home)
+            residents.append(resident)
         inputs, rehomed = [], []
-        for index, before in enumerate(self.homes):
+        for index, before in enumerate(self.residents):
             r = index << 2 | INPUT
-            home = tables.home(states[r], before.param)
-            inputs.append(home)
-            if home.layout != before.layout:
+            resident = tables.resident(states[r], before.param)
+            inputs.append(resident)
+            if resident.layout != before.layout:
                 rehomed.append((index, here[r] >> 2))
         plan = Plan(
             tables.mesh.number,
             segment.inputs,
-            tuple([(*home.layout, *time) for home in self.homes] if time else [home.layout for home in self.homes]),
+            tuple(
+                [(*resident.layout, *time) for resident in self.residents]
+                if time
+                else [resident.layout for resident in self.residents]
+            ),
             segment.kinds,
             segment.tags,
             tuple(self.instructions),
@@ -310,13 +316,13 @@ class PlanningPass(PlacementWalk):
         hindered = ""
         if tables.timed:
             plan, hindered = self.piped_plan(plan)
-        return Planned(plan, tuple(homes), tuple(inputs), hindered)
+        return Planned(plan, tuple(residents), tuple(inputs), hindered)
 
     def piped_plan(self, plan: Plan) -> tuple[Plan, str]:
         """The plan in microbatches, and why it cannot run as 1f1b where it should."""
         assert self.piped is not None, "only what is under a pipeline is in microbatches"
-        axis, wish = self.piped
-        pipeline = Pipeline(self.policy.microbatches, axis, wish.stages or (), self.policy.schedule)
+        axis, request = self.piped
+        pipeline = Pipeline(self.policy.microbatches, axis, request.stages or (), self.policy.schedule)
         plan = replace(plan, pipeline=pipeline)
         if pipeline.schedule != "1f1b" or not any(turn.repeated for turn in turns(plan)):
             return plan, ""

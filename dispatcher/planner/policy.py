@@ -61,7 +61,7 @@ class Policy:
     """The number of blocks of a deterministic session, whose values are the same on any number of workers; 0 for others."""
     memo: dict[tuple[tuple[str, ...], bool], RequestedPlacements] = field(default_factory=dict)
 
-    def wishes(self, path: tuple[str, ...], *, backward: bool = False) -> RequestedPlacements:
+    def requests(self, path: tuple[str, ...], *, backward: bool = False) -> RequestedPlacements:
         """For each mesh axis, the wish of a path of signals (outermost first), or None. `backward` selects those for
         gradients."""
         found = self.memo.get((path, backward))
@@ -70,9 +70,9 @@ class Policy:
             for end in range(1, len(path) + 1):
                 for name in self._rules_for(path[end - 1], "/".join(path[:end])):
                     rule = self.backward.get(name, name) if backward else name
-                    for axis, wish in enumerate(self.table[rule]):
-                        if wish is not None:
-                            merged[axis] = wish
+                    for axis, request in enumerate(self.table[rule]):
+                        if request is not None:
+                            merged[axis] = request
             if len(self.memo) > MAX_MEMO:
                 self.memo.clear()
             found = self.memo[path, backward] = tuple(merged)
@@ -80,13 +80,17 @@ class Policy:
 
     def rule_of(self, tag: Tag) -> str:
         """Where the rule for a tag is written; empty if no rule applies."""
-        wishes = self.wishes(tag.signal, backward=tag.phase == "backward")
-        return next((wish.where for wish in wishes if wish is not None), "")
+        requests = self.requests(tag.signal, backward=tag.phase == "backward")
+        return next((request.where for request in requests if request is not None), "")
 
     @property
     def has_auto(self) -> bool:
         """Whether some `auto` rule is still undecided."""
-        return any(wish is not None and wish.strategy == "auto" for wishes in self.table.values() for wish in wishes)
+        return any(
+            request is not None and request.strategy == "auto"
+            for requests in self.table.values()
+            for request in requests
+        )
 
     def auto_rules(self, path: tuple[str, ...]) -> list[str]:
         """The undecided `auto` rules for a path of signals."""
@@ -94,35 +98,39 @@ class Policy:
             name for end in range(1, len(path) + 1) for name in self._rules_for(path[end - 1], "/".join(path[:end]))
         )
         return [
-            name for name in names if any(wish is not None and wish.strategy == "auto" for wish in self.table[name])
+            name
+            for name in names
+            if any(request is not None and request.strategy == "auto" for request in self.table[name])
         ]
 
     def spelled(self, name: str) -> str:
         """What a rule asks for, axis by axis, as text."""
         found = []
-        for axis, wish in zip(self.mesh.axes, self.table[name], strict=True):
-            if wish is not None:
-                dimension = "" if wish.dimension is None else f" dimension {wish.dimension}"
-                found.append(f"{wish.strategy}{dimension} on {axis}")
+        for axis, request in zip(self.mesh.axes, self.table[name], strict=True):
+            if request is not None:
+                dimension = "" if request.dimension is None else f" dimension {request.dimension}"
+                found.append(f"{request.strategy}{dimension} on {axis}")
         return ", ".join(found) or "no strategy"
 
     def settle_rest(self, name: str) -> None:
         """Let an `auto` rule that is still undecided ask for nothing."""
-        wishes = self.table[name]
-        self.settle(name, tuple(None if wish is not None and wish.strategy == "auto" else wish for wish in wishes))
+        requests = self.table[name]
+        self.settle(
+            name, tuple(None if request is not None and request.strategy == "auto" else request for request in requests)
+        )
 
-    def settle(self, name: str, wishes: RequestedPlacements) -> None:
+    def settle(self, name: str, requests: RequestedPlacements) -> None:
         """Decide an `auto` rule."""
-        self.table[name] = wishes
+        self.table[name] = requests
         self.memo.clear()
 
     def stages(self) -> dict[int, dict[int, int]]:
         """For a mesh axis with a pipeline's stages, the stage at each position."""
         found: dict[int, dict[int, int]] = {}
-        for wishes in self.table.values():
-            for axis, wish in enumerate(wishes):
-                if wish is not None and wish.stages:
-                    found.setdefault(axis, {position: stage for stage, position in enumerate(wish.stages)})
+        for requests in self.table.values():
+            for axis, request in enumerate(requests):
+                if request is not None and request.stages:
+                    found.setdefault(axis, {position: stage for stage, position in enumerate(request.stages)})
         return found
 
     def _rules_for(self, signal: str, path: str) -> list[str]:
@@ -135,13 +143,13 @@ class Policy:
     def put_layout(self, path: tuple[str, ...], spec: Spec) -> Layout:
         """The layout of a tensor that is put in a path of signals."""
         layout: list[Placement] = list(self.mesh.replicated)
-        for axis, wish in enumerate(self.wishes(path)):
-            if wish is None:
+        for axis, request in enumerate(self.requests(path)):
+            if request is None:
                 continue
-            dimension, weights = wish.dimension, wish.weights
-            if wish.strategy in ("data_parallel", "fully_sharded"):
+            dimension, weights = request.dimension, request.weights
+            if request.strategy in ("data_parallel", "fully_sharded"):
                 dimension, weights = 0, None
-            elif wish.strategy not in ("shard", "sequence_parallel"):
+            elif request.strategy not in ("shard", "sequence_parallel"):
                 continue
             if dimension is not None and dimension < spec.ndim:
                 layout[axis] = Shard(dimension, weights)
@@ -158,7 +166,7 @@ def resolve(config: Config, mesh: Mesh, kinds: Sequence[str] | None = None) -> P
     for key, rule in config.each():
         signal = str(key[1])
         before = table.get(signal, (None,) * len(mesh.sizes))
-        table[signal] = tuple(new or old for new, old in zip(_wishes(key, rule, mesh), before, strict=True))
+        table[signal] = tuple(new or old for new, old in zip(_requests(key, rule, mesh), before, strict=True))
         if rule.backward:
             policy.backward[signal] = rule.backward
         if rule.strategy == "pipeline_parallel":
@@ -175,20 +183,20 @@ def resolve(config: Config, mesh: Mesh, kinds: Sequence[str] | None = None) -> P
             signal = str(key[1])
             table[signal] = _of_kind(key, rule, mesh, kinds, table[signal])
     if policy.deterministic:
-        for signal, wishes in table.items():
-            table[signal] = tuple(wish and _dealt(wish, policy.deterministic) for wish in wishes)
+        for signal, requests in table.items():
+            table[signal] = tuple(request and _dealt(request, policy.deterministic) for request in requests)
     return policy
 
 
-def _dealt(wish: RequestedPlacement, blocks: int) -> RequestedPlacement:
+def _dealt(request: RequestedPlacement, blocks: int) -> RequestedPlacement:
     """Explicitly named workers, each with whole blocks."""
-    if wish.weights is None:
-        return wish
-    shares = iter(deal(blocks, sum(map(bool, wish.weights))))
-    return replace(wish, weights=tuple(next(shares) if weight else 0 for weight in wish.weights))
+    if request.weights is None:
+        return request
+    shares = iter(deal(blocks, sum(map(bool, request.weights))))
+    return replace(request, weights=tuple(next(shares) if weight else 0 for weight in request.weights))
 
 
-def _wishes(key: Key, rule: Rule, mesh: Mesh) -> RequestedPlacements:
+def _requests(key: Key, rule: Rule, mesh: Mesh) -> RequestedPlacements:
     none: list[RequestedPlacement | None] = [None] * len(mesh.sizes)
     if rule.shard is not None:
         return _block((*key, "shard", "workers"), rule, mesh, rule.shard.axis, rule.shard.workers)
@@ -218,17 +226,17 @@ def _block(key: Key, rule: Rule, mesh: Mesh, dimension: int, workers: Collection
             f"{rule.where}: {show_key(key)}: {sorted(chosen)} is no block of the mesh {show_mesh(_axes(mesh))}; "
             f"allowed: all combinations of some positions on each axis, such as {sorted(grid)}"
         )
-    wishes: list[RequestedPlacement | None] = []
+    requests: list[RequestedPlacement | None] = []
     for axis, size in enumerate(mesh.sizes):
         weights = tuple(mesh.weights[axis][at] if at in used[axis] else 0 for at in range(size))
-        wishes.append(
+        requests.append(
             RequestedPlacement("shard", rule.where, dimension, None if weights == mesh.weights[axis] else weights)
         )
-    return tuple(wishes)
+    return tuple(requests)
 
 
 def _of_kind(
-    key: Key, rule: Rule, mesh: Mesh, kinds: Sequence[str], wishes: RequestedPlacements
+    key: Key, rule: Rule, mesh: Mesh, kinds: Sequence[str], requests: RequestedPlacements
 ) -> RequestedPlacements:
     """The wishes of a signal, restricted to the workers of one kind.
 
@@ -242,12 +250,12 @@ def _of_kind(
         text = f"no worker of the mesh {show_mesh(_axes(mesh))} is of the kind {rule.device}"
         raise ConfigError(f"{rule.where}: {show_key(key)}: {text}; allowed: {there}")
     if len(chosen) == len(kinds):
-        return wishes
+        return requests
     block = _block(key, rule, mesh, 0, chosen)
-    if not any(wishes):
+    if not any(requests):
         return block
     return tuple(
-        new if new is not None and new.weights is not None else old for new, old in zip(block, wishes, strict=True)
+        new if new is not None and new.weights is not None else old for new, old in zip(block, requests, strict=True)
     )
 
 

@@ -26,59 +26,63 @@ MAKES: Final = frozenset({"creation", "random"})
 """Families of ops that create tensors without operands."""
 
 
-def check_shardability(policy: Policy, segment: Segment, homes: Sequence[ResidentPlacement]) -> None:
+def check_shardability(policy: Policy, segment: Segment, residents: Sequence[ResidentPlacement]) -> None:
     """Raise `ConfigError` for the first rule whose dimension is missing where it is required."""
     asked = {
-        number: wishes
+        number: requests
         for number, tag in enumerate(segment.tags)
-        if tag.phase != "backward" and (wishes := _dimensions(policy, tag.signal))
+        if tag.phase != "backward" and (requests := _dimensions(policy, tag.signal))
     }
     if not asked:
         return
-    weights = {ref(INPUT, n): segment.inputs[n] for n, home in enumerate(homes) if home.param and not home.claimed}
+    weights = {
+        ref(INPUT, n): segment.inputs[n]
+        for n, resident in enumerate(residents)
+        if resident.param and not resident.bound
+    }
     made: dict[str, tuple[RequestedPlacement, Instruction, Spec]] = {}
     most: dict[str, int] = {}
     for instruction in segment.instructions:
         result, marked = segment.values[instruction.outputs[0]], instruction.op == "tag"
         if marked and instruction.attributes["param"]:
             weights[ref(OUTPUT, instruction.outputs[0])] = result
-        for wish in asked.get(instruction.tag, ()):
-            assert wish.dimension is not None, "only such were asked for"
+        for request in asked.get(instruction.tag, ()):
+            assert request.dimension is not None, "only such were asked for"
             read = [_spec(segment, r) for r in instruction.inputs if r & 3 != SCALAR]
-            if wish.strategy == "tensor_parallel":
+            if request.strategy == "tensor_parallel":
                 for spec in (weights[r] for r in instruction.inputs if r in weights):
-                    if 2 <= spec.ndim <= wish.dimension:
-                        raise _lacking(segment, instruction, wish, spec, "the weight")
+                    if 2 <= spec.ndim <= request.dimension:
+                        raise _lacking(segment, instruction, request, spec, "the weight")
                 continue
-            most[wish.where] = max(most.get(wish.where, 0), *(spec.ndim for spec in (result, *read)))
-            named = marked and not instruction.attributes["param"] and wish.strategy == "shard"
-            if named and 0 < result.ndim <= wish.dimension:
-                raise _lacking(segment, instruction, wish, result, "the tensor")
-            suspect = _suspect(instruction, wish, read[0] if read else result, result)
+            most[request.where] = max(most.get(request.where, 0), *(spec.ndim for spec in (result, *read)))
+            named = marked and not instruction.attributes["param"] and request.strategy == "shard"
+            if named and 0 < result.ndim <= request.dimension:
+                raise _lacking(segment, instruction, request, result, "the tensor")
+            suspect = _suspect(instruction, request, read[0] if read else result, result)
             if suspect is not None:
-                made.setdefault(wish.where, (wish, instruction, suspect))
-    for where, (wish, instruction, result) in made.items():
-        if most[where] <= (wish.dimension or 0):
-            raise _lacking(segment, instruction, wish, result, "the tensor")
+                made.setdefault(request.where, (request, instruction, suspect))
+    for where, (request, instruction, result) in made.items():
+        if most[where] <= (request.dimension or 0):
+            raise _lacking(segment, instruction, request, result, "the tensor")
 
 
-def _suspect(instruction: Instruction, wish: RequestedPlacement, first: Spec, result: Spec) -> Spec | None:
+def _suspect(instruction: Instruction, request: RequestedPlacement, first: Spec, result: Spec) -> Spec | None:
     """The spec of an operand or result that lacks the dimension, which is an error unless other tensors in the signal have it."""
-    family, dimension = OPS[instruction.op].family, wish.dimension or 0
-    if wish.strategy == "sequence_parallel":
+    family, dimension = OPS[instruction.op].family, request.dimension or 0
+    if request.strategy == "sequence_parallel":
         return first if family in PRODUCTS and first.ndim <= dimension else None
     return result if family in MAKES and 1 < result.ndim <= dimension else None
 
 
 def _dimensions(policy: Policy, path: tuple[str, ...]) -> tuple[RequestedPlacement, ...]:
-    wishes = policy.wishes(path)
+    requests = policy.requests(path)
     return tuple(
         {
-            wish.where: wish
-            for wish in wishes
-            if wish is not None
-            and wish.dimension is not None
-            and wish.strategy in ("tensor_parallel", "shard", "sequence_parallel")
+            request.where: request
+            for request in requests
+            if request is not None
+            and request.dimension is not None
+            and request.strategy in ("tensor_parallel", "shard", "sequence_parallel")
         }.values()
     )
 
@@ -88,10 +92,10 @@ def _spec(segment: Segment, r: int) -> Spec:
 
 
 def _lacking(
-    segment: Segment, instruction: Instruction, wish: RequestedPlacement, spec: Spec, what: str
+    segment: Segment, instruction: Instruction, request: RequestedPlacement, spec: Spec, what: str
 ) -> ConfigError:
     tag = segment.tags[instruction.tag]
     return ConfigError(
-        f"{wish.where}: signal {'/'.join(tag.signal)}: {wish.strategy} cuts dimension {wish.dimension}, which {what} {spec} "
-        f"lacks ({tag.site}); allowed: {' or '.join(map(str, range(spec.ndim)))}"
+        f"{request.where}: signal {'/'.join(tag.signal)}: {request.strategy} cuts dimension {request.dimension}, "
+        f"which {what} {spec} lacks ({tag.site}); allowed: {' or '.join(map(str, range(spec.ndim)))}"
     )

@@ -80,12 +80,12 @@ def legal_options(
         cut = cut if by_cut else ANY_CUT
         known = found.get((cut, contributed))
         if known is None:
-            case = OpSchema(op, attributes, operands, result, cut)
+            schema = OpSchema(op, attributes, operands, result, cut)
             if contributed:
-                known = (*legal(cut, contributed=False), *_partial_options(case))
+                known = (*legal(cut, contributed=False), *_partial_options(schema))
             else:
                 floor = tuple([None if isinstance(operand, str) else REPLICATE for operand in operands])
-                known = (ShardingOption((REPLICATE,), floor), *rule(case))
+                known = (ShardingOption((REPLICATE,), floor), *rule(schema))
             found[cut, contributed] = known
         return known
 
@@ -132,16 +132,16 @@ def _stretched(shape: tuple[int, ...], to: tuple[int, ...]) -> Letters:
 # rules by family
 
 
-def _creation(case: OpSchema) -> Iterable[ShardingOption]:
+def _creation(schema: OpSchema) -> Iterable[ShardingOption]:
     """Each worker makes its own part: kernels know their box."""
-    return _lettered(_all(case.result), [None] * len(case.operands))
+    return _lettered(_all(schema.result), [None] * len(schema.operands))
 
 
-def _elementwise(case: OpSchema) -> Iterable[ShardingOption]:
+def _elementwise(schema: OpSchema) -> Iterable[ShardingOption]:
     """abc = abc, bc, 1c, scalar ...; `expand` too: along a dimension that it makes, each worker makes its own part."""
-    shape = case.result.shape
-    terms = [None if isinstance(operand, str) else _stretched(operand.shape, shape) for operand in case.operands]
-    return _lettered(_all(case.result), terms)
+    shape = schema.result.shape
+    terms = [None if isinstance(operand, str) else _stretched(operand.shape, shape) for operand in schema.operands]
+    return _lettered(_all(schema.result), terms)
 
 
 _LOST: Final = {
@@ -154,61 +154,62 @@ _LOST: Final = {
 }
 
 
-def _reduction(case: OpSchema) -> Iterable[ShardingOption]:
+def _reduction(schema: OpSchema) -> Iterable[ShardingOption]:
     """ac = abc: a cut through what is reduced leaves a partial result, or nothing to join for an arg-reduction."""
-    x = case.tensor(0)
-    axes = case.attributes["axes"] if "axes" in case.attributes else (case.attributes["axis"],)
+    x = schema.tensor(0)
+    axes = schema.attributes["axes"] if "axes" in schema.attributes else (schema.attributes["axis"],)
     kept = _all_but(axes, x)
-    if not case.attributes["keepdims"]:
+    if not schema.attributes["keepdims"]:
         kept = tuple(letter for letter in kept if letter is not None)
-    return _lettered(kept, [_all(x)], _LOST.get(case.op))
+    return _lettered(kept, [_all(x)], _LOST.get(schema.op))
 
 
-def _permute(case: OpSchema) -> Iterable[ShardingOption]:
+def _permute(schema: OpSchema) -> Iterable[ShardingOption]:
     """cab = abc."""
-    return _lettered(case.attributes["axes"], [_all(case.tensor(0))])
+    return _lettered(schema.attributes["axes"], [_all(schema.tensor(0))])
 
 
-def _along(case: OpSchema) -> Iterable[ShardingOption]:
+def _along(schema: OpSchema) -> Iterable[ShardingOption]:
     """Ops that need their axes whole, in every tensor, and treat all other dimensions as a batch."""
-    axes = case.attributes["axes"] if "axes" in case.attributes else (case.attributes["axis"],)
-    terms = [None if isinstance(operand, str) else _all_but(axes, operand) for operand in case.operands]
-    return _lettered(_all_but(axes, case.result), terms)
+    axes = schema.attributes["axes"] if "axes" in schema.attributes else (schema.attributes["axis"],)
+    terms = [None if isinstance(operand, str) else _all_but(axes, operand) for operand in schema.operands]
+    return _lettered(_all_but(axes, schema.result), terms)
 
 
-def _slice(case: OpSchema) -> Iterable[ShardingOption]:
+def _slice(schema: OpSchema) -> Iterable[ShardingOption]:
     """As `_along`; and of an axis that is whole each worker takes its own part of the slice: kernels know their box."""
     return _lettered(
-        _all(case.result), [_all_but(case.attributes["axes"], case.tensor(0)), *[None] * (len(case.operands) - 1)]
+        _all(schema.result),
+        [_all_but(schema.attributes["axes"], schema.tensor(0)), *[None] * (len(schema.operands) - 1)],
     )
 
 
-def _gather(case: OpSchema) -> Iterable[ShardingOption]:
+def _gather(schema: OpSchema) -> Iterable[ShardingOption]:
     """Beside the axis positions in x and index correspond, so both are cut there, and only at equal sizes."""
-    axis, x, index = case.attributes["axis"], case.tensor(0), case.tensor(1)
+    axis, x, index = schema.attributes["axis"], schema.tensor(0), schema.tensor(1)
     batch = _batch(axis, x, index)
     along = tuple(dim if dim == axis else letter for dim, letter in enumerate(batch))
     return _lettered(along, [batch, along])
 
 
-def _scatter_add(case: OpSchema) -> Iterable[ShardingOption]:
+def _scatter_add(schema: OpSchema) -> Iterable[ShardingOption]:
     """As `gather`; along the axis each worker adds its share of the values to a partial x."""
-    axis, x, index = case.attributes["axis"], case.tensor(0), case.tensor(1)
+    axis, x, index = schema.attributes["axis"], schema.tensor(0), schema.tensor(1)
     batch = _batch(axis, x, index)
     yield from _lettered(batch, [batch, batch, batch])
     yield ShardingOption((_SUM,), (_SUM, _SHARDS[axis], _SHARDS[axis]))
 
 
-def _scatter(case: OpSchema) -> Iterable[ShardingOption]:
+def _scatter(schema: OpSchema) -> Iterable[ShardingOption]:
     """As `gather`, with the axis whole: which of equal places wins is known to who sees them all."""
-    axis, x, index = case.attributes["axis"], case.tensor(0), case.tensor(1)
+    axis, x, index = schema.attributes["axis"], schema.tensor(0), schema.tensor(1)
     batch = _batch(axis, x, index)
     return _lettered(batch, [batch, batch, batch])
 
 
-def _compress(case: OpSchema) -> Iterable[ShardingOption]:
+def _compress(schema: OpSchema) -> Iterable[ShardingOption]:
     """Of a whole mask each worker takes its own part of the places: kernels know their box."""
-    return _lettered(_all(case.result), [(None,)])
+    return _lettered(_all(schema.result), [(None,)])
 
 
 def _rows(_case: OpSchema) -> Iterable[ShardingOption]:
@@ -216,25 +217,25 @@ def _rows(_case: OpSchema) -> Iterable[ShardingOption]:
     return ()
 
 
-def _search(case: OpSchema) -> Iterable[ShardingOption]:
+def _search(schema: OpSchema) -> Iterable[ShardingOption]:
     """bi = bn, bi or i = n, i; where the sorted elements are cut each worker counts its own."""
-    x, values = case.tensor(0), case.tensor(1)
+    x, values = schema.tensor(0), schema.tensor(1)
     letters = _all(values)
     return _lettered(letters, [(*(letters[:-1] if x.ndim > 1 else ()), values.ndim), letters], _SUM)
 
 
-def _take(case: OpSchema) -> Iterable[ShardingOption]:
+def _take(schema: OpSchema) -> Iterable[ShardingOption]:
     """aijc = abc, ij; of an axis that is cut each worker takes what lies in its range, and leaves zeros elsewhere."""
-    axis, x, index = case.attributes["axis"], case.tensor(0), case.tensor(1)
+    axis, x, index = schema.attributes["axis"], schema.tensor(0), schema.tensor(1)
     lost = Partial("max") if x.dtype.kind == "b" else _SUM  # of booleans the larger is `or`
     listed = tuple(range(x.ndim, x.ndim + index.ndim))
     whole = _all(x)
     return _lettered((*whole[:axis], *listed, *whole[axis + 1 :]), [whole, listed], lost)
 
 
-def _segment_sum(case: OpSchema) -> Iterable[ShardingOption]:
+def _segment_sum(schema: OpSchema) -> Iterable[ShardingOption]:
     """abc = aijc, ij; where the index is cut each worker sums what it has, where the result is, what falls into it."""
-    axis, values, index = case.attributes["axis"], case.tensor(0), case.tensor(1)
+    axis, values, index = schema.attributes["axis"], schema.tensor(0), schema.tensor(1)
     end = axis + index.ndim
     letters = _all(values)
     made = values.ndim
@@ -246,83 +247,90 @@ def _batch(axis: int, x: Spec, index: Spec) -> Letters:
     return tuple(dim if a == b and dim != axis else None for dim, (a, b) in enumerate(sizes))
 
 
-def _matmul(case: OpSchema) -> Iterable[ShardingOption]:
+def _matmul(schema: OpSchema) -> Iterable[ShardingOption]:
     """zmn = zmk, zkn; a cut through k leaves a partial sum."""
-    a, b = case.tensor(0), case.tensor(1)
-    batch, m = case.result.shape[:-2], case.result.ndim - 2
+    a, b = schema.tensor(0), schema.tensor(1)
+    batch, m = schema.result.shape[:-2], schema.result.ndim - 2
     n, k = m + 1, m + 2
     lead_a, lead_b = (_stretched(tensor.shape[:-2], batch) for tensor in (a, b))
-    return _lettered(_all(case.result), [(*lead_a, m, k), (*lead_b, k, n)], _SUM)
+    return _lettered(_all(schema.result), [(*lead_a, m, k), (*lead_b, k, n)], _SUM)
 
 
-def _attention(case: OpSchema) -> Iterable[ShardingOption]:
+def _attention(schema: OpSchema) -> Iterable[ShardingOption]:
     """zlo = zle, zse, zso: each query by itself, and all keys for each."""
-    q, v = case.tensor(0), case.tensor(2)
+    q, v = schema.tensor(0), schema.tensor(2)
     l, o = q.ndim - 2, q.ndim - 1  # noqa: E741 — the letters of the field
     stack = tuple(range(l))
-    terms = [(*stack, l, None), (*stack, None, None), (*stack, None, o), *_mask(case, 3, (*q.shape[:-1], v.shape[-2]))]
+    terms = [
+        (*stack, l, None),
+        (*stack, None, None),
+        (*stack, None, o),
+        *_mask(schema, 3, (*q.shape[:-1], v.shape[-2])),
+    ]
     return _lettered((*stack, l, o), terms)
 
 
-def _attention_grad(case: OpSchema) -> Iterable[ShardingOption]:
+def _attention_grad(schema: OpSchema) -> Iterable[ShardingOption]:
     """z… = zle, zse, zso, zlo: where queries are cut, what keys and values get from them is a contribution."""
-    q, v = case.tensor(0), case.tensor(2)
+    q, v = schema.tensor(0), schema.tensor(2)
     l = q.ndim - 2  # noqa: E741 — the letter of the field
     stack = tuple(range(l))
     sharding_options, whole = (*stack, l, None), (*stack, None, None)
-    terms = [sharding_options, whole, whole, sharding_options, *_mask(case, 4, (*q.shape[:-1], v.shape[-2]))]
+    terms = [sharding_options, whole, whole, sharding_options, *_mask(schema, 4, (*q.shape[:-1], v.shape[-2]))]
     return _lettered((*stack, None), terms, _SUM)
 
 
-def _mask(case: OpSchema, position: int, scores: tuple[int, ...]) -> Iterator[Letters]:
+def _mask(schema: OpSchema, position: int, scores: tuple[int, ...]) -> Iterator[Letters]:
     """The letters of a mask, if there is one: those of the scores that it does not stretch over, but for the keys."""
-    if len(case.operands) > position:
-        letters = _stretched(case.tensor(position).shape, scores)
+    if len(schema.operands) > position:
+        letters = _stretched(schema.tensor(position).shape, scores)
         yield (*letters[:-1], None) if letters else ()
 
 
-def _solve(case: OpSchema) -> Iterable[ShardingOption]:
+def _solve(schema: OpSchema) -> Iterable[ShardingOption]:
     """zmk = zmm, zmk: matrices are whole, right sides and the stack are cut anywhere."""
-    a, b = case.tensor(0), case.tensor(1)
-    batch, k = case.result.shape[:-2], case.result.ndim - 1
+    a, b = schema.tensor(0), schema.tensor(1)
+    batch, k = schema.result.shape[:-2], schema.result.ndim - 1
     lead_a, lead_b = (_stretched(tensor.shape[:-2], batch) for tensor in (a, b))
     return _lettered((*range(k - 1), None, k), [(*lead_a, None, None), (*lead_b, None, k)])
 
 
-def _linalg(case: OpSchema) -> Iterable[ShardingOption]:
+def _linalg(schema: OpSchema) -> Iterable[ShardingOption]:
     """Every matrix of a stack by itself."""
-    x = case.tensor(0)
+    x = schema.tensor(0)
     stack = tuple(range(x.ndim - 2))
-    return _lettered((*stack, *[None] * (case.result.ndim - len(stack))), [(*stack, None, None)])
+    return _lettered((*stack, *[None] * (schema.result.ndim - len(stack))), [(*stack, None, None)])
 
 
-def _permutation(case: OpSchema) -> Iterable[ShardingOption]:
+def _permutation(schema: OpSchema) -> Iterable[ShardingOption]:
     """Every list of swaps by itself."""
-    stack = (*range(case.result.ndim - 1), None)
+    stack = (*range(schema.result.ndim - 1), None)
     return _lettered(stack, [stack])
 
 
-def _conv(case: OpSchema) -> Iterable[ShardingOption]:
+def _conv(schema: OpSchema) -> Iterable[ShardingOption]:
     """ngo… = ngc…, goc…; a cut through c leaves a partial sum, and windows need their dimensions whole."""
-    space: Letters = (None,) * (case.result.ndim - 3)
+    space: Letters = (None,) * (schema.result.ndim - 3)
     return _lettered((0, 1, 2, *space), [(0, 1, 3, *space), (1, 2, 3, *space)], _SUM)
 
 
-def _windows(case: OpSchema) -> Iterable[ShardingOption]:
+def _windows(schema: OpSchema) -> Iterable[ShardingOption]:
     """Windows need their axes whole; every other dimension is a batch."""
-    axes, x = case.attributes["axes"], case.tensor(0)
-    free = _all_but(axes, x if case.op == "windows" else case.result)
+    axes, x = schema.attributes["axes"], schema.tensor(0)
+    free = _all_but(axes, x if schema.op == "windows" else schema.result)
     within: Letters = (None,) * len(axes)
-    pair = ((*free, *within), [free]) if case.op == "windows" else (free, [(*free, *within)])
+    pair = ((*free, *within), [free]) if schema.op == "windows" else (free, [(*free, *within)])
     return _lettered(*pair)
 
 
-def _reshape(case: OpSchema) -> Iterable[ShardingOption]:
+def _reshape(schema: OpSchema) -> Iterable[ShardingOption]:
     """From dimension d to dimension e wherever cutting either delimits the same elements for every part."""
-    x = case.tensor(0)
-    targets = [delimited(case.result.shape, dim, case.cut(case.result.shape[dim])) for dim in range(case.result.ndim)]
+    x = schema.tensor(0)
+    targets = [
+        delimited(schema.result.shape, dim, schema.cut(schema.result.shape[dim])) for dim in range(schema.result.ndim)
+    ]
     for dim in range(x.ndim):
-        source = delimited(x.shape, dim, case.cut(x.shape[dim]))
+        source = delimited(x.shape, dim, schema.cut(x.shape[dim]))
         for other, target in enumerate(targets):
             if source == target:
                 yield ShardingOption((_SHARDS[other],), (_SHARDS[dim],))
@@ -420,16 +428,16 @@ _NOTHING: Final[Passing] = ((), ())
 _PARTIALS: Final = {name: Partial(name) for name in PARTIAL_OPS}
 
 
-def _partial_options(case: OpSchema) -> Iterator[ShardingOption]:
-    op = OPS[case.op]
-    names, patterns = PASSING.get(case.op) or PASSING.get(op.family) or (_LINEAR if op.linear else _NOTHING)
+def _partial_options(schema: OpSchema) -> Iterator[ShardingOption]:
+    op = OPS[schema.op]
+    names, patterns = PASSING.get(schema.op) or PASSING.get(op.family) or (_LINEAR if op.linear else _NOTHING)
     for name in names:
-        if case.result.dtype.kind == "b" and name not in ("max", "min"):
+        if schema.result.dtype.kind == "b" and name not in ("max", "min"):
             continue  # booleans have no sum and no product
-        if case.result.dtype.kind == "c" and name not in ("sum", "prod"):
+        if schema.result.dtype.kind == "c" and name not in ("sum", "prod"):
             continue  # complex numbers have no order
         for pattern in patterns:
-            inputs = _passed(_PARTIALS[name], pattern, case.operands)
+            inputs = _passed(_PARTIALS[name], pattern, schema.operands)
             if inputs is not None:
                 yield ShardingOption((_PARTIALS[name],), inputs)
 

@@ -43,7 +43,7 @@ class Entry(metaclass=Interned):
 
     spec: Spec
     mesh: int
-    home: ResidentPlacement
+    resident: ResidentPlacement
     fault: Fault | None = None
     landing: frozenset[int] = frozenset()
     root: SharedStorage | None = None
@@ -57,12 +57,12 @@ class CachedPlan:
     """
 
     __slots__ = (
-        "better", "homes", "length", "looks", "made", "number", "offsets", "planned", "rehomed", "runs", "scalar_types",
+        "better", "length", "looks", "made", "number", "offsets", "planned", "rehomed", "residents", "runs", "scalar_types",
         "searched", "used",
     )  # fmt: skip
 
-    def __init__(self, homes: tuple[ResidentPlacement, ...], planned: Planned, scalar_types: list[type]) -> None:
-        self.homes = homes
+    def __init__(self, residents: tuple[ResidentPlacement, ...], planned: Planned, scalar_types: list[type]) -> None:
+        self.residents = residents
         self.scalar_types = scalar_types
         self.used = 0
         """The number of the look-up that found it last."""
@@ -81,11 +81,11 @@ class CachedPlan:
         values, mesh = planned.plan.values, planned.plan.mesh
         self.length = len(planned.plan.instructions)
         pairs = zip(planned.plan.survivors, planned.survivors, strict=True)
-        self.made = [Entry(values[index], mesh, home) for (_, index), home in pairs]
+        self.made = [Entry(values[index], mesh, resident) for (_, index), resident in pairs]
         """The entry of each survivor."""
         self.offsets = [offset for offset, _ in planned.plan.survivors]
         """The survivors' output numbers in the segment."""
-        changes = enumerate(zip(self.homes, planned.inputs, strict=True))
+        changes = enumerate(zip(self.residents, planned.inputs, strict=True))
         self.rehomed = [(position, after) for position, (before, after) in changes if before is not after]
         """The inputs whose home the plan changes."""
 
@@ -96,16 +96,16 @@ class PlanCache:
     At most `MAX_PLANS` are kept; beyond that, the least recently used eighth is dropped.
     """
 
-    __slots__ = ("by_entries", "by_homes", "look_ups")
+    __slots__ = ("by_entries", "by_residents", "look_ups")
 
     def __init__(self) -> None:
-        self.by_homes: dict[Any, CachedPlan] = {}
+        self.by_residents: dict[Any, CachedPlan] = {}
         self.by_entries: dict[tuple[int, tuple[Entry, ...]], CachedPlan] = {}
         """A short cut, which may be cleared at any time. Only for inputs that all have values, where the plan wants them."""
         self.look_ups = 0
 
     def __len__(self) -> int:
-        return len(self.by_homes)
+        return len(self.by_residents)
 
     def again(self, segment: int, entries: tuple[Entry, ...]) -> CachedPlan | None:
         """The plan of a run whose inputs have the same entries as those of an earlier run, if there is one."""
@@ -122,36 +122,36 @@ class PlanCache:
 
     def get(self, key: Any) -> CachedPlan | None:
         """The plan for a segment (its number is the first item of `key`) and the homes of its inputs."""
-        found = self.by_homes.get(key)
+        found = self.by_residents.get(key)
         if found is not None:
             found.used = self.look_ups = self.look_ups + 1
         return found
 
     def has(self, segment: int) -> bool:
         """Whether the segment has a plan for other homes of its inputs."""
-        return any(key[0] == segment for key in self.by_homes)
+        return any(key[0] == segment for key in self.by_residents)
 
     def remember(self, key: Any, cached: CachedPlan) -> list[CachedPlan]:
         """Keep a plan. Returns the plans that are dropped to make room."""
         cached.used = self.look_ups = self.look_ups + 1
-        self.by_homes[key] = cached
-        if len(self.by_homes) <= MAX_PLANS:
+        self.by_residents[key] = cached
+        if len(self.by_residents) <= MAX_PLANS:
             return []
-        oldest = sorted(self.by_homes, key=lambda key: self.by_homes[key].used)[: max(1, MAX_PLANS // 8)]
+        oldest = sorted(self.by_residents, key=lambda key: self.by_residents[key].used)[: max(1, MAX_PLANS // 8)]
         return self._without(oldest)
 
     def drop(self, segment: int) -> list[CachedPlan]:
         """Forget all plans of a segment. Returns them."""
-        return self._without([key for key in self.by_homes if key[0] == segment])
+        return self._without([key for key in self.by_residents if key[0] == segment])
 
     def clear(self) -> list[CachedPlan]:
         """Forget all plans. Returns them."""
-        return self._without(list(self.by_homes))
+        return self._without(list(self.by_residents))
 
     def values(self) -> Iterable[CachedPlan]:
         """All plans."""
-        return self.by_homes.values()
+        return self.by_residents.values()
 
     def _without(self, keys: list[Any]) -> list[CachedPlan]:
         self.by_entries.clear()
-        return [self.by_homes.pop(key) for key in keys]
+        return [self.by_residents.pop(key) for key in keys]

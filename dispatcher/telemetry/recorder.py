@@ -311,7 +311,7 @@ class DispatcherRecorder:
         rows: list[Any] = []
         for nbytes, number, entry in sorted(found, key=lambda each: (-each[0], -each[1]))[:LARGEST]:
             signal, site, age = self._birth(births, bases, number, now)
-            rows.append([number, str(entry.spec), format_layout(entry.home.layout), nbytes, signal, site, age])
+            rows.append([number, str(entry.spec), format_layout(entry.resident.layout), nbytes, signal, site, age])
         return rows
 
     def _birth(self, births: dict[int, Birth], bases: list[int], number: int, now: int) -> tuple[str, str, int]:
@@ -450,7 +450,9 @@ def _place(issue: Birth | None) -> tuple[int, str, str]:
 def _bytes(entry: Entry, meshes: dict[int, MeshRecord]) -> int:
     """Bytes of a tensor over all workers; 0 when it has none."""
     record = meshes.get(entry.mesh)
-    return 0 if record is None or entry.fault is not None else _everywhere(entry.spec, entry.home.layout, record.mesh)
+    return (
+        0 if record is None or entry.fault is not None else _everywhere(entry.spec, entry.resident.layout, record.mesh)
+    )
 
 
 def _held(entries: Counter[Entry], meshes: dict[int, MeshRecord]) -> int:

@@ -140,7 +140,7 @@ class Subscribers:
         for client in self.service.clients.values():
             yield joined_client(now, client)
             if client.mesh is not None:
-                for key, cached in client.plans.by_homes.items():
+                for key, cached in client.plans.by_residents.items():
                     yield described(
                         now, client.number, key[0], cached.number, cached.planned.plan, client.mesh.members, "known"
                     )

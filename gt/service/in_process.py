@@ -224,7 +224,7 @@ class Fabric:
 
     def _publish(self) -> None:
         """Have workers and dispatcher send the events that they have recorded."""
-        self.publish_at = self._clock() + int(self.dispatcher.watching.period * 1e9)
+        self.publish_at = self._clock() + int(self.dispatcher.subscribers.period * 1e9)
         for identity, worker in self.workers.items():
             if worker.recording is not None:
                 self._rested(identity, worker)

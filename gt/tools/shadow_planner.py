@@ -165,7 +165,7 @@ class Shadow:
 
     def _inputs(self, run: m.Run) -> list[bool]:
         """For each input of a run, whether it is a parameter."""
-        return [entry is not None and entry.home.param for entry in map(self.client.table.get, run.inputs)]
+        return [entry is not None and entry.resident.param for entry in map(self.client.table.get, run.inputs)]
 
     def _check(self, message: Any) -> None:
         """Raise errors that would otherwise reach the program only at its next fetch."""
@@ -183,7 +183,9 @@ class Shadow:
 
     def _resident(self) -> Counter[tuple[Spec, Layout]]:
         """What lives between plans."""
-        return Counter((entry.spec, entry.home.layout) for entry in self.client.table.values() if entry.fault is None)
+        return Counter(
+            (entry.spec, entry.resident.layout) for entry in self.client.table.values() if entry.fault is None
+        )
 
     def _before(self, run: m.Run) -> tuple[Any, ...] | None:
         """What lives before a run: in all, besides its inputs, and what becomes of those."""
@@ -228,7 +230,7 @@ class Shadow:
         source: dict[int, int] = {}
         """For each moved copy, its original."""
         weights = {ref(INPUT, index) for index, param in enumerate(params) if param}
-        homes = {ref(INPUT, index): plan.layouts[output] for index, output in plan.rehomed}
+        residents = {ref(INPUT, index): plan.layouts[output] for index, output in plan.rehomed}
         for instruction in plan.instructions:
             tag = plan.tags[instruction.tag]
             tensors = [source.get(r, r) for r in instruction.inputs if r & 3 != SCALAR]
@@ -243,7 +245,7 @@ class Shadow:
                     self._note(tag.signal, Use("activation", plan.values[r >> 2], plan.layout(r)), r)
             for r in tensors if tag.phase == "forward" else ():
                 if r & 3 == INPUT and params[r >> 2]:
-                    layout = homes.get(r, plan.input_layouts[r >> 2])
+                    layout = residents.get(r, plan.input_layouts[r >> 2])
                     self._note(tag.signal, Use("parameter", plan.inputs[r >> 2], layout), r)
 
     def _note(self, signal: tuple[str, ...], use: Use, r: int) -> None:

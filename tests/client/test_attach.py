@@ -130,7 +130,7 @@ def test_rules_bind_to_the_names() -> None:
     sharded = model(gt.ones(3, 4)).item()
     (client,) = session.link.fabric.dispatcher.service.clients.values()
     places = {
-        name: format_layout(client.table[parameter._value.id].home.layout)
+        name: format_layout(client.table[parameter._value.id].resident.layout)
         for name, parameter in model.named_parameters()
     }
     assert places["head.0.weight"] == "S1"

@@ -182,7 +182,7 @@ def test_batches_lie_where_the_rule_of_the_signal_says() -> None:
     opened = gt.connect("inproc", workers=2, config=config)
     (client,) = opened.link.fabric.dispatcher.service.clients.values()
     for batch in data.prefetch(batches(3), signal="batch"):
-        assert format_layout(client.table[batch._value.id].home.layout) == "S0"
+        assert format_layout(client.table[batch._value.id].resident.layout) == "S0"
         assert batch.shape == (4, 2)
 
 

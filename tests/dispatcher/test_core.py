@@ -183,7 +183,7 @@ def test_a_wrong_hello_is_answered(hello: m.Hello, says: str) -> None:
     each.say("x", hello)
     (goodbye,) = each.hears("x")
     assert says in goodbye.text
-    assert b"x" not in {*each.core.service.clients, *each.core.service.workers, *each.core.joining.pulses}
+    assert b"x" not in {*each.core.service.clients, *each.core.service.workers, *each.core.handshake.pulses}
 
 
 def test_a_second_hello_is_a_confused_peer() -> None:
@@ -199,9 +199,9 @@ def test_pulses_are_one_for_each_worker() -> None:
     each = Service(1)
     for name in ("p1", "p2", "p3"):
         each.hello(name, "pulse", address="ipc:///w0")
-    assert list(each.core.joining.pulses) == [b"p3"]
+    assert list(each.core.handshake.pulses) == [b"p3"]
     each.event(Lost(b"w0", "killed"))
-    assert each.core.joining.pulses == {}
+    assert each.core.handshake.pulses == {}
 
 
 def test_what_a_process_had_sent_before_it_ended_is_no_mistake() -> None:
@@ -232,7 +232,7 @@ def test_those_whose_processes_ended_are_not_remembered_for_ever() -> None:
     each = Service(1)
     for number in range(MAX_ENDED + 10):
         each.core.handle(Lost(b"%d" % number, "its process ended", ended=True), 0.0)
-    assert len(each.core.leaving.ended) == MAX_ENDED
+    assert len(each.core.disconnect.ended) == MAX_ENDED
     each.say(str(MAX_ENDED + 9), m.Free([1]), number=1)
     assert each.core.service.counters.refused == 0
 

@@ -90,7 +90,7 @@ def test_the_last_axis_of_a_mesh_stays_in_a_group() -> None:
         else:
             assert record.mesh.members == (0, 1, 2, 3)
         (client,) = fabric.dispatcher.service.by_number.values()
-        plans = [cached.planned.plan for cached in client.plans.by_homes.values()]
+        plans = [cached.planned.plan for cached in client.plans.by_residents.values()]
         seconds.append(sum(estimate_plan(plan, record.mesh, record.speeds).seconds for plan in plans))
         fabric.check()
         gt.disconnect()
@@ -109,7 +109,7 @@ def planned(size: int) -> tuple[list[Plan], Mesh, Speeds, float]:
     value = w.sum().item()
     (client,) = fabric.dispatcher.service.by_number.values()
     (record,) = fabric.dispatcher.service.meshes.values()
-    plans = [cached.planned.plan for cached in client.plans.by_homes.values()]
+    plans = [cached.planned.plan for cached in client.plans.by_residents.values()]
     gt.disconnect()
     return plans, record.mesh, record.speeds, value
 

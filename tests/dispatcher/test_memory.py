@@ -49,8 +49,10 @@ def test_no_rank_of_any_plan_holds_more_than_is_said(monkeypatch: pytest.MonkeyP
     """The quick figure is never below the exact one, for plans of drawn programs and pipelines."""
     usual, checked = Planner.plan_in_turns, []
 
-    def plan(self: Planner, segment: Segment, homes: tuple[ResidentPlacement, ...]) -> Generator[None, None, Planned]:
-        found = yield from usual(self, segment, homes)
+    def plan(
+        self: Planner, segment: Segment, residents: tuple[ResidentPlacement, ...]
+    ) -> Generator[None, None, Planned]:
+        found = yield from usual(self, segment, residents)
         assert peak_at_most(found.plan, self.mesh) >= peak_by_rank(found.plan, self.mesh).max()
         PROVED["plans whose memory no worker exceeds"] += 1
         checked.append(segment)

@@ -41,7 +41,7 @@ def test_the_table_of_handlers_has_what_each_role_may_send(role: Role, allowed: 
 
 def test_whatever_a_client_queues_has_a_handler() -> None:
     queued = {kind for kind, (roles, _) in MESSAGES.items() if roles == (Role.CLIENT,)}
-    assert set(started().core.streams.handlers) == {*queued, Reload}
+    assert set(started().core.queues.handlers) == {*queued, Reload}
 
 
 def test_every_state_has_a_row_and_every_wait_begins_and_ends_with_acting() -> None:

@@ -109,7 +109,7 @@ def test_data_parallel_linear() -> None:
         "%2 f32[64,8] S0 = add %1 S0, $2 R",
     ]
     assert planned.survivors == (ResidentPlacement((Shard(0),)),)
-    assert planned.inputs[1] == ResidentPlacement(whole, param=True, claimed=True)
+    assert planned.inputs[1] == ResidentPlacement(whole, param=True, bound=True)
 
 
 def test_data_parallel_gradient_is_reduced_once() -> None:
@@ -146,9 +146,9 @@ def test_column_and_row_pair_forward() -> None:
     h = lines.op("relu", linear(lines, x, w1, b1, UP), signal=UP)
     y = linear(lines, h, w2, b2, DOWN)
     made = planner(PAIR, 2)
-    home = ResidentPlacement(made.mesh.replicated, True)
+    resident = ResidentPlacement(made.mesh.replicated, True)
     segment = lines.segment(y)
-    first = made.plan(segment, (ResidentPlacement(made.mesh.replicated), home, home, home, home))
+    first = made.plan(segment, (ResidentPlacement(made.mesh.replicated), resident, resident, resident, resident))
     planned = made.plan(segment, first.inputs)
     assert written(planned) == [
         "%0 f32[64,128] S1 = permute $1 S0 {axes=(1,0)}",
@@ -174,10 +174,10 @@ def test_column_and_row_pair_backward() -> None:
     assert moves(planned) == ["%17 f32[32,64] R = move %4 P(sum)"]
     assert planned.survivors == (
         ResidentPlacement(whole),
-        ResidentPlacement((Shard(0),), param=True, claimed=True),
-        ResidentPlacement((Shard(1),), param=True, claimed=True),
+        ResidentPlacement((Shard(0),), param=True, bound=True),
+        ResidentPlacement((Shard(1),), param=True, bound=True),
     )
-    assert [home.layout for home in planned.inputs] == [whole, (Shard(0),), (Shard(1),)]
+    assert [resident.layout for resident in planned.inputs] == [whole, (Shard(0),), (Shard(1),)]
 
 
 def test_parameters_move_once() -> None:
@@ -209,7 +209,7 @@ def test_a_parameter_keeps_its_first_claim() -> None:
     made = planner(PAIR, 2)
     whole = made.mesh.replicated
     planned = made.plan(segment, (ResidentPlacement(whole), ResidentPlacement(whole, True)))
-    assert planned.inputs[1] == ResidentPlacement((Shard(0),), param=True, claimed=True)
+    assert planned.inputs[1] == ResidentPlacement((Shard(0),), param=True, bound=True)
     assert made.plan(segment, planned.inputs).inputs == planned.inputs
 
 
@@ -224,8 +224,8 @@ def test_data_and_tensor_parallel_on_two_axes() -> None:
         (ResidentPlacement((Shard(0), REPLICATE)), ResidentPlacement(whole, True), ResidentPlacement(whole, True)),
     )
     planned = made.plan(segment, first.inputs)
-    assert [home.layout for home in planned.inputs[1:]] == [(REPLICATE, Shard(0)), (REPLICATE, Shard(1))]
-    assert [home.layout for home in planned.survivors] == [
+    assert [resident.layout for resident in planned.inputs[1:]] == [(REPLICATE, Shard(0)), (REPLICATE, Shard(1))]
+    assert [resident.layout for resident in planned.survivors] == [
         (Shard(0), REPLICATE),
         (REPLICATE, Shard(0)),
         (REPLICATE, Shard(1)),
@@ -274,15 +274,15 @@ def test_an_optimizer_works_where_the_parameter_is() -> None:
     velocity = lines.op("add", lines.op("mul", m, beta, phase="update"), g, phase="update")
     stepped = lines.op("sub", w, lines.op("mul", velocity, rate, phase="update"), phase="update")
     made = planner(PAIR, 2)
-    home = ResidentPlacement((Shard(0),), True, True)
-    planned = made.plan(lines.segment(velocity, stepped), (home, home, home))
+    resident = ResidentPlacement((Shard(0),), True, True)
+    planned = made.plan(lines.segment(velocity, stepped), (resident, resident, resident))
     assert written(planned) == [
         "%0 f32[128,64] S0 = mul $2 S0, #1",
         "%1 f32[128,64] S0 = add %0 S0, $1 S0",
         "%2 f32[128,64] S0 = mul %1 S0, #0",
         "%3 f32[128,64] S0 = sub $0 S0, %2 S0",
     ]
-    assert planned.survivors[-1] == home
+    assert planned.survivors[-1] == resident
 
 
 def test_follow_takes_a_value_to_its_parameter() -> None:
@@ -303,7 +303,7 @@ def test_a_tagged_parameter_is_born_in_its_place() -> None:
     lines = Lines()
     w = lines.op("normal", lines.scalar("i"), lines.scalar("i"), shape=(128, 64), dtype=float32, signal=UP)
     planned = planner(PAIR, 2).plan(lines.segment(lines.op("tag", w, param=True, signal=UP)), ())
-    assert planned.survivors == (ResidentPlacement((Shard(0),), param=True, claimed=True),)
+    assert planned.survivors == (ResidentPlacement((Shard(0),), param=True, bound=True),)
 
 
 def test_a_parameter_is_never_partial() -> None:
@@ -327,7 +327,7 @@ def test_without_rules_nothing_is_cut() -> None:
     planned = planner(PAIR, 4).plan(unruled(), (ResidentPlacement((REPLICATE,)), ResidentPlacement((REPLICATE,), True)))
     assert not moves(planned)
     assert set(planned.plan.layouts) == {(REPLICATE,)}
-    assert {home.layout for home in (*planned.survivors, *planned.inputs)} == {(REPLICATE,)}
+    assert {resident.layout for resident in (*planned.survivors, *planned.inputs)} == {(REPLICATE,)}
 
 
 def unruled() -> Segment:
@@ -391,10 +391,10 @@ def stripped(placement: Placement | None) -> Placement | None:
     return Shard(placement.dim) if isinstance(placement, Shard) else placement
 
 
-def check_legal(made: Planner, segment: Segment, planned: Planned, homes: tuple[ResidentPlacement, ...]) -> None:
+def check_legal(made: Planner, segment: Segment, planned: Planned, residents: tuple[ResidentPlacement, ...]) -> None:
     """Every instruction of a plan has a legal row on every axis of the mesh, and moves make nothing partial."""
     plan, mesh = planned.plan, made.mesh
-    assert plan.input_layouts == tuple(home.layout for home in homes)
+    assert plan.input_layouts == tuple(resident.layout for resident in residents)
     for instruction in plan.instructions:
         outputs = [plan.layouts[n] for n in instruction.outputs]
         inputs = [None if r & 3 == SCALAR else plan.layout(r) for r in instruction.inputs]
@@ -423,7 +423,7 @@ def check_legal(made: Planner, segment: Segment, planned: Planned, homes: tuple[
             )
         if instruction.op == "reshape":
             assert reshape_aligned(operands[0].shape, inputs[0], results[0].shape, outputs[0], mesh)  # type: ignore[arg-type, union-attr]
-    check_homes(segment, planned, homes)
+    check_homes(segment, planned, residents)
     for rank in range(len(mesh.members)):
         compile_plan(plan, mesh, rank, backend("cpu"))
 
@@ -433,18 +433,18 @@ def check_layout(layout: Layout, ndim: int, axes: int) -> None:
     assert all(placement.dim < ndim for placement in layout if isinstance(placement, Shard))
 
 
-def check_homes(segment: Segment, planned: Planned, homes: tuple[ResidentPlacement, ...]) -> None:
+def check_homes(segment: Segment, planned: Planned, residents: tuple[ResidentPlacement, ...]) -> None:
     """Survivors and moved inputs are where their homes say, whole, and of the spec that the segment gave them."""
     plan: Plan = planned.plan
     assert tuple(number for number, _ in plan.survivors) == segment.survivors
-    for (number, index), home in zip(plan.survivors, planned.survivors, strict=True):
+    for (number, index), resident in zip(plan.survivors, planned.survivors, strict=True):
         assert plan.values[index] is segment.values[number]
-        assert plan.layouts[index] == home.layout
-        assert not any(isinstance(placement, Partial) for placement in home.layout)
+        assert plan.layouts[index] == resident.layout
+        assert not any(isinstance(placement, Partial) for placement in resident.layout)
     moved = dict(plan.rehomed)
-    for position, (before, after) in enumerate(zip(homes, planned.inputs, strict=True)):
+    for position, (before, after) in enumerate(zip(residents, planned.inputs, strict=True)):
         assert before.param == after.param
-        assert after.claimed or not before.claimed
+        assert after.bound or not before.bound
         assert (position in moved) == (before.layout != after.layout)
         if position in moved:
             assert plan.layouts[moved[position]] == after.layout
@@ -522,14 +522,14 @@ def test_every_row_of_every_plan_is_legal(program: Any, config: Any, data: st.Da
     segment, params = program
     made = planner(*config)
     placements: list[Placement] = [REPLICATE, REPLICATE, Shard(0), Shard(1)]
-    homes = tuple(
+    residents = tuple(
         ResidentPlacement(
             tuple(data.draw(st.sampled_from(placements[: 2 + spec.ndim])) for _ in made.mesh.sizes), param
         )
         for spec, param in zip(segment.inputs, params, strict=True)
     )
-    planned = made.plan(segment, homes)
-    check_legal(made, segment, planned, homes)
+    planned = made.plan(segment, residents)
+    check_legal(made, segment, planned, residents)
     check_legal(made, segment, made.plan(segment, planned.inputs), planned.inputs)
     PROVED["plans of which each row is legal"] += 2
 
@@ -540,10 +540,10 @@ def test_planning_is_deterministic(program: Any, config: Any) -> None:
     """The same segment from the same homes gives the same bytes: in a new planner, again, and with warm memos."""
     segment, params = program
     made = planner(*config)
-    homes = tuple(ResidentPlacement(made.mesh.replicated, param) for param in params)
-    packed = pack_plan(made.plan(segment, homes).plan)
-    assert pack_plan(made.plan(segment, homes).plan) == packed
-    assert pack_plan(planner(*config).plan(segment, homes).plan) == packed
+    residents = tuple(ResidentPlacement(made.mesh.replicated, param) for param in params)
+    packed = pack_plan(made.plan(segment, residents).plan)
+    assert pack_plan(made.plan(segment, residents).plan) == packed
+    assert pack_plan(planner(*config).plan(segment, residents).plan) == packed
 
 
 @given(programs(), st.sampled_from(CONFIGS))
@@ -556,4 +556,4 @@ def test_parameters_settle(program: Any, config: Any) -> None:
     second = made.plan(segment, first.inputs)
     assert second.inputs == first.inputs
     assert second.plan.rehomed == ()
-    assert all(isinstance(p, Replicate) for home in second.inputs if not home.param for p in home.layout)
+    assert all(isinstance(p, Replicate) for resident in second.inputs if not resident.param for p in resident.layout)

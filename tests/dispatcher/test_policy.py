@@ -28,21 +28,21 @@ def test_each_rule_speaks_of_its_own_axis_and_the_innermost_decides() -> None:
         "  other: {strategy: tensor_parallel, dimension: 1}\n"
         "mesh: {data: 2, model: 2}\n"
     )
-    data, model = rules.wishes(("batch", "hidden"))
+    data, model = rules.requests(("batch", "hidden"))
     assert data is not None
     assert model is not None
     assert (data.strategy, model.strategy, model.dimension) == ("data_parallel", "tensor_parallel", 0)
-    inner = rules.wishes(("hidden", "other"))[1]
+    inner = rules.requests(("hidden", "other"))[1]
     assert inner is not None
     assert inner.dimension == 1
-    assert rules.wishes(("unknown",)) == (None, None)
+    assert rules.requests(("unknown",)) == (None, None)
 
 
 def test_a_path_is_a_name_too() -> None:
     """`a/b` in the YAML binds to b inside of a, and to no other b."""
     rules = policy("mesh: {data: 2}\nsharding_config: {a/b: {strategy: data_parallel}}\n", {"data": 2})
-    assert rules.wishes(("a", "b"))[0] is not None
-    assert rules.wishes(("b",)) == (None,)
+    assert rules.requests(("a", "b"))[0] is not None
+    assert rules.requests(("b",)) == (None,)
 
 
 def test_gradients_follow_the_rule_that_backward_names() -> None:
@@ -53,8 +53,8 @@ def test_gradients_follow_the_rule_that_backward_names() -> None:
         "  ffn_backward: {shard: {axis: 0, workers: [0, 1]}}\n",
         {"workers": 2},
     )
-    (forward,) = rules.wishes(("ffn",))
-    (backward,) = rules.wishes(("ffn",), backward=True)
+    (forward,) = rules.requests(("ffn",))
+    (backward,) = rules.requests(("ffn",), backward=True)
     assert forward is not None
     assert backward is not None
     assert (forward.dimension, backward.dimension) == (1, 0)
@@ -63,7 +63,7 @@ def test_gradients_follow_the_rule_that_backward_names() -> None:
 def test_workers_that_take_no_part_have_weight_zero() -> None:
     """An explicit shard over a block of the mesh is a shard whose other positions hold nothing."""
     rules = policy("mesh: {data: 2, model: 2}\nsharding_config: {x: {shard: {axis: 0, workers: [2, 3]}}}\n")
-    data, model = rules.wishes(("x",))
+    data, model = rules.requests(("x",))
     assert data is not None
     assert model is not None
     assert (data.weights, model.weights) == ((0, 1), None)
@@ -76,7 +76,7 @@ def test_workers_that_are_no_block_are_refused() -> None:
 
 
 def strategies(rules: Policy, *path: str, backward: bool = False) -> list[str | None]:
-    return [wish and wish.strategy for wish in rules.wishes(path, backward=backward)]
+    return [request and request.strategy for request in rules.requests(path, backward=backward)]
 
 
 def test_each_strategy_speaks_of_its_own_axis() -> None:
@@ -98,8 +98,8 @@ def test_each_strategy_speaks_of_its_own_axis() -> None:
     assert strategies(rules, "c") == [None, None, "expert_parallel", None]
     assert strategies(rules, "d") == ["auto"] * 4
     assert strategies(rules, "f") == [None, None, None, "auto"]
-    assert rules.wishes(("b",))[3].dimension == 1  # type: ignore[union-attr]
-    assert rules.wishes(("e",))[1].dimension == 2  # type: ignore[union-attr]
+    assert rules.requests(("b",))[3].dimension == 1  # type: ignore[union-attr]
+    assert rules.requests(("e",))[1].dimension == 2  # type: ignore[union-attr]
     assert (rules.microbatches, rules.schedule, rules.deterministic) == (1, "1f1b", 0)
 
 
@@ -111,7 +111,7 @@ def test_a_pipeline_is_positions_on_its_axis() -> None:
         "  a: {strategy: pipeline_parallel, stages: [[3, 2], [0, 1]], microbatches: 4, schedule: gpipe}\n",
         {"stages": 2, "model": 2},
     )
-    stages, model = rules.wishes(("a",))
+    stages, model = rules.requests(("a",))
     assert stages is not None
     assert model is None
     assert (stages.strategy, stages.stages, stages.where) == ("pipeline_parallel", (1, 0), "x.yaml:3")
@@ -176,12 +176,12 @@ def of_kinds(text: str, *kinds: str) -> Policy:
 def test_a_kind_of_worker_becomes_shares() -> None:
     """`device:` is the explicit form over the workers of that kind; where all are, it says nothing."""
     text = "mesh: {data: 2, model: 2}\nsharding_config:\n  x: {device: cuda}\n"
-    data, model = of_kinds(text, "cpu", "cpu", "cuda", "cuda").wishes(("x",))
+    data, model = of_kinds(text, "cpu", "cpu", "cuda", "cuda").requests(("x",))
     assert data is not None
     assert model is not None
     assert (data.strategy, data.dimension, data.weights) == ("shard", 0, (0, 1))
     assert (model.strategy, model.dimension, model.weights) == ("shard", 0, None)
-    assert of_kinds(text, "cuda", "cuda", "cuda", "cuda").wishes(("x",)) == (None, None)
+    assert of_kinds(text, "cuda", "cuda", "cuda", "cuda").requests(("x",)) == (None, None)
     text = text.replace("{device", "{strategy: tensor_parallel, device")
     assert strategies(of_kinds(text, "cpu", "cpu", "cuda", "cuda"), "x") == ["shard", "tensor_parallel"]
     assert strategies(of_kinds(text, "cuda", "cuda", "cuda", "cuda"), "x") == [None, "tensor_parallel"]

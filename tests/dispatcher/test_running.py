@@ -83,7 +83,7 @@ def test_what_is_known_at_a_glance_is_forgotten_with_its_plan() -> None:
     member = client.mesh.members[0]
     hot_again.core.handle(Lost(f"w{member}".encode(), "it was killed"), hot_again.now)
     assert not client.plans.by_entries
-    assert not client.plans.by_homes
+    assert not client.plans.by_residents
 
 
 def test_a_known_run_waits_for_credit_like_any_other() -> None:

@@ -39,9 +39,9 @@ def planner(config: dict[str, Any], workers: int) -> Planner:
     return Planner(mesh, resolve(read, mesh))
 
 
-def found(made: Planner, segment: Segment, homes: tuple[ResidentPlacement, ...]) -> Planned | None:
+def found(made: Planner, segment: Segment, residents: tuple[ResidentPlacement, ...]) -> Planned | None:
     """What searching as a whole finds."""
-    *_, last = made.search(segment, homes, made.plan(segment, homes))
+    *_, last = made.search(segment, residents, made.plan(segment, residents))
     return last
 
 
@@ -77,9 +77,9 @@ def crossed() -> Segment:
 def segments(draw: st.DrawFn) -> tuple[Segment, tuple[ResidentPlacement, ...]]:
     """A few instructions over large matrices, on which moves cost something, at homes that are cut in some way."""
     lines = Lines()
-    homes = [REPLICATE, Shard(0), Shard(1)]
+    residents = [REPLICATE, Shard(0), Shard(1)]
     known = [lines.input(256, 256) for _ in range(draw(st.integers(1, 3)))]
-    at = tuple(ResidentPlacement((draw(st.sampled_from(homes)),)) for _ in known)
+    at = tuple(ResidentPlacement((draw(st.sampled_from(residents)),)) for _ in known)
     for _ in range(draw(st.integers(2, 5))):
         op = draw(st.sampled_from(["add", "matmul", "permute", "relu"]))
         x, y = draw(st.sampled_from(known)), draw(st.sampled_from(known))
@@ -97,11 +97,11 @@ def test_no_combination_of_choices_is_better(
 ) -> None:
     """Of a short segment all combinations are tried: a search of any width finds the cheapest, one of `WIDTH` nothing worse
     than what it began with, and both agree with the account."""
-    segment, homes = drawn
+    segment, residents = drawn
     made = planner(config, workers)
-    known = made.plan(segment, homes)
+    known = made.plan(segment, residents)
     costs = {}
-    start = made.start(made.policy, segment, homes)
+    start = made.start(made.policy, segment, residents)
     for script in itertools.product(range(4), repeat=len(segment.instructions)):
         one, faithful = start.copy(), True
         for index, (instruction, branch) in enumerate(zip(segment.instructions, script, strict=True)):
@@ -121,10 +121,10 @@ def test_no_combination_of_choices_is_better(
         for script, (seconds, moved) in costs.items()
         if seconds <= least * (1 + 1e-9) and (moved <= limit or seconds < (1 - searching.WORTH) * usual)
     ]
-    narrow = found(made, segment, homes)
+    narrow = found(made, segment, residents)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(searching, "WIDTH", 1 << 20)
-        better = found(made, segment, homes)
+        better = found(made, segment, residents)
     PROVED["short segments whose choices were all tried against the search"] += 1
     if better is None:
         assert not best or least >= (1 - searching.MARGIN) * usual
@@ -139,19 +139,19 @@ def test_no_combination_of_choices_is_better(
 def test_a_move_at_first_that_saves_computing_later() -> None:
     """Taken one by one, what moves nothing comes first, and every worker computes two whole products; as a whole, none does."""
     made, segment = planner(CONFIGS[1], 4), crossed()
-    homes = (ResidentPlacement((Shard(0),)), ResidentPlacement(made.mesh.replicated, True, True))
-    better = found(made, segment, homes)
+    residents = (ResidentPlacement((Shard(0),)), ResidentPlacement(made.mesh.replicated, True, True))
+    better = found(made, segment, residents)
     assert better is not None
     products = [instruction for instruction in better.plan.instructions if instruction.op == "matmul"]
     assert all(isinstance(better.plan.layout(r)[0], Shard) for i in products for r in i.inputs[:1])
-    assert seconds(made, better) < 0.5 * seconds(made, made.plan(segment, homes))
+    assert seconds(made, better) < 0.5 * seconds(made, made.plan(segment, residents))
 
 
 def test_it_comes_in_small_turns() -> None:
     """A turn follows one path over one instruction: whoever plans can do other things in between."""
     made, segment = planner(CONFIGS[1], 4), crossed()
-    homes = (ResidentPlacement((Shard(0),)), ResidentPlacement(made.mesh.replicated, True, True))
-    turns = list(made.search(segment, homes, made.plan(segment, homes)))
+    residents = (ResidentPlacement((Shard(0),)), ResidentPlacement(made.mesh.replicated, True, True))
+    turns = list(made.search(segment, residents, made.plan(segment, residents)))
     assert len(turns) >= len(segment.instructions)
     assert all(turn is None for turn in turns[:-1])
 
@@ -161,10 +161,12 @@ def always(monkeypatch: pytest.MonkeyPatch) -> list[Planned]:
     """Every plan is at once the better one, if there is any; what was found."""
     usual, better = Planner.plan_in_turns, []
 
-    def plan(self: Planner, segment: Segment, homes: tuple[ResidentPlacement, ...]) -> Generator[None, None, Planned]:
-        known = yield from usual(self, segment, homes)
+    def plan(
+        self: Planner, segment: Segment, residents: tuple[ResidentPlacement, ...]
+    ) -> Generator[None, None, Planned]:
+        known = yield from usual(self, segment, residents)
         if self.searchable(segment, known):
-            *_, last = self.search(segment, homes, known)
+            *_, last = self.search(segment, residents, known)
             if last is not None:
                 better.append(last)
                 return last
@@ -190,9 +192,11 @@ def test_what_is_chosen_alone_is_the_first_of_all(monkeypatch: pytest.MonkeyPatc
     """Who plans op by op asks for the best choice alone, who searches for several: the first of these is that one."""
     usual, compared = Planner.plan_in_turns, []
 
-    def plan(self: Planner, segment: Segment, homes: tuple[ResidentPlacement, ...]) -> Generator[None, None, Planned]:
-        known = yield from usual(self, segment, homes)
-        assert retaken(self.start(self.policy, segment, homes)) == known
+    def plan(
+        self: Planner, segment: Segment, residents: tuple[ResidentPlacement, ...]
+    ) -> Generator[None, None, Planned]:
+        known = yield from usual(self, segment, residents)
+        assert retaken(self.start(self.policy, segment, residents)) == known
         compared.append(segment)
         return known
 

@@ -130,7 +130,7 @@ def test_fully_sharded_moves_what_the_book_says() -> None:
     # 8 parameters are gathered forward; backward needs 3 weights again (not the first: nobody wants its input's gradient)
     assert sorted(names) == sorted(["all-gather"] * 11 + ["reduce-scatter"] * 8 + ["all-reduce"])
     assert moved(update) == []
-    assert all(home.layout == (Shard(0),) for home in update.inputs if home.param)
+    assert all(resident.layout == (Shard(0),) for resident in update.inputs if resident.param)
 
 
 def test_a_pipeline_only_sends_between_neighbours() -> None:
@@ -142,7 +142,7 @@ def test_a_pipeline_only_sends_between_neighbours() -> None:
     assert step.plan.pipeline.schedule == "1f1b"
     assert moved(step) == ["send", "send"]
     assert moved(update) == []
-    assert {home.layout for home in update.inputs if home.param} == {(At(0),), (At(1),)}
+    assert {resident.layout for resident in update.inputs if resident.param} == {(At(0),), (At(1),)}
 
 
 def test_a_fetch_between_forward_and_backward_makes_a_step_gpipe() -> None:
@@ -163,7 +163,9 @@ def test_experts_live_apart() -> None:
     z.backward()
     assert experts.grad is not None
     np.testing.assert_allclose(y.numpy(), x.numpy() @ experts.detach().numpy(), rtol=1e-5)
-    layouts = {home.layout for planned in plans() for home in (*planned.survivors, *planned.inputs) if home.param}
+    layouts = {
+        resident.layout for planned in plans() for resident in (*planned.survivors, *planned.inputs) if resident.param
+    }
     assert (Shard(0),) in layouts
 
 
@@ -198,7 +200,7 @@ def test_a_constant_that_a_network_is_fed_with_is_a_batch(make: Any) -> None:
     expected = np.tanh(make().numpy() @ layer.weight.numpy().T + layer.bias.numpy())
     np.testing.assert_allclose(out.numpy(), expected, rtol=1e-5, atol=1e-6)
     client = fabric().dispatcher.service.by_number[1]
-    assert client.table[out._value.id].home.layout == (Shard(0),)
+    assert client.table[out._value.id].resident.layout == (Shard(0),)
 
 
 def test_a_parameter_that_is_claimed_while_a_view_of_it_lives_on_stays_where_it_went() -> None:

@@ -190,7 +190,7 @@ def test_who_leaves_takes_its_work_along() -> None:
     for number in range(10):
         each.say(f"e{number}", m.Goodbye("", ""))
     assert not each.core.busy
-    assert not each.core.prepared.admission.ring
+    assert not each.core.plan_selection.admission.ring
 
 
 # what workers have before them
@@ -206,7 +206,7 @@ def test_a_worker_is_given_new_plans_only_as_fast_as_it_compiles_them() -> None:
     sent = lambda: [said.client for said in each.hears("w0", m.Execute)]  # noqa: E731
     assert sent() == [1, 2]
     order: list[int] = []
-    while each.core.prepared.admission.ring:
+    while each.core.plan_selection.admission.ring:
         each.done()
         order += sent()
     assert order.index(9) <= 1, "the other program has the next turn but one, whatever the first still wants"
@@ -276,14 +276,14 @@ def test_a_lost_worker_holds_up_no_new_plan() -> None:
     each = Service(2)
     for name in ("a", "b", "c", "d"):
         eager(each, name, COMPILING)
-    assert each.core.prepared.admission.ring
+    assert each.core.plan_selection.admission.ring
     each.event(Lost(b"w0", "killed"))
     while each.core.service.issued:
         each.done()
     each.put(3, "d")
     each.run(1, 50, [3], "d")
     each.done()
-    assert not each.core.prepared.admission.ring
+    assert not each.core.plan_selection.admission.ring
     assert each.table("d")[50 + COMPILING - 1].fault is None
 
 

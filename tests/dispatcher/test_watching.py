@@ -155,7 +155,7 @@ def test_a_client_is_where_its_last_signal_was_though_each_turn_ends_without_one
 def test_a_worker_s_events_come_through_on_the_dispatcher_s_clock() -> None:
     """Times of another host are moved by the smallest difference that any batch had; those of the same boot stay."""
     each = service(1)
-    each.core.watching.boot = "this"
+    each.core.subscribers.boot = "this"
     each.hello("w1", "worker", address="ipc:///w1", bulk=b"b", device="cpu", boot="this")
     watch(each)
     batch(each)
@@ -185,11 +185,11 @@ def test_a_slow_watcher_loses_events_and_nobody_else_does() -> None:
         each.say("quick", m.Watch(t.TRACE, seen))
     assert seen == WINDOW + 5
     assert len(each.hears("slow", m.Events)) == WINDOW
-    slow = each.core.watching.watchers[b"slow"]
+    slow = each.core.subscribers.watchers[b"slow"]
     event = t.encode_event(t.Gauges(1, 0, 1, 1, 1, 1, 1, 1, 1))
     for _ in range(5):
         each.say("w0", m.Events(1, 7, [[*event] for _ in range(5000)]))
-    assert len(each.core.watching.pending) == PENDING
+    assert len(each.core.subscribers.pending) == PENDING
     lost = 5 * 5000 - PENDING + 5 * 7
     each.say("slow", m.Watch(t.TRACE, WINDOW))
     each.event(Publish(5))
@@ -204,7 +204,7 @@ def test_a_dead_watcher_is_forgotten() -> None:
     watch(each)
     each.now = TIMEOUT + 1
     each.event(Tick())
-    assert each.core.watching.watchers == {}
+    assert each.core.subscribers.watchers == {}
     assert [message.level for message in each.hears("w0", m.Record)] == [t.TRACE, t.OFF]
 
 
@@ -404,13 +404,13 @@ def test_a_watcher_that_never_reads_costs_bounded_memory() -> None:
     for _ in range(60):
         each.say("w0", m.Events(1, 0, [[*event] for _ in range(1000)]))
         each.event(Publish(5))
-    watching = each.core.watching
-    assert len(watching.pending) == PENDING
-    assert all(len(watcher.first) == 0 for watcher in watching.watchers.values())
+    subscribers = each.core.subscribers
+    assert len(subscribers.pending) == PENDING
+    assert all(len(watcher.first) == 0 for watcher in subscribers.watchers.values())
     assert len(each.hears("a", m.Events)) == WINDOW
     for name in ("a", "b", "c"):
         each.say(name, m.Watch(t.OFF, 0))
-    assert len(watching.pending) == 0
+    assert len(subscribers.pending) == 0
     watch(each, "d")
     assert kinds(batch(each, "d"), t.Gauges) == [], "it is told nothing of before"
 
@@ -431,5 +431,5 @@ def test_a_thousand_plans_are_told_in_batches_that_fit_a_frame() -> None:
     (events,) = each.hears("t", m.Events)
     assert sum(map(len, m.encode(events))) < m.MAX_CONTROL
     plans = kinds([t.decode_event(raw) for raw in events.events], t.PlanDescribed)
-    known = len(each.core.service.clients[b"c"].plans.by_homes)
+    known = len(each.core.service.clients[b"c"].plans.by_residents)
     assert len({plan.plan for plan in plans}) == len(plans) == known >= 500

@@ -52,8 +52,8 @@ class Alone:
         mesh = uniform_mesh(1, {"workers": 1}, (0,))
         self.handle(m.Welcome(0, {}))
         self.handle(m.DefineMesh(1, [["workers"], [1], [0], [[1]], []], ["0"]))
-        homes = tuple(ResidentPlacement((REPLICATE,)) for _ in lines.inputs)
-        plan = Planner(mesh, Policy(mesh, {})).plan(lines.segment(*survivors), homes).plan
+        residents = tuple(ResidentPlacement((REPLICATE,)) for _ in lines.inputs)
+        plan = Planner(mesh, Policy(mesh, {})).plan(lines.segment(*survivors), residents).plan
         self.handle(m.DefinePlan(1, pack_plan(plan)))
         self.order = 0
         self.base = 0

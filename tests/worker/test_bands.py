@@ -47,8 +47,8 @@ def _small_products_have_parts() -> Iterator[None]:
 
 
 def compiled(lines: Lines, *survivors: int) -> Program:
-    homes = tuple(ResidentPlacement((REPLICATE,)) for _ in lines.inputs)
-    return compile_plan(Planner(ONE, Policy(ONE, {})).plan(lines.segment(*survivors), homes).plan, ONE, 0, CPU)
+    residents = tuple(ResidentPlacement((REPLICATE,)) for _ in lines.inputs)
+    return compile_plan(Planner(ONE, Policy(ONE, {})).plan(lines.segment(*survivors), residents).plan, ONE, 0, CPU)
 
 
 def bands(program: Program) -> list[list[str]]:
@@ -259,8 +259,8 @@ def test_what_fails_in_a_band_poisons_its_readers_alone() -> None:
 
     handle(m.Welcome(0, {}))
     handle(m.DefineMesh(1, [["workers"], [1], [0], [[1]], []], ["0"]))
-    homes = tuple(ResidentPlacement((REPLICATE,)) for _ in lines.inputs)
-    handle(m.DefinePlan(1, pack_plan(Planner(ONE, Policy(ONE, {})).plan(lines.segment(bad, good), homes).plan)))
+    residents = tuple(ResidentPlacement((REPLICATE,)) for _ in lines.inputs)
+    handle(m.DefinePlan(1, pack_plan(Planner(ONE, Policy(ONE, {})).plan(lines.segment(bad, good), residents).plan)))
     random = np.random.default_rng(0)
     for tensor, shape in enumerate(((BATCH, ROWS, WIDTH), (WIDTH, WIDTH)), 1):
         array = random.standard_normal(shape).astype(np.float32)

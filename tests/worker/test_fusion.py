@@ -33,8 +33,8 @@ CPU = backend("cpu")
 
 
 def compiled(lines: Lines, *survivors: int) -> Program:
-    homes = tuple(ResidentPlacement((REPLICATE,)) for _ in lines.inputs)
-    plan = Planner(ONE, Policy(ONE, {})).plan(lines.segment(*survivors), homes).plan
+    residents = tuple(ResidentPlacement((REPLICATE,)) for _ in lines.inputs)
+    plan = Planner(ONE, Policy(ONE, {})).plan(lines.segment(*survivors), residents).plan
     return compile_plan(plan, ONE, 0, CPU)
 
 
