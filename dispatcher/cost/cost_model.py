@@ -1,9 +1,9 @@
-"""What computing and moving cost, in seconds: the one model by which rows are chosen and plans accounted for.
+"""What computing and moving cost, in seconds: the one model by which options are chosen and plans accounted for.
 
 The time of a move is bytes / bandwidth plus a latency for each exchange; that of an instruction is flops or bytes / the
 worker's speed plus a fixed overhead. The figures are `Speeds`: workers report them when they join
-(`worker/lifecycle/calibrate.py` measures them). They are rounded, equal for equal workers of one host, and frozen with their
-mesh, so plans do not depend on time. Pure functions only.
+(`worker/lifecycle/calibrate.py` measures them). They are rounded, equal for equal workers of one host, and frozen with
+their mesh, so plans do not depend on time. Pure functions only.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ NETWORK: Final = LinkProfile(1e9, 150e-6)
 HOST_LATENCY: Final = 100e-6
 """The latency of an exchange within one host, in seconds."""
 NVLINK: Final = LinkProfile(200e9, 20e-6)
-"""Between GPUs of a group (`groups.py`): third-generation NVLink has 300 GB/s each way, of which collectives reach two thirds.
-The rendezvous of the members takes longer than this latency, but hosts run ahead of their GPUs."""
+"""Between GPUs of a group (`nvlink_groups.py`): third-generation NVLink has 300 GB/s each way, of which collectives
+reach two thirds. The rendezvous of the members takes longer than this latency, but hosts run ahead of their GPUs."""
 PCIE: Final = LinkProfile(20e9, HOST_LATENCY)
 """Between other GPUs of one host: PCI Express 4.0 has 32 GB/s each way, of which collectives reach two thirds."""
 STAGED: Final = LinkProfile(4e9, 2 * HOST_LATENCY)
@@ -229,7 +229,7 @@ def speeds_of(
     """The speeds of a mesh, from the facts that its workers reported, in order of rank.
 
     `links` are those measured between two hosts, in either direction. The fact `group` says which workers NVLink joins, if
-    both use NCCL (`cards.py`). An axis is as slow as its slowest link.
+    both use NCCL (`nccl_cards.py`). An axis is as slow as its slowest link.
     """
     devices = devices_of(facts)
     hosts = [str(said.get("host")) for said in facts]

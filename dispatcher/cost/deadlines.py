@@ -1,4 +1,4 @@
-"""Which signals are expected to miss the deadline that the program hopes for, according to the account of the plan.
+"""Which signals are expected to miss the deadline that the program hopes for, according to the estimate of the plan.
 
 The program is only warned; the plan does not depend on it.
 """

@@ -1,8 +1,9 @@
-"""The account of one plan before it runs: what it moves, computes and holds, and how long it should take.
+"""The estimate of one plan before it runs: what it moves, computes and holds, and how long it should take.
 
-It applies the cost model (`cost.py`) and the arithmetic of parts (`gt/sharding/partition.py`) to the plan that the workers
-get. Each rank executes its instructions in the order of its schedule; a move begins when the last rank that contributes to
-it has arrived. Nothing is chosen here: `gt explain` prints accounts, and tests compare plans with textbook byte counts.
+It applies the cost model (`cost_model.py`) and the arithmetic of parts (`gt/sharding/partition.py`) to the plan that
+the workers get. Each rank executes its instructions in the order of its schedule; a move begins when the last rank that
+contributes to it has arrived. Nothing is chosen here: `gt explain` prints estimates, and tests compare plans with
+textbook byte counts.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ class PlanEstimate:
 
 
 def estimate_plan(plan: Plan, mesh: Mesh, speeds: Speeds) -> PlanEstimate:
-    """The account of `plan` on workers of these speeds."""
+    """The estimate of `plan` on workers of these speeds."""
     form = _PlanParts(plan, mesh)
     clock = _Clock(form, speeds)
     clock.run()

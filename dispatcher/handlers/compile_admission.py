@@ -1,10 +1,10 @@
 """Which session's new plan the workers compile next. Programs take turns, as they do for the dispatcher's own work
-(`turns.py`).
+(`job_scheduler.py`).
 
-A worker executes messages in one order, so everybody waits for what is already queued there. Compiling a new plan takes far
-longer than running a known one, so a new plan is sent only while little waits to be compiled (`DispatcherState.admits`). A session
-that waits for several workers is not overtaken by sessions that wait for only one of them. Plans that ended sessions left on a
-worker count too.
+A worker executes messages in one order, so everybody waits for what is already queued there. Compiling a new plan takes
+far longer than running a known one, so a new plan is sent only while little waits to be compiled
+(`DispatcherState.admits`). A session that waits for several workers is not overtaken by sessions that wait for only one
+of them. Plans that ended sessions left on a worker count too.
 """
 
 from __future__ import annotations

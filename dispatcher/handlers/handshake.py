@@ -1,7 +1,8 @@
 """How clients, workers, watchers and workers' pulses join a service, each with its first message, and how many may.
 
-Sessions are limited in number, and in how many may open per second, by one program and in all. A refused peer is told when to
-try again. Open sessions share the dispatcher by turns (`turns.py`); the limits here are for the cost of opening.
+Sessions are limited in number, and in how many may open per second, by one program and in all. A refused peer is told
+when to try again. Open sessions share the dispatcher by turns (`job_scheduler.py`); the limits here are for the cost of
+opening.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Which plan a run gets: a known one, a new one, or after some runs a better one, if there is memory for it.
 
-Whatever takes long is a job (`turns.py`): planning, for which the run waits; the search for a better plan; and the choice of
-strategies for `auto`.
+Whatever takes long is a job (`job_scheduler.py`): planning, for which the run waits; the search for a better plan; and
+the choice of strategies for `auto`.
 """
 
 from __future__ import annotations
@@ -255,7 +255,7 @@ class PlanSelection:
 
     def work(self) -> ClientRecord | None:
         """Do one turn of one job. Returns the client whose job has finished, if any: its queue may go on."""
-        job = self.jobs.work() if self.turns else None
+        job = self.jobs.work() if self.jobs else None
         return None if job is None else self.service.by_number.get(job.client)
 
 

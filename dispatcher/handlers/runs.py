@@ -193,8 +193,8 @@ def inherited(segment: Segment, entries: Sequence[Entry]) -> dict[int, Fault]:
 
 
 def sound(segment: Segment, entries: Sequence[Entry], mesh: Mesh) -> tuple[Entry, ...]:
-    """The homes that a plan assumes for its inputs. Inputs without a value count as replicated: no worker has them, and
-    whatever reads them is poisoned there."""
+    """The resident placements that a plan assumes for its inputs. Inputs without a value count as replicated: no worker
+    has them, and whatever reads them is poisoned there."""
     everywhere = (REPLICATE,) * len(mesh.sizes)
     return tuple(
         entry if entry.fault is None else Entry(spec, mesh.number, ResidentPlacement(everywhere, entry.resident.param))

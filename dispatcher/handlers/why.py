@@ -56,7 +56,7 @@ def why(service: DispatcherState, client: ClientRecord, topic: str) -> dict[str,
 
 
 def where(service: DispatcherState, entry: Entry) -> dict[str, Any]:
-    """The home of a tensor: its placement, the mesh, and the bytes that each worker holds."""
+    """The resident placement of a tensor: its placement, the mesh, and the bytes that each worker holds."""
     mesh = service.meshes[entry.mesh].mesh
     held = []
     for rank, member in enumerate(mesh.members[:MAX_WORKERS]):

@@ -1,9 +1,11 @@
-"""Choosing strategies for signals whose rule is `auto`, by planning a segment under each strategy and comparing the accounts.
+"""Choosing strategies for signals whose rule is `auto`, by planning a segment under each strategy and comparing the
+estimates.
 
-A signal is decided once, by the first segment in which it computes with parameters, because that is where parameters get their
-homes. Signals and mesh axes are tried one after the other, each with the best choice so far for the others, until a whole
-round changes nothing or `MAX_TRIALS` plans were made. The planner's estimate in seconds decides; plans that do not fit into
-memory are excluded. The work is divided into small turns, so that the dispatcher can do other things in between.
+A signal is decided once, by the first segment in which it computes with parameters, because that is where parameters
+get their resident placements. Signals and mesh axes are tried one after the other, each with the best choice so far for
+the others, until a whole round changes nothing or `MAX_TRIALS` plans were made. The planner's estimate in seconds
+decides; plans that do not fit into memory are excluded. The work is divided into small turns, so that the dispatcher
+can do other things in between.
 """
 
 from __future__ import annotations
@@ -51,7 +53,8 @@ def undecided(policy: Policy, segment: Segment, residents: tuple[ResidentPlaceme
 def decide(
     planner: Planner, segment: Segment, residents: tuple[ResidentPlacement, ...], names: list[str]
 ) -> Iterator[None]:
-    """Find the wishes with which the segment is fastest, for each of these rules. Changes the planner's policy at the end."""
+    """Find the requests with which the segment is fastest, for each of these rules. Changes the planner's policy at the
+    end."""
     policy, sizes = planner.policy, planner.mesh.sizes
     where = {name: next(w.where for w in policy.table[name] if w is not None) for name in names}
     axes = [(name, axis) for name in names for axis, size in enumerate(sizes) if size > 1]

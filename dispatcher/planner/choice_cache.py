@@ -1,7 +1,7 @@
 """What a planner remembers: numbers for layouts and states, and the choices made for them.
 
-So whatever has been planned once is planned again by look-ups of small integers. Choices are made in `choice.py` and used in
-`walk.py` and `plan.py`.
+So whatever has been planned once is planned again by look-ups of small integers. Choices are made in `choices.py` and
+used in `placement_walk.py` and `planner.py`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ NOWHERE: Final = -1
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class ResidentPlacement(metaclass=Interned):
-    """The home of a tensor: its layout between plans, whether it is a parameter and claimed by a rule, and what it comes from."""
+    """The resident placement of a tensor: its layout between plans, whether it is a parameter and claimed by a rule,
+    and what it comes from."""
 
     layout: Layout
     param: bool = False
@@ -46,7 +47,7 @@ class NumberedChoice(NamedTuple):
 
 
 class UnmovedChoice(NamedTuple):
-    """The best decision in the common case that it leaves its one result where it is computed."""
+    """The best choice in the common case that it leaves its one result where it is computed."""
 
     spec: Spec
     layout: Layout
@@ -91,12 +92,12 @@ class ChoiceCache:
         self.state_numbers: dict[ValueState, int] = {}
         self.keys: dict[Any, int] = {}
         self.decisions: dict[tuple[Any, ...], NumberedChoice] = {}
-        """The best choices, by op, attributes, the number of the wishes, and the operands' states (which imply dtypes and
+        """The best choices, by op, attributes, the number of the requests, and the operands' states (which imply dtypes and
         shapes)."""
         self.branches: dict[tuple[Any, ...], tuple[NumberedChoice, ...]] = {}
         """By the same key, the other choices; only a search asks for them."""
         self.plain: dict[tuple[Any, ...], UnmovedChoice] = {}
-        """By the same key, the decisions that are `UnmovedChoice`."""
+        """By the same key, the choices that are `UnmovedChoice`."""
         self.copies: dict[tuple[int, int], MovePath] = {}
         self.starts: dict[tuple[Spec, ResidentPlacement], int] = {}
         self.shares: dict[int, int] = {}
@@ -131,7 +132,7 @@ class ChoiceCache:
         return found
 
     def start(self, spec: Spec, resident: ResidentPlacement) -> int:
-        """The state of an input at its home."""
+        """The state of an input at its resident placement."""
         found = self.starts.get((spec, resident))
         if found is None:
             layout = (*resident.layout, REPLICATE) if self.timed else resident.layout
@@ -142,7 +143,8 @@ class ChoiceCache:
         return found
 
     def rest(self, state: int) -> tuple[int, ResidentPlacement | None]:
-        """The layout of a value between plans, added up and joined in time, and its home if it is already there."""
+        """The layout of a value between plans, added up and joined in time, and its resident placement if it is already
+        there."""
         found = self.rests.get(state)
         if found is None:
             at = self.states[state].at
@@ -152,8 +154,8 @@ class ChoiceCache:
         return found
 
     def resident(self, state: int, param: bool | None = None) -> ResidentPlacement:
-        """The home of a value that has a state when a plan ends. `param` is as before, or as of the parameter that the value
-        follows."""
+        """The resident placement of a value that has a state when a plan ends. `param` is as before, or as of the
+        parameter that the value follows."""
         found = self.residents.get((state, param))
         if found is None:
             known = self.states[state]
@@ -196,13 +198,13 @@ class ChoiceCache:
         return total
 
     def branch(self, key: tuple[Any, ...], choice_key: ChoiceKey) -> tuple[NumberedChoice, ...]:
-        """The choices for a question, by number, the best first; remembered by `key`."""
+        """The choices for a choice key, by number, the best first; remembered by `key`."""
         found = choices(choice_key, self.mesh, self.speeds, self.stages, self.blocks, BRANCHES)
         self.branches[key] = made = tuple([self._numbered(choice, choice_key) for choice in found])
         return made
 
     def decide(self, key: tuple[Any, ...], choice_key: ChoiceKey) -> NumberedChoice:
-        """The best choice for a question, by number; remembered by `key`."""
+        """The best choice for a choice key, by number; remembered by `key`."""
         (choice,) = choices(choice_key, self.mesh, self.speeds, self.stages, self.blocks)
         best = self.decisions[key] = self._numbered(choice, choice_key)
         if len(best.results) == 1 and best.asked == best.results and choice_key.op != "tag":

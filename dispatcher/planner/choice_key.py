@@ -246,7 +246,7 @@ def would_be_cut(choice_key: ChoiceKey, request: RequestedPlacement | None, orig
 
 
 def asked_for(layout: Layout, forced: Sequence[Placement | None], spec: Spec) -> Layout:
-    """The layout that is asked of a result: what the signal demands, and elsewhere what its row gives."""
+    """The layout that is asked of a result: what the signal demands, and elsewhere what its option gives."""
     return tuple(
         placement if placement is not None and fits(placement, spec) else layout[axis]
         for axis, placement in enumerate(forced)

@@ -1,9 +1,9 @@
 """How one instruction may be placed: its legal combinations of layouts and what they cost, the best first.
 
-Each mesh axis is considered separately. The cost of a legal row (`rules.py`) is that of the moves that its operands need
-(`cost.py`), plus what its results will cost later: the move to where the signal asks for them (`policy.py`), or undoing a
-shard that nobody asked for. A choice is a pure function of a `ChoiceKey` and depends on nothing else in the segment, so the
-planner makes each choice once.
+Each mesh axis is considered separately. The cost of a legal option (`sharding_rules.py`) is that of the moves that its
+operands need (`cost_model.py`), plus what its results will cost later: the move to where the signal asks for them
+(`policy.py`), or undoing a shard that nobody asked for. A choice is a pure function of a `ChoiceKey` and depends on
+nothing else in the segment, so the planner makes each choice once.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def _share(layouts: Sequence[Layout | None], mesh: Mesh) -> float:
 
 
 def _faithful(choice_key: ChoiceKey, axis: int, option: RankedOption, owner: FollowedParameter | None) -> bool:
-    """Whether a row keeps sharded what the signal shards along an axis, even where another row would be cheaper."""
+    """Whether an option keeps sharded what the signal shards along an axis, even where another option would be cheaper."""
     request = choice_key.requests[axis]
     if request is None or owner is not None or request.strategy not in KEPT:
         return True

@@ -1,8 +1,9 @@
-"""Which rows and layouts a deterministic session may use: those with which values have the same bits on any mesh.
+"""Which options and layouts a deterministic session may use: those with which values have the same bits on any mesh.
 
-A dimension is cut only on the grid of blocks (`gt/sharding/block_grid.py`), so every worker computes whole blocks. A sum
-whose terms lie on several workers may be partial only where the tree over workers continues the tree over blocks. Ops that
-move numbers without rounding may take partial operands as elsewhere. Pure functions that only filter rows; none makes any.
+A dimension is cut only on the grid of blocks (`gt/sharding/block_grid.py`), so every worker computes whole blocks. A
+sum whose terms lie on several workers may be partial only where the tree over workers continues the tree over blocks.
+Ops that move numbers without rounding may take partial operands as elsewhere. Pure functions that only filter options;
+none makes any.
 """
 
 from __future__ import annotations
@@ -53,8 +54,8 @@ def keeps_bits(
     operands: Sequence[Placement | None],
     weights: tuple[int, ...],
 ) -> bool:
-    """Whether a row along one axis gives the same bits as one worker. The axis is cut by `weights` unless the row says
-    otherwise."""
+    """Whether an option along one axis gives the same bits as one worker. The axis is cut by `weights` unless the
+    option says otherwise."""
     if schema.op == "solve" and operands[1] == Shard(schema.result.ndim - 1):
         return False  # LAPACK may round a right side in another way beside others
     if schema.result.dtype.kind not in "fc" or not any(map(_is_rounded, results)) or schema.op in MOVING:
@@ -70,7 +71,8 @@ def keeps_bits(
 
 
 def keep_bits(schema: DeterministicSchema, results: Sequence[Layout], operands: Sequence[Layout]) -> bool:
-    """Whether the rows of all axes together give the same bits: a dimension computed in blocks is cut by at most one axis."""
+    """Whether the options of all axes together give the same bits: a dimension computed in blocks is cut by at most one
+    axis."""
     if schema.result.dtype.kind not in "fc":
         return True
     if any(sum(map(_is_rounded, layout)) > 1 for layout in (*results, *operands)):

@@ -1,5 +1,5 @@
-"""The legal rows of an instruction along one mesh axis, each with its score in seconds: the cost of moving its operands, plus
-what its results will cost later."""
+"""The legal options of an instruction along one mesh axis, each with its score in seconds: the cost of moving its
+operands, plus what its results will cost later."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from .policy import RequestedPlacement
 from .sharding_rules import AxisSplit, LegalOptions, ShardingOption
 
 TIE: Final = 1e-9
-"""So few seconds that they only decide between rows of equal cost."""
+"""So few seconds that they only decide between options of equal cost."""
 LAST: Final = 1e6
-"""So many seconds that a row with this score is chosen only if no other is legal."""
+"""So many seconds that an option with this score is chosen only if no other is legal."""
 
 
 class RankedOption(NamedTuple):
-    """A row along one axis, with its score; the lowest wins."""
+    """An option along one axis, with its score; the lowest wins."""
 
     score: float
     results: tuple[Placement, ...]
@@ -46,7 +46,7 @@ def ranked_options(
     choice_key: ChoiceKey, axis: int, forced: Placement | None, owner: FollowedParameter | None, origin: int,
     cuts: Cuts, legal: LegalOptions, mesh: Mesh, link: LinkProfile, blocks: int, *, only_best: bool,
 ) -> list[RankedOption]:  # fmt: skip
-    """Every legal row along one axis that the operands can reach, with its score, the best first; or only the best."""
+    """Every legal option along one axis that the operands can reach, with its score, the best first; or only the best."""
     parts, request = mesh.sizes[axis], choice_key.requests[axis]
     if parts == 1:
         operands = tuple(None if isinstance(operand, str) else REPLICATE for operand in choice_key.operands)
@@ -116,7 +116,7 @@ def _allowed(
     origin: int,
     options: Sequence[ShardingOption],
 ) -> Sequence[ShardingOption]:
-    """The rows that a signal allows: they gather what is gathered at use, and add up shared contributions once."""
+    """The options that a signal allows: they gather what is gathered at use, and add up shared contributions once."""
     gathered = _gathered(choice_key, choice_key.requests[axis], owner, origin)
     if gathered:
         options = [
@@ -149,7 +149,7 @@ def _there(operand: ValueState, axis: int) -> tuple[Placement, ...]:
 
 
 def _added_up(choice_key: ChoiceKey, axis: int, option: ShardingOption) -> bool:
-    """Whether a row adds up shared contributions for good: to a whole value, or to one sharded as the signal shards
+    """Whether an option adds up shared contributions for good: to a whole value, or to one sharded as the signal shards
     activations."""
     for operand, after in zip(choice_key.operands, option.inputs, strict=True):
         if isinstance(operand, ValueState) and operand.shared and isinstance(operand.at[axis], Partial):
@@ -187,10 +187,11 @@ def _held(choice_key: ChoiceKey, axis: int, owner: FollowedParameter | None, ori
 def _options(
     legal: LegalOptions, weights: tuple[int, ...], present: Sequence[Placement | None], blocks: int
 ) -> Sequence[ShardingOption]:
-    """The legal rows, cut by the weights of the mesh and by those of present copies; and rows with everything at one position.
+    """The legal options, cut by the weights of the mesh and by those of present copies; and options with everything at
+    one position.
 
-    The first row replicates everything. Rows that take contributions are left out if there are none. A value that an earlier
-    config cut off the grid of blocks is not computed with in that layout.
+    The first option replicates everything. Options that take contributions are left out if there are none. A value that
+    an earlier config cut off the grid of blocks is not computed with in that layout.
     """
     contributed = any(isinstance(placement, Partial) for placement in present)
     found = legal(AxisSplit(weights), contributed=contributed)
@@ -239,7 +240,7 @@ def _inconvenience(
 def as_wanted(
     option: ShardingOption, choice_key: ChoiceKey, request: RequestedPlacement, result: Spec, cuts: Cuts
 ) -> bool:
-    """Whether a row shards activations as the signal does: along the batch, or along the dimension that it names."""
+    """Whether an option shards activations as the signal does: along the batch, or along the dimension that it names."""
     if request.strategy not in BATCHED:
         return option.outputs[0] == activation(request, result)
     if OPS[choice_key.op].family == "random":

@@ -1,6 +1,6 @@
 """A walk along a segment: it takes one choice after the other, and tracks the state of every value and the seconds spent.
 
-A search (`search.py`) needs no more; `plan.py` also writes the plan.
+A search (`plan_search.py`) needs no more; `planner.py` also writes the plan.
 """
 
 from __future__ import annotations
@@ -111,14 +111,14 @@ class PlacementWalk:
         return key
 
     def take(self, instruction: Instruction, decision: NumberedChoice) -> None:
-        """Carry out a decision."""
+        """Carry out a choice."""
         for r, layout in zip(instruction.inputs, decision.operands, strict=True):
             if layout != NOWHERE:
                 self.move(r, layout, instruction.tag)
         self.give(instruction, decision)
 
     def give(self, instruction: Instruction, decision: NumberedChoice) -> None:
-        """Set the states of the results of a decision."""
+        """Set the states of the results of a choice."""
         tables, states = self.tables, self.states
         self.seconds += decision.seconds
         for number, result, state, asked in zip(
@@ -134,7 +134,7 @@ class PlacementWalk:
                 self.unclaimed.add(r)
 
     def choice_key(self, index: int, instruction: Instruction) -> ChoiceKey:
-        """The question for an instruction."""
+        """The choice key for an instruction."""
         states, tables = self.states, self.tables
         results = tuple([self.segment.values[n] for n in instruction.outputs])
         operands = tuple(
@@ -168,7 +168,7 @@ class PlacementWalk:
             states[r] = tables.settled(states[r], layout)
 
     def stays(self, r: int) -> None:
-        """Keep only the copy of a value at its home."""
+        """Keep only the copy of a value at its resident placement."""
 
     def forget(self) -> None:
         """From the backward sweep on, gather parameters again, rather than keep what was gathered for the forward sweep."""
@@ -224,7 +224,7 @@ class PlacementWalk:
     # the end
 
     def settle_survivors(self, ends: Sequence[ResidentPlacement]) -> None:
-        """Move the survivors to these homes."""
+        """Move the survivors to these resident placements."""
         time: Layout = (REPLICATE,) if self.tables.timed else ()
         for number, resident in zip(self.segment.survivors, ends, strict=True):
             self.settle(ref(OUTPUT, number), self.tables.layout((*resident.layout, *time)), 0)

@@ -1,12 +1,12 @@
 """A better plan for a segment as a whole: choices that cost more at first and save more later.
 
-The planner's first plan takes each instruction's best choice by itself. This module searches the same choices by dynamic
-programming along the segment. A *path* is a prefix of the segment with its choices made. Of two paths that leave all values
-that are still read in the same states, only the cheaper is kept; of the rest, the cheapest `WIDTH` are. So the search is exact
-as long as no more than `WIDTH` different states are open, and makes at most `WIDTH` × `BRANCHES` decisions per instruction. It
-proceeds in small turns, so that the dispatcher can do other things in between. It keeps the homes that the known plan gives to
-survivors and inputs, and respects the signals. A plan that saves less than the share `MARGIN`, or moves more bytes and saves
-less than `WORTH`, is not adopted.
+The planner's first plan takes each instruction's best choice by itself. This module searches the same choices by
+dynamic programming along the segment. A *path* is a prefix of the segment with its choices made. Of two paths that
+leave all values that are still read in the same states, only the cheaper is kept; of the rest, the cheapest `WIDTH`
+are. So the search is exact as long as no more than `WIDTH` different states are open, and makes at most `WIDTH` ×
+`BRANCHES` choices per instruction. It proceeds in small turns, so that the dispatcher can do other things in between.
+It keeps the resident placements that the known plan gives to survivors and inputs, and respects the signals. A plan
+that saves less than the share `MARGIN`, or moves more bytes and saves less than `WORTH`, is not adopted.
 """
 
 from __future__ import annotations
@@ -76,7 +76,8 @@ def _seconds(path: _Path) -> float:
 
 
 def _last_read(segment: Segment) -> list[tuple[int, ...]]:
-    """For each instruction, the values that nobody reads after it and that end with the segment or already have a home."""
+    """For each instruction, the values that nobody reads after it and that end with the segment or already have a
+    resident placement."""
     alive = {ref(OUTPUT, number) for number in segment.survivors}
     found = []
     for instruction in reversed(segment.instructions):

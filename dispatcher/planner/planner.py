@@ -1,15 +1,15 @@
 """The planner: a pure function from a segment and the placements of its inputs to a plan. The core caches its results.
 
-For each instruction it takes the best legal choice (`choice.py`), memoised by everything the choice may depend on, and
+For each instruction it takes the best legal choice (`choices.py`), memoised by everything the choice may depend on, and
 inserts moves where operands are placed differently. Its policy:
 
 * A *parameter* is an input that was marked as one at its creation, or that was computed from one. The first rule that
-  applies to it claims it: the rule's placement becomes its home from then on. All other tensors are *activations*.
+  applies to it claims it: the rule's placement becomes its resident placement from then on. All other tensors are *activations*.
 * A value that is computed element-wise from one parameter, and has its shape, gets the parameter's placement.
 * A value that outlives the plan is never partial: it is reduced at the end of the plan. A partial value with several
   readers is reduced before the first of them.
 * The planner avoids sharding that nobody asked for unless it saves traffic, so a program without rules stays unsharded.
-* A pipeline rule gives the mesh an axis in time (`gt/ir/microbatch_schedule.py`), to which the same rows apply.
+* A pipeline rule gives the mesh an axis in time (`gt/ir/microbatch_schedule.py`), to which the same options apply.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def copy_of(r: int, layout: int) -> int:
 
 
 class Planned(NamedTuple):
-    """A plan, and the homes of its survivors (in their order) and of all its inputs after it.
+    """A plan, and the resident placements of its survivors (in their order) and of all its inputs after it.
 
     `hindered` says why what was asked to run as 1f1b runs as gpipe.
     """
@@ -87,7 +87,7 @@ class Planner:
         return self.speeds
 
     def plan(self, segment: Segment, residents: tuple[ResidentPlacement, ...]) -> Planned:
-        """Place every value of `segment`, whose inputs are at `homes`."""
+        """Place every value of `segment`, whose inputs are at `resident placements`."""
         return self.start(self.policy, segment, residents).run()
 
     def plan_in_turns(
@@ -147,7 +147,7 @@ class PlanningPass(PlacementWalk):
         self.script = script
         """For each instruction which of its choices to take; the best where nothing is said."""
         self.ends = ends
-        """The homes that survivors must have in the end; where their plan leaves them, if nothing is said."""
+        """The resident placements that survivors must have in the end; where their plan leaves them, if nothing is said."""
         self.values: list[Spec] = []
         self.placed: list[Layout] = []
         self.instructions: list[Instruction] = []

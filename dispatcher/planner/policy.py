@@ -1,8 +1,8 @@
-"""What a session's rules ask for, resolved on its mesh: for each signal, one wish per mesh axis.
+"""What a session's rules ask for, resolved on its mesh: for each signal, one request per mesh axis.
 
-A wish concerns one mesh axis. Signals nest: the innermost signal that says something about an axis decides it. If several
-rules apply to one signal, a name takes precedence over a pattern, a longer pattern over a shorter one, and a later rule over
-an earlier one. How wishes bind to instructions is decided by the planner (`plan.py`).
+A request concerns one mesh axis. Signals nest: the innermost signal that says something about an axis decides it. If
+several rules apply to one signal, a name takes precedence over a pattern, a longer pattern over a shorter one, and a
+later rule over an earlier one. How requests bind to instructions is decided by the planner (`planner.py`).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ RequestedPlacements = tuple[RequestedPlacement | None, ...]
 
 @dataclass(slots=True)
 class Policy:
-    """The wishes of a session's rules on its mesh."""
+    """The requests of a session's rules on its mesh."""
 
     mesh: Mesh
     table: dict[str, RequestedPlacements]
@@ -62,7 +62,7 @@ class Policy:
     memo: dict[tuple[tuple[str, ...], bool], RequestedPlacements] = field(default_factory=dict)
 
     def requests(self, path: tuple[str, ...], *, backward: bool = False) -> RequestedPlacements:
-        """For each mesh axis, the wish of a path of signals (outermost first), or None. `backward` selects those for
+        """For each mesh axis, the request of a path of signals (outermost first), or None. `backward` selects those for
         gradients."""
         found = self.memo.get((path, backward))
         if found is None:
@@ -238,10 +238,10 @@ def _block(key: Key, rule: Rule, mesh: Mesh, dimension: int, workers: Collection
 def _of_kind(
     key: Key, rule: Rule, mesh: Mesh, kinds: Sequence[str], requests: RequestedPlacements
 ) -> RequestedPlacements:
-    """The wishes of a signal, restricted to the workers of one kind.
+    """The requests of a signal, restricted to the workers of one kind.
 
-    If all workers are of that kind, nothing changes. Otherwise dimension 0 is sharded over the workers of that kind along the
-    axes on which the kinds differ; a strategy still decides the other axes.
+    If all workers are of that kind, nothing changes. Otherwise dimension 0 is sharded over the workers of that kind
+    along the axes on which the kinds differ; a strategy still decides the other axes.
     """
     key = (*key, "device")
     chosen = [rank for rank, kind in enumerate(kinds) if kind == rule.device]

@@ -1,9 +1,9 @@
 """The sharding rules: which placements of operands and result are legal for each op, along one mesh axis.
 
 As in DTensor's op strategies, a rule names the dimensions of operands and result with letters, like an einsum, and all
-legal rows follow. To shard a letter, shard each tensor that has it, replicate each operand that lacks it, and make a result
-that lacks it partial. A second table says which partial operands an op accepts. Rows are pure functions of specs,
-attributes and cut points. Costs, signals and links are the planner's business and may not be in this file.
+legal options follow. To shard a letter, shard each tensor that has it, replicate each operand that lacks it, and make a
+result that lacks it partial. A second table says which partial operands an op accepts. Options are pure functions of
+specs, attributes and cut points. Costs, signals and links are the planner's business and may not be in this file.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .reshape_rules import delimited
 class ShardingOption(NamedTuple):
     """One legal combination; None stands for a run-time scalar.
 
-    Shards have no weights here: all of a row are cut with one and the same weights, which the planner fills in.
+    Shards have no weights here: all of an option are cut with one and the same weights, which the planner fills in.
     """
 
     outputs: tuple[Placement, ...]
@@ -58,12 +58,12 @@ class OpSchema(NamedTuple):
 def sharding_options(
     op: str, attributes: Attributes, operands: tuple[Spec | str, ...], results: tuple[Spec, ...], cut: AxisSplit
 ) -> tuple[ShardingOption, ...]:
-    """Every legal row of an instruction along one mesh axis; first the one that replicates everything."""
+    """Every legal option of an instruction along one mesh axis; first the one that replicates everything."""
     return legal_options(op, attributes, operands, results)(cut, contributed=True)
 
 
 class LegalOptions(Protocol):
-    """The legal rows of one instruction, by where an axis cuts; those that take contributions only if there are some."""
+    """The legal options of one instruction, by where an axis cuts; those that take contributions only if there are some."""
 
     def __call__(self, cut: AxisSplit, *, contributed: bool) -> tuple[ShardingOption, ...]: ...
 
@@ -71,7 +71,8 @@ class LegalOptions(Protocol):
 def legal_options(
     op: str, attributes: Attributes, operands: tuple[Spec | str, ...], results: tuple[Spec, ...]
 ) -> LegalOptions:
-    """`rows`, each worked out once: where an axis cuts matters to few ops, all others have the same rows along any."""
+    """`sharding_options`, each worked out once: where an axis cuts matters to few ops, all others have the same options
+    along any."""
     (result,) = results
     found: dict[tuple[AxisSplit, bool], tuple[ShardingOption, ...]] = {}
     rule, by_cut = RULES[OPS[op].family], OPS[op].family in BY_CUT
@@ -92,7 +93,7 @@ def legal_options(
     return legal
 
 
-# from letters to rows
+# from letters to options
 
 Letters = tuple[int | None, ...]
 """For each dimension of a tensor its letter; None where it cannot be cut. Scalars have no letters at all."""
@@ -104,7 +105,7 @@ _SUM: Final = Partial("sum")
 def _lettered(
     result: Letters, operands: Iterable[Letters | None], lost: Partial | None = None
 ) -> Iterator[ShardingOption]:
-    """A row for each letter; `lost` is what becomes of a result without it (None: no such row)."""
+    """An option for each letter; `lost` is what becomes of a result without it (None: no such option)."""
     terms = tuple(operands)
     for letter in dict.fromkeys(chain(result, *filter(None, terms))):
         output = _SHARDS[result.index(letter)] if letter in result else lost
@@ -213,7 +214,7 @@ def _compress(schema: OpSchema) -> Iterable[ShardingOption]:
 
 
 def _rows(_case: OpSchema) -> Iterable[ShardingOption]:
-    """Rows are compared with all others as wholes."""
+    """Options are compared with all others as wholes."""
     return ()
 
 

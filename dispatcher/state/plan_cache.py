@@ -1,6 +1,6 @@
 """The dispatcher's record of each tensor of a session, and the plans that are kept for runs on them.
 
-State only: `preparing.py` decides which plan is made and which workers are told of it.
+State only: `handlers/plan_selection.py` decides which plan is made and which workers are told of it.
 """
 
 from __future__ import annotations
@@ -87,11 +87,12 @@ class CachedPlan:
         """The survivors' output numbers in the segment."""
         changes = enumerate(zip(self.residents, planned.inputs, strict=True))
         self.rehomed = [(position, after) for position, (before, after) in changes if before is not after]
-        """The inputs whose home the plan changes."""
+        """The inputs whose resident placement the plan changes."""
 
 
 class PlanCache:
-    """The plans of one session: by segment and homes of the inputs, and, for a faster look-up, by the inputs' entries.
+    """The plans of one session: by segment and resident placements of the inputs, and, for a faster look-up, by the
+    inputs' entries.
 
     At most `MAX_PLANS` are kept; beyond that, the least recently used eighth is dropped.
     """
@@ -121,14 +122,14 @@ class PlanCache:
         self.by_entries[segment, entries] = cached
 
     def get(self, key: Any) -> CachedPlan | None:
-        """The plan for a segment (its number is the first item of `key`) and the homes of its inputs."""
+        """The plan for a segment (its number is the first item of `key`) and the resident placements of its inputs."""
         found = self.by_residents.get(key)
         if found is not None:
             found.used = self.look_ups = self.look_ups + 1
         return found
 
     def has(self, segment: int) -> bool:
-        """Whether the segment has a plan for other homes of its inputs."""
+        """Whether the segment has a plan for other resident placements of its inputs."""
         return any(key[0] == segment for key in self.by_residents)
 
     def remember(self, key: Any, cached: CachedPlan) -> list[CachedPlan]:
