@@ -27,7 +27,7 @@ import workloads
 import gt
 from gt.service import in_process
 from gt.worker.base.backend import Backend, backend, diagnose
-from gt.worker.cuda_graphs.capturable_run import Course
+from gt.worker.cuda_graphs.capturable_run import CapturableRun
 
 try:
     import torch
@@ -324,8 +324,8 @@ def gaps(bench: Bench) -> Rows:
     held = bench.random(256, 256)
 
     whole = [action for actions in program.actions for action in actions]
-    apart = [each for action in whole for each in (action.actions if isinstance(action, Course) else (action,))]
-    passages = [passage for action in whole if isinstance(action, Course) for passage in action.passages]
+    apart = [each for action in whole for each in (action.actions if isinstance(action, CapturableRun) else (action,))]
+    passages = [passage for action in whole if isinstance(action, CapturableRun) for passage in action.passages]
     numbers = [1.0] * len(program.plan.kinds)
 
     def run(actions: list[Any]) -> None:

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from gt.worker.fusion.cuda.cuda_types import HALVES
+from gt.worker.fusion.cuda.cuda_types import HALF_SOURCE
 
 COMPILER: Final = shutil.which("g++")
 
@@ -165,7 +165,7 @@ def library(source: str) -> ctypes.CDLL:
         )
     assert launchers, "a source has an entry"
     stem = Path(_folder().name) / hashlib.sha256(source.encode()).hexdigest()[:24]
-    source = source.replace(HALVES.strip(), "")  # the device's instructions; the shim has the same
+    source = source.replace(HALF_SOURCE.strip(), "")  # the device's instructions; the shim has the same
     written, made = stem.with_suffix(".cpp"), stem.with_suffix(".so")
     written.write_text('#include "shim.h"\n' + source + "\n".join(launchers))
     try:

@@ -25,7 +25,7 @@ from gt.worker.op_table.op_table import CHECKED_INTEGERS, CUDA_EXPRESSIONS
 from gt.worker.program.compiler import Program, compile_plan
 
 ONE = uniform_mesh(1, {"workers": 1}, (0,))
-DTYPES = tuple(dtypes.BY_NAME[name] for name in cuda_types.STORED)
+DTYPES = tuple(dtypes.BY_NAME[name] for name in cuda_types.STORED_TYPES)
 DOMAINS = {
     "any": "bif", "ordered": "bif", "number": "if", "real": "if", "inexact": "f", "float": "f", "integer": "i", "bool": "b",
 }  # fmt: skip

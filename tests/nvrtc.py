@@ -11,7 +11,7 @@ from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from gt.worker.fusion.cuda.fused_kernel import OPTIONS
+from gt.worker.fusion.cuda.fused_kernel import COMPILER_OPTIONS
 
 PACKAGE: Final = "nvidia-cuda-nvrtc-cu12"
 WHY: Final = f"no NVRTC to try: {PACKAGE} comes with the dev extra, on Linux"
@@ -57,7 +57,7 @@ def compiled(source: str, architecture: str) -> Compiled:
     made = _library().nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"gt.cu", 0, None, None)
     assert made == 0, "NVRTC takes any text"
     try:
-        options = [option.encode() for option in (f"--gpu-architecture={architecture}", *OPTIONS)]
+        options = [option.encode() for option in (f"--gpu-architecture={architecture}", *COMPILER_OPTIONS)]
         status = _library().nvrtcCompileProgram(program, len(options), (ctypes.c_char_p * len(options))(*options))
         return Compiled(status, _said("ProgramLog", program).strip(), _said("PTX", program) if status == 0 else "")
     finally:

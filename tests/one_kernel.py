@@ -17,7 +17,8 @@ from gt.ir import dtypes
 from gt.ir.dtype_limits import finfo
 from gt.ir.infer import infer
 from gt.ir.spec import Spec, spec
-from gt.worker.op_table.op_table import KERNELS, Call
+from gt.worker.base.kernel_call import KernelCall
+from gt.worker.op_table.op_table import KERNELS
 
 Array = np.ndarray[Any, Any]
 
@@ -56,7 +57,7 @@ def frozen(value: Any) -> Any:
 def compute(xp: Any, name: str, operands: tuple[Any, ...], attributes: dict[str, Any]) -> Any:
     specs = tuple(map(operand_of, operands))
     (result,) = infer(name, specs, attributes)
-    call = Call(xp, name, attributes, specs, result, result.shape, tuple((0, size) for size in result.shape))
+    call = KernelCall(xp, name, attributes, specs, result, result.shape, tuple((0, size) for size in result.shape))
     with np.errstate(all="ignore"), installed(card=False) if xp is CARD else nullcontext():
         out = over(xp, KERNELS[name](call))(*map(frozen, operands))
     assert (out.dtype, out.shape) == (result.dtype.numpy, result.shape)

@@ -19,7 +19,7 @@ from gt.ir.infer import infer
 from gt.ir.instruction import VERIFY
 from gt.ir.spec import spec
 from gt.sharding.config import Config
-from gt.worker.base.kernel_call import Call
+from gt.worker.base.kernel_call import KernelCall
 from gt.worker.device.thread_pool import Crew
 from gt.worker.kernels import attention as kernels
 from gt.worker.op_table.op_table import KERNELS
@@ -75,14 +75,14 @@ def mask_of(kind: str, stack: tuple[int, ...], queries: int, keys: int) -> Array
 
 
 @pytest.mark.usefixtures("session")
-@pytest.mark.parametrize("room", [STRIP, kernels.ROOM])
+@pytest.mark.parametrize("room", [STRIP, kernels.STRIP_BYTES])
 @pytest.mark.parametrize("kind", ["all", "causal", "boolean", "added", "padding"])
 @pytest.mark.parametrize("stack", [(), (3,), (2, 3), (3, 1, 2)])
 def test_values_and_gradients_are_pytorchs(
     stack: tuple[int, ...], kind: str, room: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torch = pytest.importorskip("torch")
-    monkeypatch.setattr(kernels, "ROOM", room)
+    monkeypatch.setattr(kernels, "STRIP_BYTES", room)
     for queries, keys, dtype in ((7, 9, "float32"), (8, 5, "float64"), (1, 6, "float64"), (6, 1, "float64")):
         arrays, mask = draws(stack, queries, keys, 4, 5, dtype), mask_of(kind, stack, queries, keys)
         if mask is not None and mask.dtype != bool:
@@ -167,7 +167,7 @@ def test_no_sharding_changes_a_value(
     shard: str, workers: int, deterministic: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In a deterministic session not a bit."""
-    monkeypatch.setattr(kernels, "ROOM", STRIP)
+    monkeypatch.setattr(kernels, "STRIP_BYTES", STRIP)
     connect(1, deterministic=deterministic)
     expected = trained()
     connect(workers, shard, deterministic=deterministic)
@@ -223,7 +223,7 @@ def test_memory_does_not_grow_with_the_matrix(causal: bool, monkeypatch: pytest.
         finally:
             tracemalloc.stop()
 
-    assert peak(attention.LARGE) < 4 * kernels.ROOM
+    assert peak(attention.LARGE) < 4 * kernels.STRIP_BYTES
     assert peak(1 << 60) > 4 * 2 * 1536 * 1536
 
 
@@ -278,7 +278,7 @@ def test_bits_do_not_depend_on_lanes_or_on_who_has_the_heads(name: str, blocked:
         (result,) = infer(name, specs, {"causal": True})
         box = tuple((0, size) for size in result.shape)
         crew = None if blocked else Crew(lanes)
-        call = Call(np, name, {"causal": True}, specs, result, result.shape, box, blocks=8 * blocked, crew=crew)
+        call = KernelCall(np, name, {"causal": True}, specs, result, result.shape, box, blocks=8 * blocked, crew=crew)
         out: Array = (DETERMINISTIC_KERNELS if blocked else KERNELS)[name](call)(*held)
         return out
 
@@ -312,8 +312,8 @@ def test_strips_tile_the_queries_of_any_worker() -> None:
     """And end at the same queries of the whole, wherever a worker's own begin and end."""
     for queries, causal in itertools.product((1, 7, 40), (False, True)):
         specs = (spec(float32, (queries, 4)), spec(float32, (queries, 4)), spec(float32, (queries, 4)))
-        call = Call(np, "attention", {"causal": causal}, specs, specs[0], (queries, 4), ((0, queries), (0, 4)))
-        strips = kernels.Strips(call)
+        call = KernelCall(np, "attention", {"causal": causal}, specs, specs[0], (queries, 4), ((0, queries), (0, 4)))
+        strips = kernels.AttentionStrips(call)
         strips.room = STRIP
         whole = list(strips.strips())
         assert [row for strip in whole for row in range(strip.rows.start, strip.rows.stop)] == list(range(queries))

@@ -28,8 +28,8 @@ from gt.sharding.placement import Mesh
 from gt.wire import messages as m
 from gt.worker.base.backend import Backend
 from gt.worker.base.events import BulkIn, Forgotten, Send, ToDispatcher
-from gt.worker.cuda_graphs.capturable_run import Course
-from gt.worker.cuda_graphs.graphs import Graphs
+from gt.worker.cuda_graphs.capturable_run import CapturableRun
+from gt.worker.cuda_graphs.graphs import CudaGraphs
 from gt.worker.device.cuda_ipc import CardMemory
 from gt.worker.execution.deferred_checks import Doubts
 from gt.worker.execution.device_failure import Device, Watch
@@ -43,7 +43,7 @@ from gt.worker.fusion.cpu.background_matmul import settle
 from gt.worker.memory_limit.limiter import Cause, Keeping
 from gt.worker.memory_limit.low_memory_run import Careful
 from gt.worker.nccl.communicators import Communicators
-from gt.worker.program.compiler import Program, Step, describe
+from gt.worker.program.compiler import Program, ProgramStep, describe
 from gt.worker.spill.spill_file import Spilled
 from gt.worker.telemetry.recorder import COMMUNICATION, RUNTIME, Instruments, Recording
 from gt.worker.transfer.compression import Packer
@@ -111,7 +111,7 @@ class Core:
         self.stored = Stored(backend, keeping, self.queue, self.out)
         self.graphs = None
         if backend.capture is not None and backend.checks is not None:
-            self.graphs = Graphs(backend.capture, backend.checks)
+            self.graphs = CudaGraphs(backend.capture, backend.checks)
         """The CUDA graphs of its programs, on a GPU."""
         if keeping is not None and self.graphs is not None:
             keeping.shares_with(self.graphs)
@@ -460,7 +460,7 @@ class Core:
         program = running.program
         at, steps = program.starts[running.block][failed], program.blocks[running.block]
         action = program.actions[running.block][failed]
-        if isinstance(action, Course):
+        if isinstance(action, CapturableRun):
             action, done = action.failing()
             at += done
         once_more = isinstance(error, MemoryError) and self._goes_on_carefully(running, at)
@@ -494,7 +494,7 @@ class Core:
         lasting = {slot: (running.client, running.base + offset) for offset, slot in program.survivors}
         return Careful(keeping, program, running.slots, tensors, self.queue, lasting, at)
 
-    def _fail(self, running: Running, step: Step, error: Exception) -> None:
+    def _fail(self, running: Running, step: ProgramStep, error: Exception) -> None:
         kind, text = self.stored.fault(error, running.order, running.program, running.slots)
         described = describe(running.program, step.instruction)
         if self.watch is not None:
@@ -599,7 +599,7 @@ ORDERED: Final[dict[type, tuple[Sender, Callable[[Core, Any, float], None]]]] = 
 SENDERS: Final[dict[type, Sender]] = {kind: sender for kind, (sender, _) in (UNORDERED | ORDERED).items()}
 
 
-def _computed(step: Step, slots: list[Any], careful: Careful | None) -> Any:
+def _computed(step: ProgramStep, slots: list[Any], careful: Careful | None) -> Any:
     """The result of a step. Where memory is short, its operands are there first, and everything else goes if the kernel itself
     needs the room."""
     if careful is None:

@@ -26,7 +26,7 @@ from gt.ir.ops import OPS
 from gt.ir.spec import Spec, spec
 from gt.sharding.partition import box
 from gt.sharding.placement import PARTIAL_OPS, REPLICATE, Mesh, Partial, Placement, Replicate, Shard
-from gt.worker.base.kernel_call import Call, Part
+from gt.worker.base.kernel_call import KernelCall, OperandPart
 from gt.worker.op_table.op_table import KERNELS
 
 CUTS = (AxisSplit((1, 1)), AxisSplit((2, 1, 0)), AxisSplit((1, 2, 2)))
@@ -50,11 +50,11 @@ def table(sample: Sample, cut: AxisSplit) -> tuple[ShardingOption, ...]:
 Box = tuple[tuple[int, int], ...]
 
 
-def run(sample: Sample, operands: tuple[Any, ...], part: Box, held: tuple[Part | None, ...] = ()) -> Array:
+def run(sample: Sample, operands: tuple[Any, ...], part: Box, held: tuple[OperandPart | None, ...] = ()) -> Array:
     """The worker's kernel on local operands, for one part of the result; `held` says which parts the operands are."""
     local = tuple(spec_of(x) if isinstance(x, np.ndarray) else scalar_kind(x) for x in operands)
     result = spec(sample.result.dtype, tuple(stop - start for start, stop in part))
-    call = Call(np, sample.op, sample.attributes, local, result, sample.result.shape, part, held)
+    call = KernelCall(np, sample.op, sample.attributes, local, result, sample.result.shape, part, held)
     with np.errstate(all="ignore"):
         return np.asarray(KERNELS[sample.op](call)(*operands))
 
@@ -122,7 +122,7 @@ def works(sample: Sample, row: ShardingOption, cut: AxisSplit) -> bool:
     for rank, operands in enumerate(zip(*held, strict=True)):
         part = box_of(sample.result.shape, placement, cut, rank)
         local = tuple(
-            Part(spec.shape, box_of(spec.shape, placed, cut, rank)) if isinstance(spec, Spec) else None
+            OperandPart(spec.shape, box_of(spec.shape, placed, cut, rank)) if isinstance(spec, Spec) else None
             for spec, placed in zip(sample.specs, row.inputs, strict=True)
         )
         try:

@@ -18,8 +18,8 @@ from gt.nn import functional as F
 from gt.service.in_process import Fabric
 from gt.sharding import options
 from gt.wire import telemetry
-from gt.worker.cuda_graphs.capturable_run import Course
-from gt.worker.cuda_graphs.graphs import Graphs
+from gt.worker.cuda_graphs.capturable_run import CapturableRun
+from gt.worker.cuda_graphs.graphs import CudaGraphs
 from gt.worker.telemetry.recorder import Instruments, Recording
 
 from .test_workers import CONFIGS, connect, sharded
@@ -32,7 +32,7 @@ def _disconnected() -> Iterator[None]:
     options.for_workers.clear()
 
 
-def graphs_of(fabric: Fabric) -> list[Graphs]:
+def graphs_of(fabric: Fabric) -> list[CudaGraphs]:
     found = [core.graphs for core in fabric.workers.values()]
     return [each for each in found if each is not None]
 
@@ -148,7 +148,7 @@ def test_a_training_step_is_one_graph(network: str, monkeypatch: pytest.MonkeyPa
     assert graphs.launched >= 6
     for program in core.programs.compiled.values():
         courses = [action for actions in program.actions for action in actions]
-        assert [type(course) for course in courses] == [Course]
+        assert [type(course) for course in courses] == [CapturableRun]
         assert [len(course.passages) for course in courses] == [1]
     fabric.check()
 

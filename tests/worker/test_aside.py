@@ -24,7 +24,7 @@ from gt.worker.device.thread_pool import Crew
 from gt.worker.execution.optimize import HOT
 from gt.worker.execution.tensor_store import Poison
 from gt.worker.fusion.cpu import background_matmul
-from gt.worker.fusion.cpu.background_matmul import Aside
+from gt.worker.fusion.cpu.background_matmul import BackgroundMatmul
 
 Array = np.ndarray[Any, Any]
 SIDE = 24
@@ -33,7 +33,7 @@ CLIENT = 5
 
 @pytest.fixture(autouse=True)
 def _small_products_are_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(background_matmul, "LONG", SIDE**3)
+    monkeypatch.setattr(background_matmul, "MIN_MULTIPLICATIONS", SIDE**3)
 
 
 class Busy(Crew):
@@ -182,7 +182,7 @@ def test_whoever_comes_first_computes_it_and_everybody_hears_of_it() -> None:
         return a @ b
 
     step.kernel = kernel
-    work = Aside(step, [drawn(1), drawn(2)])
+    work = BackgroundMatmul(step, [drawn(1), drawn(2)])
     other = threading.Thread(target=work.join, args=(1,))
     other.start()
     assert begun.wait(10)

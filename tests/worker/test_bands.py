@@ -28,21 +28,21 @@ from gt.worker.core import Core
 from gt.worker.device.thread_pool import Crew
 from gt.worker.execution.optimize import HOT, fused, on_cpu
 from gt.worker.execution.tensor_store import Poison
-from gt.worker.fusion.cpu.row_parallel import LAYOUTS, Parts
+from gt.worker.fusion.cpu.row_parallel import MAX_LAYOUTS, RowParallelAction
 from gt.worker.kernels import matmul
-from gt.worker.kernels.matmul import LEAST, PARTS, WIDE
+from gt.worker.kernels.matmul import MIN_PIECE_SIZE, MIN_SHARED_MULTIPLICATIONS, ROW_PARTS
 from gt.worker.program.compiler import Program, compile_plan
 
 Array = np.ndarray[Any, Any]
 ONE = uniform_mesh(1, {"workers": 1}, (0,))
 CPU = backend("cpu")
-BATCH, ROWS, WIDTH = 2 * PARTS, LEAST // 2, 8
+BATCH, ROWS, WIDTH = 2 * ROW_PARTS, MIN_PIECE_SIZE // 2, 8
 
 
 @pytest.fixture(autouse=True)
 def _small_products_have_parts() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(matmul, "NARROW", 1)
+        patch.setattr(matmul, "MIN_PARTED_MULTIPLICATIONS", 1)
         yield
 
 
@@ -58,7 +58,7 @@ def bands(program: Program) -> list[list[str]]:
     return [
         [step.instruction.op for step in block[first:last]]
         for action, first, last in zip(actions, starts, ends, strict=True)
-        if isinstance(action, Parts)
+        if isinstance(action, RowParallelAction)
     ]
 
 
@@ -223,9 +223,9 @@ def test_products_have_parts_by_their_shapes_alone() -> None:
     assert parted(BATCH, 2, ROWS)
     assert not parted(BATCH * ROWS), "rows of no stack"
     assert not parted(BATCH + 1, ROWS)
-    assert not parted(PARTS, 2 * ROWS), "a part is a single matrix of the stack"
+    assert not parted(ROW_PARTS, 2 * ROWS), "a part is a single matrix of the stack"
     assert not parted(BATCH, 1), "few rows"
-    assert not parted(BATCH, ROWS, inner=WIDE // (BATCH * ROWS), columns=1)
+    assert not parted(BATCH, ROWS, inner=MIN_SHARED_MULTIPLICATIONS // (BATCH * ROWS), columns=1)
 
 
 def test_a_band_remembers_few_layouts() -> None:
@@ -237,11 +237,11 @@ def test_a_band_remembers_few_layouts() -> None:
     program = compiled(lines, y, z)
     hot = fused(program, on_cpu(Crew(2)))
     random = np.random.default_rng(0)
-    for gap in range(2 * LAYOUTS):
+    for gap in range(2 * MAX_LAYOUTS):
         wide = random.standard_normal((BATCH, ROWS, WIDTH + gap)).astype(np.float32)
         same_bits(program, hot, [wide[..., :WIDTH], random.standard_normal((WIDTH, WIDTH)).astype(np.float32)])
-    (band,) = (action for action in hot.actions[0] if isinstance(action, Parts))
-    assert 1 <= len(band.orders) <= LAYOUTS
+    (band,) = (action for action in hot.actions[0] if isinstance(action, RowParallelAction))
+    assert 1 <= len(band.orders) <= MAX_LAYOUTS
 
 
 def test_what_fails_in_a_band_poisons_its_readers_alone() -> None:

@@ -22,7 +22,7 @@ from gt.ir.dtypes import bfloat16
 from gt.ir.infer import infer
 from gt.ir.ops import OPS
 from gt.ir.spec import spec
-from gt.worker.base.kernel_call import Call, Part
+from gt.worker.base.kernel_call import KernelCall, OperandPart
 from gt.worker.op_table.op_table import KERNELS
 
 PAGE = Path(__file__).parents[2] / "docs" / "gpu.md"
@@ -71,8 +71,8 @@ def test_rows_of_a_cut_axis_are_taken_in_bfloat16() -> None:
     x, index = np.arange(6, dtype=np.float32).reshape(3, 2).astype(HALF), np.array([0, 4, 2])
     for xp in (np, CARD):
         result = spec(bfloat16, (3, 2))
-        parts = (Part((6, 2), ((2, 5), (0, 2))), None)
-        call = Call(
+        parts = (OperandPart((6, 2), ((2, 5), (0, 2))), None)
+        call = KernelCall(
             xp, "take", {"axis": 0}, (operand_of(x), operand_of(index)), result, (3, 2), ((0, 3), (0, 2)), parts
         )
         found = over(xp, KERNELS["take"](call))(x, index)

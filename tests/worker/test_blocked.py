@@ -15,8 +15,8 @@ from gt.ir.dtype_limits import finfo
 from gt.ir.dtypes import as_dtype
 from gt.ir.infer import infer
 from gt.ir.ops import OPS
-from gt.worker.base.kernel_call import Call
-from gt.worker.kernels.deterministic import COMPLEX_TILE, TILE
+from gt.worker.base.kernel_call import KernelCall
+from gt.worker.kernels.deterministic import COMPLEX_TILE_SIZE, TILE_SIZE
 from gt.worker.op_table.op_table import DETERMINISTIC_KERNELS, KERNELS
 
 ROUNDING = sorted(name for name, op in OPS.items() if op.family in ("unary", "binary") and op.result != "bool")
@@ -28,9 +28,9 @@ def blocked(name: str, *operands: Any, blocks: int = 8, **attributes: Any) -> An
     (result,) = infer(name, specs, attributes)
     box = tuple((0, size) for size in result.shape)
     with np.errstate(all="ignore"):
-        out = DETERMINISTIC_KERNELS[name](Call(np, name, attributes, specs, result, result.shape, box, blocks=blocks))(
-            *operands
-        )
+        out = DETERMINISTIC_KERNELS[name](
+            KernelCall(np, name, attributes, specs, result, result.shape, box, blocks=blocks)
+        )(*operands)
     assert (out.dtype, out.shape) == (result.dtype.numpy, result.shape)
     return out
 
@@ -90,16 +90,16 @@ def test_softmax_of_each_row_by_itself(name: str, dtype: str, data: st.DataObjec
     assert blocked(name, x.T.copy(), axis=0).T.tobytes() == out.tobytes()
 
 
-def _call(name: str, *operands: Any, **attributes: Any) -> Call:
+def _call(name: str, *operands: Any, **attributes: Any) -> KernelCall:
     specs = tuple(map(operand_of, operands))
     (result,) = infer(name, specs, attributes)
-    return Call(np, name, attributes, specs, result, result.shape, tuple((0, size) for size in result.shape))
+    return KernelCall(np, name, attributes, specs, result, result.shape, tuple((0, size) for size in result.shape))
 
 
 def test_no_tile_is_large_enough_for_threads() -> None:
     """OpenBLAS uses one thread for up to 262,144 multiplications, of complex numbers 32,768."""
-    assert TILE**3 <= 262_144
-    assert COMPLEX_TILE**3 <= 32_768
+    assert TILE_SIZE**3 <= 262_144
+    assert COMPLEX_TILE_SIZE**3 <= 32_768
 
 
 @pytest.mark.parametrize("name", FLOATING)

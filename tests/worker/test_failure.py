@@ -127,7 +127,7 @@ def test_without_a_failure_nothing_is_asked_twice() -> None:
     (worker,) = connect(["cuda:0"]).workers.values()
     x = gt.from_numpy(np.ones(4, np.float32))
     for n in range(9):
-        (x * n + elementwise.SELECTED).numpy()
+        (x * n + elementwise.MIN_BITWISE_ELEMENTS).numpy()
     watch = worker.watch
     assert isinstance(watch, Watch)
     assert len(watch.recent) == 4

@@ -15,25 +15,25 @@ from gt.errors import IndexOutOfRange
 from gt.ir.dtypes import as_dtype
 from gt.ir.infer import infer
 from gt.ir.spec import spec
-from gt.worker.base.kernel_call import Call
+from gt.worker.base.kernel_call import KernelCall
 from gt.worker.kernels import short_rows
 from gt.worker.op_table.op_table import KERNELS
 
 Array = np.ndarray[Any, Any]
-SHAPES = st.tuples(st.integers(1, 4), st.integers(1, 5), st.integers(2, short_rows.FEW))
+SHAPES = st.tuples(st.integers(1, 4), st.integers(1, 5), st.integers(2, short_rows.MAX_ROW_ELEMENTS))
 
 
 @pytest.fixture(autouse=True)
 def _few_rows_are_enough() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(short_rows, "ROWS", 1)
+        patch.setattr(short_rows, "MIN_ROWS", 1)
         yield
 
 
-def call_of(op: str, *operands: Array, **attributes: Any) -> Call:
+def call_of(op: str, *operands: Array, **attributes: Any) -> KernelCall:
     specs = [spec(as_dtype(each.dtype.name), each.shape) for each in operands]
     (result,) = infer(op, specs, attributes)
-    return Call(np, op, attributes, tuple(specs), result, result.shape, tuple((0, size) for size in result.shape))
+    return KernelCall(np, op, attributes, tuple(specs), result, result.shape, tuple((0, size) for size in result.shape))
 
 
 def drawn(shape: tuple[int, ...], dtype: str, seed: int) -> Array:

@@ -79,16 +79,16 @@ def same_bits(program: Program, hot: Program, inputs: list[Any]) -> None:
 @pytest.fixture(autouse=True)
 def _all_chains_pay(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is tested is that chains are right, and runs of one function in them, however short."""
-    monkeypatch.setattr(strip_executor, "MANY", 2)
-    monkeypatch.setattr(strip_executor, "RUN", 2)
+    monkeypatch.setattr(strip_executor, "MIN_SMALL_STEPS", 2)
+    monkeypatch.setattr(strip_executor, "MIN_CALL_RUN", 2)
 
 
 @pytest.fixture
 def small_strips(monkeypatch: pytest.MonkeyPatch) -> None:
     """Strips of few elements, shared by all lanes, so that small tensors are cut as large ones are."""
-    monkeypatch.setattr(strip_executor, "STRIP", 64)
-    monkeypatch.setattr(strip_executor, "SPREAD", 1)
-    monkeypatch.setattr(strip_executor, "SMALL", 0)
+    monkeypatch.setattr(strip_executor, "STRIP_BYTES", 64)
+    monkeypatch.setattr(strip_executor, "MIN_SHARED_WORK", 1)
+    monkeypatch.setattr(strip_executor, "MAX_SMALL_ELEMENTS", 0)
 
 
 MAPS = {

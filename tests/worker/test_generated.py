@@ -35,7 +35,7 @@ from gt.ir.dtype_limits import finfo
 from gt.worker.base.backend import backend
 from gt.worker.execution.optimize import fused, on_gpu
 from gt.worker.fusion import chain_shapes
-from gt.worker.fusion.chain_shapes import LOOSE
+from gt.worker.fusion.chain_shapes import LOOSE_OPS
 from gt.worker.fusion.cuda import codegen, fused_kernel
 from gt.worker.op_table.op_table import CPU_LOWERINGS, CUDA_EXPRESSIONS, OP_TABLE
 from gt.worker.op_table.row import Without
@@ -70,8 +70,8 @@ def both(sample: Sample) -> Iterator[tuple[Any, Any, int]]:
 
 def test_every_op_that_can_be_written_is() -> None:
     """What chains have on CPUs they have on GPUs, but for those of which the table says why not."""
-    assert all(isinstance(OP_TABLE[op].cuda, Without) for op in set(CPU_LOWERINGS) - fused_kernel.KNOWN)
-    assert fused_kernel.KNOWN - set(CPU_LOWERINGS) == LOOSE
+    assert all(isinstance(OP_TABLE[op].cuda, Without) for op in set(CPU_LOWERINGS) - fused_kernel.FUSED_OPS)
+    assert fused_kernel.FUSED_OPS - set(CPU_LOWERINGS) == LOOSE_OPS
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: dtype.name)
@@ -103,7 +103,7 @@ def test_loosely_drawn_chains_give_what_their_steps_give(seed: int, monkeypatch:
     """Columns with and without the dimension that was joined, beside rows of the same length; single numbers, some of them totals
     of what is cut up among blocks; and elements that are read and changed at a place."""
     if seed % 2:
-        monkeypatch.setattr(chain_shapes, "ALONE", 8)
+        monkeypatch.setattr(chain_shapes, "MAX_SINGLE_BLOCK_ELEMENTS", 8)
     for mine, theirs, _ in both(Loosely(seed).sample()):
         assert (mine.dtype, mine.shape) == (theirs.dtype, theirs.shape)
         np.testing.assert_array_equal(mine, theirs)

@@ -25,13 +25,13 @@ from gt.ir.dtypes import BY_NAME
 from gt.worker.base import backend as backends
 from gt.worker.base.backend import Backend, backend
 from gt.worker.cuda_graphs import captured_range as passages
-from gt.worker.cuda_graphs.capturable_run import Course
-from gt.worker.cuda_graphs.captured_range import GRAPHS, WARM, Passage
-from gt.worker.cuda_graphs.graph_memory import ALIGNED, deal
-from gt.worker.cuda_graphs.graphs import Graphs
+from gt.worker.cuda_graphs.capturable_run import CapturableRun
+from gt.worker.cuda_graphs.captured_range import MAX_RANGE_GRAPHS, WARM_RUNS, CapturedRange
+from gt.worker.cuda_graphs.graph_memory import ALLOCATION_ALIGNMENT, lay_out
+from gt.worker.cuda_graphs.graphs import CudaGraphs
 from gt.worker.device.graph_capture import Taken
 from gt.worker.execution.optimize import fused, on_gpu
-from gt.worker.fusion.chain_shapes import ALONE
+from gt.worker.fusion.chain_shapes import MAX_SINGLE_BLOCK_ELEMENTS
 from gt.worker.op_table.op_table import CAPTURES
 from gt.worker.op_table.row import Capture
 from gt.worker.program.compiler import Program
@@ -61,7 +61,7 @@ def test_what_lives_at_the_same_time_lies_apart(drawn: list[int]) -> None:
             sizes.append(number)
         elif live:
             log.append(Taken(live.pop(number % len(live)), -1))
-    dealt = deal(log)
+    dealt = lay_out(log)
     assert dealt.sizes == tuple(sizes)
     assert [at for at, offset in enumerate(dealt.offsets) if offset is None] == sorted(live), "what stays has a place"
     held: dict[int, tuple[int, int]] = {}
@@ -70,7 +70,7 @@ def test_what_lives_at_the_same_time_lies_apart(drawn: list[int]) -> None:
         if nbytes < 0:
             del held[number]
         elif offset is not None:
-            assert offset % ALIGNED == 0
+            assert offset % ALLOCATION_ALIGNMENT == 0
             assert offset + nbytes <= dealt.arena
             assert all(offset + nbytes <= first or last <= offset for first, last in held.values())
             held[number] = (offset, offset + nbytes)
@@ -85,18 +85,18 @@ class Pair:
     def __init__(self, sample: Sample, card: Backend | None = None) -> None:
         self.card = card or backend("cuda:0")
         assert self.card.capture is not None
-        self.graphs = Graphs(self.card.capture, self.card.checks)
+        self.graphs = CudaGraphs(self.card.capture, self.card.checks)
         self.eager = fused(compiled(sample, self.card), on_gpu(self.card.xp))
         self.program = self.graphs.program(self.eager)
         self.slots = [slot for _, slot in self.program.survivors]
 
     @property
-    def course(self) -> Course:
-        (found,) = [action for action in self.program.actions[0] if isinstance(action, Course)]
+    def course(self) -> CapturableRun:
+        (found,) = [action for action in self.program.actions[0] if isinstance(action, CapturableRun)]
         return found
 
     @property
-    def passage(self) -> Passage:
+    def passage(self) -> CapturedRange:
         (passage,) = self.course.passages
         return passage
 
@@ -154,8 +154,8 @@ def test_a_loop_returns_to_its_addresses() -> None:
     x = pair.card.from_host(rng.standard_normal((6, 8)).astype(np.float32))
     for turn in range(20):
         x, _, _ = pair.run(x, gradient, 0.5 / (turn + 1))
-    assert pair.graphs.launched == 20 - WARM
-    assert pair.graphs.captured <= GRAPHS
+    assert pair.graphs.launched == 20 - WARM_RUNS
+    assert pair.graphs.captured <= MAX_RANGE_GRAPHS
     assert not any(graph.blocks[0] for graph in pair.passage.found[1:])
     assert not pair.graphs.without
 
@@ -167,7 +167,7 @@ def test_inputs_that_lie_elsewhere_are_copied_in() -> None:
     gradients = [pair.card.from_host(rng.standard_normal((6, 8)).astype(np.float32)) for _ in range(12)]
     for turn in range(24):
         pair.run(rng.standard_normal((6, 8)).astype(np.float32), gradients[turn % 12], 0.1)
-    assert pair.graphs.launched >= 24 - WARM - 2
+    assert pair.graphs.launched >= 24 - WARM_RUNS - 2
     assert pair.graphs.captured <= 2
 
 
@@ -195,7 +195,7 @@ def test_numbers_are_read_from_the_device() -> None:
     for number in (0.0, -0.0, 1.0, 2.5, float("inf"), float("nan"), 1e-300, -3.0, 0.0, -0.0):
         pair.run(x, gradient, number)
     assert pair.graphs.captured == 1
-    assert pair.graphs.launched == 10 - WARM
+    assert pair.graphs.launched == 10 - WARM_RUNS
 
 
 def of_window(lines: Lines, window: Any) -> list[Any]:
@@ -214,7 +214,7 @@ def test_a_number_that_the_host_needs_is_part_of_the_graph() -> None:
     x_there = pair.card.from_host(np.linspace(0, 1, 32, dtype=np.float32))
     for _ in range(8):
         pair.run(x_there, 3)
-    assert (pair.graphs.captured, pair.graphs.launched) == (1, 8 - WARM)
+    assert (pair.graphs.captured, pair.graphs.launched) == (1, 8 - WARM_RUNS)
     assert not pair.course.ahead
 
 
@@ -232,25 +232,25 @@ def test_a_slice_that_moves_on_stands_before_the_graph(turned: bool) -> None:
         pair.run(x_there, start)
     assert [step.instruction.op for step in pair.course.ahead] == ["reshape", "slice"][not turned :]
     assert pair.graphs.captured <= 3
-    assert pair.graphs.launched >= 6 - WARM + 10 - 3
+    assert pair.graphs.launched >= 6 - WARM_RUNS + 10 - 3
     assert not pair.graphs.without
 
 
 def test_a_slice_of_what_is_computed_stands_between_two_graphs() -> None:
     """Nothing that a graph does can be done before what it reads is there."""
     lines = Lines()
-    x = lines.input(2 * ALONE)
+    x = lines.input(2 * MAX_SINGLE_BLOCK_ELEMENTS)
     base = x
     for op in ("sin", "tanh", "sin"):
         base = lines.op("add", lines.op(op, base), lines.op("sum", base, axes=(0,), keepdims=True))
         base = lines.op("add", base, lines.op("max", base, axes=(0,), keepdims=True))
     window = lines.op("slice", base, lines.scalar("i"), axes=(0,), sizes=(8,), steps=(1,))
     pair = Pair(Sample(lines, of_window(lines, window), []))
-    x_there = pair.card.from_host(np.linspace(0, 1, 2 * ALONE, dtype=np.float32))
+    x_there = pair.card.from_host(np.linspace(0, 1, 2 * MAX_SINGLE_BLOCK_ELEMENTS, dtype=np.float32))
     for start in range(14):
         pair.run(x_there, start)
     assert len(pair.course.passages) == 2
-    assert pair.graphs.launched >= 2 * (14 - 2 * WARM)
+    assert pair.graphs.launched >= 2 * (14 - 2 * WARM_RUNS)
     assert not pair.graphs.without
 
 
@@ -271,7 +271,7 @@ def test_random_numbers_are_drawn_in_the_graph() -> None:
             pair.card.to_host(pair.run(x_there, 2**64 - 1 - turn % 2, turn, 7, 2**63 + turn, 0.5, 0.0)[0]).tobytes()
         )
     assert len(outcomes) == 10
-    assert (pair.graphs.captured, pair.graphs.launched) == (1, 10 - WARM)
+    assert (pair.graphs.captured, pair.graphs.launched) == (1, 10 - WARM_RUNS)
     assert not pair.graphs.without
 
 
@@ -287,7 +287,7 @@ def test_a_number_that_meets_a_tensor_alone_is_read_from_the_device() -> None:
     x_there = pair.card.from_host(np.ones((6, 8), np.float32))
     for turn in range(10):
         pair.run(x_there, 0.5 + turn)
-    assert (pair.graphs.captured, pair.graphs.launched) == (1, 10 - WARM)
+    assert (pair.graphs.captured, pair.graphs.launched) == (1, 10 - WARM_RUNS)
     assert not pair.course.watched
 
 
@@ -306,7 +306,7 @@ def test_what_is_refused_in_a_capture_stands_between_two_graphs(monkeypatch: pyt
     for turn in range(12):
         pair.run(np.full((4, 4), turn / 8, np.float32))
     assert len(pair.course.passages) == 2
-    assert pair.graphs.launched >= 2 * (12 - WARM - 4)
+    assert pair.graphs.launched >= 2 * (12 - WARM_RUNS - 4)
     assert dict(pair.graphs.without) == {"NotImplementedError in a capture": 2, "matmul is not captured": 2}
 
 
@@ -335,7 +335,7 @@ def test_what_is_found_out_about_operands_is_told_after_each_launch() -> None:
         assert [op for op, _ in told[:half]] == ["take", "segment_sum", "gather", "scatter_add", "scatter"]
         error = checks[half].error(8 + turn)
         assert str(error) == f"take: index {8 + turn} is out of range for axis 0 of size 7"
-    assert pair.graphs.launched == 10 - WARM
+    assert pair.graphs.launched == 10 - WARM_RUNS
     assert not pair.graphs.without
 
 
@@ -354,13 +354,13 @@ def test_products_are_captured(name: str, monkeypatch: pytest.MonkeyPatch) -> No
     for _ in range(8):
         values = (rng.standard_normal(shape).astype(dtype.numpy) for shape in ((2, 4, 6), (6, 4)))
         pair.run(*values)
-    assert pair.graphs.launched == 8 - WARM
+    assert pair.graphs.launched == 8 - WARM_RUNS
     assert not pair.graphs.without
 
 
 def test_memory_is_given_up_and_taken_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Values that lie in it stay; the books know of all of it."""
-    monkeypatch.setattr(passages, "PAUSE", 5)
+    monkeypatch.setattr(passages, "PAUSE_RUNS", 5)
     pair = Pair(walk())
     rng = np.random.default_rng(0)
     x, gradient = (pair.card.from_host(rng.standard_normal((6, 8)).astype(np.float32)) for _ in range(2))

@@ -36,7 +36,8 @@ from one_kernel import (
 from gt.ir import dtypes
 from gt.ir.ops import OPS
 from gt.ir.spec import spec
-from gt.worker.op_table.op_table import KERNELS, Call
+from gt.worker.base.kernel_call import KernelCall
+from gt.worker.op_table.op_table import KERNELS
 
 # element-wise
 
@@ -158,7 +159,7 @@ def test_every_elementwise_op_is_checked() -> None:
 
 def test_nothing_stands_between_the_program_and_a_ufunc() -> None:
     x = spec(dtypes.float32, (2,))
-    assert KERNELS["add"](Call(np, "add", {}, (x, x), x, (2,), ((0, 2),))) is np.add
+    assert KERNELS["add"](KernelCall(np, "add", {}, (x, x), x, (2,), ((0, 2),))) is np.add
 
 
 @pytest.mark.parametrize("name", UNARY)
@@ -334,7 +335,7 @@ def test_an_empty_shard_reduces_to_the_identity(name: str, dtype: str, nothing: 
     for keepdims, shape in ((False, (3,)), (True, (1, 3))):
         box = tuple((0, size) for size in shape)
         attributes = {"axes": (0,), "keepdims": keepdims}
-        call = Call(np, name, attributes, (spec(kind, (0, 3)),), spec(kind, shape), shape, box)
+        call = KernelCall(np, name, attributes, (spec(kind, (0, 3)),), spec(kind, shape), shape, box)
         out = KERNELS[name](call)(np.empty((0, 3), kind.numpy))
         assert (out.dtype, out.shape, out.ravel().tolist()) == (kind.numpy, shape, [nothing] * 3)
 

@@ -32,7 +32,7 @@ from gt.errors import IndexOutOfRange
 from gt.ir import dtypes
 from gt.ir.spec import spec
 from gt.sharding.partition import Box, extent
-from gt.worker.base.kernel_call import Call, Part
+from gt.worker.base.kernel_call import KernelCall, OperandPart
 from gt.worker.kernels.indexing import segment_add
 from gt.worker.op_table.op_table import KERNELS
 
@@ -45,7 +45,7 @@ def part(name: str, box: Box, whole: tuple[int, ...], *operands: Any, dtype: dty
     )
     result = spec(dtype, extent(box))
     attributes["dtype"] = dtype
-    out = KERNELS[name](Call(np, name, attributes, specs, result, whole, box))(*map(frozen, operands))
+    out = KERNELS[name](KernelCall(np, name, attributes, specs, result, whole, box))(*map(frozen, operands))
     assert (out.dtype, out.shape) == (dtype.numpy, extent(box))
     return np.asarray(out)
 
@@ -283,9 +283,9 @@ def test_take_of_a_part_of_the_axis_leaves_zeros(case: tuple[Array, Array, int],
     box = tuple((first, last) if at == axis else (0, size) for at, size in enumerate(x.shape))
     whole = tuple((0, size) for size in expected.shape)
     specs = (spec(dtypes.as_dtype(x.dtype), extent(box)), spec(dtypes.as_dtype(index.dtype), index.shape))
-    held = (Part(x.shape, box), Part(index.shape, tuple((0, size) for size in index.shape)))
+    held = (OperandPart(x.shape, box), OperandPart(index.shape, tuple((0, size) for size in index.shape)))
     for xp in (np, OTHER):
-        call = Call(
+        call = KernelCall(
             xp, "take", {"axis": axis}, specs, spec(specs[0].dtype, expected.shape), expected.shape, whole, held
         )
         take = over(xp, KERNELS["take"](call))
@@ -316,7 +316,7 @@ def test_segment_sum(case: tuple[Array, Array, int], data: st.DataObject) -> Non
     box = tuple((first, last) if at == axis else (0, n) for at, n in enumerate(x.shape))
     specs = tuple(spec(dtypes.as_dtype(a.dtype), a.shape) for a in (value, index))
     result = spec(specs[0].dtype, extent(box))
-    call = Call(np, "segment_sum", {"axis": axis, "size": size}, specs, result, x.shape, box)
+    call = KernelCall(np, "segment_sum", {"axis": axis, "size": size}, specs, result, x.shape, box)
     out = KERNELS["segment_sum"](call)(value, index)
     assert (out.dtype, out.shape) == (value.dtype, result.shape)
     check(out, expected[tuple(slice(*ends) for ends in box)])

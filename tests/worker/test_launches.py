@@ -150,7 +150,7 @@ def test_each_takes_so_many_kernels_and_has_the_values_of_pytorch(name: str, pro
 )
 def test_a_loss_of_many_rows_takes_as_few(name: str, monkeypatch: pytest.MonkeyPatch, request: Any) -> None:
     """What one block would take too long to add up is cut up among many, in the kernel that computes it."""
-    monkeypatch.setattr(chain_shapes, "ALONE", 8)
+    monkeypatch.setattr(chain_shapes, "MAX_SINGLE_BLOCK_ELEMENTS", 8)
     programs = request.getfixturevalue("programs")
     test_each_takes_so_many_kernels_and_has_the_values_of_pytorch(name, programs)
 

@@ -90,7 +90,7 @@ def test_a_move_of_what_came_from_another_waits_for_that() -> None:
 
 def test_no_more_is_begun_ahead_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """The results of moves that were begun before their turn take at most `AHEAD` bytes."""
-    monkeypatch.setattr("gt.worker.program.compiler.AHEAD", 2 * WIDE * 4)
+    monkeypatch.setattr("gt.worker.program.compiler.MOVES_AHEAD_BYTES", 2 * WIDE * 4)
     group, run, _ = started(2, sums(5))
     group.tell(0, run)
     assert len(set(steps(group, 1))) == 3
@@ -101,7 +101,7 @@ def test_the_room_that_a_plan_needs_counts_what_is_begun_ahead(monkeypatch: pyte
     """All results of moves that are begun together are there at once, with what they are made of."""
     needs = []
     for ahead in (0, 1 << 20):
-        monkeypatch.setattr("gt.worker.program.compiler.AHEAD", ahead)
+        monkeypatch.setattr("gt.worker.program.compiler.MOVES_AHEAD_BYTES", ahead)
         group, run, _ = started(2, sums(4))
         group.tell(0, run)
         needs.append(program(group).need)

@@ -12,7 +12,7 @@ import pytest
 from effort import cases
 from generated_samples import written
 
-from gt.worker.fusion.cuda.fused_kernel import OPTIONS
+from gt.worker.fusion.cuda.fused_kernel import COMPILER_OPTIONS
 from gt.worker.kernels.philox import SOURCE
 
 NVCC = shutil.which("nvcc")
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(NVCC is None, reason="no nvcc to try")
 def compiled(source: str, to: Path) -> tuple[int, str]:
     """The exit status and what was said."""
     to.with_suffix(".cu").write_text(source)
-    options = [*OPTIONS, "--gpu-architecture=compute_80", "--Werror=all-warnings"]
+    options = [*COMPILER_OPTIONS, "--gpu-architecture=compute_80", "--Werror=all-warnings"]
     command = [str(NVCC), "--ptx", *options, "--output-file", str(to.with_suffix(".ptx")), str(to.with_suffix(".cu"))]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     return done.returncode, done.stdout + done.stderr

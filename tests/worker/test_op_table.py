@@ -9,8 +9,8 @@ import pytest
 import scipy.special
 
 from gt.ir.ops import OPS
-from gt.worker.fusion.chain_shapes import MAP
-from gt.worker.kernels.special_functions import FAR, composed_dawson
+from gt.worker.fusion.chain_shapes import ELEMENTWISE_FAMILIES
+from gt.worker.kernels.special_functions import DAWSON_SERIES_FROM, composed_dawson
 from gt.worker.op_table.op_table import OP_TABLE
 from gt.worker.op_table.row import OpRow, Without
 
@@ -24,7 +24,7 @@ def missing(table: Mapping[str, OpRow]) -> Iterator[str]:
         row = table.get(name)
         if row is None:
             yield f"{name}: row"
-        elif op.family in MAP:
+        elif op.family in ELEMENTWISE_FAMILIES:
             yield from (f"{name}: {facet}" for facet in FACETS if getattr(row, facet) is None)
 
 
@@ -74,7 +74,16 @@ def test_dawsons_integral_is_composed_to_the_last_bits(x: float) -> None:
 @pytest.mark.parametrize(("dtype", "rtol"), [(np.float32, 1e-6), (np.float64, 2e-14)])
 def test_dawsons_integral_is_composed_as_scipy_has_it(dtype: type, rtol: float) -> None:
     """Small and large numbers, on both sides of where its series begins, infinities, NaN and both zeros."""
-    edge = [np.nextafter(FAR, 0), FAR, np.nextafter(FAR, 100), 0.0, -0.0, np.inf, -np.inf, np.nan]
+    edge = [
+        np.nextafter(DAWSON_SERIES_FROM, 0),
+        DAWSON_SERIES_FROM,
+        np.nextafter(DAWSON_SERIES_FROM, 100),
+        0.0,
+        -0.0,
+        np.inf,
+        -np.inf,
+        np.nan,
+    ]
     x = np.concatenate([np.linspace(-60, 60, 4001), 10.0 ** np.linspace(-30, 30, 601), edge]).astype(dtype)
     with np.errstate(over="ignore"):
         found, expected = composed_dawson(np, x), scipy.special.dawsn(x)

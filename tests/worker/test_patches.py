@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from gt.ir.dtypes import float32
 from gt.ir.infer import infer
 from gt.ir.spec import spec
-from gt.worker.base.kernel_call import Call
+from gt.worker.base.kernel_call import KernelCall
 from gt.worker.device.thread_pool import Crew
 from gt.worker.kernels import conv_cpu
 from gt.worker.kernels.conv_cpu import conv, form_of
@@ -23,14 +23,14 @@ Array = np.ndarray[Any, Any]
 PAIRS = st.tuples(st.integers(1, 3), st.integers(1, 3))
 
 
-def call_of(x: tuple[int, ...], w: tuple[int, ...], crew: Crew | None, **attributes: Any) -> Call:
+def call_of(x: tuple[int, ...], w: tuple[int, ...], crew: Crew | None, **attributes: Any) -> KernelCall:
     operands = spec(float32, x), spec(float32, w)
     (result,) = infer("conv", operands, attributes)
     box = tuple((0, size) for size in result.shape)
-    return Call(np, "conv", attributes, operands, result, result.shape, box, crew=crew)
+    return KernelCall(np, "conv", attributes, operands, result, result.shape, box, crew=crew)
 
 
-def plain(x: Array, w: Array, call: Call) -> Array:
+def plain(x: Array, w: Array, call: KernelCall) -> Array:
     """The same from its definition, for numbers that float32 holds exactly."""
     a = call.attributes
     space = x.shape[3:]
@@ -70,9 +70,9 @@ def test_it_is_what_a_convolution_is(
     random = np.random.default_rng(0)
     a, b = (random.integers(-4, 5, shape).astype(np.float32) for shape in (x, w))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(conv_cpu, "NEAR", near)
-        patch.setattr(conv_cpu, "MANY", 8)
-        patch.setattr(conv_cpu, "SPREAD", 1)
+        patch.setattr(conv_cpu, "CACHED_WINDOW_BYTES", near)
+        patch.setattr(conv_cpu, "MIN_PRODUCT_COLUMNS", 8)
+        patch.setattr(conv_cpu, "MIN_SHARED_ELEMENTS", 1)
         calls = [call_of(x, w, crew, **attributes) for crew in (None, Crew(1), Crew(2), Crew(3))]
         found = [conv(call)(a, b) for call in calls]
     np.testing.assert_array_equal(found[0], plain(a, b, calls[0]))
@@ -84,13 +84,13 @@ def test_shapes_choose_the_way() -> None:
     """And how many examples are taken at a time: as many as a cache holds, if that is enough for a product."""
     ones: dict[str, Any] = {"strides": (1, 1), "spreads": (1, 1), "dilations": (1, 1), "pads": (1, 1, 1, 1)}
     forward = form_of(call_of((32, 1, 16, 14, 14), (1, 32, 16, 3, 3), None, **ones))
-    assert (forward.way, forward.step) == ("columns", conv_cpu.NEAR // (16 * 9 * 14 * 14 * 4))
+    assert (forward.way, forward.step) == ("columns", conv_cpu.CACHED_WINDOW_BYTES // (16 * 9 * 14 * 14 * 4))
     deep = form_of(call_of((32, 1, 512, 7, 7), (1, 512, 512, 3, 3), None, **ones))
     assert (deep.way, deep.step) == ("columns", 9), (
         "of which 8 MiB hold the windows, where 11 would have columns enough"
     )
     weight = form_of(call_of((16, 1, 32, 14, 14), (1, 32, 32, 14, 14), None, **ones))
-    assert (weight.way, weight.step) == ("rows", -(-conv_cpu.TALL // 9))
+    assert (weight.way, weight.step) == ("rows", -(-conv_cpu.MIN_PRODUCT_ROWS // 9))
     spread = {**ones, "spreads": (2, 2), "pads": (1, 2, 1, 2)}
     assert form_of(call_of((32, 1, 32, 16, 16), (1, 16, 32, 3, 3), None, **spread)).way == "taps"
     gradient = form_of(

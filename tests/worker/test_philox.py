@@ -19,9 +19,10 @@ from hypothesis.extra import numpy as hnp
 from gt.ir import dtypes
 from gt.ir.spec import spec
 from gt.sharding.partition import Box, extent
+from gt.worker.base.kernel_call import KernelCall
 from gt.worker.device.device_scalars import There
 from gt.worker.kernels import philox
-from gt.worker.op_table.op_table import KERNELS, Call
+from gt.worker.op_table.op_table import KERNELS
 
 Array = np.ndarray[Any, Any]
 
@@ -56,7 +57,7 @@ def draw_numbers(
     name: str, dtype: dtypes.DType, shape: tuple[int, ...], box: Box, seed: int = 1, counter: int = 2
 ) -> Any:
     attributes = {"shape": shape, "dtype": dtype}
-    call = Call(np, name, attributes, ("i", "i"), spec(dtype, extent(box)), shape, box)
+    call = KernelCall(np, name, attributes, ("i", "i"), spec(dtype, extent(box)), shape, box)
     out = KERNELS[name](call)(seed, counter)
     assert (out.dtype, out.shape) == (dtype.numpy, extent(box))
     return out
@@ -191,7 +192,7 @@ def test_the_raw_kernel_makes_the_same_words(
 def test_distributions_on_a_device_are_made_of_the_same_words(device: Device) -> None:
     shape, box = (6, 5), ((1, 5), (2, 5))
     attributes = {"shape": shape, "dtype": dtypes.float32}
-    call = Call(device, "uniform", attributes, ("i", "i"), spec(dtypes.float32, (4, 3)), shape, box)
+    call = KernelCall(device, "uniform", attributes, ("i", "i"), spec(dtypes.float32, (4, 3)), shape, box)
     out = KERNELS["uniform"](call)(1, 2)
     np.testing.assert_array_equal(out, draw_numbers("uniform", dtypes.float32, shape, box))
 

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from gt.ir.dtypes import float32
 from gt.ir.spec import spec
-from gt.worker.base.kernel_call import Call
+from gt.worker.base.kernel_call import KernelCall
 from gt.worker.device.thread_pool import Crew
-from gt.worker.kernels.matmul import LEAST, PIECES, WIDE, Wide, product
+from gt.worker.kernels.matmul import MAX_PIECES, MIN_PIECE_SIZE, MIN_SHARED_MULTIPLICATIONS, SharedMatmul, product
 
-SIZES = st.sampled_from([1, 3, LEAST, 2 * LEAST + 1, PIECES * LEAST + 5])
-STACKS = st.sampled_from([(), (1,), (3,), (PIECES + 1,), (2, 3)])
+SIZES = st.sampled_from([1, 3, MIN_PIECE_SIZE, 2 * MIN_PIECE_SIZE + 1, MAX_PIECES * MIN_PIECE_SIZE + 5])
+STACKS = st.sampled_from([(), (1,), (3,), (MAX_PIECES + 1,), (2, 3)])
 
 
 @given(SIZES, st.sampled_from([1, 2, 40]), SIZES, STACKS, STACKS, st.booleans(), st.booleans(), st.booleans())
@@ -40,7 +40,7 @@ def test_it_is_the_product(
 
     a, b = drawn(first, rows, inner, turned), drawn(second, inner, columns, other)
     out = np.full((*stack, rows, columns), np.nan, np.float32) if given_out else None
-    found = Wide(Crew(2))(a, b, out)
+    found = SharedMatmul(Crew(2))(a, b, out)
     assert found is out or not given_out
     np.testing.assert_array_equal(found, np.matmul(a, b))
 
@@ -52,7 +52,7 @@ def test_the_bits_do_not_depend_on_how_many_lanes_there_are(shape: tuple[int, in
     a, b = random.standard_normal((rows, inner)), random.standard_normal((inner, columns))
     crews = [Crew(lanes) for lanes in (1, 2, 3, 5)]
     for _ in range(5):
-        assert len({Wide(crew)(a, b).tobytes() for crew in crews}) == 1
+        assert len({SharedMatmul(crew)(a, b).tobytes() for crew in crews}) == 1
 
 
 def test_every_lane_that_comes_takes_part_and_every_piece_is_computed_once() -> None:
@@ -72,21 +72,23 @@ def test_every_lane_that_comes_takes_part_and_every_piece_is_computed_once() -> 
         run(waited)
 
     crew.run = both  # type: ignore[method-assign]
-    a = np.ones((PIECES * LEAST, 4))
-    np.testing.assert_array_equal(Wide(crew)(a, np.ones((4, 2))), np.full((PIECES * LEAST, 2), 4.0))
+    a = np.ones((MAX_PIECES * MIN_PIECE_SIZE, 4))
+    np.testing.assert_array_equal(
+        SharedMatmul(crew)(a, np.ones((4, 2))), np.full((MAX_PIECES * MIN_PIECE_SIZE, 2), 4.0)
+    )
     assert sorted(seen) == [0, 1]
 
 
-def call(rows: int, inner: int, columns: int, lanes: int | None) -> Call:
+def call(rows: int, inner: int, columns: int, lanes: int | None) -> KernelCall:
     result = spec(float32, (rows, columns))
     operands = (spec(float32, (rows, inner)), spec(float32, (inner, columns)))
     crew = None if lanes is None else Crew(lanes)
-    return Call(np, "matmul", {}, operands, result, result.shape, ((0, rows), (0, columns)), (), 0, crew)
+    return KernelCall(np, "matmul", {}, operands, result, result.shape, ((0, rows), (0, columns)), (), 0, crew)
 
 
 @pytest.mark.parametrize(("lanes", "size", "shared"), [(2, 2, True), (2, 0.5, False), (1, 2, False), (None, 2, False)])
 def test_what_is_small_or_has_no_lanes_is_left_to_blas(lanes: int | None, size: float, shared: bool) -> None:
-    side = math.ceil((WIDE * size) ** (1 / 3))
+    side = math.ceil((MIN_SHARED_MULTIPLICATIONS * size) ** (1 / 3))
     found = product(call(side, side, side, lanes), side**3, float32)
-    assert isinstance(found, Wide) == shared
+    assert isinstance(found, SharedMatmul) == shared
     assert shared or found is np.matmul

@@ -14,7 +14,7 @@ from one_mesh import CLIENT, WHOLE, Ranks
 from gt.errors import DTypeError
 from gt.ir import dtypes
 from gt.ir.infer import infer
-from gt.worker.base.kernel_call import Call
+from gt.worker.base.kernel_call import KernelCall
 from gt.worker.device.buffers import HostBuffers
 from gt.worker.memory_limit.limiter import Keeping
 from gt.worker.memory_limit.low_memory_run import Careful
@@ -57,10 +57,10 @@ CASES: list[tuple[str, tuple[Array, ...], dict[str, Any]]] = [
 ]
 
 
-def call_of(name: str, operands: tuple[Array, ...], attributes: dict[str, Any]) -> Call:
+def call_of(name: str, operands: tuple[Array, ...], attributes: dict[str, Any]) -> KernelCall:
     specs = tuple(map(operand_of, operands))
     (result,) = infer(name, specs, attributes)
-    return Call(np, name, attributes, specs, result, result.shape, tuple((0, size) for size in result.shape))
+    return KernelCall(np, name, attributes, specs, result, result.shape, tuple((0, size) for size in result.shape))
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16"])

@@ -37,14 +37,14 @@ from gt.worker.device.nvml import Gpu
 from gt.worker.device.thread_pool import Crew
 from gt.worker.nccl.communicators import Nccl
 
-from .kernel_call import Check, Flags
+from .kernel_call import CheckFlags, OperandCheck
 
 log = logging.getLogger(__name__)
 NOT_READY: Final = 600
 """What CUDA says of a stream on which something is under way."""
 NCCL_SINCE: Final = 14
 """The CuPy whose unique ids are bytes."""
-MOST: Final = 0.9
+POOL_SHARE: Final = 0.9
 """The share of a GPU's free memory that its pool may have when nobody says how much: libraries need some of their own."""
 
 
@@ -77,9 +77,9 @@ class Backend:
     """Why the device computes no more, empty while it does; asked without waiting. None where nothing computes by itself."""
     sync: bool = False
     """Whether to wait for the device after every step (GT_SYNC=1), so that it is known which one fails."""
-    checks: list[Check] | None = None
+    checks: list[OperandCheck] | None = None
     """What kernels found out about their operands, for the core to look at; None where they raise at once."""
-    flags: Callable[[list[Any]], Flags] | None = None
+    flags: Callable[[list[Any]], CheckFlags] | None = None
     """Has answers come from the device."""
     direct: Direct | None = None
     """How cuBLAS is called, if not by CuPy."""
@@ -336,7 +336,7 @@ def _failure(cupy: Any) -> str:
 
 def _limit_pool(cupy: Any, nbytes: int) -> int:
     free, _ = cupy.cuda.runtime.memGetInfo()
-    limit = nbytes or int(free * MOST)
+    limit = nbytes or int(free * POOL_SHARE)
     cupy.get_default_memory_pool().set_limit(size=limit)
     return limit
 

@@ -14,24 +14,24 @@ from gt.worker.device.cublas_handle import Direct
 from gt.worker.device.thread_pool import Crew
 
 
-class Part(NamedTuple):
+class OperandPart(NamedTuple):
     """The part of an operand of global `shape` that this worker holds."""
 
     shape: tuple[int, ...]
     box: Box
 
 
-class Check(NamedTuple):
+class OperandCheck(NamedTuple):
     """A check that a kernel leaves for later: unless `found`, a zero-dimensional int64 on the device, is 0, the kernel should
     have raised `error(found)`. It holds nothing else of the device, because later kernels may overwrite the kernel's operands.
     """
 
-    call: Call
+    call: KernelCall
     found: Any
     error: Callable[[int], Exception]
 
 
-class Flags(Protocol):
+class CheckFlags(Protocol):
     """Results of checks on their way from the device."""
 
     def come(self) -> bool:
@@ -42,7 +42,7 @@ class Flags(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class KernelCall:
     """One instruction as one worker sees it.
 
     `operands` and `result` are local: what this worker holds. `attributes` and `shape` (the result's) are global. `box` is the
@@ -58,13 +58,13 @@ class Call:
     result: Spec
     shape: tuple[int, ...]
     box: Box
-    parts: tuple[Part | None, ...] = ()
+    parts: tuple[OperandPart | None, ...] = ()
     blocks: int = 0
     crew: Crew | None = None
     """The threads among which large work is divided; None in a deterministic session."""
     direct: Direct | None = None
     """A way to call cuBLAS other than CuPy's, so that products can be captured."""
-    later: Callable[[Check], object] | None = None
+    later: Callable[[OperandCheck], object] | None = None
     """Takes the checks of operands that only the device can evaluate; None if kernels raise at once."""
     tf32: bool = False
     """Whether a GPU may round the operands of float32 products to TF32."""
@@ -87,5 +87,5 @@ class Call:
 Kernel = Callable[..., Any]
 """Called on the hot path with the operands in order: local arrays, and Python numbers for run-time scalars."""
 
-KernelFactory = Callable[[Call], Kernel]
+KernelFactory = Callable[[KernelCall], Kernel]
 """Called once, when a plan is compiled."""

@@ -11,23 +11,23 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from gt.worker.device.device_scalars import Reading
-from gt.worker.fusion.cuda.fused_kernel import Launch
+from gt.worker.fusion.cuda.fused_kernel import FusedKernel
 from gt.worker.op_table.op_table import VIEW_OPS
-from gt.worker.program.compiler import Action, Slots, Step
+from gt.worker.program.compiler import Action, ProgramStep, Slots
 
-from .captured_range import WARM, Passage
+from .captured_range import WARM_RUNS, CapturedRange
 
 if TYPE_CHECKING:
-    from .graphs import Graphs
+    from .graphs import CudaGraphs
 
-LEAST: Final = 3
+MIN_LAUNCHES: Final = 3
 """Actions of a passage that tell the device something: for fewer a launch saves nothing."""
 
 
-class Course:
+class CapturableRun:
     """Some actions as one. `steps`: those of each action."""
 
-    def __init__(self, actions: Sequence[Action], steps: Sequence[Sequence[Step]], graphs: Graphs) -> None:
+    def __init__(self, actions: Sequence[Action], steps: Sequence[Sequence[ProgramStep]], graphs: CudaGraphs) -> None:
         self.actions = list(actions)
         self.steps = [list(members) for members in steps]
         self.graphs = graphs
@@ -41,7 +41,7 @@ class Course:
         """Those that were seen to change."""
         self.apart: set[int] = set()
         """Actions that were refused in a capture."""
-        self.ahead: list[Step] = []
+        self.ahead: list[ProgramStep] = []
         self.parts: list[tuple[list[int], Action]] = []
         """In order, each with the numbers of its actions."""
         self.at = -1
@@ -58,7 +58,7 @@ class Course:
         for _, part in self.parts:
             self.at += 1
             part(slots)
-            if type(part) is Passage and part.stuck >= 0:
+            if type(part) is CapturedRange and part.stuck >= 0:
                 refused = True
         for step in self.ahead:
             for slot in step.dead:
@@ -72,12 +72,12 @@ class Course:
         if self.at < 0:
             return self, 0
         numbers, part = self.parts[self.at]
-        at = numbers[part.begun if isinstance(part, Passage) else 0]
+        at = numbers[part.begun if isinstance(part, CapturedRange) else 0]
         return self.actions[at], sum(map(len, self.steps[:at]))
 
     @property
-    def passages(self) -> list[Passage]:
-        return [part for _, part in self.parts if isinstance(part, Passage)]
+    def passages(self) -> list[CapturedRange]:
+        return [part for _, part in self.parts if isinstance(part, CapturedRange)]
 
     def _watch(self, slots: Slots) -> None:
         """See which numbers of the host change."""
@@ -93,7 +93,7 @@ class Course:
     def _without_refused(self) -> None:
         """What a capture was refused at stands between two passages from now on."""
         for numbers, part in self.parts:
-            if isinstance(part, Passage) and part.stuck >= 0:
+            if isinstance(part, CapturedRange) and part.stuck >= 0:
                 at = numbers[part.stuck]
                 self.apart.add(at)
                 self.graphs.left_out(self.steps[at])
@@ -138,9 +138,9 @@ class Course:
 
     def _end(self, run: list[int]) -> None:
         """Some actions behind each other are all that can be in one graph."""
-        if sum(not self._looks(at) for at in run) >= LEAST:
-            passage = Passage([self.actions[at] for at in run], [self.steps[at] for at in run], self.graphs)
-            passage.runs = min(self.runs, WARM - 1)
+        if sum(not self._looks(at) for at in run) >= MIN_LAUNCHES:
+            passage = CapturedRange([self.actions[at] for at in run], [self.steps[at] for at in run], self.graphs)
+            passage.runs = min(self.runs, WARM_RUNS - 1)
             self.graphs.know(passage)
             self.parts.append(([*run], passage))
         else:
@@ -148,7 +148,7 @@ class Course:
         run.clear()
 
 
-def _hosts(action: Any, members: Sequence[Step]) -> tuple[int, ...]:
-    if isinstance(action, (Launch, Reading)):
+def _hosts(action: Any, members: Sequence[ProgramStep]) -> tuple[int, ...]:
+    if isinstance(action, (FusedKernel, Reading)):
         return ()
     return tuple(dict.fromkeys(slot for step in members for slot in step.reads if slot not in step.tensors))

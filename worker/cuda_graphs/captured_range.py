@@ -11,37 +11,37 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from gt.worker.base.kernel_call import Check
+from gt.worker.base.kernel_call import OperandCheck
 from gt.worker.device.buffers import View
 from gt.worker.device.device_scalars import Reading
 from gt.worker.device.graph_capture import Part, Seen
-from gt.worker.fusion.cuda.fused_kernel import Launch
-from gt.worker.program.compiler import Action, Slots, Step
+from gt.worker.fusion.cuda.fused_kernel import FusedKernel
+from gt.worker.program.compiler import Action, ProgramStep, Slots
 
-from .graph_memory import Dealt, Held, Place, Root, deal
+from .graph_memory import AllocationRoot, GraphAllocation, GraphMemoryLayout, ResultAllocation, lay_out
 
 if TYPE_CHECKING:
-    from .graphs import Graphs
+    from .graphs import CudaGraphs
 
 log = logging.getLogger(__name__)
 
-WARM: Final = 3
+WARM_RUNS: Final = 3
 """Runs of a passage before it is captured: kernels are compiled and loaded by then, and memory has found its places."""
-GRAPHS: Final = 4
+MAX_RANGE_GRAPHS: Final = 4
 """Graphs of one passage, each for other addresses."""
-COPIED: Final = 16 << 20
+MAX_COPIED_BYTES: Final = 16 << 20
 """Bytes that a launch may have copied in and out: more takes longer than launching kernels one by one."""
-CAPTURES: Final = 16
+MAX_CAPTURES: Final = 16
 """Captures of one passage: whoever needs more will always need another."""
-PAUSE: Final = 256
+PAUSE_RUNS: Final = 256
 """Runs that a passage waits after its memory was taken away."""
 
 
-class Refused(Exception):
+class CaptureRefused(Exception):
     """A run goes without a graph; its text is the reason that is counted."""
 
 
-class Made(NamedTuple):
+class CapturedResult(NamedTuple):
     """A result: which allocation it looks at, or else which input, and how; or what it always is. Beside an input the offset of
     `view` counts from the input's address."""
 
@@ -53,18 +53,18 @@ class Made(NamedTuple):
 
 
 @dataclass(slots=True)
-class Graph:
+class CapturedGraph:
     """What was captured, and for what: where inputs lie (None: they are copied in), and how."""
 
     addresses: tuple[int | None, ...]
     strides: tuple[tuple[int, ...], ...]
-    blocks: tuple[Held | None, ...]
+    blocks: tuple[GraphAllocation | None, ...]
     """By input the memory that it is copied to, if it is."""
-    places: dict[int, Place]
+    places: dict[int, ResultAllocation]
     """By allocation."""
-    results: list[Made]
-    arena: Held | None
-    checks: list[tuple[Check, Made]] = field(default_factory=list)
+    results: list[CapturedResult]
+    arena: GraphAllocation | None
+    checks: list[tuple[OperandCheck, CapturedResult]] = field(default_factory=list)
     """What its kernels find out about their operands, and where."""
     graph: Any = None
     used: int = 0
@@ -72,17 +72,17 @@ class Graph:
 
 
 @dataclass(slots=True)
-class Known:
+class RehearsedMemory:
     """What is known of a passage after a rehearsal: its memory, for inputs that lie so."""
 
     strides: tuple[tuple[int, ...], ...]
-    dealt: Dealt
+    dealt: GraphMemoryLayout
 
 
-class Passage:
+class CapturedRange:
     """Some actions as one."""
 
-    def __init__(self, actions: Sequence[Action], steps: Sequence[Sequence[Step]], graphs: Graphs) -> None:
+    def __init__(self, actions: Sequence[Action], steps: Sequence[Sequence[ProgramStep]], graphs: CudaGraphs) -> None:
         self.actions = list(actions)
         self.graphs = graphs
         flat = [step for members in steps for step in members]
@@ -91,7 +91,7 @@ class Passage:
         for step in flat:
             inputs.update(dict.fromkeys(slot for slot in step.tensors if slot not in made))
             made.add(step.writes)
-        self.readers = [action for action in actions if isinstance(action, (Launch, Reading))]
+        self.readers = [action for action in actions if isinstance(action, (FusedKernel, Reading))]
         numbers = {slot: kind for reader in self.readers for slot, kind in reader.numbers.items()}
         self.inputs, self.numbers = tuple(inputs), tuple(numbers)
         self.format = "<" + "".join(numbers.values())
@@ -100,13 +100,13 @@ class Passage:
         self.runs = 0
         self.begun = 0
         """How many of its actions were done in the last run that went without a graph."""
-        self.found: list[Graph] = []
-        self.known: Known | None = None
-        self.places: dict[int, list[Place]] = {}
+        self.found: list[CapturedGraph] = []
+        self.known: RehearsedMemory | None = None
+        self.places: dict[int, list[ResultAllocation]] = {}
         """Of each allocation that a result lies in."""
         self.lasting: set[int] = set()
         """Those whose values outlive the next run: they are copied out."""
-        self.blocks: dict[int, Held] = {}
+        self.blocks: dict[int, GraphAllocation] = {}
         """By position, memory that an input is copied to."""
         self.captured = 0
         self.refused = ""
@@ -114,7 +114,7 @@ class Passage:
         self.stuck = -1
         """The number of the action at which a capture was refused."""
         self.before: tuple[Seen, ...] = ()
-        self.board: Held | None = None
+        self.board: GraphAllocation | None = None
         """The memory in which the device finds run-time scalars."""
         self.told = b""
 
@@ -122,10 +122,10 @@ class Passage:
         graph = None
         self.begun = 0
         self.runs += 1
-        if self.runs >= WARM:
+        if self.runs >= WARM_RUNS:
             try:
                 graph = self._graph(slots)
-            except Refused as reason:
+            except CaptureRefused as reason:
                 self.graphs.without[str(reason)] += 1
         if graph is not None:
             self._launch(graph, slots)
@@ -137,7 +137,7 @@ class Passage:
         had = bool(self.found or self.places)
         self.found, self.places, self.blocks, self.known, self.board, self.told = [], {}, {}, None, None, b""
         if had:
-            self.runs = WARM - PAUSE
+            self.runs = WARM_RUNS - PAUSE_RUNS
         return had
 
     # without a graph
@@ -149,13 +149,13 @@ class Passage:
 
     # which graph
 
-    def _graph(self, slots: Slots) -> Graph | None:
-        """The graph for these inputs; None where the run was used to get to know the passage. Raises `Refused`."""
+    def _graph(self, slots: Slots) -> CapturedGraph | None:
+        """The graph for these inputs; None where the run was used to get to know the passage. Raises `CaptureRefused`."""
         if self.refused:
-            raise Refused(self.refused)
+            raise CaptureRefused(self.refused)
         device = self.graphs.device
         if not all(reader.takes(slots) for reader in self.readers):
-            raise Refused("a number that a tensor's dtype does not hold")
+            raise CaptureRefused("a number that a tensor's dtype does not hold")
         seen = tuple([device.seen(slots[slot]) for slot in self.inputs])
         before, self.before = self.before, seen
         graph = self._fitting(seen)
@@ -167,8 +167,8 @@ class Passage:
             return None
         return self._captured(slots, seen, before, self.known)
 
-    def _fitting(self, seen: tuple[Seen, ...]) -> Graph | None:
-        """A graph that was captured: one that copies what it need not only where no other may be made. Raises `Refused`."""
+    def _fitting(self, seen: tuple[Seen, ...]) -> CapturedGraph | None:
+        """A graph that was captured: one that copies what it need not only where no other may be made. Raises `CaptureRefused`."""
         second = held = None
         ours = self.graphs.ours
         for graph in self.found:
@@ -181,13 +181,13 @@ class Passage:
                     return graph
         if second is None and held is not None:
             self._copy_out(held, {now.memory for now in seen})
-        if len(self.found) < GRAPHS and self.captured < CAPTURES:
+        if len(self.found) < MAX_RANGE_GRAPHS and self.captured < MAX_CAPTURES:
             return None
         return second
 
-    def _copy_out(self, graph: Graph, inputs: set[int]) -> None:
+    def _copy_out(self, graph: CapturedGraph, inputs: set[int]) -> None:
         """Results of earlier launches are held where this graph would write, and not because they go in now: from now on they are
-        copied out. Raises `Refused`."""
+        copied out. Raises `CaptureRefused`."""
         held = [
             at
             for at, place in graph.places.items()
@@ -195,8 +195,8 @@ class Passage:
         ]
         if not held:
             return
-        if sum(graph.places[at].nbytes for at in {*held, *self.lasting} & graph.places.keys()) > COPIED:
-            raise Refused("results are held that are more than is worth copying")
+        if sum(graph.places[at].nbytes for at in {*held, *self.lasting} & graph.places.keys()) > MAX_COPIED_BYTES:
+            raise CaptureRefused("results are held that are more than is worth copying")
         self.found.clear()
         self.lasting.update(held)
         for at in held:
@@ -205,34 +205,36 @@ class Passage:
     def _rehearse(self, slots: Slots, strides: tuple[tuple[int, ...], ...]) -> None:
         """Run as ever, and learn which memory that takes. Raises what actions raise."""
         log = self.graphs.device.rehearse(lambda: self._run(slots))
-        dealt = deal(log)
+        dealt = lay_out(log)
         if self.known is not None and self.known.dealt != dealt:  # allocations have other numbers now
             self.places, self.found, self.lasting = {}, [], set()
-        self.known = Known(strides, dealt)
+        self.known = RehearsedMemory(strides, dealt)
 
     # capture
 
-    def _captured(self, slots: Slots, seen: tuple[Seen, ...], before: tuple[Seen, ...], known: Known) -> Graph:
-        """A new graph. Raises `Refused`."""
-        if self.captured == CAPTURES:
-            raise Refused("addresses change")
+    def _captured(
+        self, slots: Slots, seen: tuple[Seen, ...], before: tuple[Seen, ...], known: RehearsedMemory
+    ) -> CapturedGraph:
+        """A new graph. Raises `CaptureRefused`."""
+        if self.captured == MAX_CAPTURES:
+            raise CaptureRefused("addresses change")
         copied = self._to_copy(slots, seen, before, sum(known.dealt.sizes[at] for at in self.lasting))
         try:
             graph = self._made(slots, seen, copied, known)
         except MemoryError:
             self.give_up()
-            self.runs = WARM - PAUSE
-            raise Refused("memory is short") from None
-        except Refused as reason:
+            self.runs = WARM_RUNS - PAUSE_RUNS
+            raise CaptureRefused("memory is short") from None
+        except CaptureRefused as reason:
             self.refused = str(reason)
             raise
         except Exception as error:  # noqa: BLE001 — whatever it is, the actions are there
             self.refused = f"{type(error).__name__} in a capture"
             log.warning("%d actions are not captured as a CUDA graph: %s", len(self.actions), str(error))
-            raise Refused(self.refused) from None
+            raise CaptureRefused(self.refused) from None
         self.captured += 1
         self.graphs.captured += 1
-        if len(self.found) == GRAPHS:
+        if len(self.found) == MAX_RANGE_GRAPHS:
             self.found.remove(min(self.found, key=lambda each: each.used))
         self.found.append(graph)
         return graph
@@ -241,20 +243,20 @@ class Passage:
         """The inputs that a new graph is to have copied in: those that seem not to stay, the small ones first, and all as soon as
         graphs for other addresses did not help. `others`: bytes that are copied anyway."""
         graphs = self.graphs
-        full = len(self.found) == GRAPHS
+        full = len(self.found) == MAX_RANGE_GRAPHS
         copied: set[int] = set()
         for at in sorted(range(len(seen)), key=lambda at: seen[at].nbytes):
             now = seen[at]
             stays = now.memory in graphs.ours or (len(before) > at and before[at].address == now.address)
             if (full or not stays) and graphs.device.whole(slots[self.inputs[at]]):
                 others += now.nbytes
-                if others > COPIED:
+                if others > MAX_COPIED_BYTES:
                     break
                 copied.add(at)
         return copied
 
-    def _made(self, slots: Slots, seen: tuple[Seen, ...], copied: set[int], known: Known) -> Graph:
-        """Capture. Raises `Refused`, `MemoryError`, and what a capture raises."""
+    def _made(self, slots: Slots, seen: tuple[Seen, ...], copied: set[int], known: RehearsedMemory) -> CapturedGraph:
+        """Capture. Raises `CaptureRefused`, `MemoryError`, and what a capture raises."""
         graphs, device, dealt = self.graphs, self.graphs.device, known.dealt
         stays = sum(size for size, offset in zip(dealt.sizes, dealt.offsets, strict=True) if offset is None)
         wanted = dealt.arena + sum(seen[at].nbytes for at in copied) + stays
@@ -263,10 +265,10 @@ class Passage:
         arena = graphs.arena(dealt.arena) if dealt.arena else None
         for at in copied:
             if at not in self.blocks:
-                self.blocks[at] = Held(graphs, seen[at].nbytes)
+                self.blocks[at] = GraphAllocation(graphs, seen[at].nbytes)
         if self.board is None and self.numbers:
-            self.board, self.told = Held(graphs, 8 * len(self.numbers)), b""
-        places: dict[int, Place] = {}
+            self.board, self.told = GraphAllocation(graphs, 8 * len(self.numbers)), b""
+        places: dict[int, ResultAllocation] = {}
         parts = []
         for at, (nbytes, offset) in enumerate(zip(dealt.sizes, dealt.offsets, strict=True)):
             if offset is not None:
@@ -280,7 +282,9 @@ class Passage:
         lent: list[Any] = []
         for at, slot in enumerate(self.inputs):
             if at in copied:
-                own[slot] = device.look(Root(self.blocks[at].allocation), device.view(own[slot])._replace(offset=0))
+                own[slot] = device.look(
+                    AllocationRoot(self.blocks[at].allocation), device.view(own[slot])._replace(offset=0)
+                )
             lent.append(own[slot])
         there = {}
         if self.board is not None:
@@ -289,13 +293,13 @@ class Passage:
         def run() -> None:
             for at, action in enumerate(self.actions):
                 self.stuck = at
-                if isinstance(action, (Launch, Reading)):
+                if isinstance(action, (FusedKernel, Reading)):
                     action(own, there)
                 else:
                     action(own)
             self.stuck = -1
 
-        graph = Graph(
+        graph = CapturedGraph(
             tuple(None if at in copied else now.address for at, now in enumerate(seen)), known.strides, blocks, places, [], arena,
         )  # fmt: skip
         known_before = len(graphs.checks)
@@ -308,33 +312,35 @@ class Passage:
         graph.checks = [(check._replace(found=None), self._result(-1, check.found, lent, places)) for check in checks]
         return graph
 
-    def _place(self, allocation: int, nbytes: int) -> Place:
+    def _place(self, allocation: int, nbytes: int) -> ResultAllocation:
         """Memory for a result: such as nobody has now. Raises `MemoryError`."""
         found = self.places.setdefault(allocation, [])
         for place in found:
             if place.free:
                 return place
-        found.append(Place(self.graphs, nbytes))
+        found.append(ResultAllocation(self.graphs, nbytes))
         return found[-1]
 
-    def _result(self, slot: int, value: Any, inputs: Sequence[Any], places: dict[int, Place]) -> Made:
-        """Where a result lies. Raises `Refused` where nobody knows."""
+    def _result(
+        self, slot: int, value: Any, inputs: Sequence[Any], places: dict[int, ResultAllocation]
+    ) -> CapturedResult:
+        """Where a result lies. Raises `CaptureRefused` where nobody knows."""
         device = self.graphs.device
         now, view = device.seen(value), device.view(value)
         if not now.nbytes:
-            return Made(slot, -1, -1, view, value)
+            return CapturedResult(slot, -1, -1, view, value)
         for allocation, place in places.items():
             if now.memory == place.memory:
-                return Made(slot, allocation, -1, view)
+                return CapturedResult(slot, allocation, -1, view)
         for at, each in enumerate(inputs):
             there = device.seen(each)
             if now.memory == there.memory:
-                return Made(slot, -1, at, view._replace(offset=now.address - there.address))
-        raise Refused("a result lies where nobody knows")
+                return CapturedResult(slot, -1, at, view._replace(offset=now.address - there.address))
+        raise CaptureRefused("a result lies where nobody knows")
 
     # a launch
 
-    def _launch(self, graph: Graph, slots: Slots) -> None:
+    def _launch(self, graph: CapturedGraph, slots: Slots) -> None:
         device = self.graphs.device
         for at, held in enumerate(graph.blocks):
             if held is not None:
@@ -345,7 +351,8 @@ class Passage:
                 device.tell(self.board.allocation, struct.unpack(f"<{len(self.numbers)}Q", told))
                 self.told = told
         roots = {
-            at: Root(place.allocation) if at in self.lasting else place.lend() for at, place in graph.places.items()
+            at: AllocationRoot(place.allocation) if at in self.lasting else place.lend()
+            for at, place in graph.places.items()
         }
         wanted = [*graph.results, *[made for _, made in graph.checks]]
         results = []
@@ -371,7 +378,7 @@ class Passage:
         graph.used = self.runs
 
 
-def _lies(graph: Graph, seen: Sequence[Seen]) -> bool:
+def _lies(graph: CapturedGraph, seen: Sequence[Seen]) -> bool:
     """Whether inputs lie where a graph reads them, or can be copied there."""
     for address, strides, now in zip(graph.addresses, graph.strides, seen, strict=True):
         if now.strides != strides or (address is not None and address != now.address):

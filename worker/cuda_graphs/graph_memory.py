@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from gt.worker.device.graph_capture import Taken
 
 if TYPE_CHECKING:
-    from .graphs import Graphs
+    from .graphs import CudaGraphs
 
-ALIGNED: Final = 512
+ALLOCATION_ALIGNMENT: Final = 512
 """The alignment of the device's allocations, in bytes."""
 
 
-class Dealt(NamedTuple):
+class GraphMemoryLayout(NamedTuple):
     """Where each allocation of a passage lies: at an offset in the arena (of `arena` bytes), or (None) in a place of its own."""
 
     sizes: tuple[int, ...]
@@ -27,7 +27,7 @@ class Dealt(NamedTuple):
     arena: int
 
 
-def deal(log: Sequence[Taken]) -> Dealt:
+def lay_out(log: Sequence[Taken]) -> GraphMemoryLayout:
     """Lay out allocations of known lifetimes: those freed before the end of the log lie in the arena, each in the first gap
     that is large enough; each of the others gets a place."""
     sizes = [taken.nbytes for taken in log if taken.nbytes >= 0]
@@ -39,7 +39,7 @@ def deal(log: Sequence[Taken]) -> Dealt:
         if nbytes < 0:
             live.pop(number, None)
         elif number in ended:
-            size, start = -(-nbytes // ALIGNED) * ALIGNED, 0
+            size, start = -(-nbytes // ALLOCATION_ALIGNMENT) * ALLOCATION_ALIGNMENT, 0
             for first, last in sorted(live.values()):
                 if first - start >= size:
                     break
@@ -47,10 +47,10 @@ def deal(log: Sequence[Taken]) -> Dealt:
             live[number] = (start, start + size)
             offsets[number] = start
             arena = max(arena, start + size)
-    return Dealt(tuple(sizes), tuple(offsets), arena)
+    return GraphMemoryLayout(tuple(sizes), tuple(offsets), arena)
 
 
-class Root:
+class AllocationRoot:
     """Held by all arrays over an allocation, so that it stays as long as one of them does."""
 
     __slots__ = ("__weakref__", "allocation")
@@ -59,10 +59,10 @@ class Root:
         self.allocation = allocation
 
 
-class Held:
-    """An allocation that belongs to graphs; counted in `Graphs.total`."""
+class GraphAllocation:
+    """An allocation that belongs to graphs; counted in `CudaGraphs.total`."""
 
-    def __init__(self, graphs: Graphs, nbytes: int) -> None:
+    def __init__(self, graphs: CudaGraphs, nbytes: int) -> None:
         self.allocation, self.nbytes = graphs.device.allocate(nbytes), nbytes
         self._graphs = graphs
         graphs.total += nbytes
@@ -72,12 +72,12 @@ class Held:
             self._graphs.total -= self.nbytes
 
 
-class Place(Held):
+class ResultAllocation(GraphAllocation):
     """Memory for a result of a passage, lent to one value at a time."""
 
-    def __init__(self, graphs: Graphs, nbytes: int) -> None:
+    def __init__(self, graphs: CudaGraphs, nbytes: int) -> None:
         super().__init__(graphs, nbytes)
-        self._lent: weakref.ref[Root] | None = None
+        self._lent: weakref.ref[AllocationRoot] | None = None
         self.memory = graphs.device.seen(self.allocation).memory
         graphs.ours.add(self.memory)
 
@@ -90,9 +90,9 @@ class Place(Held):
     def free(self) -> bool:
         return self._lent is None or self._lent() is None
 
-    def lend(self) -> Root:
+    def lend(self) -> AllocationRoot:
         """Lend the memory to a value, until nothing holds the root any more."""
         assert self.free, "one value at a time"
-        root = Root(self.allocation)
+        root = AllocationRoot(self.allocation)
         self._lent = weakref.ref(root)
         return root

@@ -25,20 +25,20 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
-from gt.worker.base.kernel_call import Call, Check
+from gt.worker.base.kernel_call import KernelCall, OperandCheck
 from gt.worker.device.buffers import View
 from gt.worker.device.device_scalars import Reading
 from gt.worker.device.graph_capture import Part, Seen, Taken
 from gt.worker.op_table.op_table import CAPTURES
 from gt.worker.op_table.row import Capture
-from gt.worker.program.compiler import Action, Program, Step
+from gt.worker.program.compiler import Action, Program, ProgramStep
 
-from .capturable_run import Course
-from .captured_range import Passage
-from .graph_memory import Held, Place
+from .capturable_run import CapturableRun
+from .captured_range import CapturedRange
+from .graph_memory import GraphAllocation, ResultAllocation
 
 
-class Device(Protocol):
+class GraphDevice(Protocol):
     """What is asked of a GPU; see `capture.py`."""
 
     def seen(self, value: Any) -> Seen: ...
@@ -56,7 +56,7 @@ class Device(Protocol):
     def launch(self, graph: Any) -> None: ...
 
 
-def captures(call: Call | None) -> bool:
+def captures(call: KernelCall | None) -> bool:
     """Whether a step only tells the device what to do."""
     if call is None or call.blocks:
         return False
@@ -66,14 +66,14 @@ def captures(call: Call | None) -> bool:
     return capture is not None
 
 
-class Graphs:
+class CudaGraphs:
     """All graphs of one worker: their memory, and what is counted.
 
     `captured` and `launched` count graphs and launches, `without` runs of passages that had none, and instructions that are in
     no passage, by reason.
     """
 
-    def __init__(self, device: Device, checks: list[Check]) -> None:
+    def __init__(self, device: GraphDevice, checks: list[OperandCheck]) -> None:
         self.device = device
         self.checks = checks
         """Where kernels leave what they found out about their operands."""
@@ -86,25 +86,25 @@ class Graphs:
         """Where results lie: such memory stays where it is."""
         self.room: Callable[[int], bool] | None = None
         """Whether there is room for so many bytes more; None: there is no limit."""
-        self._passages: weakref.WeakSet[Passage] = weakref.WeakSet()
-        self._arenas: weakref.WeakSet[Held] = weakref.WeakSet()
+        self._passages: weakref.WeakSet[CapturedRange] = weakref.WeakSet()
+        self._arenas: weakref.WeakSet[GraphAllocation] = weakref.WeakSet()
 
     @property
     def nbytes(self) -> int:
         """Bytes of the device that graphs have, beside those that values lie in now."""
         return self.total - sum(place.nbytes for place in self.places() if not place.free)
 
-    def places(self) -> Iterator[Place]:
+    def places(self) -> Iterator[ResultAllocation]:
         """Where results lie."""
         for passage in self._passages:
             for found in passage.places.values():
                 yield from found
 
-    def arena(self, nbytes: int) -> Held:
+    def arena(self, nbytes: int) -> GraphAllocation:
         """Memory that a graph may use while it runs. Raises `MemoryError`."""
         found = next((arena for arena in self._arenas if arena.nbytes >= nbytes), None)
         if found is None:
-            found = Held(self, nbytes)
+            found = GraphAllocation(self, nbytes)
             self._arenas.add(found)
         return found
 
@@ -127,23 +127,25 @@ class Graphs:
             starts.append([firsts[at] for (_, _), at in zip(found, places, strict=False)])
         return replace(program, actions=actions, starts=starts)
 
-    def know(self, passage: Passage) -> None:
+    def know(self, passage: CapturedRange) -> None:
         """There is one more."""
         self._passages.add(passage)
 
-    def left_out(self, members: Sequence[Step]) -> None:
+    def left_out(self, members: Sequence[ProgramStep]) -> None:
         """Count steps that are in no passage."""
         for op in dict.fromkeys(step.instruction.op for step in members):
             self.without[f"{op} is not captured"] += 1
 
-    def _with_courses(self, actions: Sequence[Action], steps: Sequence[Sequence[Step]]) -> list[tuple[Action, int]]:
+    def _with_courses(
+        self, actions: Sequence[Action], steps: Sequence[Sequence[ProgramStep]]
+    ) -> list[tuple[Action, int]]:
         """The actions of a block, those of courses as one, and how many each stands for. `steps`: those of each action."""
         found: list[tuple[Action, int]] = []
         run: list[int] = []
 
         def ends() -> None:
             acts = [_told(actions[at], steps[at]) for at in run]
-            course = Course(acts, [steps[at] for at in run], self)
+            course = CapturableRun(acts, [steps[at] for at in run], self)
             if course.passages:
                 found.append((course, len(run)))
             else:
@@ -161,7 +163,7 @@ class Graphs:
         return found
 
 
-def _told(action: Action, members: Sequence[Step]) -> Action:
+def _told(action: Action, members: Sequence[ProgramStep]) -> Action:
     """The action, but that its kernel finds run-time scalars on the device if it can."""
     return (
         Reading(members[0])

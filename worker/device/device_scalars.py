@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 if TYPE_CHECKING:
-    from gt.worker.program.compiler import Slots, Step
+    from gt.worker.program.compiler import ProgramStep, Slots
 
 NOWHERE: Final = np.uint64(0)
 """The address that stands for a run-time scalar passed by value."""
@@ -35,7 +35,7 @@ def arguments(number: Any, kind: Callable[[Any], Any]) -> tuple[Any, Any]:
 class Reading:
     """A step whose kernel reads its run-time scalars (unsigned 64-bit integers) on the device if it is given their addresses."""
 
-    def __init__(self, step: Step) -> None:
+    def __init__(self, step: ProgramStep) -> None:
         self.step = step
         self.numbers: dict[int, str] = {slot: "Q" for slot in step.reads if slot not in step.tensors}
         """By slot, how `struct` packs each to 64 bits."""

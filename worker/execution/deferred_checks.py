@@ -15,8 +15,8 @@ from typing import Any
 from gt.wire import messages as m
 from gt.wire.messages import Fault, fault_of
 from gt.worker.base.events import Send, ToDispatcher
-from gt.worker.base.kernel_call import Check, Flags
-from gt.worker.program.compiler import Program, Step, describe
+from gt.worker.base.kernel_call import CheckFlags, OperandCheck
+from gt.worker.program.compiler import Program, ProgramStep, describe
 
 Key = tuple[int, int]
 """Client and tensor."""
@@ -27,7 +27,7 @@ class Doubt:
 
     __slots__ = ("_at", "_explain", "_flags", "fault", "open")
 
-    def __init__(self, flags: Flags, at: int, explain: Callable[[int], Fault]) -> None:
+    def __init__(self, flags: CheckFlags, at: int, explain: Callable[[int], Fault]) -> None:
         self._flags = flags
         self._at = at
         self._explain = explain
@@ -54,7 +54,7 @@ class Doubt:
 class Doubts:
     """The doubts of one worker's stored values, and of the plan that runs (by slot, in its `Running.doubts`)."""
 
-    def __init__(self, checks: list[Check], flags: Callable[[list[Any]], Flags], out: list[Send]) -> None:
+    def __init__(self, checks: list[OperandCheck], flags: Callable[[list[Any]], CheckFlags], out: list[Send]) -> None:
         self.checks = checks
         """Where kernels leave what they found."""
         self.flags = flags
@@ -93,7 +93,9 @@ class Doubts:
                 Doubt(flags, at, self._explain(program, step, check, order, client))
             )
 
-    def _explain(self, program: Program, step: Step, check: Check, order: int, client: int) -> Callable[[int], Fault]:
+    def _explain(
+        self, program: Program, step: ProgramStep, check: OperandCheck, order: int, client: int
+    ) -> Callable[[int], Fault]:
         error = check.error
 
         def explain(found: int) -> Fault:
@@ -104,7 +106,9 @@ class Doubts:
 
         return explain
 
-    def expect(self, flags: Flags, explain: Callable[[int], Fault], slot: int, found: dict[int, list[Doubt]]) -> None:
+    def expect(
+        self, flags: CheckFlags, explain: Callable[[int], Fault], slot: int, found: dict[int, list[Doubt]]
+    ) -> None:
         """What stands in a slot is not sure for another reason than a kernel's."""
         found.setdefault(slot, []).append(Doubt(flags, 0, explain))
 
@@ -161,7 +165,7 @@ class Doubts:
         return fault
 
 
-def _step_of(program: Program, check: Check) -> Step:
+def _step_of(program: Program, check: OperandCheck) -> ProgramStep:
     """The step whose kernel was told this call."""
     found = program.checked.get(id(check.call))
     if found is None:

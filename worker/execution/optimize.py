@@ -12,14 +12,14 @@ from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from gt.worker.base.backend import Backend
-from gt.worker.base.kernel_call import Call
+from gt.worker.base.kernel_call import KernelCall
 from gt.worker.device.thread_pool import Crew
 from gt.worker.fusion.chains import Chain, fuse
 from gt.worker.fusion.cpu import chain_lowering, strip_executor
-from gt.worker.fusion.cpu.background_matmul import Group, set_aside
-from gt.worker.fusion.cpu.row_parallel import Band, Parts, bands
+from gt.worker.fusion.cpu.background_matmul import ActionSteps, set_aside
+from gt.worker.fusion.cpu.row_parallel import RowParallelAction, RowParallelSteps, with_row_parallel
 from gt.worker.fusion.cuda import fused_kernel
-from gt.worker.program.compiler import Action, Program, Slots, Step, action_of
+from gt.worker.program.compiler import Action, Program, ProgramStep, Slots, action_of
 
 HOT: Final = 3
 """The run at which a program is fused: from then on this saves more than it costs. It changes only the time. (On a GPU it is
@@ -29,7 +29,7 @@ the first run, because fused kernels add up rows in an order of their own.)"""
 class Executor(NamedTuple):
     """What runs chains: which calls they may contain, which of them pay, and what makes one an action (None: run its steps)."""
 
-    able: Callable[[Call], bool]
+    able: Callable[[KernelCall], bool]
     worth: Callable[[Chain], bool]
     compile: Callable[[Chain, tuple[int, ...], Action], Action | None]
     loose: bool = False
@@ -66,7 +66,7 @@ def executor(backend: Backend) -> Executor:
 def fused(program: Program, executor: Executor) -> Program:
     """The program with each chain as one action. Poison and errors are still handled step by step."""
     wanted = {slot for _, slot in program.survivors + program.rehomed}
-    blocks: list[list[Step]] = []
+    blocks: list[list[ProgramStep]] = []
     actions: list[list[Action]] = []
     starts: list[Sequence[int]] = []
     for number in range(len(program.blocks) - 1, -1, -1):
@@ -81,10 +81,12 @@ def fused(program: Program, executor: Executor) -> Program:
     return replace(program, blocks=blocks[::-1], actions=actions[::-1], starts=starts[::-1])
 
 
-def _fused_block(steps: list[Step], wanted: set[int], executor: Executor) -> tuple[list[Step], list[Action], list[int]]:
+def _fused_block(
+    steps: list[ProgramStep], wanted: set[int], executor: Executor
+) -> tuple[list[ProgramStep], list[Action], list[int]]:
     """The steps of a block in the order in which they run as chains, the actions, and the index of each action's first step."""
     order = fuse(steps, wanted, executor.able, executor.worth, loose=executor.loose)
-    whole = order if executor.crew is None else bands(steps, order, executor.crew)
+    whole = order if executor.crew is None else with_row_parallel(steps, order, executor.crew)
     groups = _grouped(steps, whole, wanted, executor)
     if executor.crew is not None:
         groups = set_aside(groups, wanted, executor.crew)
@@ -93,11 +95,11 @@ def _fused_block(steps: list[Step], wanted: set[int], executor: Executor) -> tup
 
 
 def _grouped(
-    steps: list[Step], order: Sequence[Chain | int | Band], wanted: set[int], executor: Executor
-) -> list[Group]:
+    steps: list[ProgramStep], order: Sequence[Chain | int | RowParallelSteps], wanted: set[int], executor: Executor
+) -> list[ActionSteps]:
     """Steps in the order in which they run, with those of a chain or band together."""
     if all(isinstance(each, int) for each in order):
-        return [Group(step.action, [step]) for step in steps]
+        return [ActionSteps(step.action, [step]) for step in steps]
     flat = [steps[at] for each in order for at in ((each,) if isinstance(each, int) else each.steps)]
     dying = {slot for step in steps for slot in step.dead}
     dead: list[tuple[int, ...]] = []
@@ -110,26 +112,30 @@ def _grouped(
         replace(step, action=action_of(step.kernel, step.reads, step.writes, dies, step.into), dead=dies)
         for step, dies in zip(flat, reversed(dead), strict=True)
     ]
-    groups: list[Group] = []
+    groups: list[ActionSteps] = []
     at = 0
     for each in order:
         members = flat[at : at + (1 if isinstance(each, int) else len(each.steps))]
         compiled: Action | None = None
-        if isinstance(each, Band):
+        if isinstance(each, RowParallelSteps):
             assert executor.crew is not None, "only a crew has bands"
             inside = {step.writes for step in members}
             beside = {slot for step in [*flat[:at], *flat[at + len(members) :]] for slot in step.reads}
             dies = tuple(dict.fromkeys(slot for step in members for slot in step.dead if slot not in inside))
-            compiled = Parts(members, (wanted | beside) & inside, executor.crew, dies)
+            compiled = RowParallelAction(members, (wanted | beside) & inside, executor.crew, dies)
         elif isinstance(each, Chain):
             dies = tuple(dict.fromkeys(slot for step in members for slot in step.dead))
             compiled = executor.compile(each, dies, _one_by_one(members, dies))
-        groups += [Group(step.action, [step]) for step in members] if compiled is None else [Group(compiled, members)]
+        groups += (
+            [ActionSteps(step.action, [step]) for step in members]
+            if compiled is None
+            else [ActionSteps(compiled, members)]
+        )
         at += len(members)
     return groups
 
 
-def _one_by_one(steps: list[Step], dead: tuple[int, ...]) -> Action:
+def _one_by_one(steps: list[ProgramStep], dead: tuple[int, ...]) -> Action:
     """Several steps as one action. Slots that die are cleared at the end, so that the steps can run again after an error."""
     calls = [(step.kernel, step.reads, step.writes) for step in steps]
 

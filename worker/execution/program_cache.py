@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from gt.ir.instruction import Plan
 from gt.ir.instruction_bytes import unpack_plan
 from gt.worker.base.backend import Backend
-from gt.worker.cuda_graphs.graphs import Graphs
+from gt.worker.cuda_graphs.graphs import CudaGraphs
 from gt.worker.program.compiler import Program, compile_plan
 from gt.worker.telemetry.nvtx_ranges import Marks, named
 from gt.worker.telemetry.recorder import Recording
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 class Programs:
     """Plans and programs, by the numbers that the dispatcher gives to plans."""
 
-    def __init__(self, backend: Backend, graphs: Graphs | None) -> None:
+    def __init__(self, backend: Backend, graphs: CudaGraphs | None) -> None:
         self.backend = backend
         self.graphs = graphs
         self.plans: dict[int, bytes] = {}

@@ -16,26 +16,26 @@ from typing import Final, NamedTuple, Protocol
 
 from gt.ir.ops import OPS
 from gt.ir.spec import Spec
-from gt.worker.base.kernel_call import Call
+from gt.worker.base.kernel_call import KernelCall
 
-ALONE: Final = 1 << 14
+MAX_SINGLE_BLOCK_ELEMENTS: Final = 1 << 14
 """Elements up to which one block of a GPU joins all of a tensor; larger ones are cut up among blocks, as in a tall chain."""
 Shape = tuple[int, ...]
 
-MAP: Final = frozenset(("unary", "binary", "where", "cast"))
+ELEMENTWISE_FAMILIES: Final = frozenset(("unary", "binary", "where", "cast"))
 """Families of ops that work element by element."""
-ALONG: Final = frozenset(("softmax", "log_softmax"))
-PLACED: Final = frozenset(("gather", "scatter_add"))
+SOFTMAX_OPS: Final = frozenset(("softmax", "log_softmax"))
+ROW_INDEX_OPS: Final = frozenset(("gather", "scatter_add"))
 """Ops that read or change one element of each row, at a place that a column has."""
-LOOSE: Final = PLACED | {"full"}
+LOOSE_OPS: Final = ROW_INDEX_OPS | {"full"}
 """Ops that only loose chains have."""
 
 
-class Fusable(Protocol):
+class FusableStep(Protocol):
     """What is asked of a step. `call` is None of what no chain can have; members of a chain have the same `scope`."""
 
     @property
-    def call(self) -> Call | None: ...
+    def call(self) -> KernelCall | None: ...
     @property
     def reads(self) -> tuple[int, ...]: ...
     @property
@@ -44,7 +44,7 @@ class Fusable(Protocol):
     def scope(self) -> str: ...
 
 
-class Seen(NamedTuple):
+class ViewedOperand(NamedTuple):
     """What an operand is a view of: the slot behind, the shape in which it is seen, and the steps that are only views."""
 
     slot: int
@@ -52,23 +52,23 @@ class Seen(NamedTuple):
     views: tuple[int, ...]
 
 
-def space_of(call: Call, *, loose: bool) -> tuple[Shape, int] | None:
+def space_of(call: KernelCall, *, loose: bool) -> tuple[Shape, int] | None:
     """The shape of what a step works on, and how many of its last dimensions it goes along; None of what no chain can have."""
     family = OPS[call.op].family
-    if family in MAP:
+    if family in ELEMENTWISE_FAMILIES:
         return (call.result.shape, 0) if call.result.ndim or loose else None
-    if call.op in LOOSE:
+    if call.op in LOOSE_OPS:
         if not loose:
             return None
         return (call.result.shape, 0) if call.op == "full" else _placed(call)
     operand = call.operands[0]
     assert isinstance(operand, Spec), "what goes along dimensions goes along a tensor's"
     ndim = operand.ndim
-    if call.op in ALONG:
+    if call.op in SOFTMAX_OPS:
         return (operand.shape, 1) if ndim > 1 and call.attributes["axis"] == ndim - 1 else None
     if family == "reduction" and (call.attributes["keepdims"] or loose):
         axes = tuple(call.attributes["axes"])
-        if loose and axes and call.result.size == 1 and operand.size > ALONE:
+        if loose and axes and call.result.size == 1 and operand.size > MAX_SINGLE_BLOCK_ELEMENTS:
             return operand.shape, -ndim
         if 0 < len(axes) < ndim + loose and axes == tuple(range(ndim - len(axes), ndim)):
             return operand.shape, len(axes)
@@ -77,7 +77,7 @@ def space_of(call: Call, *, loose: bool) -> tuple[Shape, int] | None:
     return None
 
 
-def _placed(call: Call) -> tuple[Shape, int] | None:
+def _placed(call: KernelCall) -> tuple[Shape, int] | None:
     """One element of each row: an index has as many dimensions, and one place along the last."""
     whole, index = call.tensor(0).shape, call.tensor(1).shape
     if len(whole) < 2 or call.attributes["axis"] != len(whole) - 1 or whole[-1] < 2:
@@ -112,22 +112,22 @@ def same_as(shape: Shape, longer: Shape) -> bool:
     return longer[: len(shape)] == shape and all(size == 1 for size in longer[len(shape) :])
 
 
-class Views:
+class OperandViews:
     """What the operands of steps are views of. Element by element, an `expand` is only a way to look at what is there: of one it
     is the step behind it. (Not for a `cast` in a strict chain: NumPy lays its result as an expanded operand lies.)"""
 
-    def __init__(self, steps: Sequence[Fusable], made: dict[int, int], *, loose: bool) -> None:
+    def __init__(self, steps: Sequence[FusableStep], made: dict[int, int], *, loose: bool) -> None:
         self.steps = steps
         self.made = made
         self.loose = loose
-        self._found: dict[int, list[Seen]] = {}
+        self._found: dict[int, list[ViewedOperand]] = {}
 
-    def operand(self, call: Call, slot: int, shape: Shape) -> Seen:
+    def operand(self, call: KernelCall, slot: int, shape: Shape) -> ViewedOperand:
         """What an operand of this shape looks at, in a slot."""
         views: list[int] = []
         reshaped = False
-        looks = OPS[call.op].family in MAP and (call.op != "cast" or self.loose)
-        while looks or call.op in PLACED:
+        looks = OPS[call.op].family in ELEMENTWISE_FAMILIES and (call.op != "cast" or self.loose)
+        while looks or call.op in ROW_INDEX_OPS:
             at = self.made.get(slot)
             other = None if at is None else self.steps[at].call
             if at is None or other is None or not self._is_view(other, first=not views, reshaped=reshaped):
@@ -139,9 +139,9 @@ class Views:
                 reshaped, shape = True, () if source.size == 1 else other.result.shape
             views.append(at)
             slot = self.steps[at].reads[0]
-        return Seen(slot, shape, tuple(views))
+        return ViewedOperand(slot, shape, tuple(views))
 
-    def _is_view(self, call: Call, *, first: bool, reshaped: bool) -> bool:
+    def _is_view(self, call: KernelCall, *, first: bool, reshaped: bool) -> bool:
         """Whether one more step is seen through."""
         if call.op not in ("expand", "reshape") or not self.loose:
             return call.op == "expand" and first
@@ -158,7 +158,7 @@ class Views:
                 found.add(self.made[seen.slot])
         return found
 
-    def of(self, at: int) -> list[Seen]:
+    def of(self, at: int) -> list[ViewedOperand]:
         """What a step reads, operand by operand."""
         found = self._found.get(at)
         if found is None:
@@ -176,7 +176,7 @@ class Views:
         call = self.steps[at].call
         assert call is not None, "members have calls"
         bare = bare_of(space, joined)
-        short = joined > 0 and OPS[call.op].family in MAP and call.result.shape == bare
+        short = joined > 0 and OPS[call.op].family in ELEMENTWISE_FAMILIES and call.result.shape == bare
         for seen in self.of(at):
             source = self.made.get(seen.slot)
             if source is None or source not in members:
@@ -184,7 +184,7 @@ class Views:
             other = self.steps[source].call
             assert other is not None, "members have calls"
             shape = other.result.shape
-            full = OPS[call.op].family not in MAP or call.result.shape == space
+            full = OPS[call.op].family not in ELEMENTWISE_FAMILIES or call.result.shape == space
             if math.prod(shape) == 1:
                 if joined < 0 and full and self._of_total(source, members):
                     return False

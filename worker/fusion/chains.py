@@ -20,14 +20,23 @@ from typing import Final, NamedTuple
 
 from gt.ir.ops import OPS
 from gt.ir.spec import Spec, spec
-from gt.worker.base.kernel_call import Call
+from gt.worker.base.kernel_call import KernelCall
 
-from .chain_shapes import MAP, Fusable, Shape, Views, bare_of, column_of, is_column, space_of
-from .reduction_axis import leanings
+from .chain_shapes import (
+    ELEMENTWISE_FAMILIES,
+    FusableStep,
+    OperandViews,
+    Shape,
+    bare_of,
+    column_of,
+    is_column,
+    space_of,
+)
+from .reduction_axis import reduction_axes
 
-SIBLINGS: Final = 24
+MAX_SIBLING_MEMBERS: Final = 24
 """Members up to which a chain takes in a step that reads what it reads, and nothing of it: arguments and registers are few."""
-WINDOW: Final = 64
+MAX_STEP_DISTANCE: Final = 64
 """Steps between two members of a chain: what is made long before it is read would only take memory."""
 
 
@@ -35,17 +44,17 @@ Key = tuple[int, Shape]
 """A slot, and the shape in which it is read."""
 
 
-class Source(NamedTuple):
+class ChainSource(NamedTuple):
     """What a chain reads from outside: a tensor in the shape in which it is read, or the kind of a run-time scalar."""
 
     slot: int
     spec: Spec | str
 
 
-class Value(NamedTuple):
+class ChainValue(NamedTuple):
     """What one member makes. `operands` count the chain's sources first and then its values; a column has one number a row."""
 
-    call: Call
+    call: KernelCall
     operands: tuple[int, ...]
     column: bool
     slot: int
@@ -60,14 +69,14 @@ class Chain:
     steps: tuple[int, ...]
     shape: tuple[int, ...]
     joined: int
-    sources: tuple[Source, ...]
-    values: tuple[Value, ...]
+    sources: tuple[ChainSource, ...]
+    values: tuple[ChainValue, ...]
     outputs: tuple[int, ...]
     rowwise: tuple[tuple[int, ...], ...]
 
 
 @dataclass(slots=True, eq=False)
-class _Group:
+class _GrowingChain:
     """A chain that grows, or (without a shape) a step that stays alone. `before` are the steps outside that it reads, `rows` says
     whether it is for columns."""
 
@@ -83,9 +92,9 @@ class _Group:
 
 
 def fuse(
-    steps: Sequence[Fusable],
+    steps: Sequence[FusableStep],
     wanted: Iterable[int],
-    able: Callable[[Call], bool],
+    able: Callable[[KernelCall], bool],
     worth: Callable[[Chain], bool],
     *,
     loose: bool = False,
@@ -100,10 +109,10 @@ def fuse(
         return list(
             range(len(steps))
         )  # slots are written again, as sums over microbatches: order is part of the meaning
-    views, kept = Views(steps, made, loose=loose), set(wanted)
-    lean = leanings(steps, made, kept, able, views) if loose else [0] * len(steps)
-    groups = _Search(steps, made, able, views, lean).groups()
-    drawer = _Drawer(steps, made, kept, views, {at for group in groups if group.chains for at in group.members})
+    views, kept = OperandViews(steps, made, loose=loose), set(wanted)
+    lean = reduction_axes(steps, made, kept, able, views) if loose else [0] * len(steps)
+    groups = _ChainSearch(steps, made, able, views, lean).groups()
+    drawer = _ChainDrawer(steps, made, kept, views, {at for group in groups if group.chains for at in group.members})
     ordered: list[Chain | int] = []
     for group in _sorted(groups):
         if not group.chains:
@@ -118,15 +127,15 @@ def fuse(
     return ordered
 
 
-class _Search:
+class _ChainSearch:
     """One pass over the steps, in which each joins the groups of what it reads, or begins one, or stays alone."""
 
     def __init__(
         self,
-        steps: Sequence[Fusable],
+        steps: Sequence[FusableStep],
         made: dict[int, int],
-        able: Callable[[Call], bool],
-        views: Views,
+        able: Callable[[KernelCall], bool],
+        views: OperandViews,
         lean: Sequence[int],
     ) -> None:
         self.steps = steps
@@ -135,20 +144,20 @@ class _Search:
         self.views = views
         self.loose = views.loose
         self.lean = lean
-        self.group: list[_Group] = []
+        self.group: list[_GrowingChain] = []
         """The group of each step so far."""
         self.readers: dict[tuple[int, bool], int] = {}
         """By slot the last step that is in a chain and reads all of a tensor; in a tall one or another."""
 
-    def groups(self) -> list[_Group]:
+    def groups(self) -> list[_GrowingChain]:
         for at, step in enumerate(self.steps):
             group = self._joined(at)
             if group is None:
-                group = _Group(None, 0, [at], {self.made[slot] for slot in step.reads if slot in self.made})
+                group = _GrowingChain(None, 0, [at], {self.made[slot] for slot in step.reads if slot in self.made})
             self.group.append(group)
         return list(dict.fromkeys(self.group))
 
-    def _joined(self, at: int) -> _Group | None:
+    def _joined(self, at: int) -> _GrowingChain | None:
         """The group that a step is in from now on; None where it must stay alone."""
         step = self.steps[at]
         call = step.call
@@ -159,9 +168,9 @@ class _Search:
             return None
         shape, joined = space
         before = self.views.behind(at)
-        home: _Group | None = None
+        home: _GrowingChain | None = None
         for group in dict.fromkeys(self.group[each] for each in sorted(before, reverse=True)):
-            near = at - group.members[-1] <= WINDOW and self.steps[group.members[0]].scope == step.scope
+            near = at - group.members[-1] <= MAX_STEP_DISTANCE and self.steps[group.members[0]].scope == step.scope
             if (
                 not near
                 or not self._fits(at, shape, joined, group)
@@ -178,7 +187,7 @@ class _Search:
         if home is None and self.loose and joined <= 0:
             home = self._sibling(at, shape, before)
         if home is None:
-            home = _Group(shape, joined, [])
+            home = _GrowingChain(shape, joined, [])
         home.joined = home.joined or min(self.lean[at], 0)
         home.rows = home.rows or self.lean[at] > 0
         self._remember(at, shape, home)
@@ -187,7 +196,7 @@ class _Search:
         home.before.difference_update(home.members)
         return self._with_columns(home, at, before) if self.loose else home
 
-    def _sibling(self, at: int, shape: Shape, before: set[int]) -> _Group | None:
+    def _sibling(self, at: int, shape: Shape, before: set[int]) -> _GrowingChain | None:
         """A group that reads what a step reads, whole: together they read it once."""
         for seen in self.views.of(at):
             if seen.shape != shape:
@@ -197,24 +206,27 @@ class _Search:
                 if other is None:
                     continue
                 group = self.group[other]
-                near = at - group.members[-1] <= WINDOW and self.steps[group.members[0]].scope == self.steps[at].scope
-                fits = group.shape == shape and len(group.members) < SIBLINGS and self._leans(at, group)
+                near = (
+                    at - group.members[-1] <= MAX_STEP_DISTANCE
+                    and self.steps[group.members[0]].scope == self.steps[at].scope
+                )
+                fits = group.shape == shape and len(group.members) < MAX_SIBLING_MEMBERS and self._leans(at, group)
                 if near and fits and not self._reaches([*before], group):
                     return group
         return None
 
-    def _leans(self, at: int, group: _Group) -> bool:
+    def _leans(self, at: int, group: _GrowingChain) -> bool:
         """Whether a step may be in a group, by what each is for."""
         lean = self.lean[at]
         return not group.rows and group.joined in (0, lean) if lean < 0 else not (lean and group.joined < 0)
 
-    def _remember(self, at: int, shape: Shape, home: _Group) -> None:
+    def _remember(self, at: int, shape: Shape, home: _GrowingChain) -> None:
         """Which step was the last to read a tensor that is as large as its chain's space."""
         for seen in self.views.of(at):
             if seen.shape == shape == home.shape and math.prod(shape) > 1:
                 self.readers[seen.slot, home.joined < 0] = at
 
-    def _fits(self, at: int, shape: Shape, joined: int, group: _Group) -> bool:
+    def _fits(self, at: int, shape: Shape, joined: int, group: _GrowingChain) -> bool:
         """Whether a step's space is a group's or, if it goes along nothing, that of the group's columns."""
         if group.shape is None or (joined and group.joined not in (0, joined)) or not self._leans(at, group):
             return False
@@ -228,15 +240,18 @@ class _Search:
         )
         return fits and self.views.agree(at, set(group.members), group.shape, along)
 
-    def _with_columns(self, home: _Group, at: int, before: set[int]) -> _Group:
+    def _with_columns(self, home: _GrowingChain, at: int, before: set[int]) -> _GrowingChain:
         """The group that a step has joined, with those that make columns and numbers for it."""
         for group in dict.fromkeys(self.group[each] for each in sorted(before, reverse=True)):
-            near = at - group.members[-1] <= WINDOW and self.steps[group.members[0]].scope == self.steps[at].scope
+            near = (
+                at - group.members[-1] <= MAX_STEP_DISTANCE
+                and self.steps[group.members[0]].scope == self.steps[at].scope
+            )
             if group is not home and group.chains and near:
                 home = self._united(home, group)
         return home
 
-    def _united(self, home: _Group, group: _Group) -> _Group:
+    def _united(self, home: _GrowingChain, group: _GrowingChain) -> _GrowingChain:
         """Two groups as one, if they can be; else the first."""
         assert home.shape is not None, "groups that are united are chains"
         assert group.shape is not None, "groups that are united are chains"
@@ -258,19 +273,19 @@ class _Search:
         self._merge(wide, narrow)
         return wide
 
-    def _agree(self, wide: _Group, narrow: _Group, joined: int) -> bool:
+    def _agree(self, wide: _GrowingChain, narrow: _GrowingChain, joined: int) -> bool:
         """Whether the members of two groups read each other as what they would be in one."""
         assert wide.shape is not None, "a group that is a chain has a space"
         members = {*wide.members, *narrow.members}
         return all(self.views.agree(each, members, wide.shape, joined) for each in members)
 
-    def _apart(self, one: _Group, two: _Group) -> bool:
+    def _apart(self, one: _GrowingChain, two: _GrowingChain) -> bool:
         """Whether there is something between two groups, so that they cannot be one."""
         return self._reaches([each for each in two.before if self.group[each] is not one], one) or self._reaches(
             [each for each in one.before if self.group[each] is not two], two
         )
 
-    def _reaches(self, starts: list[int], group: _Group) -> bool:
+    def _reaches(self, starts: list[int], group: _GrowingChain) -> bool:
         """Whether one of these steps depends on a group."""
         first = group.members[0]
         seen: set[int] = set()
@@ -285,7 +300,7 @@ class _Search:
                 starts += other.before
         return False
 
-    def _merge(self, home: _Group, other: _Group) -> None:
+    def _merge(self, home: _GrowingChain, other: _GrowingChain) -> None:
         home.members = sorted(home.members + other.members)
         home.joined = home.joined or other.joined
         home.rows = home.rows or other.rows
@@ -296,7 +311,7 @@ class _Search:
                 self.group[at] = home
 
 
-def _is_part(narrow: _Group, wide: _Group) -> bool:
+def _is_part(narrow: _GrowingChain, wide: _GrowingChain) -> bool:
     """Whether all that a group makes are columns of another, or single numbers."""
     assert narrow.shape is not None, "a group that is a chain has a space"
     assert wide.shape is not None, "a group that is a chain has a space"
@@ -305,12 +320,12 @@ def _is_part(narrow: _Group, wide: _Group) -> bool:
     return math.prod(narrow.shape) == 1 or is_column(narrow.shape, wide.shape, wide.joined)
 
 
-def _sorted(groups: list[_Group]) -> Iterator[_Group]:
+def _sorted(groups: list[_GrowingChain]) -> Iterator[_GrowingChain]:
     """Each group after all that it reads; else in the order in which they begin."""
     home = {at: group for group in groups for at in group.members}
     waits: dict[int, int] = {}
-    after: dict[int, list[_Group]] = {}
-    ready: list[tuple[int, _Group]] = []
+    after: dict[int, list[_GrowingChain]] = {}
+    ready: list[tuple[int, _GrowingChain]] = []
     for group in groups:
         needed = {id(home[at]) for at in group.before}
         waits[id(group)] = len(needed)
@@ -331,11 +346,11 @@ def _sorted(groups: list[_Group]) -> Iterator[_Group]:
     assert count == len(groups), "no chain waits for itself"
 
 
-class _Drawer:
+class _ChainDrawer:
     """Draws up chains: who reads what, in numbers."""
 
     def __init__(
-        self, steps: Sequence[Fusable], made: dict[int, int], kept: set[int], views: Views, members: set[int]
+        self, steps: Sequence[FusableStep], made: dict[int, int], kept: set[int], views: OperandViews, members: set[int]
     ) -> None:
         self.steps = steps
         self.made = made
@@ -362,7 +377,7 @@ class _Drawer:
             for reader in self.readers.get(at, ())
         )
 
-    def chain(self, group: _Group) -> Chain:
+    def chain(self, group: _GrowingChain) -> Chain:
         """What an executor is told of a group."""
         assert group.shape is not None, "a group that is a chain has a space"
         inside = set(group.members)
@@ -370,13 +385,13 @@ class _Drawer:
         if joined < 0 and not any(OPS[self.steps[at].call.op].family == "reduction" for at in inside):  # type: ignore[union-attr]  # members have calls
             joined = 0  # it was for totals that are made elsewhere
         bare = bare_of(group.shape, joined)
-        sources: dict[tuple[int, Shape], Source] = {}
+        sources: dict[tuple[int, Shape], ChainSource] = {}
         helpers: set[int] = set()
-        drafts: list[tuple[Call, list[Key], int]] = []
+        drafts: list[tuple[KernelCall, list[Key], int]] = []
         for at in group.members:
             call = self.steps[at].call
             assert call is not None, "only what has a call is a member"
-            short = joined > 0 and call.result.shape == bare and OPS[call.op].family in MAP
+            short = joined > 0 and call.result.shape == bare and OPS[call.op].family in ELEMENTWISE_FAMILIES
             keys: list[Key] = []
             for seen, operand in zip(self.seen[at], call.operands, strict=True):
                 helpers.update(seen.views)
@@ -385,13 +400,13 @@ class _Drawer:
                     continue
                 key = (seen.slot, seen.shape + (1,) * joined if short and seen.shape else seen.shape)
                 known = operand if isinstance(operand, str) else spec(operand.dtype, key[1])
-                sources.setdefault(key, Source(seen.slot, known))
+                sources.setdefault(key, ChainSource(seen.slot, known))
                 keys.append(key)
             drafts.append((call, keys, self.steps[at].writes))
         numbers = {key: number for number, key in enumerate([*sources, *((slot, ()) for _, _, slot in drafts)])}
         column = column_of(group.shape, joined)
         values = tuple(
-            Value(
+            ChainValue(
                 call,
                 tuple(numbers[each] for each in keys),
                 call.result.shape in (column, bare) and call.result.shape != group.shape,
@@ -408,7 +423,7 @@ class _Drawer:
 
 
 def _rowwise(
-    sources: tuple[Source, ...], values: tuple[Value, ...], outputs: tuple[int, ...]
+    sources: tuple[ChainSource, ...], values: tuple[ChainValue, ...], outputs: tuple[int, ...]
 ) -> tuple[tuple[int, ...], ...]:
     """Groups of sources, of each of which one must lie row by row in memory.
 
@@ -425,7 +440,7 @@ def _rowwise(
     for number, value in enumerate(values):
         shape = value.call.result.shape
         found: frozenset[int] = frozenset()
-        if OPS[value.call.op].family not in MAP:
+        if OPS[value.call.op].family not in ELEMENTWISE_FAMILIES:
             wants.append(laid[value.operands[0]])
         else:
             whole = [laid[operand] for operand in value.operands if shapes[operand] == shape]

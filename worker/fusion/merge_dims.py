@@ -9,7 +9,7 @@ from .chain_shapes import border_of
 from .chains import Chain
 
 
-class Merged(NamedTuple):
+class MergedSpace(NamedTuple):
     """A chain's space with neighbouring dimensions merged where all sources allow it. Of the dimensions from `edge` on columns
     have one element; totals of those before. `patterns` say for each source (None: a number) of which dimensions it has all
     elements."""
@@ -23,7 +23,7 @@ class Merged(NamedTuple):
         return (*self.shape[: self.edge], *(1,) * (len(self.shape) - self.edge))
 
 
-def merged(chain: Chain) -> Merged:
+def merged_space(chain: Chain) -> MergedSpace:
     """The space of a chain in as few dimensions as will do."""
     ndim, shape = len(chain.shape), chain.shape
     border = border_of(ndim, chain.joined)
@@ -47,7 +47,7 @@ def merged(chain: Chain) -> Merged:
     if not lead:
         lead.append([])
     together = [*lead, *trail]
-    return Merged(
+    return MergedSpace(
         tuple(math.prod(shape[axis] for axis in group) for group in together),
         len(lead),
         tuple(None if full is None else tuple(not group or full[group[0]] for group in together) for full in fulls),

@@ -10,13 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from gt.ir.ops import OPS
-from gt.worker.base.kernel_call import Call
+from gt.worker.base.kernel_call import KernelCall
 
-from .chain_shapes import MAP, Fusable, Shape, Views, space_of
+from .chain_shapes import ELEMENTWISE_FAMILIES, FusableStep, OperandViews, Shape, space_of
 
 
-def leanings(
-    steps: Sequence[Fusable], made: dict[int, int], wanted: set[int], able: Callable[[Call], bool], views: Views
+def reduction_axes(
+    steps: Sequence[FusableStep],
+    made: dict[int, int],
+    wanted: set[int],
+    able: Callable[[KernelCall], bool],
+    views: OperandViews,
 ) -> list[int]:
     """Of each step 1 if it is for a chain with columns, minus the number of joined dimensions if for a tall one, else 0."""
     spaces: list[tuple[Shape, int] | None] = []
@@ -30,7 +34,7 @@ def leanings(
 
 
 def _tall(
-    steps: Sequence[Fusable], made: dict[int, int], wanted: set[int], spaces: Sequence[tuple[Shape, int] | None]
+    steps: Sequence[FusableStep], made: dict[int, int], wanted: set[int], spaces: Sequence[tuple[Shape, int] | None]
 ) -> list[int]:
     """Sums over first dimensions, and what nobody but they read, directly or not."""
     lean = [0] * len(steps)
@@ -47,7 +51,7 @@ def _tall(
             continue
         if space[1] < 0:
             lean[at] = space[1]
-        elif OPS[step.call.op].family in MAP and step.writes not in wanted and at in readers:
+        elif OPS[step.call.op].family in ELEMENTWISE_FAMILIES and step.writes not in wanted and at in readers:
             found = {lean[reader] for reader in readers[at]}
             together = all(_alike(space[0], spaces[reader], step, steps[reader]) for reader in readers[at])
             if together and len(found) == 1 and max(found) < 0:
@@ -55,12 +59,12 @@ def _tall(
     return lean
 
 
-def _alike(shape: Shape, space: tuple[Shape, int] | None, one: Fusable, two: Fusable) -> bool:
+def _alike(shape: Shape, space: tuple[Shape, int] | None, one: FusableStep, two: FusableStep) -> bool:
     """Whether a step that works on a space works on this shape, in the same scope as another."""
     return space is not None and space[0] == shape and one.scope == two.scope
 
 
-def _rows(lean: list[int], spaces: Sequence[tuple[Shape, int] | None], views: Views) -> None:
+def _rows(lean: list[int], spaces: Sequence[tuple[Shape, int] | None], views: OperandViews) -> None:
     """What has to do with a sum over rows, by values of one shape that are for no tall chain."""
     parent = list(range(len(lean)))
 

@@ -19,24 +19,24 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from gt.ir.dtypes import HALVES
-from gt.worker.base.kernel_call import Call, Kernel
+from gt.worker.base.kernel_call import Kernel, KernelCall
 from gt.worker.device.cublas import ALL_KINDS, Gemm
 
 from .elementwise import wide
 from .matmul import on_tensor_cores
 
-ROOM: Final = 1 << 20
+STRIP_BYTES: Final = 1 << 20
 """Bytes of a strip on a CPU: it stays in a core's caches."""
-DEVICE_ROOM: Final = 64 << 20
+DEVICE_STRIP_BYTES: Final = 64 << 20
 """Bytes of a strip on a GPU: its kernels are few and large."""
-PARTS: Final = 4
+MIN_CAUSAL_STRIPS: Final = 4
 """Strips of a causal matrix, at least: the keys after the last query of a strip are left out."""
 
 Where = tuple[Any, ...]
 """An index into the stack: numbers, and a range at most."""
 
 
-class Strip(NamedTuple):
+class AttentionStrip(NamedTuple):
     """Some queries: which of those held here, the number of the first among all, and how many keys they look at."""
 
     rows: slice
@@ -44,10 +44,10 @@ class Strip(NamedTuple):
     keys: int
 
 
-class Strips:
+class AttentionStrips:
     """How one call is cut into pieces of the stack, and those into strips."""
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: KernelCall) -> None:
         q, v = call.tensor(0), call.tensor(2)
         self.call, self.xp = call, call.xp
         self.causal = call.attributes["causal"]
@@ -62,7 +62,7 @@ class Strips:
         if cores or (call.direct is not None and dtype in ALL_KINDS):
             self.matmul = Gemm(self.xp, dtype, call.direct, exact=not cores)
         self.scale = self.work.itemsize * self.keys
-        self.room = ROOM if self.xp is np else DEVICE_ROOM
+        self.room = STRIP_BYTES if self.xp is np else DEVICE_STRIP_BYTES
 
     def __iter__(self) -> Iterator[Where]:
         """Pieces of the stack, each as much of it as has room beside each other."""
@@ -78,13 +78,13 @@ class Strips:
             for first in range(0, size, many):
                 yield (*outer, slice(first, min(size, first + many)))
 
-    def strips(self) -> Iterator[Strip]:
+    def strips(self) -> Iterator[AttentionStrip]:
         """Of the queries, at the same places of the whole on any worker."""
-        step = max(1, min(self.room // self.scale, -(-self.queries // (PARTS if self.causal else 1))))
+        step = max(1, min(self.room // self.scale, -(-self.queries // (MIN_CAUSAL_STRIPS if self.causal else 1))))
         for first in range(self.start - self.start % step, self.stop, step):
             a, b = max(first, self.start), min(first + step, self.stop)
             keys = min(self.keys, first + step) if self.causal else self.keys
-            yield Strip(slice(a - self.start, b - self.start), a, keys)
+            yield AttentionStrip(slice(a - self.start, b - self.start), a, keys)
 
     def product(self, letters: str, a: Any, b: Any) -> Any:
         """In the dtype of sums. `letters` are those of its rows, of what is contracted and of its columns, as in the table of
@@ -93,7 +93,7 @@ class Strips:
             return self.matmul(a, b)
         return self.matmul(*(x.astype(self.half, copy=False) for x in (a, b))).astype(self.work)
 
-    def weights(self, q: Any, k: Any, mask: Any, strip: Strip) -> tuple[Any, Any]:
+    def weights(self, q: Any, k: Any, mask: Any, strip: AttentionStrip) -> tuple[Any, Any]:
         """Of queries (…, rows, e) and the keys (…, keys, e) that they look at: e^(scores − largest), and its sums by row."""
         xp = self.xp
         out = self.product("les", q, k.swapaxes(-1, -2))
@@ -112,7 +112,7 @@ class Strips:
         total = out.sum(-1, keepdims=True)
         return out, total if mask is None else xp.where(total == 0, 1, total)
 
-    def masked(self, mask: Any, where: Where, strip: Strip) -> Any:
+    def masked(self, mask: Any, where: Where, strip: AttentionStrip) -> Any:
         """The part of a mask that is for these queries and keys; dimensions of one element are for all."""
         if mask is None:
             return None
@@ -141,7 +141,7 @@ class Strips:
         return [x.astype(self.half or self.work, copy=False) for x in operands]
 
 
-def attention(call: Call, cut: Callable[[Call], Strips] = Strips) -> Kernel:
+def attention(call: KernelCall, cut: Callable[[KernelCall], AttentionStrips] = AttentionStrips) -> Kernel:
     """softmax(q kᵀ + mask) v; a query that may see nothing gets zeros."""
     xp, result, dtype = call.xp, call.result, call.result.dtype.numpy
     strips = cut(call)
@@ -153,7 +153,7 @@ def attention(call: Call, cut: Callable[[Call], Strips] = Strips) -> Kernel:
         q, k, v = strips.cast(q, k, v)
         out = xp.empty(result.shape, dtype)
 
-        def work(job: tuple[Where, Strip]) -> None:
+        def work(job: tuple[Where, AttentionStrip]) -> None:
             where, strip = job
             given = strips.masked(mask, where, strip)
             weights, total = strips.weights(q[where][..., strip.rows, :], k[where][..., : strip.keys, :], given, strip)
@@ -166,7 +166,7 @@ def attention(call: Call, cut: Callable[[Call], Strips] = Strips) -> Kernel:
     return kernel
 
 
-def attention_grad(call: Call, cut: Callable[[Call], Strips] = Strips) -> Kernel:
+def attention_grad(call: KernelCall, cut: Callable[[KernelCall], AttentionStrips] = AttentionStrips) -> Kernel:
     """The gradients of q, k and v, flattened one after the other; of queries that are elsewhere zeros.
 
     With w = e^(scores), their sums t by row, and h the gradient of the result over t: dv = wᵀ h, and where

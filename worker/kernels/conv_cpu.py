@@ -18,26 +18,26 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from gt.worker.base.kernel_call import Call, Kernel
+from gt.worker.base.kernel_call import Kernel, KernelCall
 
 from .convolution import columns, padded_shape, windows_at_once
 from .convolution import conv as anywhere
 from .elementwise import wide
 from .matmul import product
 
-NEAR: Final = 1 << 20
+CACHED_WINDOW_BYTES: Final = 1 << 20
 """Bytes of windows that are copied at once: what a core's own cache holds."""
-MANY: Final = 512
+MIN_PRODUCT_COLUMNS: Final = 512
 """Columns that a product has at least, if there are so many: for fewer, BLAS would arrange the weight more often."""
-TALL: Final = 64
+MIN_PRODUCT_ROWS: Final = 64
 """The same of rows."""
-TAPS: Final = 64
+MAX_TAPS: Final = 64
 """Elements of a window, at most, that are taken one by one."""
-SPREAD: Final = 256 << 10
+MIN_SHARED_ELEMENTS: Final = 256 << 10
 """Windows' elements from which lanes share a convolution: it takes tens of microseconds to wake them."""
 
 
-class Form(NamedTuple):
+class ConvForm(NamedTuple):
     """How a convolution is computed: in which way, of how many examples at a time, and how large one example's matrix is."""
 
     way: str
@@ -47,28 +47,33 @@ class Form(NamedTuple):
     """Of columns and rows: the elements of a window, and the windows of an example; of taps the products, and the positions."""
 
 
-def form_of(call: Call) -> Form:
+def form_of(call: KernelCall) -> ConvForm:
     """Of a convolution that is not empty."""
     x, w, a = call.tensor(0), call.tensor(1), call.attributes
     sizes, counts, space = w.shape[3:], call.result.shape[3:], x.shape[3:]
     groups, itemsize = x.shape[1], wide(call.result.dtype).numpy.itemsize
     most, inner, outer = windows_at_once(call)
     rows = sizes[-1] > counts[-1]
-    if max(a["spreads"]) > 1 and max(a["strides"]) == 1 and not rows and math.prod(sizes) <= TAPS:
+    if max(a["spreads"]) > 1 and max(a["strides"]) == 1 and not rows and math.prod(sizes) <= MAX_TAPS:
         inner, outer = math.prod(sizes) * w.shape[1], math.prod(space)
-        return Form("taps", max(1, min(x.shape[0], NEAR // (groups * inner * outer * itemsize))), inner, outer)
-    near = max(NEAR // (groups * inner * outer * itemsize), -(-(TALL if rows else MANY) // outer))
-    return Form("rows" if rows else "columns", max(1, min(x.shape[0], most, near)), inner, outer)
+        return ConvForm(
+            "taps", max(1, min(x.shape[0], CACHED_WINDOW_BYTES // (groups * inner * outer * itemsize))), inner, outer
+        )
+    near = max(
+        CACHED_WINDOW_BYTES // (groups * inner * outer * itemsize),
+        -(-(MIN_PRODUCT_ROWS if rows else MIN_PRODUCT_COLUMNS) // outer),
+    )
+    return ConvForm("rows" if rows else "columns", max(1, min(x.shape[0], most, near)), inner, outer)
 
 
-def _shared(call: Call, form: Form) -> bool:
+def _shared(call: KernelCall, form: ConvForm) -> bool:
     """Whether lanes share it."""
     examples, groups = call.tensor(0).shape[:2]
-    large = examples * groups * form.inner * form.outer >= SPREAD
+    large = examples * groups * form.inner * form.outer >= MIN_SHARED_ELEMENTS
     return call.crew is not None and call.crew.lanes > 1 and form.step < examples and large
 
 
-def scratch(call: Call) -> int:
+def scratch(call: KernelCall) -> int:
     """Bytes that the kernel of a convolution that is not empty uses beside casts of its operands and result, at most."""
     form, x, w, a = form_of(call), call.tensor(0), call.tensor(1), call.attributes
     groups = x.shape[1]
@@ -85,7 +90,7 @@ def scratch(call: Call) -> int:
     return (times * elements + beside) * wide(call.result.dtype).numpy.itemsize
 
 
-def conv(call: Call) -> Kernel:
+def conv(call: KernelCall) -> Kernel:
     """The kernel of a convolution, on whatever device."""
     x, w, result = call.tensor(0), call.tensor(1), call.result
     if call.xp is not np or result.size == 0 or x.size == 0 or w.size == 0:
@@ -126,12 +131,12 @@ Way = Callable[[Any, Any, Any], Part]
 """From operands and the memory of the result."""
 
 
-def _columns(call: Call, form: Form, matmul: Kernel) -> Way:
+def _columns(call: KernelCall, form: ConvForm, matmul: Kernel) -> Way:
     windows, sizes, _ = columns(call)
     groups, made = call.tensor(0).shape[1], call.tensor(1).shape[1]
     ndim = 3 + 2 * len(sizes)
     order = (*range(1, 3 + len(sizes)), 0, *range(3 + len(sizes), ndim))
-    together = form.outer < MANY and form.step > 1
+    together = form.outer < MIN_PRODUCT_COLUMNS and form.step > 1
 
     def way(x: Any, w: Any, out: Any) -> Part:
         left = w.reshape(groups, made, form.inner)
@@ -151,7 +156,7 @@ def _columns(call: Call, form: Form, matmul: Kernel) -> Way:
     return way
 
 
-def _rows(call: Call, form: Form, matmul: Kernel) -> Way:
+def _rows(call: KernelCall, form: ConvForm, matmul: Kernel) -> Way:
     windows, sizes, _ = columns(call)
     groups, made = call.tensor(0).shape[1], call.tensor(1).shape[1]
     ndim = 3 + 2 * len(sizes)
@@ -171,7 +176,7 @@ def _rows(call: Call, form: Form, matmul: Kernel) -> Way:
     return way
 
 
-def _taps(call: Call, form: Form, matmul: Kernel) -> Way:
+def _taps(call: KernelCall, form: ConvForm, matmul: Kernel) -> Way:
     x, w, a = call.tensor(0), call.tensor(1), call.attributes
     examples, groups, channels, *space = x.shape
     made, sizes, counts = w.shape[1], w.shape[3:], call.result.shape[3:]

@@ -1,6 +1,6 @@
 """Factories of kernels over sliding windows: convolutions as matrix products, windows as views, and their transpose.
 
-On a GPU a convolution copies the windows of as many examples as fit into `BUDGET` bytes next to each other ("im2col") and
+On a GPU a convolution copies the windows of as many examples as fit into `WINDOW_BYTES` bytes next to each other ("im2col") and
 leaves the arithmetic to a matrix product (on a CPU: `patches.py`). Windows themselves are another look at what is there,
 which takes no memory.
 """
@@ -13,14 +13,14 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from gt.ir.infer import conv_extent
-from gt.worker.base.kernel_call import Call, Kernel
+from gt.worker.base.kernel_call import Kernel, KernelCall
 
 from .elementwise import wide
 from .matmul import product
 
-BUDGET: Final = 8 << 20
+WINDOW_BYTES: Final = 8 << 20
 """Bytes of windows that are copied at once: about what caches hold."""
-FEW: Final = 256
+MIN_EXAMPLE_WINDOWS: Final = 256
 """Windows of one example below which those of several examples go into one matrix product."""
 
 
@@ -69,17 +69,17 @@ def padded_shape(shape: Sequence[int], pads: Sequence[int], spreads: Sequence[in
     return (*shape[:first], *(max(0, conv_extent(size, step) + before + after) for size, step, before, after in ends))
 
 
-def windows_at_once(call: Call) -> tuple[int, int, int]:
+def windows_at_once(call: KernelCall) -> tuple[int, int, int]:
     """Of a convolution: of how many examples windows are copied at once, if there are so many; the elements of one window; the
     windows of an example."""
     sizes, counts = call.tensor(1).shape[3:], call.result.shape[3:]
     groups, channels = call.tensor(0).shape[1:3]
     inner, outer = channels * math.prod(sizes), math.prod(counts)
-    step = max(1, BUDGET // (groups * inner * outer * wide(call.result.dtype).itemsize))
+    step = max(1, WINDOW_BYTES // (groups * inner * outer * wide(call.result.dtype).itemsize))
     return step, inner, outer
 
 
-def columns(call: Call) -> tuple[Any, tuple[int, ...], tuple[int, ...]]:
+def columns(call: KernelCall) -> tuple[Any, tuple[int, ...], tuple[int, ...]]:
     """What takes a local x to its windows [n, g, c, size …, count …], and the sizes and counts of those."""
     xp, a = call.xp, call.attributes
     sizes, counts = call.tensor(1).shape[3:], call.result.shape[3:]
@@ -92,7 +92,7 @@ def columns(call: Call) -> tuple[Any, tuple[int, ...], tuple[int, ...]]:
     return of, sizes, counts
 
 
-def conv(call: Call) -> Kernel:
+def conv(call: KernelCall) -> Kernel:
     xp, x, w, result = call.xp, call.tensor(0), call.tensor(1), call.result
     dtype, work = result.dtype.numpy, wide(result.dtype).numpy
     if result.size == 0 or x.size == 0 or w.size == 0:
@@ -101,7 +101,7 @@ def conv(call: Call) -> Kernel:
     examples, groups = x.shape[:2]
     made = w.shape[1]
     step, inner, outer = windows_at_once(call)
-    together = outer < FEW and step > 1
+    together = outer < MIN_EXAMPLE_WINDOWS and step > 1
     matmul = product(call, min(step, examples) * groups * made * inner * outer, wide(result.dtype))
 
     def kernel(x: Any, w: Any) -> Any:
@@ -122,7 +122,7 @@ def conv(call: Call) -> Kernel:
     return kernel
 
 
-def windows(call: Call) -> Kernel:
+def windows(call: KernelCall) -> Kernel:
     xp, a, result = call.xp, call.attributes, call.result
     axes, ndim = a["axes"], call.tensor(0).ndim
     if result.size == 0:
@@ -138,7 +138,7 @@ def windows(call: Call) -> Kernel:
     return kernel
 
 
-def overlap_add(call: Call) -> Kernel:
+def overlap_add(call: KernelCall) -> Kernel:
     xp, a, result = call.xp, call.attributes, call.result
     axes, ndim = a["axes"], result.ndim
     x = call.tensor(0)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from gt.worker.base.kernel_call import Call, Kernel
+from gt.worker.base.kernel_call import Kernel, KernelCall
 
 
-def full(call: Call) -> Kernel:
+def full(call: KernelCall) -> Kernel:
     """Every element is the scalar."""
     fill, shape, dtype = call.xp.full, call.result.shape, call.result.dtype.numpy
     return lambda value: fill(shape, value, dtype)
 
 
-def arange(call: Call) -> Kernel:
+def arange(call: KernelCall) -> Kernel:
     """start + step · index, for this worker's part of one dimension."""
     xp, dtype = call.xp, call.result.dtype
     ((first, last),) = call.box

@@ -5,7 +5,7 @@ what the blocks give is added in one binary tree (`gt/sharding/block_grid.py`). 
 it has; a move continues it over the workers. A block without elements is left out, and a worker without blocks contributes
 negative zeros: these leave every number as it is.
 
-A matrix product is cut into tiles of at most `TILE` in each direction. That small, OpenBLAS runs on one thread whatever it
+A matrix product is cut into tiles of at most `TILE_SIZE` in each direction. That small, OpenBLAS runs on one thread whatever it
 is told (from 262,144 multiplications on it uses more), so bits do not depend on how many threads there are either. Of
 complex numbers it uses more from 32,768 on, so their tiles are half as large.
 
@@ -22,9 +22,9 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from gt.sharding.block_grid import Tree, fold, grid, grid_dimension, tree
-from gt.worker.base.kernel_call import Call, Kernel
+from gt.worker.base.kernel_call import Kernel, KernelCall
 
-from .attention import Strip, Strips, Where, attention, attention_grad
+from .attention import AttentionStrip, AttentionStrips, Where, attention, attention_grad
 from .conv_cpu import conv
 from .convolution import columns
 from .elementwise import nothing_of, same, wide
@@ -32,11 +32,11 @@ from .linalg import linalg, solve
 from .matmul import matmul
 from .reductions import identity, reducer_of, reduction
 
-TILE: Final = 64
-COMPLEX_TILE: Final = 32
+TILE_SIZE: Final = 64
+COMPLEX_TILE_SIZE: Final = 32
 
 
-class Stretch(NamedTuple):
+class BlockStretch(NamedTuple):
     """A block that has elements here: its number, and where they lie in the local operand."""
 
     block: int
@@ -44,13 +44,13 @@ class Stretch(NamedTuple):
     last: int
 
 
-class Sides(NamedTuple):
+class TiledSides(NamedTuple):
     """One dimension of a matrix product: its stretches, how many tiles each has, and their length.
 
     A stretch is filled up to whole tiles with zeros, so all tiles are alike.
     """
 
-    stretches: tuple[Stretch, ...]
+    stretches: tuple[BlockStretch, ...]
     tiles: int
     length: int
 
@@ -63,17 +63,17 @@ class Sides(NamedTuple):
         return all(last - first == self.width for _, first, last in self.stretches)
 
 
-def _stretches(call: Call, position: int, axis: int) -> tuple[Stretch, ...]:
+def _stretches(call: KernelCall, position: int, axis: int) -> tuple[BlockStretch, ...]:
     """The blocks of a dimension of an operand of which something is here."""
     size, start, stop = call.span(position, axis)
     cuts = itertools.pairwise(grid(size, call.blocks))
-    found = [Stretch(at, a - start, b - start) for at, (a, b) in enumerate(cuts) if start <= a < b <= stop]
+    found = [BlockStretch(at, a - start, b - start) for at, (a, b) in enumerate(cuts) if start <= a < b <= stop]
     if sum(stretch.last - stretch.first for stretch in found) != stop - start:
         raise AssertionError(f"{call.op}: {start} to {stop} of {size} is off the grid of {call.blocks} blocks")
     return tuple(found)
 
 
-def _tree(call: Call, stretches: Sequence[Stretch]) -> Tree:
+def _tree(call: KernelCall, stretches: Sequence[BlockStretch]) -> Tree:
     return tree([stretch.block for stretch in stretches], 0, call.blocks)
 
 
@@ -85,7 +85,7 @@ def _canonical(xp: Any, x: Any, order: Sequence[int], rows: int, dtype: Any) -> 
     return xp.ascontiguousarray(x.transpose(order), dtype).reshape(rows, -1)
 
 
-def blocked_reduction(call: Call) -> Kernel:
+def blocked_reduction(call: KernelCall) -> Kernel:
     """sum and prod, block by block of one of the dimensions that they join."""
     xp, op, axes, result = call.xp, call.op, call.attributes["axes"], call.result
     if not axes or result.dtype.kind not in "fc":
@@ -125,13 +125,13 @@ def blocked_reduction(call: Call) -> Kernel:
     return kernel
 
 
-def blocked_extreme(call: Call) -> Kernel:
+def blocked_extreme(call: KernelCall) -> Kernel:
     """max and min are exact; of zeros they give the positive one, whatever the order."""
     kernel = reduction(call)
     return kernel if call.result.dtype.kind != "f" or not call.attributes["axes"] else lambda x: kernel(x) + 0
 
 
-def row_softmax(call: Call) -> Kernel:
+def row_softmax(call: KernelCall) -> Kernel:
     """Each row by itself, as one stretch of memory."""
     xp, result, axis, logarithm = call.xp, call.result, call.attributes["axis"], call.op == "log_softmax"
     if result.size == 0:
@@ -160,16 +160,18 @@ def row_softmax(call: Call) -> Kernel:
 # matrix products
 
 
-def _sides(call: Call, position: int, axis: int, inner: int = 1) -> Sides:
+def _sides(call: KernelCall, position: int, axis: int, inner: int = 1) -> TiledSides:
     """One dimension of a product, of which each index stands for `inner` rows or columns."""
     size = call.span(position, axis)[0]
     width = max(1, -(-size // call.blocks)) * inner
-    tiles = -(-width // (COMPLEX_TILE if call.result.dtype.kind == "c" else TILE))
-    stretches = (Stretch(block, first * inner, last * inner) for block, first, last in _stretches(call, position, axis))
-    return Sides(tuple(stretches), tiles, -(-width // tiles))
+    tiles = -(-width // (COMPLEX_TILE_SIZE if call.result.dtype.kind == "c" else TILE_SIZE))
+    stretches = (
+        BlockStretch(block, first * inner, last * inner) for block, first, last in _stretches(call, position, axis)
+    )
+    return TiledSides(tuple(stretches), tiles, -(-width // tiles))
 
 
-def _filled(xp: Any, x: Any, sides: Sides, axis: int) -> Any:
+def _filled(xp: Any, x: Any, sides: TiledSides, axis: int) -> Any:
     """Every stretch along an axis (−1 or −2) filled up with zeros to whole tiles."""
     if sides.full:
         return x
@@ -183,14 +185,14 @@ def _filled(xp: Any, x: Any, sides: Sides, axis: int) -> Any:
     return out
 
 
-def _tiled(xp: Any, x: Any, rows: Sides, columns: Sides) -> Any:
+def _tiled(xp: Any, x: Any, rows: TiledSides, columns: TiledSides) -> Any:
     """A matrix [..., m, n] as tiles [..., row, column, m in it, n in it], each one stretch of memory."""
     x = _filled(xp, _filled(xp, x, rows, -2), columns, -1)
     across, down = len(rows.stretches) * rows.tiles, len(columns.stretches) * columns.tiles
     return xp.ascontiguousarray(x.reshape(*x.shape[:-2], across, rows.length, down, columns.length).swapaxes(-3, -2))
 
 
-def _untiled(xp: Any, x: Any, rows: Sides, columns: Sides) -> Any:
+def _untiled(xp: Any, x: Any, rows: TiledSides, columns: TiledSides) -> Any:
     """The inverse of `_tiled`."""
     *batch, across, down, _, _ = x.shape
     x = x.swapaxes(-3, -2).reshape(*batch, across * rows.length, down * columns.length)
@@ -201,12 +203,12 @@ def _untiled(xp: Any, x: Any, rows: Sides, columns: Sides) -> Any:
     return x
 
 
-def _kept(sides: Sides) -> list[tuple[int, int]]:
+def _kept(sides: TiledSides) -> list[tuple[int, int]]:
     """Where the elements of each stretch begin among the tiles, and how many they are."""
     return [(at * sides.width, last - first) for at, (_, first, last) in enumerate(sides.stretches)]
 
 
-def tiled_matmul(call: Call) -> Kernel:
+def tiled_matmul(call: KernelCall) -> Kernel:
     """Tile by tile; the tiles of a block of what is contracted are added in order, the blocks in the tree."""
     xp, result = call.xp, call.result
     dtype, size = result.dtype.numpy, call.span(0, call.tensor(0).ndim - 1)[0]
@@ -221,7 +223,7 @@ def tiled_matmul(call: Call) -> Kernel:
     return lambda a, b: product(a, b).astype(dtype, copy=False)
 
 
-def _product(call: Call, m: Sides, k: Sides, n: Sides) -> Kernel:
+def _product(call: KernelCall, m: TiledSides, k: TiledSides, n: TiledSides) -> Kernel:
     """The product of two matrices by tiles, in the dtype that it is added up in."""
     xp, branch, work = call.xp, _tree(call, k.stretches), wide(call.result.dtype).numpy
     places = {stretch.block: at * k.tiles for at, stretch in enumerate(k.stretches)}
@@ -243,7 +245,7 @@ def _product(call: Call, m: Sides, k: Sides, n: Sides) -> Kernel:
     return kernel
 
 
-def tiled_conv(call: Call) -> Kernel:
+def tiled_conv(call: KernelCall) -> Kernel:
     """A product of w [g, o, c·size] with the windows [g, c·size, n·count], tile by tile."""
     xp, result, dtype = call.xp, call.result, call.result.dtype.numpy
     if result.size == 0 or call.span(0, 2)[0] == 0:
@@ -266,10 +268,10 @@ def tiled_conv(call: Call) -> Kernel:
     return kernel
 
 
-class _Whole(Strips):
+class _WholeAttention(AttentionStrips):
     """Attention by whole matrices, one of the stack at a time: products by tiles, and each row by itself."""
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: KernelCall) -> None:
         super().__init__(call)
         axis = call.tensor(0).ndim - 2
         at = {"l": (0, axis), "e": (0, axis + 1), "s": (1, axis), "o": (2, axis + 1)}
@@ -280,25 +282,25 @@ class _Whole(Strips):
     def __iter__(self) -> Iterator[Where]:
         return iter(np.ndindex(*self.stack))
 
-    def strips(self) -> Iterator[Strip]:
-        yield Strip(slice(0, self.stop - self.start), self.start, self.keys)
+    def strips(self) -> Iterator[AttentionStrip]:
+        yield AttentionStrip(slice(0, self.stop - self.start), self.start, self.keys)
 
     def product(self, letters: str, a: Any, b: Any) -> Any:
         return self.xp.ascontiguousarray(self.products[letters](a, b))
 
 
-def whole_attention(call: Call) -> Kernel:
+def whole_attention(call: KernelCall) -> Kernel:
     """attention and attention_grad: all queries at once, with products tile by tile."""
     factory = attention if call.op == "attention" else attention_grad
     if call.result.size == 0 or 0 in call.tensor(0).shape or 0 in call.tensor(2).shape:
         return factory(call)  # zeros, or means of values
-    return factory(call, _Whole)
+    return factory(call, _WholeAttention)
 
 
-def small_matrices(call: Call) -> Kernel:
+def small_matrices(call: KernelCall) -> Kernel:
     """LAPACK works on one matrix at a time, on one thread as long as a matrix is no larger than a tile."""
     specs = [call.tensor(position) for position in range(len(call.operands))]
-    most = COMPLEX_TILE if specs[0].dtype.kind == "c" else TILE
+    most = COMPLEX_TILE_SIZE if specs[0].dtype.kind == "c" else TILE_SIZE
     if all(size <= most for spec in specs for size in spec.shape[-2:]):
         return (solve if call.op == "solve" else linalg)(call)
     shapes = " and ".join(str(spec.shape) for spec in specs)

@@ -11,9 +11,9 @@ from typing import Any, Final
 import numpy as np
 
 from gt.ir.dtypes import HALVES, DType, bfloat16, float32
-from gt.worker.base.kernel_call import Call, Check, Kernel, KernelFactory
+from gt.worker.base.kernel_call import Kernel, KernelCall, KernelFactory, OperandCheck
 
-SELECTED: Final = 4096
+MIN_BITWISE_ELEMENTS: Final = 4096
 """Elements from which a choice between two values is made by bits."""
 
 
@@ -25,7 +25,7 @@ def ufunc(name: str) -> KernelFactory:
 def exact(name: str) -> KernelFactory:
     """The array module's own function of that name, in the tensors' own dtype whatever it is."""
 
-    def factory(call: Call) -> Kernel:
+    def factory(call: KernelCall) -> Kernel:
         function, number = getattr(call.xp, name), call.result.dtype.numpy.type
         steps = [number if isinstance(operand, str) else None for operand in call.operands]
         if not any(steps):
@@ -35,7 +35,7 @@ def exact(name: str) -> KernelFactory:
     return factory
 
 
-def sign(call: Call) -> Kernel:
+def sign(call: KernelCall) -> Kernel:
     """−1, 0 or 1, and 0 for NaN, as PyTorch has it; array modules say NaN, or 0."""
     xp = call.xp
     if call.result.dtype.kind != "f":
@@ -43,7 +43,7 @@ def sign(call: Call) -> Kernel:
     return in_float32(call, lambda x: xp.where(x != x, x.dtype.type(0), xp.sign(x)))
 
 
-def nextafter(call: Call) -> Kernel:
+def nextafter(call: KernelCall) -> Kernel:
     """The array module's own; of bfloat16 on a GPU by bits, which are in the order of the numbers but for the sign."""
     own = exact("nextafter")(call)
     if call.xp is np or call.result.dtype is not bfloat16:
@@ -62,7 +62,7 @@ def nextafter(call: Call) -> Kernel:
     return kernel
 
 
-def in_float32(call: Call, function: Kernel) -> Kernel:
+def in_float32(call: KernelCall, function: Kernel) -> Kernel:
     """`function`, computed in float32 and rounded once where it would compute in half precision, as PyTorch does.
 
     So numbers of the program are not rounded to the few digits of a tensor's dtype before they meet it; only where numbers
@@ -75,7 +75,7 @@ def in_float32(call: Call, function: Kernel) -> Kernel:
     return widened(call, function) if dtype in HALVES else function
 
 
-def widened(call: Call, function: Kernel) -> Kernel:
+def widened(call: KernelCall, function: Kernel) -> Kernel:
     """`function` of operands of half precision, computed in float32 and rounded once, if need be."""
     widen, number = methodcaller("astype", float32.numpy), _dtype(call).numpy.type
     rounded = (lambda value: value) if _same(call) else (lambda value: float(number(value)))
@@ -88,16 +88,16 @@ def widened(call: Call, function: Kernel) -> Kernel:
     return lambda *operands: narrow(function(*[step(operand) for step, operand in zip(steps, operands, strict=True)]))
 
 
-def _dtype(call: Call) -> DType:
+def _dtype(call: KernelCall) -> DType:
     return next(operand.dtype for operand in call.operands if not isinstance(operand, str))
 
 
-def _same(call: Call) -> bool:
+def _same(call: KernelCall) -> bool:
     """Whether the result has the dtype of the operands."""
     return call.result.dtype is _dtype(call)
 
 
-def same(call: Call) -> Kernel:
+def same(call: KernelCall) -> Kernel:
     """The first operand as it is."""
     return (lambda x: x) if len(call.operands) == 1 else (lambda x, _like: x)
 
@@ -112,7 +112,7 @@ def nothing_of(dtype: DType) -> Any:
     return dtype.numpy.type(complex(-0.0, -0.0) if dtype.kind == "c" else -0.0)
 
 
-def cast(call: Call) -> Kernel:
+def cast(call: KernelCall) -> Kernel:
     """The same values in another dtype; of complex numbers the real parts (as booleans: whether they are not 0)."""
     source, target = call.tensor(0).dtype, call.result.dtype
     if source is target:
@@ -126,7 +126,7 @@ def part(name: str) -> KernelFactory:
     return lambda _call: attrgetter(name)
 
 
-def complex_(call: Call) -> Kernel:
+def complex_(call: KernelCall) -> Kernel:
     empty, shape, dtype = call.xp.empty, call.result.shape, call.result.dtype.numpy
 
     def kernel(a: Any, b: Any) -> Any:
@@ -138,7 +138,7 @@ def complex_(call: Call) -> Kernel:
     return kernel
 
 
-def expm1(call: Call) -> Kernel:
+def expm1(call: KernelCall) -> Kernel:
     """The array module's own; of complex numbers by parts, for NumPy's cancels and knows no infinities (Kahan, 1987)."""
     xp = call.xp
     if call.result.dtype.kind != "c":
@@ -153,7 +153,7 @@ def expm1(call: Call) -> Kernel:
     return kernel
 
 
-def log2(call: Call) -> Kernel:
+def log2(call: KernelCall) -> Kernel:
     """The array module's own; of complex numbers on a GPU by parts: CuPy divides by a complex one, and infinity becomes NaN."""
     xp, own = call.xp, ufunc("log2")(call)
     if xp is np or call.result.dtype.kind != "c":
@@ -167,7 +167,7 @@ def log2(call: Call) -> Kernel:
     return kernel
 
 
-def rsqrt(call: Call) -> Kernel:
+def rsqrt(call: KernelCall) -> Kernel:
     sqrt, reciprocal = call.xp.sqrt, call.xp.reciprocal
     if call.result.dtype in HALVES and call.xp is not np:  # two functions, each of which would round
         widen, narrow = methodcaller("astype", float32.numpy), methodcaller("astype", call.result.dtype.numpy)
@@ -175,7 +175,7 @@ def rsqrt(call: Call) -> Kernel:
     return in_float32(call, lambda x: reciprocal(sqrt(x)))
 
 
-def sigmoid(call: Call) -> Kernel:
+def sigmoid(call: KernelCall) -> Kernel:
     """1 / (1 + e⁻ˣ): where e⁻ˣ overflows, the result is 0, as it should be."""
     xp, shape, dtype = call.xp, call.result.shape, call.result.dtype
     work = wide(dtype).numpy
@@ -193,7 +193,7 @@ def sigmoid(call: Call) -> Kernel:
     return kernel
 
 
-def relu(call: Call) -> Kernel:
+def relu(call: KernelCall) -> Kernel:
     # An array of no dimensions meets an array faster than a Python number does.
     work = float32 if call.result.dtype is bfloat16 else call.result.dtype
     return in_float32(call, partial(call.xp.maximum, call.xp.zeros((), work.numpy)))
@@ -207,12 +207,12 @@ def chooser(xp: Any, dtype: DType) -> Kernel:
     return lambda condition, a, b: xp.where(condition, bits(a), bits(b)).view(bfloat16.numpy)
 
 
-def where(call: Call) -> Kernel:
+def where(call: KernelCall) -> Kernel:
     """The second operand where the condition holds, else the third."""
     xp, result = call.xp, call.result
     first, second = (isinstance(operand, str) for operand in call.operands[1:])
     number = result.dtype.numpy.type
-    if xp is np and result.size >= SELECTED and result.dtype.itemsize <= 8:
+    if xp is np and result.size >= MIN_BITWISE_ELEMENTS and result.dtype.itemsize <= 8:
         return _by_bits(call)
     choose = chooser(xp, result.dtype)
     if first:
@@ -222,7 +222,7 @@ def where(call: Call) -> Kernel:
     return choose
 
 
-def _by_bits(call: Call) -> Kernel:
+def _by_bits(call: KernelCall) -> Kernel:
     """`np.where` branches at each element, and guesses wrong at half of them; bits can be chosen without: b ^ ((a ^ b) & −c).
 
     The result lies as NumPy would lay it: row by row as soon as one operand of its shape does, the condition too.
@@ -252,21 +252,21 @@ def _by_bits(call: Call) -> Kernel:
     return kernel
 
 
-def _refusal(call: Call, error: Callable[[], Exception]) -> Callable[[Any], None]:
+def _refusal(call: KernelCall, error: Callable[[], Exception]) -> Callable[[Any], None]:
     """What raises where a comparison of the second operand, a run-time scalar or a tensor, is true for any element; or has
     that looked at later."""
     later = call.later
 
     def refuse(found: Any) -> None:
         if later is not None and not isinstance(found, bool):
-            later(Check(call, found.any().astype(np.int64), lambda _: error()))
+            later(OperandCheck(call, found.any().astype(np.int64), lambda _: error()))
         elif found if isinstance(found, bool) else found.any():
             raise error()
 
     return refuse
 
 
-def power(call: Call) -> Kernel:
+def power(call: KernelCall) -> Kernel:
     """Integers to a negative power have no integer result: a `ValueError` on every backend."""
     function = call.xp.power
     if call.result.dtype.kind in "fc":
@@ -285,7 +285,7 @@ def power(call: Call) -> Kernel:
 def divide_integers(name: str) -> KernelFactory:
     """Integer division by zero raises `ZeroDivisionError` on every backend; hardware would make up a number."""
 
-    def factory(call: Call) -> Kernel:
+    def factory(call: KernelCall) -> Kernel:
         function = getattr(call.xp, name)
         if call.result.dtype.kind == "f":
             if call.xp is np or name not in _DIVIDED:
@@ -328,7 +328,7 @@ _DIVIDED: Final = {"remainder": _remainder, "floor_divide": _floor_divide}
 def shift(name: str) -> KernelFactory:
     """The array module's own shift, but that more bits than there are leave nothing on a GPU too, as NumPy has it."""
 
-    def factory(call: Call) -> Kernel:
+    def factory(call: KernelCall) -> Kernel:
         xp, function = call.xp, getattr(call.xp, name)
         if xp is np:
             return function  # type: ignore[no-any-return]  # xp is Any

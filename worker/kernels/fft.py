@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from gt.worker.base.kernel_call import Call, Kernel
+from gt.worker.base.kernel_call import Kernel, KernelCall
 
 from .elementwise import wide
 
 
-def fourier(call: Call) -> Kernel:
+def fourier(call: KernelCall) -> Kernel:
     """fft, rfft and irfft. That direction whose factor is 1 by the array module's norm is taken."""
     xp, result, axis, op = call.xp, call.result, call.attributes["axis"], call.op
     shape, dtype = result.shape, result.dtype.numpy

@@ -15,16 +15,16 @@ import numpy as np
 
 from gt.errors import IndexOutOfRange
 from gt.ir.dtypes import HALVES
-from gt.worker.base.kernel_call import Call, Check, Kernel
+from gt.worker.base.kernel_call import Kernel, KernelCall, OperandCheck
 
 from . import short_rows
 from .elementwise import chooser, nothing_of, wide
 
-CROWDED: Final = 8
+MIN_ROWS_PER_TURN: Final = 8
 """Places for each row that the fullest of them gets, below which rows are not added turn by turn."""
 
 
-def slice_(call: Call) -> Kernel:
+def slice_(call: KernelCall) -> Kernel:
     """A view. Where the result is cut along a sliced axis, its part of the slice."""
     axes, steps = call.attributes["axes"], call.attributes["steps"]
     window = _window(call, call.result.shape)
@@ -34,13 +34,13 @@ def slice_(call: Call) -> Kernel:
     return lambda x, *starts: x[window([start + move for start, move in zip(starts, moves, strict=True)])]
 
 
-def _written(call: Call, *, own: bool) -> Callable[[Any], Any]:
+def _written(call: KernelCall, *, own: bool) -> Callable[[Any], Any]:
     """From the first operand what is written to: a copy of it, or itself where it is nobody else's (`IN_PLACE`)."""
     xp = call.xp
     return (lambda x: x) if own else (lambda x: xp.array(x, order="C"))
 
 
-def update_slice(call: Call, *, own: bool = False) -> Kernel:
+def update_slice(call: KernelCall, *, own: bool = False) -> Kernel:
     if not call.attributes["axes"]:
         return lambda _x, value: value
     written, window = _written(call, own=own), _window(call, call.tensor(1).shape)
@@ -53,7 +53,7 @@ def update_slice(call: Call, *, own: bool = False) -> Kernel:
     return kernel
 
 
-def _window(call: Call, shape: tuple[int, ...]) -> Callable[[Any], tuple[slice, ...]]:
+def _window(call: KernelCall, shape: tuple[int, ...]) -> Callable[[Any], tuple[slice, ...]]:
     """From the starts, the subscript of a window of `shape` into the first operand."""
     extents = call.tensor(0).shape
     axes, steps = call.attributes["axes"], call.attributes["steps"]
@@ -79,7 +79,7 @@ def _window(call: Call, shape: tuple[int, ...]) -> Callable[[Any], tuple[slice, 
     return window
 
 
-def _refuse(call: Call, index: Any, size: int) -> Any:
+def _refuse(call: KernelCall, index: Any, size: int) -> Any:
     """The index. Raises `IndexOutOfRange` with the first place that is out of range; or, where that is found out later, has
     harmless places instead."""
     if call.later is not None and size and index.size:
@@ -90,19 +90,19 @@ def _refuse(call: Call, index: Any, size: int) -> Any:
     return index
 
 
-def _error(call: Call, size: int, index: int) -> IndexOutOfRange:
+def _error(call: KernelCall, size: int, index: int) -> IndexOutOfRange:
     return IndexOutOfRange(
         f"{call.op}: index {index} is out of range for axis {call.attributes['axis']} of size {size}"
     )
 
 
-def look_later(call: Call, size: int, found: Any) -> None:
+def look_later(call: KernelCall, size: int, found: Any) -> None:
     """Leave a check of a call: `found`, an int64 of the device, is 0, or an index that is out of range for `size`."""
     assert call.later is not None, "somebody looks at it later"
-    call.later(Check(call, found, partial(_error, call, size)))
+    call.later(OperandCheck(call, found, partial(_error, call, size)))
 
 
-def _doubted(call: Call, index: Any, size: int) -> Any:
+def _doubted(call: KernelCall, index: Any, size: int) -> Any:
     """The index with harmless places where it is out of range. What it repeats is looked at once, and is repeated after."""
     xp, nothing = call.xp, index.dtype.type(0)
     once = index[tuple(slice(None) if stride else slice(0, 1) for stride in index.strides)]
@@ -113,7 +113,7 @@ def _doubted(call: Call, index: Any, size: int) -> Any:
     return xp.broadcast_to(xp.where(beyond, nothing, once), index.shape)
 
 
-def _grid(call: Call) -> Callable[[Any], tuple[Any, ...]]:
+def _grid(call: KernelCall) -> Callable[[Any], tuple[Any, ...]]:
     """From an index, the subscript that names its places: along each other axis a place is its own number."""
     shape, axis = call.tensor(1).shape, call.attributes["axis"]
     ndim = len(shape)
@@ -122,7 +122,7 @@ def _grid(call: Call) -> Callable[[Any], tuple[Any, ...]]:
     return lambda index: (*before, index, *after)
 
 
-def gather(call: Call) -> Kernel:
+def gather(call: KernelCall) -> Kernel:
     xp, axis, result = call.xp, call.attributes["axis"], call.result
     x_shape = call.tensor(0).shape
     size = x_shape[axis]
@@ -154,7 +154,7 @@ def gather(call: Call) -> Kernel:
     return kernel
 
 
-def _checked_by_numpy(call: Call, size: int, kernel: Kernel) -> Kernel:
+def _checked_by_numpy(call: KernelCall, size: int, kernel: Kernel) -> Kernel:
     """NumPy checks while it reads, so looking for the wrong index can wait until there is one."""
 
     def checked(x: Any, index: Any, *rest: Any) -> Any:
@@ -167,7 +167,7 @@ def _checked_by_numpy(call: Call, size: int, kernel: Kernel) -> Kernel:
     return checked
 
 
-def scatter_add(call: Call, *, own: bool = False) -> Kernel:
+def scatter_add(call: KernelCall, *, own: bool = False) -> Kernel:
     """Values are added in the order of their places, so that the same call gives the same bits; half precision in float32."""
     xp, axis, dtype, x_shape = call.xp, call.attributes["axis"], call.result.dtype, call.tensor(0).shape
     index_shape, size, work = call.tensor(1).shape, x_shape[axis], wide(dtype).numpy
@@ -215,7 +215,7 @@ def scatter_add(call: Call, *, own: bool = False) -> Kernel:
     return kernel
 
 
-def scatter(call: Call, *, own: bool = False) -> Kernel:
+def scatter(call: KernelCall, *, own: bool = False) -> Kernel:
     """Values are written in the order of their places, so of equal places the last wins, on every backend."""
     xp, axis, result = call.xp, call.attributes["axis"], call.result
     index_shape, size = call.tensor(1).shape, result.shape[axis]
@@ -252,7 +252,7 @@ def scatter(call: Call, *, own: bool = False) -> Kernel:
     return sorted_by_place
 
 
-def take(call: Call) -> Kernel:
+def take(call: KernelCall) -> Kernel:
     """Whole slices. Of an axis that is cut, those in this worker's range, with zeros in place of the others.
 
     They are negative zeros, for only these leave every number as it is when they are added to it.
@@ -281,7 +281,7 @@ def take(call: Call) -> Kernel:
     return masked
 
 
-def segment_sum(call: Call) -> Kernel:
+def segment_sum(call: KernelCall) -> Kernel:
     """Values are added in the order of their places, so that the same call gives the same bits; half precision in float32.
 
     Where the result is cut along the axis, what falls outside this worker's range is left out.
@@ -313,7 +313,7 @@ def segment_sum(call: Call) -> Kernel:
     return kernel
 
 
-def _segment_sum_on_device(call: Call, rows: tuple[int, ...], rest: tuple[int, ...]) -> Kernel:
+def _segment_sum_on_device(call: KernelCall, rows: tuple[int, ...], rest: tuple[int, ...]) -> Kernel:
     """The same where shapes may not depend on data, or the device would be waited for: what falls outside is added up for
     nobody."""
     xp, axis, size, result = call.xp, call.attributes["axis"], call.attributes["size"], call.result
@@ -333,7 +333,7 @@ def _segment_sum_on_device(call: Call, rows: tuple[int, ...], rest: tuple[int, .
     return kernel
 
 
-def _places(call: Call, index: Any, size: int) -> Any:
+def _places(call: KernelCall, index: Any, size: int) -> Any:
     """An index in int64 with all its places counted from the front. Raises `IndexOutOfRange`."""
     index = index.astype(np.int64, copy=False)
     index = _refuse(call, index, size)
@@ -351,7 +351,7 @@ def _add_rows(out: Any, places: Any, rows: Any) -> None:
     starts = np.flatnonzero(np.concatenate(([True], places[1:] != places[:-1])))
     counts = np.diff(starts, append=places.size)
     most = int(counts.max())
-    if most * CROWDED > starts.size:
+    if most * MIN_ROWS_PER_TURN > starts.size:
         out[places[starts]] = np.add.reduceat(rows[order], starts, axis=0, dtype=out.dtype)
         return
     out[places[starts]] = rows[order[starts]]

@@ -15,32 +15,32 @@ import numpy as np
 
 from gt.errors import IndexOutOfRange
 from gt.worker.base.backend import refusing
-from gt.worker.base.kernel_call import Call, Kernel
+from gt.worker.base.kernel_call import Kernel, KernelCall
 
 from .elementwise import wide
 
 
-def _svd(call: Call) -> Callable[[Any], tuple[Any, ...]]:
+def _svd(call: KernelCall) -> Callable[[Any], tuple[Any, ...]]:
     svd, full = call.xp.linalg.svd, call.attributes["full"]
     return lambda x: tuple(svd(x, full_matrices=full))
 
 
-def _qr(call: Call) -> Callable[[Any], tuple[Any, ...]]:
+def _qr(call: KernelCall) -> Callable[[Any], tuple[Any, ...]]:
     qr, mode = call.xp.linalg.qr, "complete" if call.attributes["full"] else "reduced"
     return lambda x: tuple(qr(x, mode=mode))
 
 
-def _eigh(call: Call) -> Callable[[Any], tuple[Any, ...]]:
+def _eigh(call: KernelCall) -> Callable[[Any], tuple[Any, ...]]:
     eigh = call.xp.linalg.eigh
     return lambda x: tuple(eigh(x, "L"))
 
 
-def _eig(call: Call) -> Callable[[Any], tuple[Any, ...]]:
+def _eig(call: KernelCall) -> Callable[[Any], tuple[Any, ...]]:
     eig = call.xp.linalg.eig
     return lambda x: tuple(eig(x))
 
 
-def _slogdet(call: Call) -> Callable[[Any], tuple[Any, ...]]:
+def _slogdet(call: KernelCall) -> Callable[[Any], tuple[Any, ...]]:
     slogdet = call.xp.linalg.slogdet
     return lambda x: tuple(part[..., None, None] for part in slogdet(x))
 
@@ -49,7 +49,7 @@ _PANEL: Final = 32
 """Columns that are eliminated one by one before the rest is updated by one product."""
 
 
-def _lu(call: Call) -> Callable[[Any], tuple[Any, ...]]:
+def _lu(call: KernelCall) -> Callable[[Any], tuple[Any, ...]]:
     """With the largest element of a column on the diagonal, of all matrices of a stack at once; singular ones too."""
     xp = call.xp
     *stack, m, n = call.tensor(0).shape
@@ -108,7 +108,7 @@ def _exponential(xp: Any, x: Any) -> Any:
     return out
 
 
-def permutation(call: Call) -> Kernel:
+def permutation(call: KernelCall) -> Kernel:
     """The order in which rows lie after one swap after the other, in all lists at once."""
     xp, shape = call.xp, call.result.shape
     count, lists = call.tensor(0).shape[-1], math.prod(shape[:-1])
@@ -128,7 +128,7 @@ def permutation(call: Call) -> Kernel:
     return kernel
 
 
-def linalg(call: Call) -> Kernel:
+def linalg(call: KernelCall) -> Kernel:
     """One or several results of one stack of matrices."""
     xp, result, op = call.xp, call.result, call.op
     stack, dtype, work = call.tensor(0).shape[:-2], result.dtype.numpy, wide(call.tensor(0).dtype).numpy
@@ -159,7 +159,7 @@ def _refusing(xp: Any, kernel: Kernel) -> Kernel:
     return refuses
 
 
-def solve(call: Call) -> Kernel:
+def solve(call: KernelCall) -> Kernel:
     """x with a x = b, for stacks that broadcast."""
     xp, result = call.xp, call.result
     dtype, work = result.dtype.numpy, wide(result.dtype).numpy

@@ -17,24 +17,24 @@ from typing import Any, Final
 import numpy as np
 
 from gt.ir.dtypes import HALVES, DType, bfloat16, float32
-from gt.worker.base.kernel_call import Call, Kernel
+from gt.worker.base.kernel_call import Kernel, KernelCall
 from gt.worker.device.cublas import ALL_KINDS, KINDS, Gemm, has_tensor_cores
 from gt.worker.device.thread_pool import Crew
 
 from .elementwise import wide
 
-WIDE: Final = 100_000_000
+MIN_SHARED_MULTIPLICATIONS: Final = 100_000_000
 """Multiplications from which a product is shared: milliseconds of one core, where waking another takes tens of microseconds."""
-PIECES: Final = 8
-LEAST: Final = 64
+MAX_PIECES: Final = 8
+MIN_PIECE_SIZE: Final = 64
 """Rows or columns of a piece, at least: BLAS packs the other matrix once for each."""
-PARTS: Final = 2
-"""Parts of a product of many rows by one matrix that is less than `WIDE`: bands compute them (`bands.py`)."""
-NARROW: Final = 4_000_000
+ROW_PARTS: Final = 2
+"""Parts of a product of many rows by one matrix that is less than `MIN_SHARED_MULTIPLICATIONS`: bands compute them (`bands.py`)."""
+MIN_PARTED_MULTIPLICATIONS: Final = 4_000_000
 """Multiplications from which a product has parts."""
 
 
-def has_parts(call: Call) -> bool:
+def has_parts(call: KernelCall) -> bool:
     """Whether a product is computed in parts: a stack of rows by one matrix, each as many matrices of the stack.
 
     Whoever computes it, and how many they are: so bits follow from shapes alone.
@@ -42,16 +42,19 @@ def has_parts(call: Call) -> bool:
     if call.op != "matmul" or call.crew is None or call.xp is not np or call.result.dtype.kind != "f":
         return False
     a, b = call.tensor(0), call.tensor(1)
-    if a.ndim < 3 or b.ndim != 2 or a.shape[0] % PARTS or a.shape[0] < 2 * PARTS or call.result.dtype in HALVES:
+    if a.ndim < 3 or b.ndim != 2 or a.shape[0] % ROW_PARTS or a.shape[0] < 2 * ROW_PARTS or call.result.dtype in HALVES:
         return False
     rows = math.prod(a.shape[:-1])
-    return rows >= PARTS * LEAST and NARROW <= rows * a.shape[-1] * b.shape[-1] < WIDE
+    return (
+        rows >= ROW_PARTS * MIN_PIECE_SIZE
+        and MIN_PARTED_MULTIPLICATIONS <= rows * a.shape[-1] * b.shape[-1] < MIN_SHARED_MULTIPLICATIONS
+    )
 
 
 def in_parts(a: Any, b: Any) -> Any:
     """Such a product, by one thread."""
     out = np.empty((*a.shape[:-1], b.shape[-1]), np.result_type(a, b))
-    size = a.shape[0] // PARTS
+    size = a.shape[0] // ROW_PARTS
     for start in range(0, a.shape[0], size):
         part_of(a[start : start + size], b, out[start : start + size])
     return out
@@ -63,7 +66,7 @@ def part_of(a: Any, b: Any, out: Any) -> Any:
     return out
 
 
-def product(call: Call, multiplications: int, dtype: DType) -> Kernel:
+def product(call: KernelCall, multiplications: int, dtype: DType) -> Kernel:
     """What multiplies matrices of that dtype in `call`, which takes so many multiplications: `matmul(a, b, out=None)`.
 
     What was half precision before it was widened loses nothing by TF32.
@@ -73,9 +76,9 @@ def product(call: Call, multiplications: int, dtype: DType) -> Kernel:
         return Gemm(call.xp, float32, call.direct)
     if call.direct is not None and dtype in ALL_KINDS and (dtype not in HALVES or on_tensor_cores(call.xp, dtype)):
         return Gemm(call.xp, dtype, call.direct, exact=True)
-    if crew is None or crew.lanes == 1 or multiplications < WIDE:
+    if crew is None or crew.lanes == 1 or multiplications < MIN_SHARED_MULTIPLICATIONS:
         return call.xp.matmul  # type: ignore[no-any-return]  # xp is Any
-    return Wide(crew)
+    return SharedMatmul(crew)
 
 
 def on_tensor_cores(xp: Any, dtype: DType) -> bool:
@@ -83,7 +86,7 @@ def on_tensor_cores(xp: Any, dtype: DType) -> bool:
     return xp is not np and dtype in KINDS and has_tensor_cores(xp, dtype)
 
 
-class Wide:
+class SharedMatmul:
     """`np.matmul` of two matrices or stacks of them, by the lanes of a crew."""
 
     def __init__(self, crew: Crew) -> None:
@@ -96,11 +99,11 @@ class Wide:
         rows, columns = a.shape[-2], b.shape[-1]
         if out is None:
             out = np.empty((*stack, rows, columns), np.result_type(a, b))
-        if stack and stack[0] >= PIECES:  # whole matrices to each
+        if stack and stack[0] >= MAX_PIECES:  # whole matrices to each
             axis, size, least = 0, stack[0], 1
         else:
-            axis, size, least = (-2, rows, LEAST) if rows >= columns else (-1, columns, LEAST)
-        pieces = min(PIECES, size // least)
+            axis, size, least = (-2, rows, MIN_PIECE_SIZE) if rows >= columns else (-1, columns, MIN_PIECE_SIZE)
+        pieces = min(MAX_PIECES, size // least)
         if pieces < 2:
             return np.matmul(a, b, out=out)
         bounds = [size * piece // pieces for piece in range(pieces + 1)]
@@ -126,7 +129,7 @@ def _cut(array: Any, axis: int, ndim: int, bounds: list[int]) -> list[Any]:
     return [array[(*head, slice(start, stop), *rest)] for start, stop in itertools.pairwise(bounds)]
 
 
-def matmul(call: Call) -> Kernel:
+def matmul(call: KernelCall) -> Kernel:
     """A product of matrices, or of stacks of them; half precision is added up in float32."""
     xp, result = call.xp, call.result
     if result.size == 0 or call.tensor(0).size == 0:
@@ -147,7 +150,7 @@ def matmul(call: Call) -> Kernel:
     return multiply
 
 
-def _folded(call: Call, multiply: Kernel) -> Kernel:
+def _folded(call: KernelCall, multiply: Kernel) -> Kernel:
     """A stack of matrices by one matrix as one product: BLAS packs that matrix once."""
     shape = call.result.shape
     rows = (-1, call.tensor(0).shape[-1])

@@ -20,7 +20,7 @@ import numpy as np
 from gt.ir.dtypes import DType, bfloat16, float16, float32, float64
 from gt.sharding.partition import Box, extent
 from gt.worker.base.backend import special
-from gt.worker.base.kernel_call import Call, Kernel
+from gt.worker.base.kernel_call import Kernel, KernelCall
 from gt.worker.device.device_scalars import There, arguments
 
 _CHUNK: Final = 1 << 15
@@ -41,7 +41,7 @@ def words(seed: int, counter: int, shape: tuple[int, ...], box: Box) -> np.ndarr
     return made
 
 
-def uniform(call: Call) -> Kernel:
+def uniform(call: KernelCall) -> Kernel:
     """Uniform in [0, 1): the top bits of each word, as many as the dtype has digits. Every value is exact, 1 never comes."""
     dtype = call.result.dtype.numpy
     bits = _DIGITS[call.result.dtype]
@@ -51,7 +51,7 @@ def uniform(call: Call) -> Kernel:
     return _kernel(call, lambda raw: (raw >> shift).astype(dtype) * scale)
 
 
-def normal(call: Call) -> Kernel:
+def normal(call: KernelCall) -> Kernel:
     """Standard normal: the inverse distribution function, in float64, at the middle of one of 2**52 equal cells.
 
     52 bits and a half make 53, which float64 holds: with one more bit the last cell would round to 1, and be infinite.
@@ -61,7 +61,7 @@ def normal(call: Call) -> Kernel:
     return _kernel(call, lambda raw: ndtri(((raw >> shift) + 0.5) * 2.0**-52).astype(dtype))
 
 
-def _kernel(call: Call, transform: Transform) -> Kernel:
+def _kernel(call: KernelCall, transform: Transform) -> Kernel:
     if call.xp is np:
         region, dtype = _region(call.shape, call.box), call.result.dtype.numpy
         return lambda seed, counter: _generate(seed, counter, region, dtype, transform)

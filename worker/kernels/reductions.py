@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from gt.ir.dtypes import HALVES, DType, bfloat16
-from gt.worker.base.kernel_call import Call, Kernel
+from gt.worker.base.kernel_call import Kernel, KernelCall
 
 from . import short_rows
 from .elementwise import same, wide
@@ -49,7 +49,7 @@ def reducer_of(xp: Any, op: str, axes: tuple[int, ...], *, keepdims: bool, dtype
     return partial(function, axis=axes, keepdims=keepdims, **wanted)
 
 
-def reduction(call: Call) -> Kernel:
+def reduction(call: KernelCall) -> Kernel:
     """sum, prod, max, min, any, all: in the operand's dtype; half precision is summed and multiplied in float32."""
     xp, op, axes, result = call.xp, call.op, call.attributes["axes"], call.result
     dtype = result.dtype.numpy
@@ -66,7 +66,7 @@ def reduction(call: Call) -> Kernel:
     return (lambda x: reduce(x).astype(dtype)) if joins and result.dtype in HALVES else reduce
 
 
-def arg(call: Call) -> Kernel:
+def arg(call: KernelCall) -> Kernel:
     """argmax, argmin: the first of equals; a NaN is the largest, and the smallest. Of several NaNs CuPy gives any."""
     xp, axis, keepdims, result = call.xp, call.attributes["axis"], call.attributes["keepdims"], call.result
     if call.tensor(0).size == 0:
@@ -87,7 +87,7 @@ def arg(call: Call) -> Kernel:
     return find
 
 
-def softmax(call: Call) -> Kernel:
+def softmax(call: KernelCall) -> Kernel:
     """softmax and log_softmax along one axis: the largest is taken away first, so that nothing overflows."""
     if call.result.size == 0:
         return same(call)

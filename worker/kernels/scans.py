@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from gt.ir.dtypes import bfloat16
-from gt.worker.base.kernel_call import Call, Kernel
+from gt.worker.base.kernel_call import Kernel, KernelCall
 
 from .elementwise import same, wide
 
 
-def cumulate(call: Call) -> Kernel:
+def cumulate(call: KernelCall) -> Kernel:
     """cumsum and cumprod, in the operand's dtype; halves are joined in float32."""
     if call.result.size == 0:
         return same(call)
@@ -26,7 +26,7 @@ def cumulate(call: Call) -> Kernel:
     return lambda x: function(x.astype(work.numpy), axis=axis).astype(dtype.numpy)
 
 
-def cumulated(call: Call) -> Kernel:
+def cumulated(call: KernelCall) -> Kernel:
     """argcummax and argcummin: where the extreme so far was last met; a NaN is one from there on."""
     xp, axis, shape = call.xp, call.attributes["axis"], call.result.shape
     if call.result.size == 0:

@@ -9,25 +9,25 @@ from typing import Any
 import numpy as np
 
 from gt.ir.dtypes import bfloat16
-from gt.worker.base.kernel_call import Call, Kernel
+from gt.worker.base.kernel_call import Kernel, KernelCall
 
 from . import short_rows
 from .elementwise import same
 
 
-def reshape(call: Call) -> Kernel:
+def reshape(call: KernelCall) -> Kernel:
     """The same elements in row-major order, in another shape."""
     if call.xp is np and short_rows.joined(call):
         return short_rows.reshape(call)
     return methodcaller("reshape", call.result.shape)
 
 
-def permute(call: Call) -> Kernel:
+def permute(call: KernelCall) -> Kernel:
     """A view whose dimension i is `axes[i]` of the operand."""
     return methodcaller("transpose", call.attributes["axes"])
 
 
-def expand(call: Call) -> Kernel:
+def expand(call: KernelCall) -> Kernel:
     """A view that repeats the operand to the shape."""
     if call.tensor(0).shape == call.result.shape:
         return same(call)
@@ -49,7 +49,7 @@ def expand(call: Call) -> Kernel:
     return kernel
 
 
-def cat(call: Call) -> Kernel:
+def cat(call: KernelCall) -> Kernel:
     """The operands joined along an axis."""
     xp, axis, result = call.xp, call.attributes["axis"], call.result
     if xp is np:

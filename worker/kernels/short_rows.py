@@ -12,25 +12,25 @@ from typing import Any, Final
 import numpy as np
 
 from gt.ir.dtypes import HALVES
-from gt.worker.base.kernel_call import Call, Kernel
+from gt.worker.base.kernel_call import Kernel, KernelCall
 
-FEW: Final = 16
+MAX_ROW_ELEMENTS: Final = 16
 """Elements of a row, at most."""
-ROWS: Final = 4096
+MIN_ROWS: Final = 4096
 """Rows, at least: for fewer, calls take longer than computing."""
 
 
-def joined(call: Call) -> int:
+def joined(call: KernelCall) -> int:
     """How many last axes a reshape of few elements joins into one; 0 where it does something else."""
     x, result = call.tensor(0).shape, call.result.shape
     ndim = len(result)
     last = len(x) - ndim + 1
     if last < 2 or not ndim or x[: ndim - 1] != result[:-1] or min(x[ndim - 1 :]) < 2:
         return 0
-    return last if result[-1] <= FEW and math.prod(result[:-1]) >= ROWS else 0
+    return last if result[-1] <= MAX_ROW_ELEMENTS and math.prod(result[:-1]) >= MIN_ROWS else 0
 
 
-def reshape(call: Call) -> Kernel:
+def reshape(call: KernelCall) -> Kernel:
     """A reshape that joins its last axes (`joined`): a copy, where it is one, element by element of a window."""
     shape, count, (*_, last) = call.result.shape, joined(call), call.tensor(0).shape
     places = [(..., *at) for at in np.ndindex(*call.tensor(0).shape[-count:])]
@@ -47,14 +47,14 @@ def reshape(call: Call) -> Kernel:
     return kernel
 
 
-def is_arg(call: Call) -> bool:
+def is_arg(call: KernelCall) -> bool:
     """Whether it asks where in rows of few elements something is."""
     x = call.tensor(0)
-    short = call.attributes["axis"] == x.ndim - 1 and 1 < x.shape[-1] <= FEW
-    return short and call.result.size >= ROWS and x.dtype.kind in "iuf" and x.dtype not in HALVES
+    short = call.attributes["axis"] == x.ndim - 1 and 1 < x.shape[-1] <= MAX_ROW_ELEMENTS
+    return short and call.result.size >= MIN_ROWS and x.dtype.kind in "iuf" and x.dtype not in HALVES
 
 
-def arg(call: Call) -> Kernel:
+def arg(call: KernelCall) -> Kernel:
     """argmax, argmin, of which `is_arg` holds: the first of equals, or the first NaN."""
     count, shape = call.tensor(0).shape[-1], call.result.shape
     largest, floats = call.op == "argmax", call.tensor(0).dtype.kind == "f"
@@ -76,11 +76,11 @@ def arg(call: Call) -> Kernel:
     return kernel
 
 
-def has_one_each(call: Call) -> bool:
+def has_one_each(call: KernelCall) -> bool:
     """Whether a `gather` or `scatter_add` takes one element of each row."""
     x, index = call.tensor(0).shape, call.tensor(1).shape
     last = call.attributes["axis"] == len(x) - 1
-    return call.xp is np and last and index == (*x[:-1], 1) and math.prod(index) >= ROWS
+    return call.xp is np and last and index == (*x[:-1], 1) and math.prod(index) >= MIN_ROWS
 
 
 def places_of(x: Any, index: Any) -> Any:

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from gt.ir.dtypes import bfloat16, float32
-from gt.worker.base.kernel_call import Call, Kernel
+from gt.worker.base.kernel_call import Kernel, KernelCall
 
 
-def _comparable(call: Call, kernel: Kernel) -> Kernel:
+def _comparable(call: KernelCall, kernel: Kernel) -> Kernel:
     """`kernel` with operands whose order the array module knows."""
     if call.tensor(0).dtype is not bfloat16:
         return kernel
@@ -23,7 +23,7 @@ def _comparable(call: Call, kernel: Kernel) -> Kernel:
     return lambda *operands: kernel(*map(widen, operands))
 
 
-def argsort(call: Call) -> Kernel:
+def argsort(call: KernelCall) -> Kernel:
     """The order in which the axis is sorted; descending, equals come as they came, and NaN first."""
     xp, axis = call.xp, call.attributes["axis"]
     size = call.result.shape[axis]
@@ -34,7 +34,7 @@ def argsort(call: Call) -> Kernel:
     return _comparable(call, lambda x: size - 1 - xp.flip(xp.argsort(xp.flip(x, axis), axis=axis, kind="stable"), axis))
 
 
-def lexsort(call: Call) -> Kernel:
+def lexsort(call: KernelCall) -> Kernel:
     """The order of rows by their first elements, of equal ones by their next, and so on."""
     xp, (rows, columns) = call.xp, call.tensor(0).shape
     if not rows or not columns:
@@ -42,7 +42,7 @@ def lexsort(call: Call) -> Kernel:
     return _comparable(call, lambda x: xp.lexsort(x.T[::-1]).astype(np.int64, copy=False))
 
 
-def searchsorted(call: Call) -> Kernel:
+def searchsorted(call: KernelCall) -> Kernel:
     """One row for all values: the array module's own; a row for each row of values: by halves, all rows at once."""
     xp, right = call.xp, call.attributes["right"]
     rows, size = call.tensor(0), call.tensor(0).shape[-1]
@@ -67,7 +67,7 @@ def searchsorted(call: Call) -> Kernel:
     return _comparable(call, kernel)
 
 
-def flatnonzero(call: Call) -> Kernel:
+def flatnonzero(call: KernelCall) -> Kernel:
     """Where the whole mask is true: this worker's part of the places."""
     xp, size = call.xp, call.attributes["size"]
     first, last = call.box[0]

@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from gt.worker.base.backend import special
-from gt.worker.base.kernel_call import Call, Kernel, KernelFactory
+from gt.worker.base.kernel_call import Kernel, KernelCall, KernelFactory
 
 from .elementwise import chooser, wide
 
@@ -18,7 +18,7 @@ def special_function(name: str) -> KernelFactory:
     """SciPy's (or CuPy's) special function of that name, which knows no dtype narrower than float32, and takes a number of
     the program for a float64."""
 
-    def factory(call: Call) -> Kernel:
+    def factory(call: KernelCall) -> Kernel:
         function, dtype = getattr(special(call.xp), name), call.result.dtype
         work = wide(dtype)
         scalars = [isinstance(operand, str) for operand in call.operands]
@@ -35,7 +35,7 @@ def bessel(name: str, above: float, below: float) -> KernelFactory:
     """A Bessel function of SciPy (or CuPy), with its limits at the infinities, where SciPy's say NaN."""
     own = special_function(name)
 
-    def factory(call: Call) -> Kernel:
+    def factory(call: KernelCall) -> Kernel:
         function = own(call)
         if call.xp is not np:
             return function
@@ -45,9 +45,9 @@ def bessel(name: str, above: float, below: float) -> KernelFactory:
     return factory
 
 
-SERIES: Final = 80.0
+SERIES_FROM: Final = 80.0
 """From here on scaled Bessel functions of a GPU are by their series: CuPy's, a tiny number by a huge one, soon are NaN."""
-TERMS: Final = 10
+SERIES_TERMS: Final = 10
 """Of that series, enough for float64."""
 
 
@@ -56,7 +56,7 @@ def scaled_bessel(name: str, order: int, sign: int) -> KernelFactory:
     `sign` is −1 for I and 1 for K."""
     own = special_function(name)
 
-    def factory(call: Call) -> Kernel:
+    def factory(call: KernelCall) -> Kernel:
         function, xp = own(call), call.xp
         if xp is np:
             return function
@@ -66,12 +66,12 @@ def scaled_bessel(name: str, order: int, sign: int) -> KernelFactory:
             x = x.astype(work, copy=False)
             size = xp.abs(x)
             total = xp.ones_like(x)
-            for term in range(TERMS, 0, -1):
+            for term in range(SERIES_TERMS, 0, -1):
                 total = 1 + total * ((4 * order - (2 * term - 1) ** 2) * sign / (8 * term)) / size
             far = total * xp.sqrt((0.5 / np.pi if sign < 0 else np.pi / 2) / size)
             if sign < 0 and order:
                 far = xp.copysign(far, x)
-            return narrow(xp.where((x if sign > 0 else size) > SERIES, far, function(x)))
+            return narrow(xp.where((x if sign > 0 else size) > SERIES_FROM, far, function(x)))
 
         return kernel
 
@@ -82,7 +82,7 @@ def incomplete_gamma(name: str) -> KernelFactory:
     """SciPy's (or CuPy's), that is NaN of NaN on a GPU too."""
     own = special_function(name)
 
-    def factory(call: Call) -> Kernel:
+    def factory(call: KernelCall) -> Kernel:
         function, xp, dtype = own(call), call.xp, call.result.dtype
         if xp is np:
             return function
@@ -102,16 +102,16 @@ def incomplete_gamma(name: str) -> KernelFactory:
     return factory
 
 
-SPACING: Final = 0.25
+DAWSON_SPACING: Final = 0.25
 """Distance of the points at which Dawson's integral is sampled: it is wrong by e^−(π / 2h)², which float64 does not see."""
-SAMPLES: Final = range(1, 27, 2)
+DAWSON_SAMPLES: Final = range(1, 27, 2)
 """Odd numbers of points from the next even one: what lies further away weighs less than float64 sees."""
-FAR: Final = 50.0
+DAWSON_SERIES_FROM: Final = 50.0
 """From here on a few terms of the asymptotic series are enough for float64."""
-FAR_TERMS: Final = 6
+DAWSON_SERIES_TERMS: Final = 6
 
 
-def dawson(call: Call) -> Kernel:
+def dawson(call: KernelCall) -> Kernel:
     """Dawson's integral: SciPy's on a CPU; CuPy has none, so there it is composed of functions that it has."""
     if call.xp is np:
         return special_function("dawsn")(call)
@@ -130,18 +130,18 @@ def composed_dawson(xp: Any, x: Any) -> Any:
     e^−(kh)² (n cosh 2x'kh − k sinh 2x'kh) / (n² − k²), which is exact near 0, too.
     """
     size = xp.abs(x)
-    near = xp.minimum(size, FAR)
-    even = 2 * xp.rint(near / (2 * SPACING))
-    rest = near - even * SPACING
+    near = xp.minimum(size, DAWSON_SERIES_FROM)
+    even = 2 * xp.rint(near / (2 * DAWSON_SPACING))
+    rest = near - even * DAWSON_SPACING
     total = xp.zeros_like(x)
-    for k in SAMPLES:
-        turned = rest * (2 * SPACING * k)
-        weight = math.exp(-((k * SPACING) ** 2))
+    for k in DAWSON_SAMPLES:
+        turned = rest * (2 * DAWSON_SPACING * k)
+        weight = math.exp(-((k * DAWSON_SPACING) ** 2))
         total = total + weight * (even * xp.cosh(turned) - k * xp.sinh(turned)) / (even * even - k * k)
     close = total * xp.exp(-rest * rest) * (2 / math.sqrt(math.pi))
-    distant = xp.maximum(size, FAR)
+    distant = xp.maximum(size, DAWSON_SERIES_FROM)
     half = 0.5 / xp.square(distant)
     series = xp.ones_like(x)
-    for term in range(FAR_TERMS, 0, -1):
+    for term in range(DAWSON_SERIES_TERMS, 0, -1):
         series = 1 + series * half * (2 * term - 1)
-    return xp.copysign(xp.where(size > FAR, series * 0.5 / distant, close), x)
+    return xp.copysign(xp.where(size > DAWSON_SERIES_FROM, series * 0.5 / distant, close), x)

@@ -15,10 +15,10 @@ import numpy as np
 
 from gt.ir.dtypes import bfloat16
 from gt.ir.spec import Spec
-from gt.worker.base.kernel_call import Call
+from gt.worker.base.kernel_call import KernelCall
 
 from . import conv_cpu
-from .attention import Strips
+from .attention import AttentionStrips
 from .convolution import padded_shape, windows_at_once
 from .elementwise import wide
 
@@ -32,9 +32,9 @@ def copy_size(held: Spec, dtype: Any = None) -> int:
     return 0 if held.dtype.numpy == to else held.size * to.itemsize
 
 
-def _strip(call: Call) -> tuple[Strips, int, int]:
+def _strip(call: KernelCall) -> tuple[AttentionStrips, int, int]:
     """How attention is cut; elements of the largest strip with all pieces that are computed at once, and queries of it."""
-    strips = Strips(call)
+    strips = AttentionStrips(call)
     if not strips.keys:
         return strips, 0, 0
     pieces, rows = list(strips), list(strips.strips())
@@ -50,14 +50,14 @@ def _strip(call: Call) -> tuple[Strips, int, int]:
     return strips, lanes * many * max((s.rows.stop - s.rows.start) * s.keys for s in rows), lanes * many * queries
 
 
-def attention(call: Call) -> int:
+def attention(call: KernelCall) -> int:
     strips, elements, queries = _strip(call)
     tensors = [call.tensor(at) for at in range(3)]
     mask = call.tensor(3) if len(call.operands) > 3 else None
     return _common(strips, elements, tensors, mask) + 3 * queries * tensors[2].shape[-1] * strips.work.itemsize
 
 
-def attention_grad(call: Call) -> int:
+def attention_grad(call: KernelCall) -> int:
     strips, elements, queries = _strip(call)
     tensors = [call.tensor(at) for at in range(4)]
     mask = call.tensor(4) if len(call.operands) > 4 else None
@@ -72,7 +72,7 @@ def attention_grad(call: Call) -> int:
     return _common(strips, elements, tensors, mask) + more + sums + whole
 
 
-def _common(strips: Strips, elements: int, tensors: list[Spec], mask: Spec | None) -> int:
+def _common(strips: AttentionStrips, elements: int, tensors: list[Spec], mask: Spec | None) -> int:
     """Weights of a strip, what hides some of them, and operands as products take them."""
     size = strips.work.itemsize
     found = elements * size + sum(copy_size(each, np.dtype(strips.half or strips.work)) for each in tensors)
@@ -85,7 +85,7 @@ def _common(strips: Strips, elements: int, tensors: list[Spec], mask: Spec | Non
     return found
 
 
-def conv(call: Call) -> int:
+def conv(call: KernelCall) -> int:
     x, w, result = call.tensor(0), call.tensor(1), call.result
     if not x.size or not w.size:  # no channels, in a shard of them: zeros
         return 0
@@ -102,7 +102,7 @@ def conv(call: Call) -> int:
     return found + (result.size * work if wide(result.dtype) is not result.dtype else 0)
 
 
-def argsort(call: Call) -> int:
+def argsort(call: KernelCall) -> int:
     """Places of a descending order are turned around. CuPy sorts copies of keys and places, with as much beside them."""
     x = call.tensor(0)
     turned = INDEX_SIZE * x.size if call.attributes["descending"] else 0
@@ -111,33 +111,33 @@ def argsort(call: Call) -> int:
     return widened + turned + (0 if call.xp is np else 2 * (keys + INDEX_SIZE * x.size))
 
 
-def cumulate(call: Call) -> int:
+def cumulate(call: KernelCall) -> int:
     """Halves are joined in float32; CuPy goes along another axis than the last by copies."""
     work = call.result.size * wide(call.result.dtype).numpy.itemsize
     halves = 2 * work if wide(call.result.dtype) is not call.result.dtype else 0
     return halves + (0 if call.xp is np else 2 * work)
 
 
-def cumulated(call: Call) -> int:
+def cumulated(call: KernelCall) -> int:
     x = call.tensor(0)
     doubled = 1 if call.xp is np else 3
     return copy_size(x) + doubled * x.size * (wide(x.dtype).numpy.itemsize + INDEX_SIZE) + 2 * x.size
 
 
-def linalg(call: Call) -> int:
+def linalg(call: KernelCall) -> int:
     """Results by themselves before they are one, and what the library writes to: copies of the matrices, vectors by themselves,
     its workspace (tracemalloc sees these from NumPy 2.5 on). An exponential also has powers and sums."""
     x, size = call.tensor(0), _itemsize(call)
     return copy_size(x) + ((10 if call.op == "matrix_exp" else 5) * x.size + 2 * call.result.size) * size
 
 
-def solve(call: Call) -> int:
+def solve(call: KernelCall) -> int:
     stack = call.result.shape[:-2]
     matrices = [math.prod((*stack, *call.tensor(at).shape[-2:])) for at in range(2)]
     return copy_size(call.tensor(0)) + copy_size(call.tensor(1)) + 3 * sum(matrices) * _itemsize(call)
 
 
-def _itemsize(call: Call) -> int:
+def _itemsize(call: KernelCall) -> int:
     """Of what matrices are computed in: NumPy's functions know nothing smaller than float64."""
     size = wide(call.tensor(0).dtype).numpy.itemsize
     return max(size, 16 if call.tensor(0).dtype.kind == "c" else 8) if call.xp is np else size

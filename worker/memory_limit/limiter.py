@@ -29,7 +29,7 @@ from gt.worker.spill.memory_accounting import Origins, Stores
 from gt.worker.spill.spill_file import Outside, Spill, Spilled
 
 if TYPE_CHECKING:
-    from gt.worker.cuda_graphs.graphs import Graphs
+    from gt.worker.cuda_graphs.graphs import CudaGraphs
     from gt.worker.telemetry.recorder import Recording
 
 SMALL: Final = 4096
@@ -78,10 +78,10 @@ class Keeping:
         self.recording: Recording | None = None
         """Who is told what goes out and comes in, while somebody watches."""
         self.cause = Cause()
-        self.graphs: Graphs | None = None
+        self.graphs: CudaGraphs | None = None
         """Who has memory of the device beside values."""
 
-    def shares_with(self, graphs: Graphs) -> None:
+    def shares_with(self, graphs: CudaGraphs) -> None:
         """Leave room for what graphs have, and let them have what there is room for."""
         self.graphs = graphs
         graphs.room = lambda nbytes: self.bound + graphs.total + nbytes <= self.high

@@ -12,7 +12,7 @@ from collections.abc import Collection, Hashable, Iterable, Mapping
 from typing import Any, Final
 
 from gt.ir.instruction import Instruction
-from gt.worker.program.compiler import Program, Slots, Step
+from gt.worker.program.compiler import Program, ProgramStep, Slots
 from gt.worker.spill.eviction import INSIDE, NEVER, Full, Place
 from gt.worker.spill.memory_accounting import Stores, holdings, under_way, who_holds
 from gt.worker.spill.spill_file import Spilled
@@ -59,7 +59,7 @@ class Careful:
         found = bisect_left(positions, self.at)
         return positions[found] if found < len(positions) else self.kept.get(place, NEVER)
 
-    def make_ready(self, step: Step) -> None:
+    def make_ready(self, step: ProgramStep) -> None:
         """Have a step's operands there, and room for its result. Raises `MemoryError`."""
         if step.instruction.op == "reshape":
             self.make_room(step.tensors, 0, step.instruction)
@@ -70,7 +70,7 @@ class Careful:
         self.make_room(step.tensors, needs, step.instruction)
         self.look_ahead(step.tensors, needs)
 
-    def scratch(self, step: Step, needs: int) -> int:
+    def scratch(self, step: ProgramStep, needs: int) -> int:
         """Bytes to have room for beside a step's operands and its result: what its kernel uses, unless not even alone there would
         be room for all of that. It may use less."""
         books = self.books

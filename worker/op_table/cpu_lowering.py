@@ -14,9 +14,9 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from gt.worker.base.backend import special
-from gt.worker.base.kernel_call import Call
+from gt.worker.base.kernel_call import KernelCall
 from gt.worker.device.thread_pool import aligned
-from gt.worker.kernels.elementwise import SELECTED
+from gt.worker.kernels.elementwise import MIN_BITWISE_ELEMENTS
 from gt.worker.kernels.reductions import UFUNCS
 
 Registers = list[Any]
@@ -92,12 +92,12 @@ class UfuncDraft:
 
 # what each op becomes
 
-Lowering = Callable[[UfuncDraft, Call, Sequence[int], int], None]
+Lowering = Callable[[UfuncDraft, KernelCall, Sequence[int], int], None]
 """From a member's call, the registers of its operands and of its result, calls."""
 
 
 def by_ufunc(function: Function) -> Lowering:
-    def lower(draft: UfuncDraft, _: Call, args: Sequence[int], out: int) -> None:
+    def lower(draft: UfuncDraft, _: KernelCall, args: Sequence[int], out: int) -> None:
         draft.call(function, args[0], args[1] if len(args) > 1 else UNARY, out)
 
     return lower
@@ -124,24 +124,24 @@ def convert(a: Any, out: Any) -> Any:
     return out
 
 
-def lower_relu(draft: UfuncDraft, call: Call, args: Sequence[int], out: int) -> None:
+def lower_relu(draft: UfuncDraft, call: KernelCall, args: Sequence[int], out: int) -> None:
     # of two arrays the larger is found three times as fast as of a number and an array
     draft.call(maximum, draft.new(draft.zeros, draft.column, call.result.dtype.numpy), args[0], out)
 
 
-def lower_sigmoid(draft: UfuncDraft, _: Call, args: Sequence[int], out: int) -> None:
+def lower_sigmoid(draft: UfuncDraft, _: KernelCall, args: Sequence[int], out: int) -> None:
     draft.call(np.negative, args[0], UNARY, out)
     draft.call(np.exp, out, UNARY, out)
     draft.call(_add_one, out, UNARY, out)
     draft.call(np.reciprocal, out, UNARY, out)
 
 
-def lower_rsqrt(draft: UfuncDraft, _: Call, args: Sequence[int], out: int) -> None:
+def lower_rsqrt(draft: UfuncDraft, _: KernelCall, args: Sequence[int], out: int) -> None:
     draft.call(np.sqrt, args[0], UNARY, out)
     draft.call(np.reciprocal, out, UNARY, out)
 
 
-def lower_sign(draft: UfuncDraft, _: Call, args: Sequence[int], out: int) -> None:
+def lower_sign(draft: UfuncDraft, _: KernelCall, args: Sequence[int], out: int) -> None:
     draft.call(np.sign, args[0], UNARY, out)
     draft.call(_without_nan, out, UNARY, out)
 
@@ -156,12 +156,12 @@ def _reduction(function: np.ufunc, dtype: np.dtype[Any] | None, axes: tuple[int,
     return lambda x, out: reduce(x, axes, dtype, out, True)
 
 
-def lower_reduction(draft: UfuncDraft, call: Call, args: Sequence[int], out: int) -> None:
+def lower_reduction(draft: UfuncDraft, call: KernelCall, args: Sequence[int], out: int) -> None:
     dtype = call.result.dtype.numpy if call.op in ("sum", "prod") else None
     draft.call(_reduction(UFUNCS[call.op], dtype, draft.axes), args[0], UNARY, out)
 
 
-def lower_softmax(draft: UfuncDraft, call: Call, args: Sequence[int], out: int) -> None:
+def lower_softmax(draft: UfuncDraft, call: KernelCall, args: Sequence[int], out: int) -> None:
     dtype = call.result.dtype.numpy
     column = draft.take(True, dtype)
     largest, total = _reduction(np.maximum, None, draft.axes), _reduction(np.add, None, draft.axes)
@@ -181,13 +181,13 @@ def lower_softmax(draft: UfuncDraft, call: Call, args: Sequence[int], out: int) 
     draft.give(column)
 
 
-def lower_where(draft: UfuncDraft, call: Call, args: Sequence[int], out: int) -> None:
+def lower_where(draft: UfuncDraft, call: KernelCall, args: Sequence[int], out: int) -> None:
     """As `elementwise.where`: by bits, b ^ ((a ^ b) & −c), where there are many."""
     c, a, b = args
     dtype = call.result.dtype.numpy
     first, second = (isinstance(operand, str) for operand in call.operands[1:])
     number = dtype.type
-    if draft.whole and (call.result.size < SELECTED or dtype.itemsize > 8):
+    if draft.whole and (call.result.size < MIN_BITWISE_ELEMENTS or dtype.itemsize > 8):
 
         def choose(r: Registers) -> None:
             r[out] = np.where(r[c], number(r[a]) if first else r[a], number(r[b]) if second else r[b])

@@ -18,7 +18,7 @@ from typing import Final
 
 import numpy as np
 
-from gt.worker.base.kernel_call import Call, KernelFactory
+from gt.worker.base.kernel_call import KernelCall, KernelFactory
 from gt.worker.kernels import deterministic, workspace_size
 from gt.worker.kernels.attention import attention, attention_grad
 from gt.worker.kernels.conv_cpu import conv
@@ -368,7 +368,7 @@ EXACT_SCALARS: Final = frozenset(op for op, row in OP_TABLE.items() if row.exact
 VIEW_OPS: Final = frozenset(op for op, row in OP_TABLE.items() if row.is_view)
 
 
-def workspace(call: Call) -> int:
+def workspace(call: KernelCall) -> int:
     """Bytes that the kernel of a call uses while it computes, at most; 0 for what is not known."""
     rule = WORKSPACE_RULES.get(call.op)
     return 0 if rule is None or call.blocks or not call.result.size else rule(call)

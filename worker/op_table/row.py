@@ -7,12 +7,12 @@ from dataclasses import KW_ONLY, dataclass
 from enum import Enum
 from typing import NamedTuple
 
-from gt.worker.base.kernel_call import Call, KernelFactory
+from gt.worker.base.kernel_call import KernelCall, KernelFactory
 
 from .cpu_lowering import Lowering
 from .cuda_expression import CudaExpression
 
-WorkspaceRule = Callable[[Call], int]
+WorkspaceRule = Callable[[KernelCall], int]
 """From a call, the bytes that its kernel uses while it computes beside operands and result, at most."""
 
 

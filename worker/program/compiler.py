@@ -17,19 +17,19 @@ from gt.ir.spec import Spec, spec
 from gt.sharding.partition import Box, box, extent, receives, relative
 from gt.sharding.placement import Mesh, Partial
 from gt.worker.base.backend import Backend
-from gt.worker.base.kernel_call import Call, Part
+from gt.worker.base.kernel_call import KernelCall, OperandPart
 from gt.worker.device.cublas import Gemm
 from gt.worker.device.exclusive_array import taken
 from gt.worker.kernels.compare import comparison
-from gt.worker.kernels.matmul import Wide
+from gt.worker.kernels.matmul import SharedMatmul
 from gt.worker.op_table.op_table import DETERMINISTIC_KERNELS, IN_PLACE_KERNELS, KERNELS, workspace
 from gt.worker.spill.memory_accounting import Signals, signals_of
 from gt.worker.transfer.move import Move, compile_move, local, reducer
 
-VIEWS: Final = frozenset(("expand", "permute", "reshape"))
+LAYOUT_OPS: Final = frozenset(("expand", "permute", "reshape"))
 """Ops whose results look at their operands' memory, as far as they can."""
 
-AHEAD: Final = 1 << 20
+MOVES_AHEAD_BYTES: Final = 1 << 20
 """Bytes of the results of moves that are begun before the one in front of them is over."""
 
 Slots = list[Any]
@@ -37,7 +37,7 @@ Action = Callable[[Slots], None]
 
 
 @dataclass(slots=True)
-class Step:
+class ProgramStep:
     """One instruction, compiled. `action` does it at full speed; the rest serves the path on which something failed."""
 
     action: Action
@@ -47,7 +47,7 @@ class Step:
     writes: int
     dead: tuple[int, ...]
     instruction: Instruction
-    call: Call | None = None
+    call: KernelCall | None = None
     """What its kernel was told, if that is all there is to know of it."""
     scope: str = ""
     """The phase that it belongs to."""
@@ -77,7 +77,7 @@ class Program:
     plan: Plan
     rank: int
     mesh: Mesh
-    blocks: list[list[Step]]
+    blocks: list[list[ProgramStep]]
     actions: list[list[Action]]
     moves: list[Move]
     slots: int
@@ -88,7 +88,7 @@ class Program:
     need: int = 0
     scratch: int = 0
     runs: int = 0
-    checked: dict[int, Step] = field(default_factory=dict)
+    checked: dict[int, ProgramStep] = field(default_factory=dict)
     """Steps by the call that their kernels were told, and for a slot those that are computed from it (`doubts.py`)."""
     reached: dict[int, frozenset[int]] = field(default_factory=dict)
     signals: Signals = field(default_factory=dict)
@@ -101,7 +101,7 @@ def compile_plan(plan: Plan, mesh: Mesh, rank: int, backend: Backend, cards: Seq
 
 
 @dataclass(slots=True)
-class _Drafted:
+class _DraftedStep:
     """A step whose dead are not known yet."""
 
     kernel: Callable[..., Any]
@@ -109,17 +109,17 @@ class _Drafted:
     tensors: tuple[int, ...]
     writes: int
     instruction: Instruction
-    call: Call | None = None
+    call: KernelCall | None = None
     into: Callable[..., Any] | None = None
     needs: int = 0
     scratch: int = 0
 
 
-class _Kernel(NamedTuple):
+class _StepKernel(NamedTuple):
     """What runs a step, and what is known of that."""
 
     run: Callable[..., Any]
-    call: Call | None = None
+    call: KernelCall | None = None
     into: Callable[..., Any] | None = None
     scratch: int = 0
 
@@ -158,7 +158,7 @@ class _Compiler:
 
     def compile(self) -> Program:
         plan = self.plan
-        drafted: list[_Drafted | Move] = []
+        drafted: list[_DraftedStep | Move] = []
         for at, time in order(plan, self.space.coordinates(self.rank)):
             instruction = plan.instructions[at]
             rank = self.rank * self.times + time
@@ -172,7 +172,7 @@ class _Compiler:
                 drafted += self.move(at, instruction, rank, time)
         survivors = [(offset, self.first[index]) for offset, index in plan.survivors]
         rehomed = [(position, self.first[index]) for position, index in plan.rehomed]
-        blocks: list[list[Step]] = [[]]
+        blocks: list[list[ProgramStep]] = [[]]
         moves: list[Move] = []
         for draft, dead in zip(drafted, _deaths(drafted, {slot for _, slot in survivors + rehomed}), strict=True):
             if isinstance(draft, Move):
@@ -184,7 +184,7 @@ class _Compiler:
             else:
                 action = action_of(draft.kernel, draft.reads, draft.writes, dead, draft.into)
                 tag = plan.tags[draft.instruction.tag]
-                step = Step(
+                step = ProgramStep(
                     action, draft.kernel, draft.reads, draft.tensors, draft.writes, dead, draft.instruction, draft.call,
                     tag.phase, draft.into, draft.needs, draft.scratch,
                 )  # fmt: skip
@@ -219,15 +219,15 @@ class _Compiler:
         assert isinstance(held, Spec), "a scalar takes nothing"
         return held.nbytes
 
-    def held(self, reference: int, rank: int) -> Part | None:
+    def held(self, reference: int, rank: int) -> OperandPart | None:
         """The whole of an operand, and which part of it this worker holds; None for a run-time scalar."""
         operand = self.plan.operand(reference)
         if isinstance(operand, str):
             return None
         part = self.part(reference, rank)
-        return None if part is None else Part(operand.shape, part)
+        return None if part is None else OperandPart(operand.shape, part)
 
-    def step(self, instruction: Instruction, rank: int, time: int) -> list[_Drafted | Move]:
+    def step(self, instruction: Instruction, rank: int, time: int) -> list[_DraftedStep | Move]:
         output = ref(OUTPUT, instruction.outputs[0])
         plan = self.plan
         whole = plan.values[output >> 2]
@@ -241,14 +241,16 @@ class _Compiler:
         try:
             kernel = self.kernel(instruction, whole.shape, part, result, rank)
         except Exception as error:  # noqa: BLE001 — it fails where it would run, and the plan still takes part in its moves
-            kernel = _Kernel(partial(_failing, error))
+            kernel = _StepKernel(partial(_failing, error))
         known = kernel.call, kernel.into, needs, kernel.scratch
-        return [_Drafted(kernel.run, reads, tensors, self.slot(output, time), instruction, *known)]
+        return [_DraftedStep(kernel.run, reads, tensors, self.slot(output, time), instruction, *known)]
 
-    def kernel(self, instruction: Instruction, shape: tuple[int, ...], part: Box, result: Spec, rank: int) -> _Kernel:
+    def kernel(
+        self, instruction: Instruction, shape: tuple[int, ...], part: Box, result: Spec, rank: int
+    ) -> _StepKernel:
         """The kernel of a step that makes `part` of a value of this `shape`."""
         plan = self.plan
-        call = Call(
+        call = KernelCall(
             self.backend.xp,
             instruction.op,
             instruction.attributes,
@@ -264,13 +266,13 @@ class _Compiler:
             plan.tf32,
         )
         run = (DETERMINISTIC_KERNELS if plan.blocks else KERNELS)[instruction.op](call)
-        product = run is self.backend.xp.matmul or isinstance(run, (Wide, Gemm))
+        product = run is self.backend.xp.matmul or isinstance(run, (SharedMatmul, Gemm))
         if product and instruction.outputs[0] in self.turned:
             run = _transposed(run)
         into = IN_PLACE_KERNELS[instruction.op](call) if instruction.op in IN_PLACE_KERNELS else None
-        return _Kernel(run, call, into, workspace(call))
+        return _StepKernel(run, call, into, workspace(call))
 
-    def move(self, at: int, instruction: Instruction, rank: int, time: int) -> list[_Drafted | Move]:
+    def move(self, at: int, instruction: Instruction, rank: int, time: int) -> list[_DraftedStep | Move]:
         """What this rank does in a move; a step when it needs nobody else, nothing when it has no part in it."""
         (source,) = instruction.inputs
         output = ref(OUTPUT, instruction.outputs[0])
@@ -288,10 +290,10 @@ class _Compiler:
             return []
         xp = self.backend.xp
         return [
-            _Drafted(lambda held: local(move, held, xp), (reads,), (reads,), writes, instruction, needs=move.nbytes)
+            _DraftedStep(lambda held: local(move, held, xp), (reads,), (reads,), writes, instruction, needs=move.nbytes)
         ]
 
-    def verify(self, instruction: Instruction, rank: int, time: int) -> list[_Drafted | Move]:
+    def verify(self, instruction: Instruction, rank: int, time: int) -> list[_DraftedStep | Move]:
         """A comparison, at the one worker that has what is compared."""
         output = ref(OUTPUT, instruction.outputs[0])
         part = self.part(output, rank)
@@ -300,14 +302,14 @@ class _Compiler:
         xp, dtype = self.backend.xp, self.plan.values[output >> 2].dtype
         kernel = comparison(xp, dtype, extent(part), exact=bool(self.plan.blocks))
         reads = tuple(self.slot(r, time) for r in instruction.inputs)
-        return [_Drafted(kernel, reads, reads, self.slot(output, time), instruction)]
+        return [_DraftedStep(kernel, reads, reads, self.slot(output, time), instruction)]
 
     def in_time(self, instruction: Instruction) -> bool:
         """Whether a move is one along the axis in time: within a worker, between microbatches."""
         (source,) = instruction.inputs
         return self.times > 1 and self.plan.layout(source)[-1] != self.plan.layouts[instruction.outputs[0]][-1]
 
-    def gather(self, instruction: Instruction, time: int) -> list[_Drafted | Move]:
+    def gather(self, instruction: Instruction, time: int) -> list[_DraftedStep | Move]:
         """Cut a value into microbatches, or join them; contributions are added one by one, as they come."""
         (source,) = instruction.inputs
         output = ref(OUTPUT, instruction.outputs[0])
@@ -317,9 +319,9 @@ class _Compiler:
         if isinstance(before[-1], Partial):
             piece, total = self.slot(source, time), self.slot(output)
             if time == 0:
-                return [_Drafted(lambda first: first, (piece,), (piece,), total, instruction)]
+                return [_DraftedStep(lambda first: first, (piece,), (piece,), total, instruction)]
             add = reducer(before[-1].op, self.backend.xp)
-            return [_Drafted(add, (total, piece), (total, piece), total, instruction, needs=self.nbytes(output))]
+            return [_DraftedStep(add, (total, piece), (total, piece), total, instruction, needs=self.nbytes(output))]
         whole, rank = self.plan.values[output >> 2], self.rank * self.times + time
         transfers = receives(whole.shape, before, after, self.mesh, rank)
         reads = tuple(self.slot(source, t.source - self.rank * self.times) for t in transfers)
@@ -327,7 +329,7 @@ class _Compiler:
         wanted = self.part(output, rank)
         kernel = _joined(self.backend.xp, whole, wanted, [(t.part, h) for t, h in zip(transfers, held, strict=True)])
         needs = self.nbytes(output, time)
-        return [_Drafted(kernel, reads, reads, self.slot(output, time), instruction, needs=needs)]
+        return [_DraftedStep(kernel, reads, reads, self.slot(output, time), instruction, needs=needs)]
 
 
 def _turned(plan: Plan) -> set[int]:
@@ -367,7 +369,7 @@ def _joined(xp: Any, whole: Spec, wanted: Any, parts: list[tuple[Box, Any]]) -> 
     return kernel
 
 
-def _deaths(drafted: list[_Drafted | Move], kept: set[int]) -> list[tuple[int, ...]]:
+def _deaths(drafted: list[_DraftedStep | Move], kept: set[int]) -> list[tuple[int, ...]]:
     """For each step and move the slots that nobody reads after it."""
     seen, found = set(kept), []
     for draft in reversed(drafted):
@@ -378,15 +380,15 @@ def _deaths(drafted: list[_Drafted | Move], kept: set[int]) -> list[tuple[int, .
     return found[::-1]
 
 
-def _begun(blocks: list[list[Step]], moves: list[Move]) -> list[int]:
+def _begun(blocks: list[list[ProgramStep]], moves: list[Move]) -> list[int]:
     """For each move how many may have been begun when it is waited for: itself, and those behind it whose values are there by
-    then, as far as their results are not more than `AHEAD` bytes. So many that follow each other, as those of gradients do at the
+    then, as far as their results are not more than `MOVES_AHEAD_BYTES` bytes. So many that follow each other, as those of gradients do at the
     end of a backward pass, are waited for once and not each by itself."""
     made = {step.writes: number for number, block in enumerate(blocks) for step in block}
     made.update((move.target, number + 1) for number, move in enumerate(moves))
     begun: list[int] = []
     for number, move in enumerate(moves):
-        room, behind = AHEAD, number + 1
+        room, behind = MOVES_AHEAD_BYTES, number + 1
         while move.joint is None and behind < len(moves) and moves[behind].joint is None:
             room -= moves[behind].nbytes
             if room < 0 or made.get(moves[behind].source, 0) > number:
@@ -396,7 +398,7 @@ def _begun(blocks: list[list[Step]], moves: list[Move]) -> list[int]:
     return begun
 
 
-def _need(blocks: list[list[Step]], moves: list[Move], begun: list[int]) -> tuple[int, int]:
+def _need(blocks: list[list[ProgramStep]], moves: list[Move], begun: list[int]) -> tuple[int, int]:
     """The most bytes that results hold at once, with each there until nobody reads it any more; how many more there are at once
     with what kernels use."""
     held = most = used = 0

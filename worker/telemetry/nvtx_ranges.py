@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from gt.worker.program.compiler import Action, Program, Slots, Step
+from gt.worker.program.compiler import Action, Program, ProgramStep, Slots
 
 
 class Marks(NamedTuple):
@@ -35,7 +35,7 @@ def named(program: Program, marks: Marks) -> Program:
     return replace(program, blocks=blocks, actions=actions)
 
 
-def _name(program: Program, steps: Sequence[Step]) -> str:
+def _name(program: Program, steps: Sequence[ProgramStep]) -> str:
     """'mlp/hidden: matmul', or of a chain 'mlp/hidden: sub…mul (5)'."""
     signal = "/".join(program.plan.tags[steps[-1].instruction.tag].signal)
     ops = [step.instruction.op for step in steps]

@@ -20,10 +20,10 @@ from gt.worker.program.compiler import Action, Slots
 
 if TYPE_CHECKING:
     from gt.worker.core import Core
-    from gt.worker.cuda_graphs.graphs import Graphs
+    from gt.worker.cuda_graphs.graphs import CudaGraphs
     from gt.worker.execution.execution import Running
     from gt.worker.memory_limit.limiter import Cause
-    from gt.worker.program.compiler import Program, Step
+    from gt.worker.program.compiler import Program, ProgramStep
     from gt.worker.spill.eviction import Place
     from gt.worker.transfer.move import Move
 
@@ -446,7 +446,7 @@ class Recording:
             events.append(stands)
         return [t.encode_event(event) for event in events], dropped
 
-    def _graphs(self, graphs: Graphs, now: int) -> t.Graphs:
+    def _graphs(self, graphs: CudaGraphs, now: int) -> t.Graphs:
         reasons = graphs.without.most_common(MAX_REASONS)
         return t.Graphs(
             now, self.worker, graphs.captured, graphs.launched, graphs.total,
@@ -498,7 +498,7 @@ def _named(program: Program) -> Iterator[list[Named]]:
         position += len(block)
 
 
-def _name(program: Program, position: int, steps: list[Step]) -> Named:
+def _name(program: Program, position: int, steps: list[ProgramStep]) -> Named:
     last = steps[-1].instruction
     tag = program.plan.tags[steps[0].instruction.tag]
     local = steps[-1].call.result if steps[-1].call is not None else program.plan.values[last.outputs[0]]

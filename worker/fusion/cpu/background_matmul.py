@@ -15,28 +15,28 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from gt.worker.device.thread_pool import Crew
-from gt.worker.kernels.matmul import WIDE
-from gt.worker.program.compiler import VIEWS, Action, Slots, Step
+from gt.worker.kernels.matmul import MIN_SHARED_MULTIPLICATIONS
+from gt.worker.program.compiler import LAYOUT_OPS, Action, ProgramStep, Slots
 
-LONG: Final = 8_000_000
+MIN_MULTIPLICATIONS: Final = 8_000_000
 """Multiplications from which a product is worth the waking of a thread: some 200 µs of a core."""
-ELEMENT: Final = 20
+ELEMENT_COST: Final = 20
 """So many multiplications take as long as one element of a step that is no product."""
 
 
-class Group(NamedTuple):
+class ActionSteps(NamedTuple):
     """An action, and the steps that it stands for."""
 
     action: Action
-    steps: list[Step]
+    steps: list[ProgramStep]
 
 
-class Aside:
+class BackgroundMatmul:
     """One step under way: it stands in its result's slot until somebody needs that. Who comes first computes it."""
 
     __slots__ = ("_claim", "_done", "_error", "_operands", "_value", "step")
 
-    def __init__(self, step: Step, operands: list[Any]) -> None:
+    def __init__(self, step: ProgramStep, operands: list[Any]) -> None:
         self.step = step
         self._operands = operands
         self._value: Any = None
@@ -68,17 +68,17 @@ class Aside:
         return self._value
 
 
-def settle(slots: Slots, failed: Callable[[Step, Exception], None]) -> None:
+def settle(slots: Slots, failed: Callable[[ProgramStep, Exception], None]) -> None:
     """Wait for all that is under way, and put results in their slots; `failed` hears of those that have none."""
     for slot, value in enumerate(slots):
-        if type(value) is Aside:
+        if type(value) is BackgroundMatmul:
             try:
                 slots[slot] = value.result()
             except Exception as error:  # noqa: BLE001 — as above
                 failed(value.step, error)
 
 
-def set_aside(groups: list[Group], wanted: set[int], crew: Crew) -> list[Group]:
+def set_aside(groups: list[ActionSteps], wanted: set[int], crew: Crew) -> list[ActionSteps]:
     """The groups of a block, its late-read products begun where they were and met where they are read.
 
     A view of such a product, as a weight's gradient is, waits with it. `wanted`: slots that are read after the block.
@@ -91,29 +91,29 @@ def set_aside(groups: list[Group], wanted: set[int], crew: Crew) -> list[Group]:
     for at, group in enumerate(groups):
         for slot in {slot for step in group.steps for slot in step.reads}:
             readers.setdefault(slot, []).append(at)
-    begun: dict[int, Group] = {}
-    before: dict[int, list[Group]] = {}
+    begun: dict[int, ActionSteps] = {}
+    before: dict[int, list[ActionSteps]] = {}
     moved: set[int] = set()
     end = [len(groups)]
     for at, group in enumerate(groups):
-        if not LONG <= costs[at] < WIDE or not _is_product(group):
+        if not MIN_MULTIPLICATIONS <= costs[at] < MIN_SHARED_MULTIPLICATIONS or not _is_product(group):
             continue
         (step,) = group.steps
         view = reader = readers.get(step.writes, end)[0]
-        meeting = [Group(_meet(step.writes), [])]
+        meeting = [ActionSteps(_meet(step.writes), [])]
         if view < len(groups) and step.writes not in wanted and _is_view(groups[view], step.writes):
             reader = readers.get(groups[view].steps[0].writes, end)[0]
             meeting.append(groups[view])
         between = itertools.accumulate(costs[n] for n in range(at + 1, reader) if n not in begun and n not in moved)
         if not any(cost * 2 >= costs[at] for cost in between):
             continue
-        begun[at] = Group(_begin(step, crew), group.steps)
+        begun[at] = ActionSteps(_begin(step, crew), group.steps)
         before[reader] = meeting + before.get(reader, [])  # the last begun first: the others are nearer to their end
         if len(meeting) > 1:
             moved.add(view)
     if not begun:
         return groups
-    found: list[Group] = []
+    found: list[ActionSteps] = []
     for at, group in enumerate(groups):
         found += before.get(at, [])
         if at not in moved:
@@ -121,11 +121,11 @@ def set_aside(groups: list[Group], wanted: set[int], crew: Crew) -> list[Group]:
     return found + before.get(len(groups), [])
 
 
-def _begin(step: Step, crew: Crew) -> Action:
+def _begin(step: ProgramStep, crew: Crew) -> Action:
     reads, writes, dead = step.reads, step.writes, step.dead
 
     def begin(slots: Slots) -> None:
-        slots[writes] = aside = Aside(step, [slots[slot] for slot in reads])
+        slots[writes] = aside = BackgroundMatmul(step, [slots[slot] for slot in reads])
         for slot in dead:
             slots[slot] = None
         crew.leave(aside)
@@ -140,23 +140,25 @@ def _meet(slot: int) -> Action:
     return meet
 
 
-def _is_view(group: Group, slot: int) -> bool:
+def _is_view(group: ActionSteps, slot: int) -> bool:
     """Whether a group does no more than look at the value of `slot` in another shape, and is the last to read it."""
     (step,) = group.steps if len(group.steps) == 1 else (None,)
-    return step is not None and step.instruction.op in VIEWS and step.reads == (slot,) == step.dead
+    return step is not None and step.instruction.op in LAYOUT_OPS and step.reads == (slot,) == step.dead
 
 
-def _is_product(group: Group) -> bool:
+def _is_product(group: ActionSteps) -> bool:
     step = group.steps[0]
     known = len(group.steps) == 1 and step.action is group.action and step.call is not None
     return known and step.instruction.op == "matmul" and step.writes not in step.dead
 
 
-def _cost(step: Step) -> int:
+def _cost(step: ProgramStep) -> int:
     """About how long it takes, in multiplications of a product."""
     call = step.call
-    if call is None or step.instruction.op in VIEWS:
+    if call is None or step.instruction.op in LAYOUT_OPS:
         return 0
     if step.instruction.op == "matmul":
         return call.result.size * call.tensor(0).shape[-1]
-    return ELEMENT * max(call.result.size, *(0, *(math.prod(x.shape) for x in call.operands if not isinstance(x, str))))
+    return ELEMENT_COST * max(
+        call.result.size, *(0, *(math.prod(x.shape) for x in call.operands if not isinstance(x, str)))
+    )

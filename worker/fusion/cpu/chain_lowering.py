@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 from gt.ir.dtypes import HALVES, DType
 from gt.ir.spec import Spec
-from gt.worker.base.kernel_call import Call
-from gt.worker.fusion.chains import Chain, Value
+from gt.worker.base.kernel_call import KernelCall
+from gt.worker.fusion.chains import Chain, ChainValue
 from gt.worker.op_table.cpu_lowering import Register, UfuncDraft
 from gt.worker.op_table.op_table import ALONG_ROWS, CHECKED_INTEGERS, CPU_LOWERINGS, LATE_READERS
 
@@ -19,10 +19,10 @@ from gt.worker.op_table.op_table import ALONG_ROWS, CHECKED_INTEGERS, CPU_LOWERI
 class ChainDraft(UfuncDraft):
     """The calls of a chain, and the registers of its outputs with the values that these are."""
 
-    outputs: list[tuple[Register, Value]] = field(default_factory=list)
+    outputs: list[tuple[Register, ChainValue]] = field(default_factory=list)
 
 
-def able(call: Call) -> bool:
+def able(call: KernelCall) -> bool:
     """Whether a chain can have this call."""
     if call.op not in CPU_LOWERINGS or call.result.size == 0 or (call.blocks and call.op in ALONG_ROWS):
         return False

@@ -2,7 +2,7 @@
 
 A chain is element-wise, and what fits into caches is not worth one; a product of a millisecond in pieces wakes a thread for
 too little. A band has many steps of both kinds: all that treats each entry of the first dimension (the batch, as a rule) by
-itself, such as products by one matrix, products of stacks, softmax and layer norm. It is cut into `PARTS` along that dimension,
+itself, such as products by one matrix, products of stacks, softmax and layer norm. It is cut into `ROW_PARTS` along that dimension,
 and lanes meet once for all its steps. What joins entries, as gradients of weights do, comes after the band.
 
 A band calls the kernels of its steps on parts of their operands, so its bits are those of its steps one by one: what goes along
@@ -24,55 +24,57 @@ import numpy as np
 from gt.ir.ops import OPS
 from gt.ir.spec import Spec, spec
 from gt.worker.device.thread_pool import Crew
-from gt.worker.fusion.chain_shapes import MAP
+from gt.worker.fusion.chain_shapes import ELEMENTWISE_FAMILIES
 from gt.worker.fusion.chains import Chain
-from gt.worker.kernels.matmul import PARTS, WIDE, has_parts, part_of
+from gt.worker.kernels.matmul import MIN_SHARED_MULTIPLICATIONS, ROW_PARTS, has_parts, part_of
 from gt.worker.op_table.op_table import ALONG_ROWS, CPU_LOWERINGS, KERNELS
-from gt.worker.program.compiler import VIEWS, Slots, Step
+from gt.worker.program.compiler import LAYOUT_OPS, ProgramStep, Slots
 
-LEAST: Final = 2
+MIN_SPLIT_MATMULS: Final = 2
 """Products in parts that a band has, at least."""
-LAYOUTS: Final = 8
+MAX_LAYOUTS: Final = 8
 """Ways in which what a band reads may lie in memory, at most, of which it remembers how its results lie then."""
-LOOKS: Final = VIEWS | {"slice"}
+VIEWS_OF_RESULTS: Final = LAYOUT_OPS | {"slice"}
 """Ops whose results are views, if their operand lies as it should."""
 
 Order = tuple[int, ...]
 
 
-class Band(NamedTuple):
+class RowParallelSteps(NamedTuple):
     """Steps of a block that run as one."""
 
     steps: tuple[int, ...]
 
 
-class Source(NamedTuple):
+class RowParallelSource(NamedTuple):
     """What a band reads: a slot, and whether each part of the band reads a part of it."""
 
     slot: int
     cut: bool
 
 
-def bands(steps: Sequence[Step], order: Sequence[Chain | int], crew: Crew) -> list[Chain | int | Band]:
+def with_row_parallel(
+    steps: Sequence[ProgramStep], order: Sequence[Chain | int], crew: Crew
+) -> list[Chain | int | RowParallelSteps]:
     """The order in which steps and chains run, with bands among them."""
     if crew.lanes == 1 or not any(step.call is not None and has_parts(step.call) for step in steps):
         return list(order)
     if len({step.writes for step in steps}) < len(steps):
         return list(order)  # slots are written again, as sums over microbatches
-    found: list[Chain | int | Band] = []
-    open_ = _Open(steps)
+    found: list[Chain | int | RowParallelSteps] = []
+    open_ = _OpenRowParallel(steps)
     for unit in order:
         if not open_.takes(unit):
             found += open_.close()
-            open_ = _Open(steps)
+            open_ = _OpenRowParallel(steps)
             open_.takes(unit)
     return found + open_.close()
 
 
-class _Open:
+class _OpenRowParallel:
     """A band that grows, with what runs before it and after it."""
 
-    def __init__(self, steps: Sequence[Step]) -> None:
+    def __init__(self, steps: Sequence[ProgramStep]) -> None:
         self.steps = steps
         self.before: list[Chain | int] = []
         self.inside: list[int] = []
@@ -120,16 +122,16 @@ class _Open:
             made.add(step.writes)
         return True
 
-    def close(self) -> list[Chain | int | Band]:
+    def close(self) -> list[Chain | int | RowParallelSteps]:
         late = sum(1 for unit in self.after if isinstance(unit, int) and self.steps[unit].instruction.op == "matmul")
         if (
-            self.seeds < LEAST or 2 * late > self.seeds
+            self.seeds < MIN_SPLIT_MATMULS or 2 * late > self.seeds
         ):  # other lanes have those to compute, beside the steps one by one
             return [*self.units]
-        return [*self.before, Band(tuple(self.inside)), *self.after]
+        return [*self.before, RowParallelSteps(tuple(self.inside)), *self.after]
 
 
-def cut_of(step: Step) -> tuple[bool, ...] | None:
+def cut_of(step: ProgramStep) -> tuple[bool, ...] | None:
     """For each operand whether a part of the result takes a part of it; None of what no band can have."""
     call = step.call
     if call is None or call.crew is None or not _divides(call.result):
@@ -140,7 +142,7 @@ def cut_of(step: Step) -> tuple[bool, ...] | None:
         if has_parts(call):
             return True, False
         a, b = shapes
-        stacked = len(a) == len(b) >= 3 and a[0] == b[0] and result.size * a[-1] < WIDE
+        stacked = len(a) == len(b) >= 3 and a[0] == b[0] and result.size * a[-1] < MIN_SHARED_MULTIPLICATIONS
         return (True, True) if stacked else None
     if op == "reshape":
         return (True,) if _divides(call.tensor(0)) else None
@@ -159,16 +161,16 @@ def cut_of(step: Step) -> tuple[bool, ...] | None:
     if op in ALONG_ROWS:
         axes = call.attributes["axes"]
         return (True,) if axes and 0 not in axes and _divides(call.tensor(0)) else None
-    if OPS[op].family not in MAP or (op == "cast" and call.tensor(0).dtype is result.dtype):
+    if OPS[op].family not in ELEMENTWISE_FAMILIES or (op == "cast" and call.tensor(0).dtype is result.dtype):
         return None
     return tuple([len(shape) == result.ndim and shape[0] == result.shape[0] for shape in shapes])
 
 
 def _divides(value: Spec) -> bool:
-    return bool(value.ndim) and value.shape[0] % PARTS == 0 and value.shape[0] >= 2 * PARTS and value.size > 0
+    return bool(value.ndim) and value.shape[0] % ROW_PARTS == 0 and value.shape[0] >= 2 * ROW_PARTS and value.size > 0
 
 
-class _Member(NamedTuple):
+class _RowParallelMember(NamedTuple):
     """One step of each part, over registers. `leaves`: among the results, which it is; `direct`: it can write there."""
 
     kernel: Callable[..., Any]
@@ -179,7 +181,7 @@ class _Member(NamedTuple):
     direct: bool
 
 
-class _Result(NamedTuple):
+class _RowParallelResult(NamedTuple):
     """What is read after the band."""
 
     slot: int
@@ -187,18 +189,18 @@ class _Result(NamedTuple):
     dtype: np.dtype[Any]
 
 
-class Parts:
+class RowParallelAction:
     """A band, compiled."""
 
-    def __init__(self, steps: Sequence[Step], wanted: set[int], crew: Crew, dead: tuple[int, ...]) -> None:
+    def __init__(self, steps: Sequence[ProgramStep], wanted: set[int], crew: Crew, dead: tuple[int, ...]) -> None:
         """`wanted`: slots of its results that others read; `dead`: those of what it reads that dies with it."""
         self.crew = crew
         made = {step.writes: step for step in steps}
         leaving = {slot for slot in made if slot in wanted}
-        self.looks: list[Step] = []
+        self.looks: list[ProgramStep] = []
         """Views that are read after the band, which are taken of its results."""
         for step in reversed(steps):
-            if step.writes in leaving and step.instruction.op in LOOKS:
+            if step.writes in leaving and step.instruction.op in VIEWS_OF_RESULTS:
                 self.looks.insert(0, step)
                 leaving.discard(step.writes)
                 leaving.update(slot for slot in step.reads if slot in made)
@@ -207,18 +209,18 @@ class Parts:
             for slot, cut in zip(step.reads, cut_of(step) or (), strict=True):
                 if slot not in made:
                     numbers.setdefault((slot, cut), len(numbers))
-        self.sources = [Source(*key) for key in numbers]
+        self.sources = [RowParallelSource(*key) for key in numbers]
         registers = {slot: len(numbers) + number for number, slot in enumerate(made)}
         self.count = len(numbers) + len(made)
         self.results = [
-            _Result(slot, step.call.result.shape, step.call.result.dtype.numpy)
+            _RowParallelResult(slot, step.call.result.shape, step.call.result.dtype.numpy)
             for slot, step in made.items()
             if slot in leaving and step.call is not None
         ]
         only = [*(result.slot for result in self.results), *(step.writes for step in self.looks)]
         self.dead = (*dead, *(slot for slot in only if slot not in wanted))
         places = {result.slot: number for number, result in enumerate(self.results)}
-        self.members: list[_Member] = []
+        self.members: list[_RowParallelMember] = []
         seen: set[int] = set()
         for step in reversed(steps):
             reads = tuple(
@@ -231,7 +233,7 @@ class Parts:
             over = tuple([each for each in dict.fromkeys((*reads, writes)) if each not in seen])
             seen.update(reads)
             kernel, direct = _kernel(step)
-            self.members.insert(0, _Member(kernel, reads, writes, over, places.get(step.writes, -1), direct))
+            self.members.insert(0, _RowParallelMember(kernel, reads, writes, over, places.get(step.writes, -1), direct))
         self.orders: dict[Any, list[Order | None]] = {}
 
     def __call__(self, slots: Slots) -> None:
@@ -241,16 +243,16 @@ class Parts:
         known = orders is not None
         if orders is None:
             orders = [None] * len(self.results)
-        run = _Run(self, given, orders, known=known)
+        run = _RowParallelRun(self, given, orders, known=known)
         turn = itertools.count()  # which is one step of the interpreter: no two lanes take the same
 
         def part(_: int) -> None:
-            while (number := next(turn)) < PARTS:
+            while (number := next(turn)) < ROW_PARTS:
                 run.part(number)
 
         self.crew.run(part)
         if not known:
-            if len(self.orders) == LAYOUTS:
+            if len(self.orders) == MAX_LAYOUTS:
                 self.orders.clear()
             self.orders[lie] = orders
         for result, array in zip(self.results, run.wholes, strict=True):
@@ -261,10 +263,10 @@ class Parts:
             slots[slot] = None
 
 
-class _Run:
+class _RowParallelRun:
     """One run of a band: what all its parts share."""
 
-    def __init__(self, parts: Parts, given: list[Any], orders: list[Order | None], *, known: bool) -> None:
+    def __init__(self, parts: RowParallelAction, given: list[Any], orders: list[Order | None], *, known: bool) -> None:
         self.parts = parts
         self.given = given
         self.orders = orders
@@ -305,7 +307,7 @@ class _Run:
 
 
 def _part(array: Any, number: int) -> Any:
-    size = array.shape[0] // PARTS
+    size = array.shape[0] // ROW_PARTS
     return array[number * size : (number + 1) * size]
 
 
@@ -316,7 +318,7 @@ def _order(array: Any) -> Order:
     return tuple(sorted(range(array.ndim), key=lambda axis: -array.strides[axis]))
 
 
-def _empty(result: _Result, order: Order) -> Any:
+def _empty(result: _RowParallelResult, order: Order) -> Any:
     """Memory for a result that lies so."""
     if order == tuple(range(len(order))):
         return np.empty(result.shape, result.dtype)
@@ -324,7 +326,7 @@ def _empty(result: _Result, order: Order) -> Any:
     return array.transpose([order.index(axis) for axis in range(len(order))])
 
 
-def _kernel(step: Step) -> tuple[Callable[..., Any], bool]:
+def _kernel(step: ProgramStep) -> tuple[Callable[..., Any], bool]:
     """What computes a part of a step, and whether it can be told where."""
     call = step.call
     assert call is not None, "a step of a band has a call"
@@ -348,4 +350,4 @@ def _rows(a: Any, b: Any, out: Any = None) -> Any:
 
 
 def _spec_of_part(whole: Spec) -> Spec:
-    return spec(whole.dtype, (whole.shape[0] // PARTS, *whole.shape[1:]))
+    return spec(whole.dtype, (whole.shape[0] // ROW_PARTS, *whole.shape[1:]))

@@ -23,32 +23,32 @@ from gt.ir.spec import Spec
 from gt.worker.device.exclusive_array import taken
 from gt.worker.device.thread_pool import LANE, Crew
 from gt.worker.fusion.chains import Chain
-from gt.worker.fusion.merge_dims import Merged, merged
+from gt.worker.fusion.merge_dims import MergedSpace, merged_space
 from gt.worker.op_table.cpu_lowering import GENERAL, UNARY, Registers, UfuncCall
 from gt.worker.op_table.op_table import LATE_READERS
 
 from .chain_lowering import ChainDraft, draft_of
 
-STRIP: Final = 1 << 20
+STRIP_BYTES: Final = 1 << 20
 """Bytes of a strip of one value. Smaller ones would fit into nearer caches, but calls take their time too."""
-SPREAD: Final = 512 << 10
+MIN_SHARED_WORK: Final = 512 << 10
 """Elements times calls from which threads share the strips of a chain: it takes tens of microseconds to wake them."""
-SMALL: Final = 16 << 10
+MAX_SMALL_ELEMENTS: Final = 16 << 10
 """Elements up to which calls take about as long as computing."""
-MANY: Final = 4
+MIN_SMALL_STEPS: Final = 4
 """Steps from which a chain of small values saves more than it takes."""
-RUN: Final = 8
+MIN_CALL_RUN: Final = 8
 """Calls of one function, one after the other, from which they are one."""
 
 Slots = list[Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Geometry:
+class StripGeometry:
     """How a chain is cut. Strips are `rows` of dimension `peeled` of the merged space; of the dimensions before it one index at
     a time is computed."""
 
-    space: Merged
+    space: MergedSpace
     peeled: int
     rows: int
 
@@ -71,24 +71,24 @@ class Geometry:
                 yield index, first, min(first + self.rows, size)
 
 
-def geometry(chain: Chain, space: Merged, draft: ChainDraft, lanes: int) -> Geometry | None:
+def geometry(chain: Chain, space: MergedSpace, draft: ChainDraft, lanes: int) -> StripGeometry | None:
     """How a chain is cut; None when one row is too long for the scratch memory."""
     shape = space.shape
     widest = max(value.call.result.dtype.itemsize for value in chain.values)
     peeled = 0
-    while peeled < space.edge - 1 and math.prod(shape[peeled + 1 :]) * widest > STRIP:
+    while peeled < space.edge - 1 and math.prod(shape[peeled + 1 :]) * widest > STRIP_BYTES:
         peeled += 1
     inner, lines = math.prod(shape[peeled + 1 :]), math.prod(space.column[peeled + 1 :])
-    rows = max(1, min(STRIP // (inner * widest), shape[peeled]))
+    rows = max(1, min(STRIP_BYTES // (inner * widest), shape[peeled]))
     if (
-        lanes > 1 and math.prod(shape) > SMALL and math.prod(shape) * len(draft.calls) >= SPREAD
+        lanes > 1 and math.prod(shape) > MAX_SMALL_ELEMENTS and math.prod(shape) * len(draft.calls) >= MIN_SHARED_WORK
     ):  # a few strips for each, as they may not be as fast
         rows = max(1, min(rows, -(-math.prod(shape[: peeled + 1]) // (2 * lanes))))
     while draft.nbytes(rows * inner, rows * lines) > LANE:
         if rows == 1:
             return None
         rows = -(-rows // 2)
-    return Geometry(space, peeled, rows)
+    return StripGeometry(space, peeled, rows)
 
 
 def worth(chain: Chain, crew: Crew) -> bool:
@@ -97,14 +97,14 @@ def worth(chain: Chain, crew: Crew) -> bool:
     if not chain.outputs or not math.prod(chain.shape):  # of nothing there are no strips
         return False
     elements, count = math.prod(chain.shape), len(chain.values)
-    if elements <= SMALL:
-        return count >= MANY
+    if elements <= MAX_SMALL_ELEMENTS:
+        return count >= MIN_SMALL_STEPS
     value = chain.values[-1]
-    large = elements * value.call.result.dtype.itemsize > STRIP
-    return large and (count > 1 or value.call.op == "relu" or (crew.lanes > 1 and elements >= SPREAD))
+    large = elements * value.call.result.dtype.itemsize > STRIP_BYTES
+    return large and (count > 1 or value.call.op == "relu" or (crew.lanes > 1 and elements >= MIN_SHARED_WORK))
 
 
-def legators(chain: Chain, dead: tuple[int, ...]) -> list[tuple[int, ...]]:
+def reusable_sources(chain: Chain, dead: tuple[int, ...]) -> list[tuple[int, ...]]:
     """For each output the slots of sources that die with the chain and whose memory it may take: strip by strip, nothing reads
     such a source any more when the output is written."""
     last = {operand: at for at, value in enumerate(chain.values) for operand in value.operands}
@@ -120,7 +120,7 @@ def legators(chain: Chain, dead: tuple[int, ...]) -> list[tuple[int, ...]]:
     ]
 
 
-class Strips:
+class StripExecutor:
     """A chain, compiled. `by_steps` does the same one by one, for when operands do not lie row by row."""
 
     def __init__(
@@ -129,7 +129,7 @@ class Strips:
         crew: Crew,
         dead: tuple[int, ...],
         by_steps: Callable[[Slots], None],
-        cut: Geometry,
+        cut: StripGeometry,
         draft: ChainDraft,
     ) -> None:
         self.chain = chain
@@ -154,7 +154,7 @@ class Strips:
         self.cuts = list(cut.strips())
         self.templates: dict[tuple[int, int], Registers] = {}
         self.shared = crew.lanes > 1 and len(self.cuts) > 1
-        self.legators = legators(chain, dead)
+        self.legators = reusable_sources(chain, dead)
 
     def _merged(self, *, column: bool) -> tuple[int, ...]:
         return self.cut.space.column if column else self.cut.space.shape
@@ -299,7 +299,7 @@ def _in_runs(steps: Sequence[UfuncCall], made: set[int]) -> list[tuple[Callable[
         steps, lambda step: (step.function, step.second >= 0 and step.out not in made)
     ):
         members = list(group)
-        if binary and len(members) >= RUN:
+        if binary and len(members) >= MIN_CALL_RUN:
             found.append((_run_of(function, members), 0, GENERAL, 0))
         else:
             found += [(step.function, step.first, step.second, step.out) for step in members]
@@ -351,11 +351,11 @@ def compile_chain(
     chain: Chain, crew: Crew, dead: tuple[int, ...], by_steps: Callable[[Slots], None]
 ) -> Callable[[Slots], None] | None:
     """What runs a chain over slots; None when its rows are too long for the scratch memory."""
-    space = merged(chain)
+    space = merged_space(chain)
     draft = draft_of(chain, len(space.shape) - space.edge, whole=False)
     cut = geometry(chain, space, draft, crew.lanes)
     if cut is None:
         return None
     if cut.peeled == 0 and cut.rows == space.shape[0]:
         return _whole(chain, crew, dead, by_steps)
-    return Strips(chain, crew, dead, by_steps, cut, draft)
+    return StripExecutor(chain, crew, dead, by_steps, cut, draft)

@@ -18,30 +18,30 @@ from typing import Final
 
 from gt.ir.dtypes import DType
 from gt.ir.spec import Spec
-from gt.worker.fusion.chain_shapes import PLACED
+from gt.worker.fusion.chain_shapes import ROW_INDEX_OPS
 from gt.worker.fusion.chains import Chain
-from gt.worker.fusion.merge_dims import Merged, merged
+from gt.worker.fusion.merge_dims import MergedSpace, merged_space
 from gt.worker.op_table.cuda_expression import written
 from gt.worker.op_table.op_table import CUDA_EXPRESSIONS, CUDA_REDUCTIONS, EXACT_IN_HALF, EXACT_SCALARS
 
 from . import column_reduction, cuda_types
-from .column_reduction import Tall
+from .column_reduction import ColumnReduction
 from .index_math import divided, places, product
-from .node_list import PICKED, PLACE, PUT, Node, nodes_of
+from .node_list import GATHER_NODE, INDEX_NODE, SCATTER_NODE, CudaNode, nodes_of
 
 ENTRY: Final = "chain"
 WIDE_ENTRY: Final = "chain_wide"
-PACK: Final = 16
+PACK_BYTES: Final = 16
 """Bytes that a thread moves at once, of the widest array."""
-WARP: Final = 32
-THREADS: Final = 256
-LANES: Final = ((1024, WARP), (4096, 128), (16384, 256))
-"""Lengths of rows, and how many threads share one; longer ones have `LONGEST`."""
-LONGEST: Final = 512
+WARP_THREADS: Final = 32
+BLOCK_THREADS: Final = 256
+ROW_THREADS: Final = ((1024, WARP_THREADS), (4096, 128), (16384, 256))
+"""Lengths of rows, and how many threads share one; longer ones have `MAX_ROW_THREADS`."""
+MAX_ROW_THREADS: Final = 512
 
 
 @dataclass(frozen=True, slots=True)
-class Kernel:
+class GeneratedKernel:
     """A source and what launches of it need. With `lanes` so many threads have a row; else each has `pack` neighbours. Arguments
     are `sizes`, then sources and outputs of the chain in order; of a run-time scalar its value, and where it is on the device if
     it is to be read there. With `checked` one more: where an index that is out of range is told. The wide entry wants sizes that
@@ -59,23 +59,23 @@ class Kernel:
     """Sources of which it moves so many."""
     checked: tuple[int, ...] = ()
     """Values of the chain that have an index, in the order in which what is wrong with theirs is told."""
-    tall: Tall | None = None
+    tall: ColumnReduction | None = None
     """Of a tall chain how its blocks share the space."""
 
 
-def kernel_of(chain: Chain) -> Kernel:
+def kernel_of(chain: Chain) -> GeneratedKernel:
     """The kernel of a chain whose calls are all `able`."""
-    return Writer(chain).kernel()
+    return CudaWriter(chain).kernel()
 
 
 @dataclass(slots=True)
-class Writer:
+class CudaWriter:
     """Writes the kernel of one chain."""
 
     chain: Chain
-    nodes: list[Node] = field(init=False)
+    nodes: list[CudaNode] = field(init=False)
     outputs: list[int] = field(init=False)
-    space: Merged = field(init=False)
+    space: MergedSpace = field(init=False)
     levels: list[int] = field(init=False)
     """Of each source and node how many columns, one after the other, must be known before it is."""
     wanted: set[int] = field(init=False)
@@ -85,9 +85,9 @@ class Writer:
 
     def __post_init__(self) -> None:
         self.nodes, self.outputs = nodes_of(self.chain)
-        self.space = merged(self.chain)
+        self.space = merged_space(self.chain)
         first = len(self.chain.sources)
-        found = (first + number for number, node in enumerate(self.nodes) if node.op == PLACE)
+        found = (first + number for number, node in enumerate(self.nodes) if node.op == INDEX_NODE)
         self.places = {number: at for at, number in enumerate(found)}
         self.levels = [0] * len(self.chain.sources)
         for node in self.nodes:
@@ -108,14 +108,14 @@ class Writer:
 
     @property
     def rowwise(self) -> bool:
-        return not self.tall and any(node.op in CUDA_REDUCTIONS or node.op == PLACE for node in self.nodes)
+        return not self.tall and any(node.op in CUDA_REDUCTIONS or node.op == INDEX_NODE for node in self.nodes)
 
     @property
     def edge(self) -> int:
         """The first dimension along which a row lies; of a chain without columns the first of all."""
         return self.space.edge if self.rowwise else 0
 
-    def node(self, number: int) -> Node | None:
+    def node(self, number: int) -> CudaNode | None:
         """None of a source."""
         at = number - len(self.chain.sources)
         return self.nodes[at] if at >= 0 else None
@@ -147,30 +147,30 @@ class Writer:
         node = self.node(number)
         if node is None:
             return self.along(number)
-        if node.op in CUDA_REDUCTIONS or node.op == PICKED:
+        if node.op in CUDA_REDUCTIONS or node.op == GATHER_NODE:
             return False
-        return node.op == PUT or any(self.varies(arg) for arg in node.args)
+        return node.op == SCATTER_NODE or any(self.varies(arg) for arg in node.args)
 
     # the whole
 
-    def kernel(self) -> Kernel:
+    def kernel(self) -> GeneratedKernel:
         shape, edge = self.space.shape, self.space.edge if self.tall else self.edge
         rows, columns = math.prod(shape[:edge]), math.prod(shape[edge:])
         arrays = [self.dtype(number) for number in range(len(self.chain.sources)) if self.steps(number)]
         long = [output for output in range(len(self.outputs)) if not self.short(output)]
         arrays += [self.dtype(self.outputs[output]) for output in long if self.varies(self.outputs[output])]
-        widest = max((dtype.itemsize for dtype in arrays if dtype is not None), default=PACK)
-        pack = PACK // widest if len(shape) > edge and shape[-1] % (PACK // widest) == 0 else 1
+        widest = max((dtype.itemsize for dtype in arrays if dtype is not None), default=PACK_BYTES)
+        pack = PACK_BYTES // widest if len(shape) > edge and shape[-1] % (PACK_BYTES // widest) == 0 else 1
         lanes = 0
         if self.rowwise:
-            lanes = next((lanes for length, lanes in LANES if columns <= length), LONGEST)
-        tall = column_reduction.tall_of(self, rows, columns, pack) if self.tall else None
+            lanes = next((lanes for length, lanes in ROW_THREADS if columns <= length), MAX_ROW_THREADS)
+        tall = column_reduction.column_reduction_of(self, rows, columns, pack) if self.tall else None
         large = math.prod(shape) >= 1 << 31
         entries = [(ENTRY, 1), *([(WIDE_ENTRY, pack)] if pack > 1 else [])]
-        return Kernel(
+        return GeneratedKernel(
             self._source(lanes, large, entries), shape, large, lanes, rows if lanes else math.prod(shape), pack,
             tuple(number for number in range(len(self.chain.sources)) if self.steps(number)),
-            tuple(number for number, value in enumerate(self.chain.values) if value.call.op in PLACED), tall,
+            tuple(number for number, value in enumerate(self.chain.values) if value.call.op in ROW_INDEX_OPS), tall,
         )  # fmt: skip
 
     def _source(self, lanes: int, large: bool, entries: Sequence[tuple[str, int]]) -> str:
@@ -178,8 +178,8 @@ class Writer:
         names = ", ".join(parameter.split()[-1] for parameter in self._parameters())
         lines = [
             f"typedef {'unsigned long long' if large else 'unsigned int'} place_t;",
-            *cuda_types.HALVES.strip().splitlines(),
-            *cuda_types.FUNCTIONS.strip().splitlines(),
+            *cuda_types.HALF_SOURCE.strip().splitlines(),
+            *cuda_types.FUNCTIONS_SOURCE.strip().splitlines(),
             "template <typename T, int V> struct alignas(sizeof(T) * V) Pack { T v[V]; };",
             *(_across(lanes) if lanes else column_reduction.PRELUDE.strip().splitlines() if self.tall else ()),
             f"template <int V> __device__ __forceinline__ void body({parameters})",
@@ -190,7 +190,7 @@ class Writer:
         ]
         for name, pack in entries:
             lines += [
-                f'extern "C" __global__ void __launch_bounds__({lanes if lanes > WARP else THREADS}) {name}({parameters})',
+                f'extern "C" __global__ void __launch_bounds__({lanes if lanes > WARP_THREADS else BLOCK_THREADS}) {name}({parameters})',
                 "{",
                 f"    body<{pack}>({names});",
                 "}",
@@ -202,12 +202,12 @@ class Writer:
             yield f"place_t n{axis}"
         for number, source in enumerate(self.chain.sources):
             if isinstance(source.spec, str):
-                yield f"{cuda_types.SCALARS[source.spec]} v{number}"
-                yield f"const {cuda_types.SCALARS[source.spec]}* __restrict__ p{number}"
+                yield f"{cuda_types.SCALAR_TYPES[source.spec]} v{number}"
+                yield f"const {cuda_types.SCALAR_TYPES[source.spec]}* __restrict__ p{number}"
             else:
-                yield f"const {cuda_types.STORED[source.spec.dtype.name]}* __restrict__ p{number}"
+                yield f"const {cuda_types.STORED_TYPES[source.spec.dtype.name]}* __restrict__ p{number}"
         for output in range(len(self.outputs)):
-            yield f"{cuda_types.STORED[self._stored(output).name]}* __restrict__ o{output}"
+            yield f"{cuda_types.STORED_TYPES[self._stored(output).name]}* __restrict__ o{output}"
         if self.places:
             yield "long long* wrong"
         if self.tall:
@@ -221,7 +221,7 @@ class Writer:
         """Run-time scalars: passed, or where the device has them."""
         for number, source in enumerate(self.chain.sources):
             if number in self.wanted and isinstance(source.spec, str):
-                yield f"const {cuda_types.SCALARS[source.spec]} x{number} = p{number} ? *p{number} : v{number};"
+                yield f"const {cuda_types.SCALAR_TYPES[source.spec]} x{number} = p{number} ? *p{number} : v{number};"
 
     def _stored(self, output: int) -> DType:
         dtype = self.dtype(self.outputs[output])
@@ -230,8 +230,8 @@ class Writer:
 
     # values
 
-    def _expression(self, node: Node) -> str:
-        if node.op == PUT:
+    def _expression(self, node: CudaNode) -> str:
+        if node.op == SCATTER_NODE:
             row, place, value = (f"x{arg}" for arg in node.args)
             added = cuda_types.rounded(
                 node.dtype, written(CUDA_EXPRESSIONS["add"], [row, value], cuda_types.computed(node.dtype))
@@ -275,22 +275,22 @@ class Writer:
     def computed(self, numbers: Sequence[int]) -> Iterator[str]:
         for number in numbers:
             node = self.node(number)
-            if node is not None and node.op == PICKED:
+            if node is not None and node.op == GATHER_NODE:
                 yield from self._picked(number, node)
-            elif node is not None and node.op == PLACE:
+            elif node is not None and node.op == INDEX_NODE:
                 at = f"wrong + {self.places[number]}"
                 yield f"const long long x{number} = placed((long long)x{node.args[0]}, (long long)columns, {at});"
             elif node is not None and node.op not in CUDA_REDUCTIONS:
                 yield f"const {cuda_types.computed(node.dtype)} x{number} = {self._expression(node)};"
 
-    def _picked(self, number: int, node: Node) -> Iterator[str]:
+    def _picked(self, number: int, node: CudaNode) -> Iterator[str]:
         """One element of the row, which all of its threads compute."""
         source, place = node.args
         inside = self.needed([source], columns=False)
         if not inside:
             yield f"const {cuda_types.computed(node.dtype)} x{number} = x{source};"
             return
-        put = any(each is not None and each.op == PUT for each in map(self.node, inside))
+        put = any(each is not None and each.op == SCATTER_NODE for each in map(self.node, inside))
         yield f"{cuda_types.computed(node.dtype)} x{number};"
         yield "{"
         for line in (
@@ -335,7 +335,7 @@ class Writer:
                 continue
             dtype = self.dtype(number)
             assert dtype is not None, "what is read is a tensor"
-            kind = cuda_types.STORED[dtype.name]
+            kind = cuda_types.STORED_TYPES[dtype.name]
             if packs and self.steps(number):
                 whole = f"*reinterpret_cast<const Pack<{kind}, V>*>(p{number} + {self._offset(number)})"
                 yield f"const Pack<{kind}, V> q{number} = {whole};"
@@ -390,7 +390,7 @@ class Writer:
         start = "row * columns + at" if self.rowwise else "at"
         for output in wanted:
             dtype, number = self._stored(output), self.outputs[output]
-            kind = cuda_types.STORED[dtype.name]
+            kind = cuda_types.STORED_TYPES[dtype.name]
             before.append(f"Pack<{kind}, V> r{output};")
             inside.append(f"r{output}.v[j] = {cuda_types.stored(dtype, f'x{number}')};")
             after.append(f"*reinterpret_cast<Pack<{kind}, V>*>(o{output} + {start}) = r{output};")
@@ -512,13 +512,13 @@ def _across(lanes: int) -> list[str]:
         "{",
         "    for (int step = 16; step; step >>= 1) x = join(x, swapped<T>(x, step));",
     ]
-    if lanes > WARP:
+    if lanes > WARP_THREADS:
         lines += [
-            f"    __shared__ T held[{lanes // WARP}];",
+            f"    __shared__ T held[{lanes // WARP_THREADS}];",
             "    __syncthreads();",
-            f"    if (threadIdx.x % {WARP} == 0) held[threadIdx.x / {WARP}] = x;",
+            f"    if (threadIdx.x % {WARP_THREADS} == 0) held[threadIdx.x / {WARP_THREADS}] = x;",
             "    __syncthreads();",
             "    x = held[0];",
-            f"    for (int warp = 1; warp < {lanes // WARP}; ++warp) x = join(x, held[warp]);",
+            f"    for (int warp = 1; warp < {lanes // WARP_THREADS}; ++warp) x = join(x, held[warp]);",
         ]
     return [*lines, "    return x;", "}"]

@@ -19,35 +19,35 @@ from . import cuda_types
 from .index_math import divided, product
 
 if TYPE_CHECKING:
-    from .codegen import Writer
+    from .codegen import CudaWriter
 
-THREADS: Final = 256
-NEIGHBOURS: Final = 32
+BLOCK_THREADS: Final = 256
+MAX_STRIP_THREADS: Final = 32
 """Threads along a strip, if there are as many columns and not too few rows."""
-BLOCKS: Final = 512
+MAX_BLOCKS: Final = 512
 """Into how many blocks the rows are cut up: as many as keep a large device busy."""
-LEAST: Final = 8
+MIN_THREAD_ROWS: Final = 8
 """Rows that each thread has at least, before they are cut up."""
 
 PRELUDE: Final = f"""
 template <int V, typename T, typename F> __device__ __forceinline__ void down(T (&x)[V], F join, unsigned int width)
 {{
-    __shared__ T held[V * {THREADS}];
-    for (int j = 0; j < V; ++j) held[j * {THREADS} + threadIdx.x] = x[j];
-    for (unsigned int apart = {THREADS} / 2; apart >= width; apart >>= 1) {{
+    __shared__ T held[V * {BLOCK_THREADS}];
+    for (int j = 0; j < V; ++j) held[j * {BLOCK_THREADS} + threadIdx.x] = x[j];
+    for (unsigned int apart = {BLOCK_THREADS} / 2; apart >= width; apart >>= 1) {{
         __syncthreads();
         if (threadIdx.x < apart)
-            for (T* at = held + threadIdx.x; at < held + V * {THREADS}; at += {THREADS}) *at = join(*at, at[apart]);
+            for (T* at = held + threadIdx.x; at < held + V * {BLOCK_THREADS}; at += {BLOCK_THREADS}) *at = join(*at, at[apart]);
     }}
     __syncthreads();
-    for (int j = 0; j < V; ++j) x[j] = held[j * {THREADS} + threadIdx.x % width];
+    for (int j = 0; j < V; ++j) x[j] = held[j * {BLOCK_THREADS} + threadIdx.x % width];
     __syncthreads();
 }}
 """
 """The join over the threads that have the same columns, in a fixed order; all of them get it."""
 
 
-class Tall(NamedTuple):
+class ColumnReduction(NamedTuple):
     """How blocks share the space of a tall chain. Behind all other arguments are `width` and `parts`, for every total memory for
     what the parts have, and a count for each strip that begins at 0; where there is one part, no memory."""
 
@@ -63,21 +63,21 @@ class Tall(NamedTuple):
         return -(-self.columns // (self.width * pack))
 
 
-def tall_of(writer: Writer, rows: int, columns: int, pack: int) -> Tall:
+def column_reduction_of(writer: CudaWriter, rows: int, columns: int, pack: int) -> ColumnReduction:
     """The cut of a tall chain, by its sizes alone."""
-    width = min(NEIGHBOURS, 1 << (-(-columns // pack) - 1).bit_length())
-    width = max(width, THREADS >> (rows - 1).bit_length())
+    width = min(MAX_STRIP_THREADS, 1 << (-(-columns // pack) - 1).bit_length())
+    width = max(width, BLOCK_THREADS >> (rows - 1).bit_length())
     strips = -(-columns // (width * pack))
-    parts = max(1, min(BLOCKS // strips, rows // (THREADS // width * LEAST)))
+    parts = max(1, min(MAX_BLOCKS // strips, rows // (BLOCK_THREADS // width * MIN_THREAD_ROWS)))
     kinds = []
     for number in writer.joins():
         dtype = writer.dtype(number)
         assert dtype is not None, "a join is a node"
         kinds.append(wide(dtype))
-    return Tall(columns, width, 1 << (parts.bit_length() - 1), tuple(kinds))
+    return ColumnReduction(columns, width, 1 << (parts.bit_length() - 1), tuple(kinds))
 
 
-def parameters(writer: Writer) -> Iterator[str]:
+def parameters(writer: CudaWriter) -> Iterator[str]:
     """What a kernel is told besides."""
     yield "unsigned int width"
     yield "unsigned int parts"
@@ -86,7 +86,7 @@ def parameters(writer: Writer) -> Iterator[str]:
     yield "unsigned int* turns"
 
 
-def lines_of(writer: Writer) -> Iterator[str]:
+def lines_of(writer: CudaWriter) -> Iterator[str]:
     """The body of the kernel."""
     ndim, edge = len(writer.space.shape), writer.space.edge
     joins = writer.joins()
@@ -109,7 +109,7 @@ def lines_of(writer: Writer) -> Iterator[str]:
         yield f"{_kind(writer, number)} a{number}[V];"
         yield f"for (int j = 0; j < V; ++j) a{number}[j] = {_identity(writer, number)};"
     yield "if (column < columns) {"
-    yield f"    for (place_t row = part * height + threadIdx.x / width; row < end; row += {THREADS} / width) {{"
+    yield f"    for (place_t row = part * height + threadIdx.x / width; row < end; row += {BLOCK_THREADS} / width) {{"
     inside = [_add(writer, number, f"a{number}[j]", f"x{writer.arguments(number)[0]}") for number in joins]
     before, kept, after = writer.written(full)
     if full or any(all(writer.space.patterns[number] or (False,)) for number in range(len(writer.chain.sources))):
@@ -134,12 +134,12 @@ def lines_of(writer: Writer) -> Iterator[str]:
         yield "    }"
 
 
-def _downwards(writer: Writer, joins: Sequence[int]) -> Iterator[str]:
+def _downwards(writer: CudaWriter, joins: Sequence[int]) -> Iterator[str]:
     for number in joins:
         yield f"down<V>(a{number}, {_name(writer, number)}(), width);"
 
 
-def _in_parts(writer: Writer, joins: Sequence[int]) -> Iterator[str]:
+def _in_parts(writer: CudaWriter, joins: Sequence[int]) -> Iterator[str]:
     """What a block leaves, and what the last of a strip makes of it."""
     yield "if (threadIdx.x < width && column < columns)"
     yield "    for (int j = 0; j < V; ++j) {"
@@ -156,7 +156,7 @@ def _in_parts(writer: Writer, joins: Sequence[int]) -> Iterator[str]:
     for number in joins:
         yield f"for (int j = 0; j < V; ++j) a{number}[j] = {_identity(writer, number)};"
     yield "if (column < columns)"
-    yield f"    for (place_t other = threadIdx.x / width; other < parts; other += {THREADS} / width)"
+    yield f"    for (place_t other = threadIdx.x / width; other < parts; other += {BLOCK_THREADS} / width)"
     yield "        for (int j = 0; j < V; ++j) {"
     for number in joins:
         there = f"((volatile {_kind(writer, number)}*)t{number})[other * columns + column + j]"
@@ -165,7 +165,7 @@ def _in_parts(writer: Writer, joins: Sequence[int]) -> Iterator[str]:
     yield from _downwards(writer, joins)
 
 
-def _below(writer: Writer, joins: Sequence[int], outputs: Sequence[int]) -> Iterator[str]:
+def _below(writer: CudaWriter, joins: Sequence[int], outputs: Sequence[int]) -> Iterator[str]:
     """What is computed of totals, column by column, and written."""
     edge, ndim = writer.space.edge, len(writer.space.shape)
     needed: set[int] = set()
@@ -193,33 +193,33 @@ def _below(writer: Writer, joins: Sequence[int], outputs: Sequence[int]) -> Iter
         yield writer.write_one(output, "column + j")
 
 
-def _upfront(writer: Writer, wanted: Sequence[int]) -> list[int]:
+def _upfront(writer: CudaWriter, wanted: Sequence[int]) -> list[int]:
     """What is one number for all."""
     return [number for number in writer.needed(wanted, columns=True) if not _is_below(writer, number)]
 
 
-def _is_below(writer: Writer, number: int) -> bool:
+def _is_below(writer: CudaWriter, number: int) -> bool:
     """Whether it is a total, or computed of such."""
     return writer.levels[number] > 0
 
 
-def _name(writer: Writer, number: int) -> str:
+def _name(writer: CudaWriter, number: int) -> str:
     node = writer.node(number)
     assert node is not None, "a join is a node"
     return CUDA_REDUCTIONS[node.op]
 
 
-def _add(writer: Writer, number: int, to: str, value: str) -> str:
+def _add(writer: CudaWriter, number: int, to: str, value: str) -> str:
     return f"{to} = {_name(writer, number)}()({to}, {value});"
 
 
-def _kind(writer: Writer, number: int) -> str:
+def _kind(writer: CudaWriter, number: int) -> str:
     dtype = writer.dtype(number)
     assert dtype is not None, "a join is a node"
     return cuda_types.computed(dtype)
 
 
-def _identity(writer: Writer, number: int) -> str:
+def _identity(writer: CudaWriter, number: int) -> str:
     node = writer.node(number)
     assert node is not None, "a join is a node"
     return cuda_types.identity(node.op, node.dtype)

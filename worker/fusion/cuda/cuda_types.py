@@ -14,16 +14,16 @@ import numpy as np
 from gt.ir.dtypes import DType, bfloat16, bool_, float16, float64
 from gt.worker.kernels.elementwise import wide
 
-STORED: Final = {
+STORED_TYPES: Final = {
     "bool": "bool", "uint8": "unsigned char", "uint16": "unsigned short", "uint32": "unsigned int",
     "uint64": "unsigned long long", "int8": "signed char", "int16": "short", "int32": "int", "int64": "long long",
     "float16": "unsigned short", "bfloat16": "unsigned short", "float32": "float", "float64": "double",
 }  # fmt: skip
 """The type in memory, by the dtype's name. What is not here no kernel is written for."""
-SCALARS: Final = {"f": "double", "i": "long long", "b": "bool"}
+SCALAR_TYPES: Final = {"f": "double", "i": "long long", "b": "bool"}
 """The type of a run-time scalar, by its kind."""
 
-HALVES: Final = r"""
+HALF_SOURCE: Final = r"""
 __device__ __forceinline__ float from_half(unsigned short x)
 {
     float out;
@@ -45,7 +45,7 @@ __device__ __forceinline__ unsigned short to_half(double x)
 """
 """The device's own instructions for float16."""
 
-FUNCTIONS: Final = r"""
+FUNCTIONS_SOURCE: Final = r"""
 #define INF __longlong_as_double(0x7ff0000000000000LL)
 __device__ __forceinline__ float from_bfloat16(unsigned short x) { return __int_as_float((int)((unsigned int)x << 16)); }
 __device__ __forceinline__ unsigned short to_bfloat16(float x)
@@ -99,7 +99,7 @@ struct All { template <typename T> __device__ __forceinline__ T operator()(T a, 
 
 def computed(dtype: DType) -> str:
     """The type that elements of a dtype are computed in."""
-    return STORED[wide(dtype).name]
+    return STORED_TYPES[wide(dtype).name]
 
 
 def loaded(dtype: DType, text: str) -> str:

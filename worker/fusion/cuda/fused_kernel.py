@@ -18,37 +18,37 @@ import numpy as np
 
 from gt.ir.dtypes import uint64
 from gt.ir.spec import Spec
-from gt.worker.base.kernel_call import Call
+from gt.worker.base.kernel_call import KernelCall
 from gt.worker.device.device_scalars import NOWHERE, PASSED
-from gt.worker.fusion.chain_shapes import PLACED
+from gt.worker.fusion.chain_shapes import ROW_INDEX_OPS
 from gt.worker.fusion.chains import Chain
 from gt.worker.kernels.indexing import look_later
 from gt.worker.op_table.op_table import CHECKED_INTEGERS, CUDA_EXPRESSIONS, CUDA_NODES, CUDA_REDUCTIONS
 
 from . import codegen, cuda_types
-from .codegen import ENTRY, THREADS, WARP, WIDE_ENTRY, Kernel
+from .codegen import BLOCK_THREADS, ENTRY, WARP_THREADS, WIDE_ENTRY, GeneratedKernel
 
 log = logging.getLogger(__name__)
 
-OPTIONS: Final = ("--std=c++17", "--fmad=false")
-SOURCES: Final = 1024
+COMPILER_OPTIONS: Final = ("--std=c++17", "--fmad=false")
+MAX_CACHED_SOURCES: Final = 1024
 """Compiled sources that a process remembers."""
-TALL: Final = 1 << 16
-"""Elements of a row from which there must be `FEW` rows, or most of the device would wait for one block."""
-FEW: Final = 128
-MOST: Final = 96
+LONG_ROW_ELEMENTS: Final = 1 << 16
+"""Elements of a row from which there must be `MIN_LONG_ROWS` rows, or most of the device would wait for one block."""
+MIN_LONG_ROWS: Final = 128
+MAX_ARGUMENTS: Final = 96
 """Sources and outputs of one kernel: each is an argument, and some registers."""
 
 Slots = list[Any]
 Action = Callable[[Slots], None]
 
 
-def able(call: Call) -> bool:
+def able(call: KernelCall) -> bool:
     """Whether a kernel can have this call."""
-    if call.op not in KNOWN or call.result.size == 0 or call.blocks:
+    if call.op not in FUSED_OPS or call.result.size == 0 or call.blocks:
         return False
     specs = [call.result, *(each for each in call.operands if isinstance(each, Spec))]
-    if any(each.dtype.name not in cuda_types.STORED for each in specs) or "c" in call.operands:
+    if any(each.dtype.name not in cuda_types.STORED_TYPES for each in specs) or "c" in call.operands:
         return False
     if call.op == "cast":
         source, target = (
@@ -56,25 +56,25 @@ def able(call: Call) -> bool:
             call.result.dtype,
         )  # of a float that is no integer an integer may be anything
         return source is not target and (source.kind in "bi" or target.kind == "b" or source.kind == target.kind)
-    if call.op in PLACED and call.tensor(1).dtype is uint64:
+    if call.op in ROW_INDEX_OPS and call.tensor(1).dtype is uint64:
         return False
     if call.op == "full":
         return call.operands[0] == call.result.dtype.kind
     return call.op not in CHECKED_INTEGERS or call.result.dtype.kind == "f"
 
 
-KNOWN: Final = frozenset((*CUDA_EXPRESSIONS, *CUDA_REDUCTIONS, *CUDA_NODES))
+FUSED_OPS: Final = frozenset((*CUDA_EXPRESSIONS, *CUDA_REDUCTIONS, *CUDA_NODES))
 
 
 def worth(chain: Chain) -> bool:
     """Whether a chain pays: it saves launches and memory as soon as it has two members. One alone is CuPy's, if CuPy has it, but
     where it reads a run-time scalar: CuPy is passed that by the host, and a graph is not to hold it. And a sum over first
     dimensions alone pays, unless over all: CuPy has one block for 32 columns, however many rows there are."""
-    if not chain.outputs or len(chain.sources) + len(chain.outputs) > MOST:
+    if not chain.outputs or len(chain.sources) + len(chain.outputs) > MAX_ARGUMENTS:
         return False
     if chain.joined > 0:
         edge = len(chain.shape) - chain.joined
-        if math.prod(chain.shape[edge:]) >= TALL and math.prod(chain.shape[:edge]) < FEW:
+        if math.prod(chain.shape[edge:]) >= LONG_ROW_ELEMENTS and math.prod(chain.shape[:edge]) < MIN_LONG_ROWS:
             return False
     op = chain.values[0].call.op
     if len(chain.values) > 1:
@@ -86,10 +86,10 @@ def worth(chain: Chain) -> bool:
     return op in ("softmax", "log_softmax", "sigmoid", "rsqrt")
 
 
-@lru_cache(maxsize=SOURCES)
+@lru_cache(maxsize=MAX_CACHED_SOURCES)
 def _compiled(xp: Any, source: str) -> Callable[[str], Any]:
     """The functions of a source by name. CuPy keeps what it compiled on disk."""
-    get: Callable[[str], Any] = xp.RawModule(code=source, options=OPTIONS).get_function
+    get: Callable[[str], Any] = xp.RawModule(code=source, options=COMPILER_OPTIONS).get_function
     return get
 
 
@@ -103,16 +103,16 @@ def compile_chain(chain: Chain, xp: Any, dead: tuple[int, ...], by_steps: Action
     except Exception as error:  # noqa: BLE001 — whatever the compiler raises: the steps are there
         log.warning("a chain of %d steps is computed step by step: %s", len(chain.steps), str(error).splitlines()[0])
         return None
-    return Launch(chain, kernel, xp, (plain, wide), turns, dead, by_steps)
+    return FusedKernel(chain, kernel, xp, (plain, wide), turns, dead, by_steps)
 
 
-class Launch:
+class FusedKernel:
     """A chain, compiled. `by_steps` does the same one by one, for numbers that are not of the tensors' dtype."""
 
     def __init__(
         self,
         chain: Chain,
-        kernel: Kernel,
+        kernel: GeneratedKernel,
         xp: Any,
         entries: tuple[Any, Any],
         turns: Any,
@@ -140,7 +140,9 @@ class Launch:
         results = [chain.values[number] for number in chain.outputs]
         self.checked = [chain.values[number].call for number in kernel.checked]
         self.results = [(each.slot, each.call.result.shape, each.call.result.dtype.numpy) for each in results]
-        self.threads = kernel.lanes if kernel.lanes > WARP else THREADS  # threads of several warps meet in their block
+        self.threads = (
+            kernel.lanes if kernel.lanes > WARP_THREADS else BLOCK_THREADS
+        )  # threads of several warps meet in their block
         if self.tall is not None:
             self.blocks, self.wide_blocks = (self.tall.strips(pack) * self.tall.parts for pack in (1, kernel.pack))
         elif kernel.lanes:

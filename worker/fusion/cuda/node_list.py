@@ -6,18 +6,18 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from gt.ir.dtypes import HALVES, DType, float32, int64
-from gt.worker.fusion.chain_shapes import PLACED
+from gt.worker.fusion.chain_shapes import ROW_INDEX_OPS
 from gt.worker.fusion.chains import Chain
 from gt.worker.op_table.op_table import CUDA_REDUCTIONS
 
-PLACE: Final = "place"
-PICKED: Final = "picked"
-PUT: Final = "put"
+INDEX_NODE: Final = "place"
+GATHER_NODE: Final = "picked"
+SCATTER_NODE: Final = "put"
 
 
-class Node(NamedTuple):
+class CudaNode(NamedTuple):
     """One value on the way. `args` count sources first, then nodes; `rounded` half precision keeps no more digits than it has.
-    A `PLACE` is where along its row a column's index points, `PICKED` the element of the row that is there, and `PUT` a row to
+    A `INDEX_NODE` is where along its row a column's index points, `GATHER_NODE` the element of the row that is there, and `SCATTER_NODE` a row to
     one element of which something was added."""
 
     op: str
@@ -27,15 +27,15 @@ class Node(NamedTuple):
     rounded: bool = True
 
 
-def nodes_of(chain: Chain) -> tuple[list[Node], list[int]]:
+def nodes_of(chain: Chain) -> tuple[list[CudaNode], list[int]]:
     """What has to be computed, each after its arguments, and which nodes are the chain's outputs."""
-    nodes: list[Node] = []
+    nodes: list[CudaNode] = []
     first = len(chain.sources)
     place = list(range(first))
     """Of each source and value of the chain where it is."""
 
     def add(op: str, args: Sequence[int], dtype: DType, *, column: bool = False, rounded: bool = True) -> int:
-        nodes.append(Node(op, tuple(args), dtype, column, rounded))
+        nodes.append(CudaNode(op, tuple(args), dtype, column, rounded))
         return first + len(nodes) - 1
 
     for value in chain.values:
@@ -52,12 +52,12 @@ def nodes_of(chain: Chain) -> tuple[list[Node], list[int]]:
                 place.append(add("div", [power, total], dtype))
             else:
                 place.append(add("sub", [less, add("log", [total], work, column=True)], dtype))
-        elif call.op in PLACED:
-            at = add(PLACE, [args[1]], int64, column=True)
+        elif call.op in ROW_INDEX_OPS:
+            at = add(INDEX_NODE, [args[1]], int64, column=True)
             if call.op == "gather":
-                place.append(add(PICKED, [args[0], at], dtype, column=True))
+                place.append(add(GATHER_NODE, [args[0], at], dtype, column=True))
             else:
-                place.append(add(PUT, [args[0], at, args[2]], dtype))
+                place.append(add(SCATTER_NODE, [args[0], at, args[2]], dtype))
         else:
             place.append(add(call.op, args, dtype, column=value.column or call.op in CUDA_REDUCTIONS))
     outputs = [place[first + number] for number in chain.outputs]
