@@ -148,8 +148,8 @@ def test_a_training_step_is_one_graph(network: str, monkeypatch: pytest.MonkeyPa
     assert graphs.launched >= 6
     for program in core.programs.compiled.values():
         courses = [action for actions in program.actions for action in actions]
-        assert [type(course) for course in courses] == [CapturableRun]
-        assert [len(course.passages) for course in courses] == [1]
+        assert [type(capturable) for capturable in courses] == [CapturableRun]
+        assert [len(capturable.ranges) for capturable in courses] == [1]
     fabric.check()
 
 

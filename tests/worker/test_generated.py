@@ -151,11 +151,11 @@ def test_a_tall_chain_is_cut_into_as_many_parts_as_keep_a_device_busy() -> None:
         out = lines.op("sum", lines.op("neg", lines.input(*shape)), axes=(0,), keepdims=False)
         (chain,) = chains_of(compiled(Sample(lines, [out], []), CPU))
         kernel = codegen.kernel_of(chain)
-        assert kernel.tall is not None
-        assert kernel.tall.parts == parts, shape
+        assert kernel.column_reduction is not None
+        assert kernel.column_reduction.parts == parts, shape
         for pack in (1, kernel.pack):
-            assert (kernel.tall.strips(pack) - 1) * kernel.tall.width * pack < shape[-1]
-            assert kernel.tall.strips(pack) * kernel.tall.width * pack >= shape[-1]
+            assert (kernel.column_reduction.strips(pack) - 1) * kernel.column_reduction.width * pack < shape[-1]
+            assert kernel.column_reduction.strips(pack) * kernel.column_reduction.width * pack >= shape[-1]
 
 
 def test_a_number_that_no_element_could_be_goes_by_steps() -> None:

@@ -1,4 +1,4 @@
-"""CUDA graphs: which passages of a program are captured, for which addresses, and that no value depends on it.
+"""CUDA graphs: which captured ranges of a program are captured, for which addresses, and that no value depends on it.
 
 Over a card that is none (`card.py`), whose streams capture as strictly as CUDA's do.
 """
@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from gt.ir.dtypes import BY_NAME
 from gt.worker.base import backend as backends
 from gt.worker.base.backend import Backend, backend
-from gt.worker.cuda_graphs import captured_range as passages
+from gt.worker.cuda_graphs import captured_range as ranges
 from gt.worker.cuda_graphs.capturable_run import CapturableRun
 from gt.worker.cuda_graphs.captured_range import MAX_RANGE_GRAPHS, WARM_RUNS, CapturedRange
 from gt.worker.cuda_graphs.graph_memory import ALLOCATION_ALIGNMENT, lay_out
@@ -91,14 +91,14 @@ class Pair:
         self.slots = [slot for _, slot in self.program.survivors]
 
     @property
-    def course(self) -> CapturableRun:
+    def capturable(self) -> CapturableRun:
         (found,) = [action for action in self.program.actions[0] if isinstance(action, CapturableRun)]
         return found
 
     @property
-    def passage(self) -> CapturedRange:
-        (passage,) = self.course.passages
-        return passage
+    def captured(self) -> CapturedRange:
+        (captured,) = self.capturable.ranges
+        return captured
 
     def run(self, *inputs: Any) -> list[Any]:
         """The results with graphs, which are those without."""
@@ -156,7 +156,7 @@ def test_a_loop_returns_to_its_addresses() -> None:
         x, _, _ = pair.run(x, gradient, 0.5 / (turn + 1))
     assert pair.graphs.launched == 20 - WARM_RUNS
     assert pair.graphs.captured <= MAX_RANGE_GRAPHS
-    assert not any(graph.blocks[0] for graph in pair.passage.found[1:])
+    assert not any(graph.blocks[0] for graph in pair.captured.found[1:])
     assert not pair.graphs.without
 
 
@@ -215,7 +215,7 @@ def test_a_number_that_the_host_needs_is_part_of_the_graph() -> None:
     for _ in range(8):
         pair.run(x_there, 3)
     assert (pair.graphs.captured, pair.graphs.launched) == (1, 8 - WARM_RUNS)
-    assert not pair.course.ahead
+    assert not pair.capturable.ahead
 
 
 @pytest.mark.parametrize("turned", [False, True])
@@ -230,7 +230,7 @@ def test_a_slice_that_moves_on_stands_before_the_graph(turned: bool) -> None:
     x_there = pair.card.from_host(np.linspace(0, 1, 32, dtype=np.float32).reshape(x_shape))
     for start in [3] * 6 + [*range(10, 20)]:
         pair.run(x_there, start)
-    assert [step.instruction.op for step in pair.course.ahead] == ["reshape", "slice"][not turned :]
+    assert [step.instruction.op for step in pair.capturable.ahead] == ["reshape", "slice"][not turned :]
     assert pair.graphs.captured <= 3
     assert pair.graphs.launched >= 6 - WARM_RUNS + 10 - 3
     assert not pair.graphs.without
@@ -249,7 +249,7 @@ def test_a_slice_of_what_is_computed_stands_between_two_graphs() -> None:
     x_there = pair.card.from_host(np.linspace(0, 1, 2 * MAX_SINGLE_BLOCK_ELEMENTS, dtype=np.float32))
     for start in range(14):
         pair.run(x_there, start)
-    assert len(pair.course.passages) == 2
+    assert len(pair.capturable.ranges) == 2
     assert pair.graphs.launched >= 2 * (14 - 2 * WARM_RUNS)
     assert not pair.graphs.without
 
@@ -288,7 +288,7 @@ def test_a_number_that_meets_a_tensor_alone_is_read_from_the_device() -> None:
     for turn in range(10):
         pair.run(x_there, 0.5 + turn)
     assert (pair.graphs.captured, pair.graphs.launched) == (1, 10 - WARM_RUNS)
-    assert not pair.course.watched
+    assert not pair.capturable.watched
 
 
 def test_what_is_refused_in_a_capture_stands_between_two_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -305,7 +305,7 @@ def test_what_is_refused_in_a_capture_stands_between_two_graphs(monkeypatch: pyt
     pair = Pair(Sample(lines, [lines.op("sum", y, axes=(0, 1), keepdims=False)], []))
     for turn in range(12):
         pair.run(np.full((4, 4), turn / 8, np.float32))
-    assert len(pair.course.passages) == 2
+    assert len(pair.capturable.ranges) == 2
     assert pair.graphs.launched >= 2 * (12 - WARM_RUNS - 4)
     assert dict(pair.graphs.without) == {"NotImplementedError in a capture": 2, "matmul is not captured": 2}
 
@@ -360,7 +360,7 @@ def test_products_are_captured(name: str, monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_memory_is_given_up_and_taken_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Values that lie in it stay; the books know of all of it."""
-    monkeypatch.setattr(passages, "PAUSE_RUNS", 5)
+    monkeypatch.setattr(ranges, "PAUSE_RUNS", 5)
     pair = Pair(walk())
     rng = np.random.default_rng(0)
     x, gradient = (pair.card.from_host(rng.standard_normal((6, 8)).astype(np.float32)) for _ in range(2))

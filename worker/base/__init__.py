@@ -1,4 +1,4 @@
-"""What all kernels and programs stand on: the array module, and what a kernel is told of its call.
+"""What kernels and programs share: the array module, a kernel's call, and the events of the core.
 
 May import `device` and `nccl`.
 """

@@ -1,4 +1,4 @@
-"""The one place that names CuPy: which array module a worker computes with, and how arrays leave and enter it.
+"""The backend: the array module that a worker computes with, and how arrays enter and leave it. Only this module names CuPy.
 
 Kernels are written once over `xp` and never ask which one it is, unless the two differ. No kernel may be in here.
 

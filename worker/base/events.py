@@ -1,4 +1,4 @@
-"""What goes into the worker's core and comes out of it, besides the wire's messages (`gt/wire/messages.py`)."""
+"""Events that go into the worker's core and come out of it, besides the wire's messages (`gt/wire/messages.py`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a kernel's factory is told: only facts that are known when a plan is compiled."""
+"""A kernel's call as its factory sees it: only facts that are known when a plan is compiled."""
 
 from __future__ import annotations
 

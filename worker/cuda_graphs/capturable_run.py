@@ -1,8 +1,8 @@
-"""Actions behind each other that may all be in a CUDA graph, and how they are cut into passages.
+"""Capturable runs: consecutive actions that may all be in a CUDA graph, and how they are cut into captured ranges.
 
 A graph reads run-time scalars from the device, where kernels can. What needs a number on the host, such as the start of a slice,
 is in a graph for the number that it has; most never change. One that is seen to change stands outside from then on: before
-all others, if what it reads is there by then (a slice is a view: that is one more input), and between two passages if not.
+all others, if what it reads is there by then (a slice is a view: that is one more input), else between two ranges.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .graphs import CudaGraphs
 
 MIN_LAUNCHES: Final = 3
-"""Actions of a passage that tell the device something: for fewer a launch saves nothing."""
+"""Actions of a captured range that tell the device something: for fewer a launch saves nothing."""
 
 
 class CapturableRun:
@@ -76,7 +76,7 @@ class CapturableRun:
         return self.actions[at], sum(map(len, self.steps[:at]))
 
     @property
-    def passages(self) -> list[CapturedRange]:
+    def ranges(self) -> list[CapturedRange]:
         return [part for _, part in self.parts if isinstance(part, CapturedRange)]
 
     def _watch(self, slots: Slots) -> None:
@@ -91,7 +91,7 @@ class CapturableRun:
             self._divide()
 
     def _without_refused(self) -> None:
-        """What a capture was refused at stands between two passages from now on."""
+        """What a capture was refused at stands between two captured ranges from now on."""
         for numbers, part in self.parts:
             if isinstance(part, CapturedRange) and part.stuck >= 0:
                 at = numbers[part.stuck]
@@ -100,7 +100,7 @@ class CapturableRun:
         self._divide()
 
     def _divide(self) -> None:
-        """Cut the actions into passages, and others where there is no graph."""
+        """Cut the actions into captured ranges, and others where there is no graph."""
         self.ahead, self.parts = [], []
         makers = {step.writes: at for at, members in enumerate(self.steps) for step in members}
         ahead: set[int] = set()
@@ -139,10 +139,10 @@ class CapturableRun:
     def _end(self, run: list[int]) -> None:
         """Some actions behind each other are all that can be in one graph."""
         if sum(not self._looks(at) for at in run) >= MIN_LAUNCHES:
-            passage = CapturedRange([self.actions[at] for at in run], [self.steps[at] for at in run], self.graphs)
-            passage.runs = min(self.runs, WARM_RUNS - 1)
-            self.graphs.know(passage)
-            self.parts.append(([*run], passage))
+            captured = CapturedRange([self.actions[at] for at in run], [self.steps[at] for at in run], self.graphs)
+            captured.runs = min(self.runs, WARM_RUNS - 1)
+            self.graphs.add_range(captured)
+            self.parts.append(([*run], captured))
         else:
             self.parts += [([at], self.actions[at]) for at in run]
         run.clear()

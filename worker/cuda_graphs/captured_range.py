@@ -1,4 +1,4 @@
-"""A passage of a program, which runs step by step a few times, then as a CUDA graph where there is one for where its inputs lie.
+"""Captured ranges of a program: each runs step by step a few times, then as a CUDA graph, if there is one for its addresses.
 
 Logic alone, as in `graphs.py`, which says what a graph needs.
 """
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 WARM_RUNS: Final = 3
-"""Runs of a passage before it is captured: kernels are compiled and loaded by then, and memory has found its places."""
+"""Runs of a captured range before it is captured: kernels are compiled and loaded by then, and memory has found its places."""
 MAX_RANGE_GRAPHS: Final = 4
-"""Graphs of one passage, each for other addresses."""
+"""Graphs of one captured range, each for other addresses."""
 MAX_COPIED_BYTES: Final = 16 << 20
 """Bytes that a launch may have copied in and out: more takes longer than launching kernels one by one."""
 MAX_CAPTURES: Final = 16
-"""Captures of one passage: whoever needs more will always need another."""
+"""Captures of one captured range: whoever needs more will always need another."""
 PAUSE_RUNS: Final = 256
-"""Runs that a passage waits after its memory was taken away."""
+"""Runs that a captured range waits after its memory was taken away."""
 
 
 class CaptureRefused(Exception):
@@ -68,12 +68,12 @@ class CapturedGraph:
     """What its kernels find out about their operands, and where."""
     graph: Any = None
     used: int = 0
-    """At which run of the passage it was launched last."""
+    """At which run of the captured range it was launched last."""
 
 
 @dataclass(slots=True)
 class RehearsedMemory:
-    """What is known of a passage after a rehearsal: its memory, for inputs that lie so."""
+    """What is known of a captured range after a rehearsal: its memory, for inputs that lie so."""
 
     strides: tuple[tuple[int, ...], ...]
     dealt: GraphMemoryLayout
@@ -150,7 +150,7 @@ class CapturedRange:
     # which graph
 
     def _graph(self, slots: Slots) -> CapturedGraph | None:
-        """The graph for these inputs; None where the run was used to get to know the passage. Raises `CaptureRefused`."""
+        """The graph for these inputs; None where the run was a rehearsal. Raises `CaptureRefused`."""
         if self.refused:
             raise CaptureRefused(self.refused)
         device = self.graphs.device
@@ -168,7 +168,8 @@ class CapturedRange:
         return self._captured(slots, seen, before, self.known)
 
     def _fitting(self, seen: tuple[Seen, ...]) -> CapturedGraph | None:
-        """A graph that was captured: one that copies what it need not only where no other may be made. Raises `CaptureRefused`."""
+        """A graph that was captured: one that copies what it need not only where no other may be made. Raises
+        `CaptureRefused`."""
         second = held = None
         ours = self.graphs.ours
         for graph in self.found:

@@ -20,7 +20,8 @@ ALLOCATION_ALIGNMENT: Final = 512
 
 
 class GraphMemoryLayout(NamedTuple):
-    """Where each allocation of a passage lies: at an offset in the arena (of `arena` bytes), or (None) in a place of its own."""
+    """Where each allocation of a captured range lies: at an offset in the arena of `arena` bytes, or (None) in a place of its
+    own."""
 
     sizes: tuple[int, ...]
     offsets: tuple[int | None, ...]
@@ -73,7 +74,7 @@ class GraphAllocation:
 
 
 class ResultAllocation(GraphAllocation):
-    """Memory for a result of a passage, lent to one value at a time."""
+    """Memory for a result of a captured range, lent to one value at a time."""
 
     def __init__(self, graphs: CudaGraphs, nbytes: int) -> None:
         super().__init__(graphs, nbytes)

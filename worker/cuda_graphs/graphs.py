@@ -1,19 +1,20 @@
-"""CUDA graphs of hot programs: which passages of a program are captured, when, at which addresses, and why one is not.
+"""CUDA graphs of hot programs: which ranges of a program are captured, when, at which addresses, and why one is not.
 
-A *passage* is some actions of a block, one behind the other, of which every one only tells the device what to do. It stands in
-their place, and runs them as ever a few times; then it has them captured, and launches the graph from then on, which is one
+A *captured range* is some actions of a block, one behind the other, each of which only tells the device what to do. It stands
+in their place, and runs them as ever a few times; then it has them captured, and launches the graph from then on, which is one
 call however many kernels it has. A graph reads and writes at fixed addresses, so
 
 * it is for inputs that lie where they lay when it was captured. Inputs that come from graphs do, in a loop, and so do those that
-  stay; all others are copied in, to memory of the passage;
-* its results lie in *places*, each of which the passage lends to one value at a time and gets back when nobody looks at it
+  stay; all others are copied in, to memory of the captured range;
+* its results lie in *places*, each of which the captured range lends to one value at a time and gets back when nobody looks at it
   any more. A result that is still held when the graph is to write it again is copied out from then on;
 * what only its own kernels read lies in an arena, which all graphs of a worker share, for they run one after the other;
-* run-time scalars are told to the device before the launch, where kernels read them (`told.py`). What needs a number on the host,
-  as the start of a slice, is for that number, and stands outside where it changes (`course.py`).
+* run-time scalars are told to the device before the launch, where kernels read them (`worker/device/device_scalars.py`). What
+  needs a number on the host, as the start of a slice, is for that number, and stands outside where it changes
+  (`capturable_run.py`).
 
-A passage itself is in `passage.py`, its memory in `places.py`, what a device does in `capture.py`; all but that is logic
-alone. No value depends on whether there is a graph.
+A captured range itself is in `captured_range.py`, its memory in `graph_memory.py`, what a device does in
+`worker/device/graph_capture.py`; all but that is logic alone. No value depends on whether there is a graph.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from .graph_memory import GraphAllocation, ResultAllocation
 
 
 class GraphDevice(Protocol):
-    """What is asked of a GPU; see `capture.py`."""
+    """What is asked of a GPU; see `worker/device/graph_capture.py`."""
 
     def seen(self, value: Any) -> Seen: ...
     def whole(self, value: Any) -> bool: ...
@@ -69,8 +70,8 @@ def captures(call: KernelCall | None) -> bool:
 class CudaGraphs:
     """All graphs of one worker: their memory, and what is counted.
 
-    `captured` and `launched` count graphs and launches, `without` runs of passages that had none, and instructions that are in
-    no passage, by reason.
+    `captured` and `launched` count graphs and launches, `without` runs of captured ranges that had none, and instructions that
+    are in no captured range, by reason.
     """
 
     def __init__(self, device: GraphDevice, checks: list[OperandCheck]) -> None:
@@ -86,7 +87,7 @@ class CudaGraphs:
         """Where results lie: such memory stays where it is."""
         self.room: Callable[[int], bool] | None = None
         """Whether there is room for so many bytes more; None: there is no limit."""
-        self._passages: weakref.WeakSet[CapturedRange] = weakref.WeakSet()
+        self._ranges: weakref.WeakSet[CapturedRange] = weakref.WeakSet()
         self._arenas: weakref.WeakSet[GraphAllocation] = weakref.WeakSet()
 
     @property
@@ -96,8 +97,8 @@ class CudaGraphs:
 
     def places(self) -> Iterator[ResultAllocation]:
         """Where results lie."""
-        for passage in self._passages:
-            for found in passage.places.values():
+        for captured in self._ranges:
+            for found in captured.places.values():
                 yield from found
 
     def arena(self, nbytes: int) -> GraphAllocation:
@@ -111,43 +112,46 @@ class CudaGraphs:
     def give_up(self) -> bool:
         """Memory is short: have none, for a while; whether there was any."""
         found = False
-        for passage in self._passages:
-            found = passage.give_up() or found
+        for captured in self._ranges:
+            found = captured.give_up() or found
         return found
 
     def program(self, program: Program) -> Program:
-        """The same program, whose courses are one action each."""
+        """The same program, whose capturable runs are one action each."""
         actions: list[list[Action]] = []
         starts: list[Sequence[int]] = []
         for block, acts, firsts in zip(program.blocks, program.actions, program.starts, strict=True):
             ends = [*firsts[1:], len(block)][: len(firsts)]  # between two moves there may be nothing
-            found = self._with_courses(acts, [block[first:end] for first, end in zip(firsts, ends, strict=True)])
+            found = self._with_capturable_runs(
+                acts, [block[first:end] for first, end in zip(firsts, ends, strict=True)]
+            )
             actions.append([action for action, _ in found])
             places = itertools.accumulate((count for _, count in found), initial=0)
             starts.append([firsts[at] for (_, _), at in zip(found, places, strict=False)])
         return replace(program, actions=actions, starts=starts)
 
-    def know(self, passage: CapturedRange) -> None:
+    def add_range(self, captured: CapturedRange) -> None:
         """There is one more."""
-        self._passages.add(passage)
+        self._ranges.add(captured)
 
     def left_out(self, members: Sequence[ProgramStep]) -> None:
-        """Count steps that are in no passage."""
+        """Count steps that are in no captured range."""
         for op in dict.fromkeys(step.instruction.op for step in members):
             self.without[f"{op} is not captured"] += 1
 
-    def _with_courses(
+    def _with_capturable_runs(
         self, actions: Sequence[Action], steps: Sequence[Sequence[ProgramStep]]
     ) -> list[tuple[Action, int]]:
-        """The actions of a block, those of courses as one, and how many each stands for. `steps`: those of each action."""
+        """The actions of a block, those of capturable runs as one, and how many each stands for. `steps`: those of each
+        action."""
         found: list[tuple[Action, int]] = []
         run: list[int] = []
 
         def ends() -> None:
             acts = [_told(actions[at], steps[at]) for at in run]
-            course = CapturableRun(acts, [steps[at] for at in run], self)
-            if course.passages:
-                found.append((course, len(run)))
+            capturable = CapturableRun(acts, [steps[at] for at in run], self)
+            if capturable.ranges:
+                found.append((capturable, len(run)))
             else:
                 found.extend((actions[at], 1) for at in run)
             run.clear()

@@ -1,4 +1,4 @@
-"""What a program becomes when it is hot: each chain and band is one action, and products that are read late run in parallel.
+"""Optimises a hot program: each chain and row-parallel group is one action, and products that are read late run in parallel.
 
 This changes the time and memory that a program takes, and no bit of its results, so it may happen at any run. Where something
 fails or is poisoned, the steps are there as before, in an order in which they can run one by one.
@@ -17,7 +17,7 @@ from gt.worker.device.thread_pool import Crew
 from gt.worker.fusion.chains import Chain, fuse
 from gt.worker.fusion.cpu import chain_lowering, strip_executor
 from gt.worker.fusion.cpu.background_matmul import ActionSteps, set_aside
-from gt.worker.fusion.cpu.row_parallel import RowParallelAction, RowParallelSteps, with_row_parallel
+from gt.worker.fusion.cpu.row_parallel import RowParallelAction, RowParallelGroup, with_row_parallel_groups
 from gt.worker.fusion.cuda import fused_kernel
 from gt.worker.program.compiler import Action, Program, ProgramStep, Slots, action_of
 
@@ -86,7 +86,7 @@ def _fused_block(
 ) -> tuple[list[ProgramStep], list[Action], list[int]]:
     """The steps of a block in the order in which they run as chains, the actions, and the index of each action's first step."""
     order = fuse(steps, wanted, executor.able, executor.worth, loose=executor.loose)
-    whole = order if executor.crew is None else with_row_parallel(steps, order, executor.crew)
+    whole = order if executor.crew is None else with_row_parallel_groups(steps, order, executor.crew)
     groups = _grouped(steps, whole, wanted, executor)
     if executor.crew is not None:
         groups = set_aside(groups, wanted, executor.crew)
@@ -95,9 +95,9 @@ def _fused_block(
 
 
 def _grouped(
-    steps: list[ProgramStep], order: Sequence[Chain | int | RowParallelSteps], wanted: set[int], executor: Executor
+    steps: list[ProgramStep], order: Sequence[Chain | int | RowParallelGroup], wanted: set[int], executor: Executor
 ) -> list[ActionSteps]:
-    """Steps in the order in which they run, with those of a chain or band together."""
+    """Steps in the order in which they run, with those of a chain or row-parallel group together."""
     if all(isinstance(each, int) for each in order):
         return [ActionSteps(step.action, [step]) for step in steps]
     flat = [steps[at] for each in order for at in ((each,) if isinstance(each, int) else each.steps)]
@@ -117,8 +117,8 @@ def _grouped(
     for each in order:
         members = flat[at : at + (1 if isinstance(each, int) else len(each.steps))]
         compiled: Action | None = None
-        if isinstance(each, RowParallelSteps):
-            assert executor.crew is not None, "only a crew has bands"
+        if isinstance(each, RowParallelGroup):
+            assert executor.crew is not None, "only a crew has row-parallel groups"
             inside = {step.writes for step in members}
             beside = {slot for step in [*flat[:at], *flat[at + len(members) :]] for slot in step.reads}
             dies = tuple(dict.fromkeys(slot for step in members for slot in step.dead if slot not in inside))

@@ -1,11 +1,11 @@
-"""In which shapes the members of a chain work, and through which views they look at each other. Pure logic.
+"""Shapes in which the members of a chain work, and the views through which they read each other. Pure logic.
 
 The *space* of a chain is the shape of its full values. Beside them it has *columns*, of one number for each row. A strict chain
 has them with the joined dimensions kept, as (rows, 1). A *loose* one has them without, too, as (rows,), and numbers of one
 element; its members see through the `reshape`s between these forms.
 
-A loose chain may be *tall* instead: it joins the first dimensions, not the last, to *totals*, (1, columns) or (columns,), that
-no full value reads. Of such a chain the number of joined dimensions is negative.
+A loose chain may be a *column reduction* instead: it joins the first dimensions, not the last, to *totals*, (1, columns) or
+(columns,), that no full value reads. Of such a chain the number of joined dimensions is negative.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from gt.ir.spec import Spec
 from gt.worker.base.kernel_call import KernelCall
 
 MAX_SINGLE_BLOCK_ELEMENTS: Final = 1 << 14
-"""Elements up to which one block of a GPU joins all of a tensor; larger ones are cut up among blocks, as in a tall chain."""
+"""Elements up to which one block of a GPU joins all of a tensor; larger ones are cut up among blocks, as in a column
+reduction."""
 Shape = tuple[int, ...]
 
 ELEMENTWISE_FAMILIES: Final = frozenset(("unary", "binary", "where", "cast"))
@@ -86,7 +87,7 @@ def _placed(call: KernelCall) -> tuple[Shape, int] | None:
 
 
 def border_of(ndim: int, joined: int) -> int:
-    """The dimension at which what is joined begins; in a tall chain, ends."""
+    """The dimension at which what is joined begins; in a column reduction, ends."""
     return -joined if joined < 0 else ndim - joined
 
 
@@ -172,7 +173,7 @@ class OperandViews:
 
     def agree(self, at: int, members: set[int], space: Shape, joined: int) -> bool:
         """Whether a step reads these members of a loose chain as what they are: a column is not a row that is repeated, and
-        totals are not known while a tall chain works on its full values."""
+        totals are not known while a column reduction works on its full values."""
         call = self.steps[at].call
         assert call is not None, "members have calls"
         bare = bare_of(space, joined)
@@ -200,7 +201,7 @@ class OperandViews:
         return True
 
     def _of_total(self, at: int, members: set[int]) -> bool:
-        """Whether one of these members of a tall chain is a total, or computed of such."""
+        """Whether one of these members of a column reduction is a total, or computed of such."""
         stack, seen = [at], set()
         while stack:
             at = stack.pop()

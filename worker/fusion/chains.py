@@ -1,13 +1,13 @@
 """Fusion: which instructions of a block become one chain. Pure logic, independent of the array module.
 
-A *chain* works on one *space*, the shape of its full values. Its members operate within rows of that space: element-wise,
-or reducing the last `joined` dimensions to a *column* of one number per row, which other members may read (softmax and
-layer norm are chains). So any subset of rows can be computed independently, and values that nobody outside reads are never
-stored whole. (A tall chain, which GPUs have, reduces the first dimensions instead, `-joined` of them: see `forms.py`.)
-A chain runs as one step once everything that it reads is available. A step may therefore join only if no step outside the
-chain lies between it and the other members.
+A *chain* works on one *space*, the shape of its full values. Its members operate within rows of that space: element-wise, or
+reducing the last `joined` dimensions to a *column* of one number per row, which other members may read (softmax and layer norm
+are chains). So any subset of rows can be computed independently, and values that nobody outside reads are never stored whole.
+(A column reduction, which GPUs have, reduces the first dimensions instead, `-joined` of them: see `chain_shapes.py`.) A chain
+runs as one step once everything that it reads is available. A step may therefore join only if no step outside the chain lies
+between it and the other members.
 
-`strips.py` computes chains on a CPU, `generated.py` on a GPU.
+`cpu/strip_executor.py` computes chains on a CPU, `cuda/fused_kernel.py` on a GPU.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def fuse(
     """The steps of a block in an order in which chains run as one; an integer is a step by itself.
 
     `wanted` are the slots that are read after the block; `able` says which calls an executor has, `worth` which chains pay, and
-    `loose` that its chains may be (`forms.py`).
+    `loose` that its chains may be (`chain_shapes.py`).
     """
     made = {step.writes: at for at, step in enumerate(steps)}
     if len(made) < len(steps) or any(step.writes in step.reads for step in steps):
@@ -110,8 +110,8 @@ def fuse(
             range(len(steps))
         )  # slots are written again, as sums over microbatches: order is part of the meaning
     views, kept = OperandViews(steps, made, loose=loose), set(wanted)
-    lean = reduction_axes(steps, made, kept, able, views) if loose else [0] * len(steps)
-    groups = _ChainSearch(steps, made, able, views, lean).groups()
+    reduced = reduction_axes(steps, made, kept, able, views) if loose else [0] * len(steps)
+    groups = _ChainSearch(steps, made, able, views, reduced).groups()
     drawer = _ChainDrawer(steps, made, kept, views, {at for group in groups if group.chains for at in group.members})
     ordered: list[Chain | int] = []
     for group in _sorted(groups):
@@ -136,18 +136,18 @@ class _ChainSearch:
         made: dict[int, int],
         able: Callable[[KernelCall], bool],
         views: OperandViews,
-        lean: Sequence[int],
+        reduced: Sequence[int],
     ) -> None:
         self.steps = steps
         self.made = made
         self.able = able
         self.views = views
         self.loose = views.loose
-        self.lean = lean
+        self.reduced = reduced
         self.group: list[_GrowingChain] = []
         """The group of each step so far."""
         self.readers: dict[tuple[int, bool], int] = {}
-        """By slot the last step that is in a chain and reads all of a tensor; in a tall one or another."""
+        """By slot the last step that is in a chain and reads all of a tensor; apart for column reductions and all others."""
 
     def groups(self) -> list[_GrowingChain]:
         for at, step in enumerate(self.steps):
@@ -188,8 +188,8 @@ class _ChainSearch:
             home = self._sibling(at, shape, before)
         if home is None:
             home = _GrowingChain(shape, joined, [])
-        home.joined = home.joined or min(self.lean[at], 0)
-        home.rows = home.rows or self.lean[at] > 0
+        home.joined = home.joined or min(self.reduced[at], 0)
+        home.rows = home.rows or self.reduced[at] > 0
         self._remember(at, shape, home)
         home.members.append(at)
         home.before |= before
@@ -201,8 +201,8 @@ class _ChainSearch:
         for seen in self.views.of(at):
             if seen.shape != shape:
                 continue
-            for tall in (self.lean[at] < 0, self.lean[at] >= 0):
-                other = self.readers.get((seen.slot, tall))
+            for by_columns in (self.reduced[at] < 0, self.reduced[at] >= 0):
+                other = self.readers.get((seen.slot, by_columns))
                 if other is None:
                     continue
                 group = self.group[other]
@@ -210,15 +210,17 @@ class _ChainSearch:
                     at - group.members[-1] <= MAX_STEP_DISTANCE
                     and self.steps[group.members[0]].scope == self.steps[at].scope
                 )
-                fits = group.shape == shape and len(group.members) < MAX_SIBLING_MEMBERS and self._leans(at, group)
+                fits = (
+                    group.shape == shape and len(group.members) < MAX_SIBLING_MEMBERS and self._reduces_alike(at, group)
+                )
                 if near and fits and not self._reaches([*before], group):
                     return group
         return None
 
-    def _leans(self, at: int, group: _GrowingChain) -> bool:
+    def _reduces_alike(self, at: int, group: _GrowingChain) -> bool:
         """Whether a step may be in a group, by what each is for."""
-        lean = self.lean[at]
-        return not group.rows and group.joined in (0, lean) if lean < 0 else not (lean and group.joined < 0)
+        reduced = self.reduced[at]
+        return not group.rows and group.joined in (0, reduced) if reduced < 0 else not (reduced and group.joined < 0)
 
     def _remember(self, at: int, shape: Shape, home: _GrowingChain) -> None:
         """Which step was the last to read a tensor that is as large as its chain's space."""
@@ -228,7 +230,7 @@ class _ChainSearch:
 
     def _fits(self, at: int, shape: Shape, joined: int, group: _GrowingChain) -> bool:
         """Whether a step's space is a group's or, if it goes along nothing, that of the group's columns."""
-        if group.shape is None or (joined and group.joined not in (0, joined)) or not self._leans(at, group):
+        if group.shape is None or (joined and group.joined not in (0, joined)) or not self._reduces_alike(at, group):
             return False
         if not self.loose:
             return shape == group.shape or (

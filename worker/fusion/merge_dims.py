@@ -1,4 +1,4 @@
-"""The space of a chain in as few dimensions as will do: what both who cut it into strips and who write a kernel for it need."""
+"""Merges the dimensions of a chain's space into as few as will do, for strips on a CPU and for generated kernels."""
 
 from __future__ import annotations
 

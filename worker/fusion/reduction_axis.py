@@ -1,8 +1,8 @@
-"""Which steps of a block are for tall chains, which for chains with columns; the others may be in either. Pure logic.
+"""Reduction axes: which steps of a block belong in column reductions, and which in chains that reduce rows. Pure logic.
 
-No chain can be both. What only sums over first dimensions read is computed where they are, as the product that is summed to the
-gradient of a layer norm's weight: so it is never stored. What a sum over rows depends on, or what depends on one, stays
-together with that, and sums over first dimensions read it as it is stored.
+The others may be in either; no chain can be both. What only sums over first dimensions read is computed where they are, as the
+product that is summed to the gradient of a layer norm's weight: so it is never stored. What a sum over rows depends on, or what
+depends on one, stays together with that, and sums over first dimensions read it as it is stored.
 """
 
 from __future__ import annotations
@@ -22,24 +22,25 @@ def reduction_axes(
     able: Callable[[KernelCall], bool],
     views: OperandViews,
 ) -> list[int]:
-    """Of each step 1 if it is for a chain with columns, minus the number of joined dimensions if for a tall one, else 0."""
+    """Of each step 1 if it is for a chain with columns, minus the number of joined dimensions if for a column reduction, else
+    0."""
     spaces: list[tuple[Shape, int] | None] = []
     for step in steps:
         fits = step.call is not None and able(step.call)
         spaces.append(space_of(step.call, loose=True) if fits and step.call is not None else None)
-    lean = _tall(steps, made, wanted, spaces)
+    reduced = _reduced_columns(steps, made, wanted, spaces)
     if any(space is not None and space[1] > 0 for space in spaces):
-        _rows(lean, spaces, views)
-    return lean
+        _reduced_rows(reduced, spaces, views)
+    return reduced
 
 
-def _tall(
+def _reduced_columns(
     steps: Sequence[FusableStep], made: dict[int, int], wanted: set[int], spaces: Sequence[tuple[Shape, int] | None]
 ) -> list[int]:
     """Sums over first dimensions, and what nobody but they read, directly or not."""
-    lean = [0] * len(steps)
+    reduced = [0] * len(steps)
     if not any(space is not None and space[1] < 0 for space in spaces):
-        return lean
+        return reduced
     readers: dict[int, list[int]] = {}
     for at, step in enumerate(steps):
         for slot in step.reads:
@@ -50,23 +51,23 @@ def _tall(
         if space is None or step.call is None:
             continue
         if space[1] < 0:
-            lean[at] = space[1]
+            reduced[at] = space[1]
         elif OPS[step.call.op].family in ELEMENTWISE_FAMILIES and step.writes not in wanted and at in readers:
-            found = {lean[reader] for reader in readers[at]}
-            together = all(_alike(space[0], spaces[reader], step, steps[reader]) for reader in readers[at])
+            found = {reduced[reader] for reader in readers[at]}
+            together = all(_same_space(space[0], spaces[reader], step, steps[reader]) for reader in readers[at])
             if together and len(found) == 1 and max(found) < 0:
-                lean[at] = found.pop()
-    return lean
+                reduced[at] = found.pop()
+    return reduced
 
 
-def _alike(shape: Shape, space: tuple[Shape, int] | None, one: FusableStep, two: FusableStep) -> bool:
+def _same_space(shape: Shape, space: tuple[Shape, int] | None, one: FusableStep, two: FusableStep) -> bool:
     """Whether a step that works on a space works on this shape, in the same scope as another."""
     return space is not None and space[0] == shape and one.scope == two.scope
 
 
-def _rows(lean: list[int], spaces: Sequence[tuple[Shape, int] | None], views: OperandViews) -> None:
-    """What has to do with a sum over rows, by values of one shape that are for no tall chain."""
-    parent = list(range(len(lean)))
+def _reduced_rows(reduced: list[int], spaces: Sequence[tuple[Shape, int] | None], views: OperandViews) -> None:
+    """What has to do with a sum over rows, by values of one shape that are for no column reduction."""
+    parent = list(range(len(reduced)))
 
     def root(at: int) -> int:
         while parent[at] != at:
@@ -75,13 +76,13 @@ def _rows(lean: list[int], spaces: Sequence[tuple[Shape, int] | None], views: Op
         return at
 
     for at, space in enumerate(spaces):
-        if space is None or lean[at]:
+        if space is None or reduced[at]:
             continue
         for other in views.behind(at):
             known = spaces[other]
-            if known is not None and known[0] == space[0] and not lean[other]:
+            if known is not None and known[0] == space[0] and not reduced[other]:
                 parent[root(at)] = root(other)
     rows = {root(at) for at, space in enumerate(spaces) if space is not None and space[1] > 0}
     for at, space in enumerate(spaces):
-        if space is not None and not lean[at] and root(at) in rows:
-            lean[at] = 1
+        if space is not None and not reduced[at] and root(at) in rows:
+            reduced[at] = 1

@@ -1,4 +1,4 @@
-"""Comparing what was computed sharded with what one worker computes of the same operands (`dispatcher/planner/verification.py`).
+"""Compares what was computed sharded with what one worker computes of the same operands (`dispatcher/planner/verification.py`).
 
 A difference raises `VerificationError`. Nothing here computes a value that anybody reads.
 """

@@ -1,7 +1,7 @@
 """Factories of kernels over sliding windows: convolutions as matrix products, windows as views, and their transpose.
 
 On a GPU a convolution copies the windows of as many examples as fit into `WINDOW_BYTES` bytes next to each other ("im2col") and
-leaves the arithmetic to a matrix product (on a CPU: `patches.py`). Windows themselves are another look at what is there,
+leaves the arithmetic to a matrix product (on a CPU: `conv_cpu.py`). Windows themselves are another look at what is there,
 which takes no memory.
 """
 

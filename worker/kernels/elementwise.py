@@ -322,7 +322,7 @@ def _floor_divide(xp: Any, zero: Any, a: Any, b: Any) -> Any:
 
 
 _DIVIDED: Final = {"remainder": _remainder, "floor_divide": _floor_divide}
-"""What floating-point numbers have on a GPU in place of CuPy's own, as `cuda_ops.py` has it."""
+"""What floating-point numbers have on a GPU in place of CuPy's own, as `worker/fusion/cuda/cuda_types.py` has it."""
 
 
 def shift(name: str) -> KernelFactory:

@@ -1,4 +1,4 @@
-"""Factories of kernels that read or write at places: slices at run-time starts, and indices along one axis.
+"""Factories of kernels that read or write at indices: slices at run-time starts, and indices along one axis.
 
 Indices are as NumPy's: −1 is the last. One out of range is `IndexOutOfRange` on every backend,
 also where CuPy would wrap it around.

@@ -1,10 +1,10 @@
-"""Who multiplies matrices. Large ones on a CPU all lanes: BLAS itself has one thread in a worker.
+"""Kernels of matrix products. On a CPU, threads of the worker share large ones: BLAS itself has one thread there.
 
 BLAS's own threads wait by spinning. Beside a client and a dispatcher that want the same cores, or anybody else's work, they
 took ten times as long as one thread takes (docs/performance.md). So what is small is computed by one thread, and what is large
 is cut into pieces that lanes take one after the other: a lane whose core is busy takes fewer. The pieces follow from the shapes
-alone, so bits depend neither on time nor on how many lanes there are. On a GPU what CuPy has no product for is `cublas.py`'s,
-and all others where they can be captured that way.
+alone, so bits depend neither on time nor on how many lanes there are. On a GPU what CuPy has no product for is
+`worker/device/cublas.py`'s, and all others where they can be captured that way.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MAX_PIECES: Final = 8
 MIN_PIECE_SIZE: Final = 64
 """Rows or columns of a piece, at least: BLAS packs the other matrix once for each."""
 ROW_PARTS: Final = 2
-"""Parts of a product of many rows by one matrix that is less than `MIN_SHARED_MULTIPLICATIONS`: bands compute them (`bands.py`)."""
+"""Parts of a product of many rows by one matrix below `MIN_SHARED_MULTIPLICATIONS`: row-parallel groups compute them."""
 MIN_PARTED_MULTIPLICATIONS: Final = 4_000_000
 """Multiplications from which a product has parts."""
 

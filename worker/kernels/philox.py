@@ -1,4 +1,4 @@
-"""Random numbers that depend on nothing but seed, counter and the element's place in the whole tensor.
+"""Kernels of random numbers that depend on nothing but seed, counter and the element's place in the whole tensor.
 
 Philox4x64-10 (Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2, 3", SC'11) is keyed by
 (seed, counter). Element i of the row-major global tensor takes word i of the stream that

@@ -1,9 +1,10 @@
-"""The memory that kernels use beside their operands and their result, as far as it follows from shapes.
+"""Workspace sizes: the memory that kernels use beside their operands and their result, as far as it follows from shapes.
 
-A plan counts it in what it needs (`Program.scratch`), and a step that runs carefully has room made for it (`careful.py`). So a
-GPU that is nearly full makes room beforehand instead of failing an allocation. The figures are upper bounds of what kernels
-allocate by the array module, for ops where that is large. Not included: workspaces whose size only a library knows, and
-temporaries of small element-wise steps. A kernel that still finds no memory is tried again with everything else evicted.
+A plan counts it in what it needs (`Program.scratch`), and a step that runs carefully has room made for it
+(`worker/memory_limit/low_memory_run.py`). So a GPU that is nearly full makes room beforehand instead of failing an allocation.
+The figures are upper bounds of what kernels allocate by the array module, for ops where that is large. Not included: workspaces
+whose size only a library knows, and temporaries of small element-wise steps. A kernel that still finds no memory is tried again
+with everything else evicted.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
 """Compiled plans: flat programs over slots.
 
-May import `kernels`, `transfer`, `spill` and what is below them.
+May import `op_table`, `transfer`, `spill` and what is below them.
 """

@@ -89,14 +89,16 @@ class Program:
     scratch: int = 0
     runs: int = 0
     checked: dict[int, ProgramStep] = field(default_factory=dict)
-    """Steps by the call that their kernels were told, and for a slot those that are computed from it (`doubts.py`)."""
+    """Steps by the call that their kernels were told, and for a slot those that are computed from it
+    (`worker/execution/deferred_checks.py`)."""
     reached: dict[int, frozenset[int]] = field(default_factory=dict)
     signals: Signals = field(default_factory=dict)
     """In which each of its survivors was made."""
 
 
 def compile_plan(plan: Plan, mesh: Mesh, rank: int, backend: Backend, cards: Sequence[int] = ()) -> Program:
-    """The program of `plan` for the worker at `rank` of `mesh`, whose workers have these `cards` (`joint.py`)."""
+    """The program of `plan` for the worker at `rank` of `mesh`, whose workers have these `cards`
+    (`worker/nccl/collective_moves.py`)."""
     return _Compiler(plan, mesh, rank, backend, cards).compile()
 
 
@@ -382,8 +384,8 @@ def _deaths(drafted: list[_DraftedStep | Move], kept: set[int]) -> list[tuple[in
 
 def _begun(blocks: list[list[ProgramStep]], moves: list[Move]) -> list[int]:
     """For each move how many may have been begun when it is waited for: itself, and those behind it whose values are there by
-    then, as far as their results are not more than `MOVES_AHEAD_BYTES` bytes. So many that follow each other, as those of gradients do at the
-    end of a backward pass, are waited for once and not each by itself."""
+    then, as far as their results are not more than `MOVES_AHEAD_BYTES` bytes. So many that follow each other, as those of
+    gradients do at the end of a backward pass, are waited for once and not each by itself."""
     made = {step.writes: number for number, block in enumerate(blocks) for step in block}
     made.update((move.target, number + 1) for number, move in enumerate(moves))
     begun: list[int] = []

@@ -1,4 +1,4 @@
-"""Products whose results are read late: another lane computes them beside the steps in between.
+"""Background products: those whose results are read late, which another thread computes beside the steps in between.
 
 In a backward pass the gradient of a weight is read when the pass is over, and that of the layer's input at once. To cut one
 product of a millisecond into pieces wakes two threads, and one of them waits; to compute a whole one elsewhere wakes one, and

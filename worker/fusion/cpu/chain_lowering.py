@@ -1,4 +1,4 @@
-"""What a chain becomes on a CPU: the calls of its members' lowerings over registers, which are used again when they are free.
+"""Lowers a chain to calls of NumPy's functions over registers, which are used again when they are free.
 
 What each op becomes is in the table of ops (`worker/op_table/`); where and on what calls run is in `strip_executor.py`.
 """

@@ -1,13 +1,15 @@
-"""Bands: steps of a CPU worker that lanes compute side by side, each of them a part of the rows from the first step to the last.
+"""Row-parallel groups: steps of a CPU worker that threads compute side by side, each thread some rows from the first step on.
 
-A chain is element-wise, and what fits into caches is not worth one; a product of a millisecond in pieces wakes a thread for
-too little. A band has many steps of both kinds: all that treats each entry of the first dimension (the batch, as a rule) by
-itself, such as products by one matrix, products of stacks, softmax and layer norm. It is cut into `ROW_PARTS` along that dimension,
-and lanes meet once for all its steps. What joins entries, as gradients of weights do, comes after the band.
+A chain is element-wise, and what fits into caches is not worth one; a product of a millisecond in pieces wakes a thread for too
+little. A row-parallel group has many steps of both kinds: all that treats each entry of the first dimension (the batch, as a
+rule) by itself, such as products by one matrix, products of stacks, softmax and layer norm. It is cut into `ROW_PARTS` along
+that dimension, and threads meet once for all its steps. What joins entries, as gradients of weights do, comes after the
+row-parallel group.
 
-A band calls the kernels of its steps on parts of their operands, so its bits are those of its steps one by one: what goes along
-other dimensions gets them whole, and a product is in a band only if it is computed in the same parts everywhere
-(`products.has_parts`). A result that somebody reads after the band lies in memory as its parts do.
+A row-parallel group calls the kernels of its steps on parts of their operands, so its bits are those of its steps one by one:
+what goes along other dimensions gets them whole, and a product is in a row-parallel group only if it is computed in the same
+parts everywhere (`has_parts` in `worker/kernels/matmul.py`). A result that somebody reads after the row-parallel group lies in
+memory as its parts do.
 """
 
 from __future__ import annotations
@@ -31,37 +33,37 @@ from gt.worker.op_table.op_table import ALONG_ROWS, CPU_LOWERINGS, KERNELS
 from gt.worker.program.compiler import LAYOUT_OPS, ProgramStep, Slots
 
 MIN_SPLIT_MATMULS: Final = 2
-"""Products in parts that a band has, at least."""
+"""Products in parts that a row-parallel group has, at least."""
 MAX_LAYOUTS: Final = 8
-"""Ways in which what a band reads may lie in memory, at most, of which it remembers how its results lie then."""
+"""Ways in which what a row-parallel group reads may lie in memory, at most, of which it remembers how its results lie then."""
 VIEWS_OF_RESULTS: Final = LAYOUT_OPS | {"slice"}
 """Ops whose results are views, if their operand lies as it should."""
 
 Order = tuple[int, ...]
 
 
-class RowParallelSteps(NamedTuple):
+class RowParallelGroup(NamedTuple):
     """Steps of a block that run as one."""
 
     steps: tuple[int, ...]
 
 
 class RowParallelSource(NamedTuple):
-    """What a band reads: a slot, and whether each part of the band reads a part of it."""
+    """What a row-parallel group reads: a slot, and whether each part of the row-parallel group reads a part of it."""
 
     slot: int
     cut: bool
 
 
-def with_row_parallel(
+def with_row_parallel_groups(
     steps: Sequence[ProgramStep], order: Sequence[Chain | int], crew: Crew
-) -> list[Chain | int | RowParallelSteps]:
-    """The order in which steps and chains run, with bands among them."""
+) -> list[Chain | int | RowParallelGroup]:
+    """The order in which steps and chains run, with row-parallel groups among them."""
     if crew.lanes == 1 or not any(step.call is not None and has_parts(step.call) for step in steps):
         return list(order)
     if len({step.writes for step in steps}) < len(steps):
         return list(order)  # slots are written again, as sums over microbatches
-    found: list[Chain | int | RowParallelSteps] = []
+    found: list[Chain | int | RowParallelGroup] = []
     open_ = _OpenRowParallel(steps)
     for unit in order:
         if not open_.takes(unit):
@@ -72,7 +74,7 @@ def with_row_parallel(
 
 
 class _OpenRowParallel:
-    """A band that grows, with what runs before it and after it."""
+    """A row-parallel group that grows, with what runs before it and after it."""
 
     def __init__(self, steps: Sequence[ProgramStep]) -> None:
         self.steps = steps
@@ -86,7 +88,7 @@ class _OpenRowParallel:
         self.scope = ""
 
     def takes(self, unit: Chain | int) -> bool:
-        """Find a place for a unit; False when the band must end before it."""
+        """Find a place for a unit; False when the row-parallel group must end before it."""
         members = list(unit.steps) if isinstance(unit, Chain) else [unit]
         own = {self.steps[at].writes for at in members}
         reads = {slot for at in members for slot in self.steps[at].reads} - own
@@ -122,17 +124,17 @@ class _OpenRowParallel:
             made.add(step.writes)
         return True
 
-    def close(self) -> list[Chain | int | RowParallelSteps]:
+    def close(self) -> list[Chain | int | RowParallelGroup]:
         late = sum(1 for unit in self.after if isinstance(unit, int) and self.steps[unit].instruction.op == "matmul")
         if (
             self.seeds < MIN_SPLIT_MATMULS or 2 * late > self.seeds
-        ):  # other lanes have those to compute, beside the steps one by one
+        ):  # other threads have those to compute, beside the steps one by one
             return [*self.units]
-        return [*self.before, RowParallelSteps(tuple(self.inside)), *self.after]
+        return [*self.before, RowParallelGroup(tuple(self.inside)), *self.after]
 
 
 def cut_of(step: ProgramStep) -> tuple[bool, ...] | None:
-    """For each operand whether a part of the result takes a part of it; None of what no band can have."""
+    """For each operand whether a part of the result takes a part of it; None of what no row-parallel group can have."""
     call = step.call
     if call is None or call.crew is None or not _divides(call.result):
         return None
@@ -182,7 +184,7 @@ class _RowParallelMember(NamedTuple):
 
 
 class _RowParallelResult(NamedTuple):
-    """What is read after the band."""
+    """What is read after the row-parallel group."""
 
     slot: int
     shape: tuple[int, ...]
@@ -190,7 +192,7 @@ class _RowParallelResult(NamedTuple):
 
 
 class RowParallelAction:
-    """A band, compiled."""
+    """A row-parallel group, compiled."""
 
     def __init__(self, steps: Sequence[ProgramStep], wanted: set[int], crew: Crew, dead: tuple[int, ...]) -> None:
         """`wanted`: slots of its results that others read; `dead`: those of what it reads that dies with it."""
@@ -198,7 +200,7 @@ class RowParallelAction:
         made = {step.writes: step for step in steps}
         leaving = {slot for slot in made if slot in wanted}
         self.looks: list[ProgramStep] = []
-        """Views that are read after the band, which are taken of its results."""
+        """Views that are read after the row-parallel group, which are taken of its results."""
         for step in reversed(steps):
             if step.writes in leaving and step.instruction.op in VIEWS_OF_RESULTS:
                 self.looks.insert(0, step)
@@ -244,7 +246,7 @@ class RowParallelAction:
         if orders is None:
             orders = [None] * len(self.results)
         run = _RowParallelRun(self, given, orders, known=known)
-        turn = itertools.count()  # which is one step of the interpreter: no two lanes take the same
+        turn = itertools.count()  # which is one step of the interpreter: no two threads take the same
 
         def part(_: int) -> None:
             while (number := next(turn)) < ROW_PARTS:
@@ -264,7 +266,7 @@ class RowParallelAction:
 
 
 class _RowParallelRun:
-    """One run of a band: what all its parts share."""
+    """One run of a row-parallel group: what all its parts share."""
 
     def __init__(self, parts: RowParallelAction, given: list[Any], orders: list[Order | None], *, known: bool) -> None:
         self.parts = parts
@@ -329,7 +331,7 @@ def _empty(result: _RowParallelResult, order: Order) -> Any:
 def _kernel(step: ProgramStep) -> tuple[Callable[..., Any], bool]:
     """What computes a part of a step, and whether it can be told where."""
     call = step.call
-    assert call is not None, "a step of a band has a call"
+    assert call is not None, "a step of a row-parallel group has a call"
     if has_parts(call):
         return _rows, True
     operands = tuple(

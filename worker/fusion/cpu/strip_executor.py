@@ -1,4 +1,4 @@
-"""Chains on a CPU: NumPy's own functions, called on strips of rows that stay in the caches, by as many threads as there are.
+"""Runs chains on a CPU: NumPy's own functions, called on strips of rows that stay in the caches, by all threads.
 
 Between a chain's members nothing is stored but one strip, in scratch memory that all chains of a worker share. Element-wise
 functions give an element the same bits wherever it lies, and what goes along a row gets the whole row, so a chain's bits

@@ -1,4 +1,4 @@
 """Fused chains on a GPU: one generated CUDA kernel each.
 
-May import `fusion`, `kernels` and what is below them.
+May import `fusion`, `op_table` and what is below them.
 """

@@ -1,4 +1,4 @@
-"""From a chain to CUDA C++: one kernel, in which nothing that only members of the chain read is ever stored.
+"""Writes the CUDA C++ of a chain: one kernel, in which nothing that only members of the chain read is ever stored.
 
 Pure: the same chain gives the same text, and sizes are arguments, so that chains that differ in sizes alone are one source
 (but rows of other lengths may want more threads). A chain without columns has a thread for every few neighbours of its
@@ -59,8 +59,8 @@ class GeneratedKernel:
     """Sources of which it moves so many."""
     checked: tuple[int, ...] = ()
     """Values of the chain that have an index, in the order in which what is wrong with theirs is told."""
-    tall: ColumnReduction | None = None
-    """Of a tall chain how its blocks share the space."""
+    column_reduction: ColumnReduction | None = None
+    """Of a column reduction how its blocks share the space."""
 
 
 def kernel_of(chain: Chain) -> GeneratedKernel:
@@ -103,12 +103,14 @@ class CudaWriter:
     # facts
 
     @property
-    def tall(self) -> bool:
+    def reduces_columns(self) -> bool:
         return self.chain.joined < 0
 
     @property
     def rowwise(self) -> bool:
-        return not self.tall and any(node.op in CUDA_REDUCTIONS or node.op == INDEX_NODE for node in self.nodes)
+        return not self.reduces_columns and any(
+            node.op in CUDA_REDUCTIONS or node.op == INDEX_NODE for node in self.nodes
+        )
 
     @property
     def edge(self) -> int:
@@ -154,7 +156,7 @@ class CudaWriter:
     # the whole
 
     def kernel(self) -> GeneratedKernel:
-        shape, edge = self.space.shape, self.space.edge if self.tall else self.edge
+        shape, edge = self.space.shape, self.space.edge if self.reduces_columns else self.edge
         rows, columns = math.prod(shape[:edge]), math.prod(shape[edge:])
         arrays = [self.dtype(number) for number in range(len(self.chain.sources)) if self.steps(number)]
         long = [output for output in range(len(self.outputs)) if not self.short(output)]
@@ -164,13 +166,13 @@ class CudaWriter:
         lanes = 0
         if self.rowwise:
             lanes = next((lanes for length, lanes in ROW_THREADS if columns <= length), MAX_ROW_THREADS)
-        tall = column_reduction.column_reduction_of(self, rows, columns, pack) if self.tall else None
+        cut = column_reduction.column_reduction_of(self, rows, columns, pack) if self.reduces_columns else None
         large = math.prod(shape) >= 1 << 31
         entries = [(ENTRY, 1), *([(WIDE_ENTRY, pack)] if pack > 1 else [])]
         return GeneratedKernel(
             self._source(lanes, large, entries), shape, large, lanes, rows if lanes else math.prod(shape), pack,
             tuple(number for number in range(len(self.chain.sources)) if self.steps(number)),
-            tuple(number for number, value in enumerate(self.chain.values) if value.call.op in ROW_INDEX_OPS), tall,
+            tuple(number for number, value in enumerate(self.chain.values) if value.call.op in ROW_INDEX_OPS), cut,
         )  # fmt: skip
 
     def _source(self, lanes: int, large: bool, entries: Sequence[tuple[str, int]]) -> str:
@@ -181,16 +183,23 @@ class CudaWriter:
             *cuda_types.HALF_SOURCE.strip().splitlines(),
             *cuda_types.FUNCTIONS_SOURCE.strip().splitlines(),
             "template <typename T, int V> struct alignas(sizeof(T) * V) Pack { T v[V]; };",
-            *(_across(lanes) if lanes else column_reduction.PRELUDE.strip().splitlines() if self.tall else ()),
+            *(
+                _across(lanes)
+                if lanes
+                else column_reduction.PRELUDE.strip().splitlines()
+                if self.reduces_columns
+                else ()
+            ),
             f"template <int V> __device__ __forceinline__ void body({parameters})",
             "{",
             *(f"    {line}" for line in self._scalars()),
             *(f"    {line}" for line in self._lines(lanes)),
             "}",
         ]
+        threads = lanes if lanes > WARP_THREADS else BLOCK_THREADS
         for name, pack in entries:
             lines += [
-                f'extern "C" __global__ void __launch_bounds__({lanes if lanes > WARP_THREADS else BLOCK_THREADS}) {name}({parameters})',
+                f'extern "C" __global__ void __launch_bounds__({threads}) {name}({parameters})',
                 "{",
                 f"    body<{pack}>({names});",
                 "}",
@@ -210,12 +219,12 @@ class CudaWriter:
             yield f"{cuda_types.STORED_TYPES[self._stored(output).name]}* __restrict__ o{output}"
         if self.places:
             yield "long long* wrong"
-        if self.tall:
+        if self.reduces_columns:
             yield from column_reduction.parameters(self)
 
     def _lines(self, lanes: int) -> Iterator[str]:
         """The body, in one of three forms."""
-        return column_reduction.lines_of(self) if self.tall else self._rows(lanes) if lanes else self._flat()
+        return column_reduction.lines_of(self) if self.reduces_columns else self._rows(lanes) if lanes else self._flat()
 
     def _scalars(self) -> Iterator[str]:
         """Run-time scalars: passed, or where the device has them."""
@@ -368,7 +377,7 @@ class CudaWriter:
         read = [number for number in numbers if self.node(number) is None]
         ndim = len(self.space.shape)
         asked = self.asked(read, self.edge, ndim)
-        if self.tall:
+        if self.reduces_columns:
             lead = range(self.space.edge)
             yield from divided("row", lead, asked.intersection(lead))
             yield from divided("column", range(self.space.edge, ndim), asked.difference(lead))

@@ -1,4 +1,4 @@
-"""The kernel of a tall chain: element by element, and totals over the first dimensions, each read and made in one go.
+"""The kernel of a column reduction: element by element, and totals over the first dimensions, each read and made in one go.
 
 A block has a strip of neighbouring columns and a part of the rows. Each of its threads goes down a few columns of every so
 many-th row, so that neighbours read what lies side by side; then the block joins what its threads have. With several parts each
@@ -48,8 +48,8 @@ template <int V, typename T, typename F> __device__ __forceinline__ void down(T 
 
 
 class ColumnReduction(NamedTuple):
-    """How blocks share the space of a tall chain. Behind all other arguments are `width` and `parts`, for every total memory for
-    what the parts have, and a count for each strip that begins at 0; where there is one part, no memory."""
+    """How blocks share the space of a column reduction. Behind all other arguments are `width` and `parts`, for every total
+    memory for what the parts have, and a count for each strip that begins at 0; where there is one part, no memory."""
 
     columns: int
     width: int
@@ -64,7 +64,7 @@ class ColumnReduction(NamedTuple):
 
 
 def column_reduction_of(writer: CudaWriter, rows: int, columns: int, pack: int) -> ColumnReduction:
-    """The cut of a tall chain, by its sizes alone."""
+    """The cut of a column reduction, by its sizes alone."""
     width = min(MAX_STRIP_THREADS, 1 << (-(-columns // pack) - 1).bit_length())
     width = max(width, BLOCK_THREADS >> (rows - 1).bit_length())
     strips = -(-columns // (width * pack))

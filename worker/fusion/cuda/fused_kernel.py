@@ -1,4 +1,4 @@
-"""Chains on a GPU: each is one kernel, written for it (`cuda_source.py`), compiled once and kept on disk by its source.
+"""Runs chains on a GPU: each is one kernel, written for it (`codegen.py`), compiled once and kept on disk by its source.
 
 Multiplications and additions are not contracted, and half precision is rounded after every op, so what works element by element
 gives what its steps give; a row is added up in another order than CuPy's, so programs are fused before their first run, and
@@ -99,7 +99,11 @@ def compile_chain(chain: Chain, xp: Any, dead: tuple[int, ...], by_steps: Action
     try:
         get = _compiled(xp, kernel.source)
         plain, wide = get(ENTRY), get(WIDE_ENTRY) if kernel.pack > 1 else None
-        turns = None if kernel.tall is None or kernel.tall.parts == 1 else xp.zeros(kernel.tall.strips(1), np.uint32)
+        turns = (
+            None
+            if kernel.column_reduction is None or kernel.column_reduction.parts == 1
+            else xp.zeros(kernel.column_reduction.strips(1), np.uint32)
+        )
     except Exception as error:  # noqa: BLE001 — whatever the compiler raises: the steps are there
         log.warning("a chain of %d steps is computed step by step: %s", len(chain.steps), str(error).splitlines()[0])
         return None
@@ -122,8 +126,8 @@ class FusedKernel:
         self.xp = xp
         self.plain, self.wide = entries
         self.turns = turns
-        """Of a tall chain that is cut up how many parts of each strip are done."""
-        self.tall = kernel.tall
+        """Of a column reduction that is cut up how many parts of each strip are done."""
+        self.column_reduction = kernel.column_reduction
         self.dead = dead
         self.by_steps = by_steps
         place = np.uint64 if kernel.large else np.uint32
@@ -143,8 +147,10 @@ class FusedKernel:
         self.threads = (
             kernel.lanes if kernel.lanes > WARP_THREADS else BLOCK_THREADS
         )  # threads of several warps meet in their block
-        if self.tall is not None:
-            self.blocks, self.wide_blocks = (self.tall.strips(pack) * self.tall.parts for pack in (1, kernel.pack))
+        if self.column_reduction is not None:
+            self.blocks, self.wide_blocks = (
+                self.column_reduction.strips(pack) * self.column_reduction.parts for pack in (1, kernel.pack)
+            )
         elif kernel.lanes:
             self.blocks = self.wide_blocks = -(-kernel.rows // (self.threads // kernel.lanes))
         else:
@@ -187,14 +193,14 @@ class FusedKernel:
             slots[slot] = None
 
     def _between(self) -> list[Any]:
-        """What blocks of a tall chain are told, and have between them."""
-        if self.tall is None:
+        """What blocks of a column reduction are told, and have between them."""
+        if self.column_reduction is None:
             return []
-        told: list[Any] = [np.uint32(self.tall.width), np.uint32(self.tall.parts)]
+        told: list[Any] = [np.uint32(self.column_reduction.width), np.uint32(self.column_reduction.parts)]
         if self.turns is None:
-            return told + [NOWHERE] * (len(self.tall.kinds) + 1)
-        size = self.tall.parts * self.tall.columns
-        return [*told, *(self.xp.empty(size, kind.numpy) for kind in self.tall.kinds), self.turns]
+            return told + [NOWHERE] * (len(self.column_reduction.kinds) + 1)
+        size = self.column_reduction.parts * self.column_reduction.columns
+        return [*told, *(self.xp.empty(size, kind.numpy) for kind in self.column_reduction.kinds), self.turns]
 
     def _checks(self, wrong: Any) -> bool:
         """Whether all may go on: what the device finds wrong with an index is looked at later, if that is how it is done."""

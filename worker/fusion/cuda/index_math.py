@@ -1,4 +1,4 @@
-"""Where an element lies, in CUDA C++: places along dimensions, of which `n0`, `n1`, … are the sizes."""
+"""Index arithmetic in CUDA C++: where an element lies along dimensions, of which `n0`, `n1`, … are the sizes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a kernel for a chain has to compute, one value after the other: members that stand for several values in their parts."""
+"""Lists the values that a kernel for a chain computes, in order; a member that stands for several is taken apart."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ SCATTER_NODE: Final = "put"
 
 class CudaNode(NamedTuple):
     """One value on the way. `args` count sources first, then nodes; `rounded` half precision keeps no more digits than it has.
-    A `INDEX_NODE` is where along its row a column's index points, `GATHER_NODE` the element of the row that is there, and `SCATTER_NODE` a row to
-    one element of which something was added."""
+    A `INDEX_NODE` is where along its row a column's index points, `GATHER_NODE` the element of the row that is there, and
+    `SCATTER_NODE` a row to one element of which something was added."""
 
     op: str
     args: tuple[int, ...]
