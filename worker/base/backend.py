@@ -168,7 +168,7 @@ def _gpu(cupy: Any, index: int) -> Gpu:
 
 
 def _asked(gpu: Gpu) -> dict[str, Any]:
-    """What NVML tells of a GPU, or the `reason` why nothing."""
+    """NVML's facts about a GPU, or the `reason` why nothing."""
     sample = gpu.sample()
     return {"reason": gpu.reason} if sample is None else sample._asdict()
 

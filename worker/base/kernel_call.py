@@ -32,7 +32,7 @@ class OperandCheck(NamedTuple):
 
 
 class CheckFlags(Protocol):
-    """Results of checks on their way from the device."""
+    """Results of operand checks on their way from the device."""
 
     def come(self) -> bool:
         """Whether they have arrived. Does not wait."""

@@ -25,7 +25,7 @@ MIN_LAUNCHES: Final = 3
 
 
 class CapturableRun:
-    """Some actions as one. `steps`: those of each action."""
+    """Runs consecutive actions as one, by captured ranges where it can. `steps`: those of each action."""
 
     def __init__(self, actions: Sequence[Action], steps: Sequence[Sequence[ProgramStep]], graphs: CudaGraphs) -> None:
         self.actions = list(actions)

@@ -54,7 +54,7 @@ class CapturedResult(NamedTuple):
 
 @dataclass(slots=True)
 class CapturedGraph:
-    """What was captured, and for what: where inputs lie (None: they are copied in), and how."""
+    """A graph that was captured, and for what: where inputs lie (None: they are copied in), and how."""
 
     addresses: tuple[int | None, ...]
     strides: tuple[tuple[int, ...], ...]
@@ -73,14 +73,14 @@ class CapturedGraph:
 
 @dataclass(slots=True)
 class RehearsedMemory:
-    """What is known of a captured range after a rehearsal: its memory, for inputs that lie so."""
+    """The memory of a captured range, as known after a rehearsal for inputs that lie so."""
 
     strides: tuple[tuple[int, ...], ...]
     dealt: GraphMemoryLayout
 
 
 class CapturedRange:
-    """Some actions as one."""
+    """Runs consecutive actions as one: step by step, or by a CUDA graph."""
 
     def __init__(self, actions: Sequence[Action], steps: Sequence[Sequence[ProgramStep]], graphs: CudaGraphs) -> None:
         self.actions = list(actions)

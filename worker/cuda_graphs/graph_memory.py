@@ -20,8 +20,8 @@ ALLOCATION_ALIGNMENT: Final = 512
 
 
 class GraphMemoryLayout(NamedTuple):
-    """Where each allocation of a captured range lies: at an offset in the arena of `arena` bytes, or (None) in a place of its
-    own."""
+    """The layout of a graph's memory: where each allocation of a captured range lies: at an offset in the arena of `arena`
+    bytes, or (None) in a place of its own."""
 
     sizes: tuple[int, ...]
     offsets: tuple[int | None, ...]

@@ -40,7 +40,7 @@ from .graph_memory import GraphAllocation, ResultAllocation
 
 
 class GraphDevice(Protocol):
-    """What is asked of a GPU; see `worker/device/graph_capture.py`."""
+    """The calls of a GPU that graphs need; see `worker/device/graph_capture.py`."""
 
     def seen(self, value: Any) -> Seen: ...
     def whole(self, value: Any) -> bool: ...

@@ -33,7 +33,7 @@ LOOSE_OPS: Final = ROW_INDEX_OPS | {"full"}
 
 
 class FusableStep(Protocol):
-    """What is asked of a step. `call` is None of what no chain can have; members of a chain have the same `scope`."""
+    """A step as fusion sees it. `call` is None of what no chain can have; members of a chain have the same `scope`."""
 
     @property
     def call(self) -> KernelCall | None: ...
@@ -79,7 +79,8 @@ def space_of(call: KernelCall, *, loose: bool) -> tuple[Shape, int] | None:
 
 
 def _placed(call: KernelCall) -> tuple[Shape, int] | None:
-    """One element of each row: an index has as many dimensions, and one place along the last."""
+    """The space of a `gather` or `scatter_add` of one element of each row: the index has as many dimensions, and one place
+    along the last."""
     whole, index = call.tensor(0).shape, call.tensor(1).shape
     if len(whole) < 2 or call.attributes["axis"] != len(whole) - 1 or whole[-1] < 2:
         return None
@@ -92,13 +93,13 @@ def border_of(ndim: int, joined: int) -> int:
 
 
 def column_of(shape: Shape, joined: int) -> Shape:
-    """With the joined dimensions kept."""
+    """The shape of a column: with the joined dimensions kept, as 1."""
     border = border_of(len(shape), joined)
     return (1,) * border + shape[border:] if joined < 0 else shape[:border] + (1,) * joined
 
 
 def bare_of(shape: Shape, joined: int) -> Shape:
-    """Without the joined dimensions."""
+    """The shape of a column without the joined dimensions."""
     border = border_of(len(shape), joined)
     return shape[border:] if joined < 0 else shape[:border]
 
@@ -114,8 +115,8 @@ def same_as(shape: Shape, longer: Shape) -> bool:
 
 
 class OperandViews:
-    """What the operands of steps are views of. Element by element, an `expand` is only a way to look at what is there: of one it
-    is the step behind it. (Not for a `cast` in a strict chain: NumPy lays its result as an expanded operand lies.)"""
+    """Finds what the operands of steps are views of. Element by element, an `expand` is only a way to look at what is there: of
+    one it is the step behind it. (Not for a `cast` in a strict chain: NumPy lays its result as an expanded operand lies.)"""
 
     def __init__(self, steps: Sequence[FusableStep], made: dict[int, int], *, loose: bool) -> None:
         self.steps = steps

@@ -52,7 +52,8 @@ class ChainSource(NamedTuple):
 
 
 class ChainValue(NamedTuple):
-    """What one member makes. `operands` count the chain's sources first and then its values; a column has one number a row."""
+    """The value that one member makes. `operands` count the chain's sources first and then its values; a column has one number
+    a row."""
 
     call: KernelCall
     operands: tuple[int, ...]
@@ -128,7 +129,7 @@ def fuse(
 
 
 class _ChainSearch:
-    """One pass over the steps, in which each joins the groups of what it reads, or begins one, or stays alone."""
+    """Groups the steps in one pass, in which each joins the groups of what it reads, or begins one, or stays alone."""
 
     def __init__(
         self,
@@ -323,7 +324,7 @@ def _is_part(narrow: _GrowingChain, wide: _GrowingChain) -> bool:
 
 
 def _sorted(groups: list[_GrowingChain]) -> Iterator[_GrowingChain]:
-    """Each group after all that it reads; else in the order in which they begin."""
+    """Sorts groups so that each comes after all that it reads; else in the order in which they begin."""
     home = {at: group for group in groups for at in group.members}
     waits: dict[int, int] = {}
     after: dict[int, list[_GrowingChain]] = {}
@@ -380,7 +381,7 @@ class _ChainDrawer:
         )
 
     def chain(self, group: _GrowingChain) -> Chain:
-        """What an executor is told of a group."""
+        """The chain of a group, as executors see it."""
         assert group.shape is not None, "a group that is a chain has a space"
         inside = set(group.members)
         joined = group.joined

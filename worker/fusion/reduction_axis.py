@@ -22,7 +22,7 @@ def reduction_axes(
     able: Callable[[KernelCall], bool],
     views: OperandViews,
 ) -> list[int]:
-    """Of each step 1 if it is for a chain with columns, minus the number of joined dimensions if for a column reduction, else
+    """For each step 1 if it is for a chain with columns, minus the number of joined dimensions if for a column reduction, else
     0."""
     spaces: list[tuple[Shape, int] | None] = []
     for step in steps:

@@ -37,7 +37,7 @@ Where = tuple[Any, ...]
 
 
 class AttentionStrip(NamedTuple):
-    """Some queries: which of those held here, the number of the first among all, and how many keys they look at."""
+    """A strip of queries: which of those held here, the number of the first among all, and how many keys they look at."""
 
     rows: slice
     first: int
@@ -45,7 +45,7 @@ class AttentionStrip(NamedTuple):
 
 
 class AttentionStrips:
-    """How one call is cut into pieces of the stack, and those into strips."""
+    """Cuts one call into pieces of the stack, and those into strips."""
 
     def __init__(self, call: KernelCall) -> None:
         q, v = call.tensor(0), call.tensor(2)

@@ -19,7 +19,8 @@ numbers that of their parts."""
 
 
 def comparison(xp: Any, dtype: DType, shape: tuple[int, ...], *, exact: bool) -> Kernel:
-    """A kernel of what was found, what was expected, and what rounding is in proportion to (without it: what was expected).
+    """The kernel of a comparison, called with what was found, what was expected, and what rounding is in proportion to (without
+    it: what was expected).
 
     `exact`: the same bits, as in a deterministic session; integers and booleans are always exact. One NaN is as good as
     another. Returns what was found.

@@ -48,7 +48,7 @@ class ConvForm(NamedTuple):
 
 
 def form_of(call: KernelCall) -> ConvForm:
-    """Of a convolution that is not empty."""
+    """The form of a convolution that is not empty."""
     x, w, a = call.tensor(0), call.tensor(1), call.attributes
     sizes, counts, space = w.shape[3:], call.result.shape[3:], x.shape[3:]
     groups, itemsize = x.shape[1], wide(call.result.dtype).numpy.itemsize
@@ -67,7 +67,7 @@ def form_of(call: KernelCall) -> ConvForm:
 
 
 def _shared(call: KernelCall, form: ConvForm) -> bool:
-    """Whether lanes share it."""
+    """Whether several threads share a convolution."""
     examples, groups = call.tensor(0).shape[:2]
     large = examples * groups * form.inner * form.outer >= MIN_SHARED_ELEMENTS
     return call.crew is not None and call.crew.lanes > 1 and form.step < examples and large

@@ -70,8 +70,8 @@ def padded_shape(shape: Sequence[int], pads: Sequence[int], spreads: Sequence[in
 
 
 def windows_at_once(call: KernelCall) -> tuple[int, int, int]:
-    """Of a convolution: of how many examples windows are copied at once, if there are so many; the elements of one window; the
-    windows of an example."""
+    """The split of a convolution: of how many examples windows are copied at once, if there are so many; the elements of one
+    window; the windows of an example."""
     sizes, counts = call.tensor(1).shape[3:], call.result.shape[3:]
     groups, channels = call.tensor(0).shape[1:3]
     inner, outer = channels * math.prod(sizes), math.prod(counts)
@@ -80,7 +80,7 @@ def windows_at_once(call: KernelCall) -> tuple[int, int, int]:
 
 
 def columns(call: KernelCall) -> tuple[Any, tuple[int, ...], tuple[int, ...]]:
-    """What takes a local x to its windows [n, g, c, size …, count …], and the sizes and counts of those."""
+    """A function that takes a local x to its windows [n, g, c, size …, count …], and the sizes and counts of those."""
     xp, a = call.xp, call.attributes
     sizes, counts = call.tensor(1).shape[3:], call.result.shape[3:]
     order = (0, 1, 2, *range(3 + len(counts), 3 + 2 * len(counts)), *range(3, 3 + len(counts)))

@@ -8,7 +8,7 @@ from gt.worker.base.kernel_call import Kernel, KernelCall
 
 
 def full(call: KernelCall) -> Kernel:
-    """Every element is the scalar."""
+    """Fills the result with the scalar."""
     fill, shape, dtype = call.xp.full, call.result.shape, call.result.dtype.numpy
     return lambda value: fill(shape, value, dtype)
 

@@ -126,13 +126,13 @@ def blocked_reduction(call: KernelCall) -> Kernel:
 
 
 def blocked_extreme(call: KernelCall) -> Kernel:
-    """max and min are exact; of zeros they give the positive one, whatever the order."""
+    """max and min, which are exact; of zeros they give the positive one, whatever the order."""
     kernel = reduction(call)
     return kernel if call.result.dtype.kind != "f" or not call.attributes["axes"] else lambda x: kernel(x) + 0
 
 
 def row_softmax(call: KernelCall) -> Kernel:
-    """Each row by itself, as one stretch of memory."""
+    """softmax and log_softmax of each row by itself, as one stretch of memory."""
     xp, result, axis, logarithm = call.xp, call.result, call.attributes["axis"], call.op == "log_softmax"
     if result.size == 0:
         return same(call)
@@ -209,7 +209,7 @@ def _kept(sides: TiledSides) -> list[tuple[int, int]]:
 
 
 def tiled_matmul(call: KernelCall) -> Kernel:
-    """Tile by tile; the tiles of a block of what is contracted are added in order, the blocks in the tree."""
+    """Multiplies tile by tile; the tiles of a block of what is contracted are added in order, the blocks in the tree."""
     xp, result = call.xp, call.result
     dtype, size = result.dtype.numpy, call.span(0, call.tensor(0).ndim - 1)[0]
     if result.dtype.kind not in "fc" or result.size == 0 or size == 0:
@@ -246,7 +246,7 @@ def _product(call: KernelCall, m: TiledSides, k: TiledSides, n: TiledSides) -> K
 
 
 def tiled_conv(call: KernelCall) -> Kernel:
-    """A product of w [g, o, c·size] with the windows [g, c·size, n·count], tile by tile."""
+    """Convolves by a product of w [g, o, c·size] with the windows [g, c·size, n·count], tile by tile."""
     xp, result, dtype = call.xp, call.result, call.result.dtype.numpy
     if result.size == 0 or call.span(0, 2)[0] == 0:
         return conv(call)
@@ -298,7 +298,8 @@ def whole_attention(call: KernelCall) -> Kernel:
 
 
 def small_matrices(call: KernelCall) -> Kernel:
-    """LAPACK works on one matrix at a time, on one thread as long as a matrix is no larger than a tile."""
+    """Solves and factorises matrices of one tile at most: LAPACK works on one matrix at a time, on one thread as long as a
+    matrix is no larger than a tile."""
     specs = [call.tensor(position) for position in range(len(call.operands))]
     most = COMPLEX_TILE_SIZE if specs[0].dtype.kind == "c" else TILE_SIZE
     if all(size <= most for spec in specs for size in spec.shape[-2:]):

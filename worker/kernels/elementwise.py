@@ -223,7 +223,8 @@ def where(call: KernelCall) -> Kernel:
 
 
 def _by_bits(call: KernelCall) -> Kernel:
-    """`np.where` branches at each element, and guesses wrong at half of them; bits can be chosen without: b ^ ((a ^ b) & −c).
+    """`where` by bits: `np.where` branches at each element, and guesses wrong at half of them; bits can be chosen without: b ^
+    ((a ^ b) & −c).
 
     The result lies as NumPy would lay it: row by row as soon as one operand of its shape does, the condition too.
     """
@@ -253,8 +254,8 @@ def _by_bits(call: KernelCall) -> Kernel:
 
 
 def _refusal(call: KernelCall, error: Callable[[], Exception]) -> Callable[[Any], None]:
-    """What raises where a comparison of the second operand, a run-time scalar or a tensor, is true for any element; or has
-    that looked at later."""
+    """A function that raises where a comparison of the second operand, a run-time scalar or a tensor, is true for any element;
+    or has that looked at later."""
     later = call.later
 
     def refuse(found: Any) -> None:
@@ -267,7 +268,7 @@ def _refusal(call: KernelCall, error: Callable[[], Exception]) -> Callable[[Any]
 
 
 def power(call: KernelCall) -> Kernel:
-    """Integers to a negative power have no integer result: a `ValueError` on every backend."""
+    """Powers; integers to a negative power have no integer result: a `ValueError` on every backend."""
     function = call.xp.power
     if call.result.dtype.kind in "fc":
         return in_float32(call, function)
@@ -283,7 +284,7 @@ def power(call: KernelCall) -> Kernel:
 
 
 def divide_integers(name: str) -> KernelFactory:
-    """Integer division by zero raises `ZeroDivisionError` on every backend; hardware would make up a number."""
+    """Divisions; integer division by zero raises `ZeroDivisionError` on every backend; hardware would make up a number."""
 
     def factory(call: KernelCall) -> Kernel:
         function = getattr(call.xp, name)

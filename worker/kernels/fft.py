@@ -10,7 +10,7 @@ from .elementwise import wide
 
 
 def fourier(call: KernelCall) -> Kernel:
-    """fft, rfft and irfft. That direction whose factor is 1 by the array module's norm is taken."""
+    """Makes fft, rfft and irfft. That direction whose factor is 1 by the array module's norm is taken."""
     xp, result, axis, op = call.xp, call.result, call.attributes["axis"], call.op
     shape, dtype = result.shape, result.dtype.numpy
     if result.size == 0:

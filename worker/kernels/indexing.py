@@ -25,7 +25,7 @@ MIN_ROWS_PER_TURN: Final = 8
 
 
 def slice_(call: KernelCall) -> Kernel:
-    """A view. Where the result is cut along a sliced axis, its part of the slice."""
+    """A slice as a view. Where the result is cut along a sliced axis, its part of the slice."""
     axes, steps = call.attributes["axes"], call.attributes["steps"]
     window = _window(call, call.result.shape)
     moves = [call.box[axis][0] * step for axis, step in zip(axes, steps, strict=True)]
@@ -35,7 +35,7 @@ def slice_(call: KernelCall) -> Kernel:
 
 
 def _written(call: KernelCall, *, own: bool) -> Callable[[Any], Any]:
-    """From the first operand what is written to: a copy of it, or itself where it is nobody else's (`IN_PLACE`)."""
+    """From the first operand what is written to: a copy of it, or itself where it is nobody else's (`IN_PLACE_KERNELS`)."""
     xp = call.xp
     return (lambda x: x) if own else (lambda x: xp.array(x, order="C"))
 
@@ -168,7 +168,7 @@ def _checked_by_numpy(call: KernelCall, size: int, kernel: Kernel) -> Kernel:
 
 
 def scatter_add(call: KernelCall, *, own: bool = False) -> Kernel:
-    """Values are added in the order of their places, so that the same call gives the same bits; half precision in float32."""
+    """Adds values in the order of their places, so that the same call gives the same bits; half precision in float32."""
     xp, axis, dtype, x_shape = call.xp, call.attributes["axis"], call.result.dtype, call.tensor(0).shape
     index_shape, size, work = call.tensor(1).shape, x_shape[axis], wide(dtype).numpy
     if 0 in index_shape:
@@ -216,7 +216,7 @@ def scatter_add(call: KernelCall, *, own: bool = False) -> Kernel:
 
 
 def scatter(call: KernelCall, *, own: bool = False) -> Kernel:
-    """Values are written in the order of their places, so of equal places the last wins, on every backend."""
+    """Writes values in the order of their places, so of equal places the last wins, on every backend."""
     xp, axis, result = call.xp, call.attributes["axis"], call.result
     index_shape, size = call.tensor(1).shape, result.shape[axis]
     if 0 in index_shape:
@@ -253,7 +253,7 @@ def scatter(call: KernelCall, *, own: bool = False) -> Kernel:
 
 
 def take(call: KernelCall) -> Kernel:
-    """Whole slices. Of an axis that is cut, those in this worker's range, with zeros in place of the others.
+    """Takes whole slices. Of an axis that is cut, those in this worker's range, with zeros in place of the others.
 
     They are negative zeros, for only these leave every number as it is when they are added to it.
     """
@@ -282,7 +282,7 @@ def take(call: KernelCall) -> Kernel:
 
 
 def segment_sum(call: KernelCall) -> Kernel:
-    """Values are added in the order of their places, so that the same call gives the same bits; half precision in float32.
+    """Adds values in the order of their places, so that the same call gives the same bits; half precision in float32.
 
     Where the result is cut along the axis, what falls outside this worker's range is left out.
     """

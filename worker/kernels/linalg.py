@@ -50,7 +50,8 @@ _PANEL: Final = 32
 
 
 def _lu(call: KernelCall) -> Callable[[Any], tuple[Any, ...]]:
-    """With the largest element of a column on the diagonal, of all matrices of a stack at once; singular ones too."""
+    """The LU factorisation, with the largest element of a column on the diagonal, of all matrices of a stack at once; singular
+    ones too."""
     xp = call.xp
     *stack, m, n = call.tensor(0).shape
     count, matrices = min(m, n), math.prod(stack)
@@ -91,7 +92,8 @@ _PADE: Final = (
 
 
 def _exponential(xp: Any, x: Any) -> Any:
-    """By a Padé approximant of each matrix, halved until its norm is small, and squared as often (Higham, 2005)."""
+    """The exponential by a Padé approximant of each matrix, halved until its norm is small, and squared as often (Higham,
+    2005)."""
     norm = xp.abs(x).sum(-2).max(-1)
     halvings = xp.where(xp.isfinite(norm) & (norm > 0), xp.ceil(xp.log2(xp.maximum(norm, 1e-30) / 5.37)), 0)
     halvings = xp.maximum(halvings, 0).astype(np.int64)
@@ -147,7 +149,7 @@ def linalg(call: KernelCall) -> Kernel:
 
 
 def _refusing(xp: Any, kernel: Kernel) -> Kernel:
-    """The same, that raises `LinAlgError` whatever the array module."""
+    """The same function, but it raises `LinAlgError` whatever the array module."""
     if xp is np:
         return kernel
     careful = refusing(xp)

@@ -52,7 +52,7 @@ def has_parts(call: KernelCall) -> bool:
 
 
 def in_parts(a: Any, b: Any) -> Any:
-    """Such a product, by one thread."""
+    """Computes a product that has parts, by one thread."""
     out = np.empty((*a.shape[:-1], b.shape[-1]), np.result_type(a, b))
     size = a.shape[0] // ROW_PARTS
     for start in range(0, a.shape[0], size):
@@ -61,13 +61,13 @@ def in_parts(a: Any, b: Any) -> Any:
 
 
 def part_of(a: Any, b: Any, out: Any) -> Any:
-    """One part of it: rows of a stack by one matrix."""
+    """Computes one part of such a product: rows of a stack by one matrix."""
     np.matmul(a.reshape(-1, a.shape[-1]), b, out=out.reshape(-1, b.shape[-1]))
     return out
 
 
 def product(call: KernelCall, multiplications: int, dtype: DType) -> Kernel:
-    """What multiplies matrices of that dtype in `call`, which takes so many multiplications: `matmul(a, b, out=None)`.
+    """A function that multiplies matrices of that dtype in `call`, which takes so many multiplications: `matmul(a, b, out=None)`.
 
     What was half precision before it was widened loses nothing by TF32.
     """
@@ -87,7 +87,7 @@ def on_tensor_cores(xp: Any, dtype: DType) -> bool:
 
 
 class SharedMatmul:
-    """`np.matmul` of two matrices or stacks of them, by the lanes of a crew."""
+    """`np.matmul` of two matrices or stacks of them, by the threads of a pool."""
 
     def __init__(self, crew: Crew) -> None:
         self.crew = crew

@@ -29,7 +29,8 @@ UFUNCS: Final[dict[str, np.ufunc]] = {
 
 
 def identity(op: str, dtype: DType) -> Any:
-    """What changes nothing when it is joined to a value: 0 for sum, −∞ or the least integer for max, …"""
+    """The identity of a reduction, which changes nothing when it is joined to a value: 0 for sum, −∞ or the least integer for
+    max, …"""
     if op in ("sum", "any"):
         return 0
     if op in ("prod", "all"):

@@ -48,7 +48,7 @@ def reshape(call: KernelCall) -> Kernel:
 
 
 def is_arg(call: KernelCall) -> bool:
-    """Whether it asks where in rows of few elements something is."""
+    """Whether a call is an argmax or argmin along short rows."""
     x = call.tensor(0)
     short = call.attributes["axis"] == x.ndim - 1 and 1 < x.shape[-1] <= MAX_ROW_ELEMENTS
     return short and call.result.size >= MIN_ROWS and x.dtype.kind in "iuf" and x.dtype not in HALVES

@@ -34,7 +34,7 @@ def copy_size(held: Spec, dtype: Any = None) -> int:
 
 
 def _strip(call: KernelCall) -> tuple[AttentionStrips, int, int]:
-    """How attention is cut; elements of the largest strip with all pieces that are computed at once, and queries of it."""
+    """The strips of an attention; elements of the largest strip with all pieces that are computed at once, and queries of it."""
     strips = AttentionStrips(call)
     if not strips.keys:
         return strips, 0, 0
@@ -104,7 +104,8 @@ def conv(call: KernelCall) -> int:
 
 
 def argsort(call: KernelCall) -> int:
-    """Places of a descending order are turned around. CuPy sorts copies of keys and places, with as much beside them."""
+    """Bytes of a sort: places of a descending order are turned around. CuPy sorts copies of keys and places, with as much
+    beside them."""
     x = call.tensor(0)
     turned = INDEX_SIZE * x.size if call.attributes["descending"] else 0
     widened = copy_size(x) if x.dtype is bfloat16 else 0
@@ -113,7 +114,8 @@ def argsort(call: KernelCall) -> int:
 
 
 def cumulate(call: KernelCall) -> int:
-    """Halves are joined in float32; CuPy goes along another axis than the last by copies."""
+    """Bytes of a sum or product from the start: halves are joined in float32; CuPy goes along another axis than the last by
+    copies."""
     work = call.result.size * wide(call.result.dtype).numpy.itemsize
     halves = 2 * work if wide(call.result.dtype) is not call.result.dtype else 0
     return halves + (0 if call.xp is np else 2 * work)
@@ -126,8 +128,9 @@ def cumulated(call: KernelCall) -> int:
 
 
 def linalg(call: KernelCall) -> int:
-    """Results by themselves before they are one, and what the library writes to: copies of the matrices, vectors by themselves,
-    its workspace (tracemalloc sees these from NumPy 2.5 on). An exponential also has powers and sums."""
+    """Bytes of a factorisation: results by themselves before they are one, and what the library writes to: copies of the
+    matrices, vectors by themselves, its workspace (tracemalloc sees these from NumPy 2.5 on). An exponential also has powers
+    and sums."""
     x, size = call.tensor(0), _itemsize(call)
     return copy_size(x) + ((10 if call.op == "matrix_exp" else 5) * x.size + 2 * call.result.size) * size
 
@@ -139,6 +142,6 @@ def solve(call: KernelCall) -> int:
 
 
 def _itemsize(call: KernelCall) -> int:
-    """Of what matrices are computed in: NumPy's functions know nothing smaller than float64."""
+    """The bytes of an element as matrices are computed: NumPy's functions know nothing smaller than float64."""
     size = wide(call.tensor(0).dtype).numpy.itemsize
     return max(size, 16 if call.tensor(0).dtype.kind == "c" else 8) if call.xp is np else size

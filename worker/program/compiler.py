@@ -66,7 +66,7 @@ class ProgramStep:
 
 @dataclass(slots=True)
 class Program:
-    """`blocks[i]` runs before `moves[i]`; the last block runs last.
+    """A compiled plan. `blocks[i]` runs before `moves[i]`; the last block runs last.
 
     `actions[i]` do what the steps of `blocks[i]` do: one an action, or those of a chain; `starts[i]` says with which step
     each begins. `runs` counts until the program is hot. `need`: the most bytes that what it makes takes at once, and
@@ -104,7 +104,7 @@ def compile_plan(plan: Plan, mesh: Mesh, rank: int, backend: Backend, cards: Seq
 
 @dataclass(slots=True)
 class _DraftedStep:
-    """A step whose dead are not known yet."""
+    """A step of which it is not known yet which values die with it."""
 
     kernel: Callable[..., Any]
     reads: tuple[int, ...]
@@ -118,7 +118,7 @@ class _DraftedStep:
 
 
 class _StepKernel(NamedTuple):
-    """What runs a step, and what is known of that."""
+    """The function that runs a step, and what is known of that."""
 
     run: Callable[..., Any]
     call: KernelCall | None = None
@@ -127,7 +127,7 @@ class _StepKernel(NamedTuple):
 
 
 class _Compiler:
-    """Instructions in the order of this rank's schedule; what this rank has no part in is left out.
+    """Compiles instructions in the order of this rank's schedule; what this rank has no part in is left out.
 
     Of a value that is there once for each microbatch every microbatch has a slot of its own, one after the other.
     """
@@ -487,12 +487,13 @@ def _in_place(
 
 
 def _failing(error: Exception, *_: Any) -> Any:
-    """Instead of a kernel that could not be made. At each run the error begins a traceback anew, or that would grow."""
+    """Stands for a kernel that could not be made. At each run the error begins a traceback anew, or that would grow."""
     raise error.with_traceback(None)
 
 
 def describe(program: Program, instruction: Instruction) -> str:
-    """The failing instruction, or what a failing check was of, in the one printed form, with the user's line and signal."""
+    """Prints the failing instruction, or what a failing check was of, in the one printed form, with the user's line and
+    signal."""
     if instruction.op == VERIFY:
         of = instruction.attributes["of"]
         instruction = next(each for each in program.plan.instructions if of in each.outputs)

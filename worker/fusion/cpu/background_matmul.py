@@ -32,7 +32,7 @@ class ActionSteps(NamedTuple):
 
 
 class BackgroundMatmul:
-    """One step under way: it stands in its result's slot until somebody needs that. Who comes first computes it."""
+    """A product under way: it stands in its result's slot until somebody needs that. Who comes first computes it."""
 
     __slots__ = ("_claim", "_done", "_error", "_operands", "_value", "step")
 
@@ -46,7 +46,7 @@ class BackgroundMatmul:
         self._done.acquire()
 
     def join(self, _lane: int = 0) -> None:
-        """Compute it, unless somebody does."""
+        """Compute the product, unless somebody does."""
         if not self._claim.acquire(blocking=False):
             return
         operands, self._operands = self._operands, []
@@ -59,7 +59,7 @@ class BackgroundMatmul:
             self._done.release()
 
     def result(self) -> Any:
-        """Its value, or what its kernel raised, as often as it is asked for."""
+        """The value of the product, or what its kernel raised, as often as it is asked for."""
         self.join()
         with self._done:
             pass
@@ -153,7 +153,7 @@ def _is_product(group: ActionSteps) -> bool:
 
 
 def _cost(step: ProgramStep) -> int:
-    """About how long it takes, in multiplications of a product."""
+    """The cost of a step, in multiplications of a product."""
     call = step.call
     if call is None or step.instruction.op in LAYOUT_OPS:
         return 0

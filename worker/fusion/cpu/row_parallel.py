@@ -43,7 +43,7 @@ Order = tuple[int, ...]
 
 
 class RowParallelGroup(NamedTuple):
-    """Steps of a block that run as one."""
+    """Steps of a block that run as one row-parallel group."""
 
     steps: tuple[int, ...]
 
@@ -184,7 +184,7 @@ class _RowParallelMember(NamedTuple):
 
 
 class _RowParallelResult(NamedTuple):
-    """What is read after the row-parallel group."""
+    """A result that is read after the row-parallel group."""
 
     slot: int
     shape: tuple[int, ...]
@@ -192,7 +192,7 @@ class _RowParallelResult(NamedTuple):
 
 
 class RowParallelAction:
-    """A row-parallel group, compiled."""
+    """Runs a row-parallel group."""
 
     def __init__(self, steps: Sequence[ProgramStep], wanted: set[int], crew: Crew, dead: tuple[int, ...]) -> None:
         """`wanted`: slots of its results that others read; `dead`: those of what it reads that dies with it."""

@@ -45,8 +45,8 @@ Slots = list[Any]
 
 @dataclass(frozen=True, slots=True)
 class StripGeometry:
-    """How a chain is cut. Strips are `rows` of dimension `peeled` of the merged space; of the dimensions before it one index at
-    a time is computed."""
+    """How a chain is cut into strips, which are `rows` of dimension `peeled` of the merged space; of the dimensions before it
+    one index at a time is computed."""
 
     space: MergedSpace
     peeled: int
@@ -72,7 +72,7 @@ class StripGeometry:
 
 
 def geometry(chain: Chain, space: MergedSpace, draft: ChainDraft, lanes: int) -> StripGeometry | None:
-    """How a chain is cut; None when one row is too long for the scratch memory."""
+    """The strips of a chain; None when one row is too long for the scratch memory."""
     shape = space.shape
     widest = max(value.call.result.dtype.itemsize for value in chain.values)
     peeled = 0
@@ -121,7 +121,7 @@ def reusable_sources(chain: Chain, dead: tuple[int, ...]) -> list[tuple[int, ...
 
 
 class StripExecutor:
-    """A chain, compiled. `by_steps` does the same one by one, for when operands do not lie row by row."""
+    """Runs a chain strip by strip. `by_steps` does the same one by one, for when operands do not lie row by row."""
 
     def __init__(
         self,
@@ -243,7 +243,7 @@ class StripExecutor:
 def _whole(
     chain: Chain, crew: Crew, dead: tuple[int, ...], by_steps: Callable[[Slots], None]
 ) -> Callable[[Slots], None]:
-    """A chain that is one strip: nothing is cut, so nothing is merged."""
+    """The action of a chain that is one strip: nothing is cut, so nothing is merged."""
     ndim = len(chain.shape)
     draft = draft_of(chain, chain.joined, whole=True)
     steps = _in_runs(draft.calls, {register.number for register, _ in draft.outputs})
@@ -337,7 +337,7 @@ def _rowwise(chain: Chain) -> Callable[[Slots], bool] | None:
 
 
 def run(steps: Sequence[UfuncCall], registers: Registers) -> None:
-    """The calls, one after the other."""
+    """Make the calls, one after the other."""
     for function, first, second, out in steps:
         if second >= 0:
             function(registers[first], registers[second], registers[out])
@@ -350,7 +350,7 @@ def run(steps: Sequence[UfuncCall], registers: Registers) -> None:
 def compile_chain(
     chain: Chain, crew: Crew, dead: tuple[int, ...], by_steps: Callable[[Slots], None]
 ) -> Callable[[Slots], None] | None:
-    """What runs a chain over slots; None when its rows are too long for the scratch memory."""
+    """The action that runs a chain over slots; None when its rows are too long for the scratch memory."""
     space = merged_space(chain)
     draft = draft_of(chain, len(space.shape) - space.edge, whole=False)
     cut = geometry(chain, space, draft, crew.lanes)

@@ -42,10 +42,10 @@ MAX_ROW_THREADS: Final = 512
 
 @dataclass(frozen=True, slots=True)
 class GeneratedKernel:
-    """A source and what launches of it need. With `lanes` so many threads have a row; else each has `pack` neighbours. Arguments
-    are `sizes`, then sources and outputs of the chain in order; of a run-time scalar its value, and where it is on the device if
-    it is to be read there. With `checked` one more: where an index that is out of range is told. The wide entry wants sizes that
-    divide, and aligned memory."""
+    """A generated source, and what launches of it need. With `lanes` so many threads have a row; else each has `pack`
+    neighbours. Arguments are `sizes`, then sources and outputs of the chain in order; of a run-time scalar its value, and where
+    it is on the device if it is to be read there. With `checked` one more: where an index that is out of range is told. The
+    wide entry wants sizes that divide, and aligned memory."""
 
     source: str
     sizes: tuple[int, ...]

@@ -78,7 +78,7 @@ def column_reduction_of(writer: CudaWriter, rows: int, columns: int, pack: int) 
 
 
 def parameters(writer: CudaWriter) -> Iterator[str]:
-    """What a kernel is told besides."""
+    """The parameters of a kernel besides sizes, sources and outputs."""
     yield "unsigned int width"
     yield "unsigned int parts"
     for number in writer.joins():
@@ -87,7 +87,7 @@ def parameters(writer: CudaWriter) -> Iterator[str]:
 
 
 def lines_of(writer: CudaWriter) -> Iterator[str]:
-    """The body of the kernel."""
+    """The lines of the kernel's body."""
     ndim, edge = len(writer.space.shape), writer.space.edge
     joins = writer.joins()
     of_totals = {output for output, number in enumerate(writer.outputs) if _is_below(writer, number)}
@@ -140,7 +140,7 @@ def _downwards(writer: CudaWriter, joins: Sequence[int]) -> Iterator[str]:
 
 
 def _in_parts(writer: CudaWriter, joins: Sequence[int]) -> Iterator[str]:
-    """What a block leaves, and what the last of a strip makes of it."""
+    """The lines by which a block leaves its part, and the last of a strip makes of it."""
     yield "if (threadIdx.x < width && column < columns)"
     yield "    for (int j = 0; j < V; ++j) {"
     for number in joins:
@@ -166,7 +166,7 @@ def _in_parts(writer: CudaWriter, joins: Sequence[int]) -> Iterator[str]:
 
 
 def _below(writer: CudaWriter, joins: Sequence[int], outputs: Sequence[int]) -> Iterator[str]:
-    """What is computed of totals, column by column, and written."""
+    """The lines of what is computed of totals, column by column, and written."""
     edge, ndim = writer.space.edge, len(writer.space.shape)
     needed: set[int] = set()
     stack = [writer.outputs[output] for output in outputs]
@@ -194,7 +194,7 @@ def _below(writer: CudaWriter, joins: Sequence[int], outputs: Sequence[int]) -> 
 
 
 def _upfront(writer: CudaWriter, wanted: Sequence[int]) -> list[int]:
-    """What is one number for all."""
+    """The nodes that are one number for all columns."""
     return [number for number in writer.needed(wanted, columns=True) if not _is_below(writer, number)]
 
 

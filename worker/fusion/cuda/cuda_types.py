@@ -103,14 +103,14 @@ def computed(dtype: DType) -> str:
 
 
 def loaded(dtype: DType, text: str) -> str:
-    """An element as it is computed with, from what is stored."""
+    """The expression of an element as it is computed with, from what is stored."""
     if dtype is float16:
         return f"from_half({text})"
     return f"from_bfloat16({text})" if dtype is bfloat16 else text
 
 
 def stored(dtype: DType, text: str) -> str:
-    """What is stored of an element."""
+    """The expression of what is stored of an element."""
     if dtype is float16:
         return f"to_half({text})"
     return f"to_bfloat16({text})" if dtype is bfloat16 else text
@@ -138,7 +138,7 @@ def number(dtype: DType, text: str, *, exact: bool) -> str:
 
 
 def identity(op: str, dtype: DType) -> str:
-    """What changes nothing when it is joined to an element."""
+    """The identity of a reduction, which changes nothing when it is joined to an element."""
     kind = computed(dtype)
     if op in ("sum", "any"):
         return "0"

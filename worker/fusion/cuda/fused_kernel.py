@@ -94,7 +94,7 @@ def _compiled(xp: Any, source: str) -> Callable[[str], Any]:
 
 
 def compile_chain(chain: Chain, xp: Any, dead: tuple[int, ...], by_steps: Action) -> Action | None:
-    """What runs a chain over slots; None when it does not compile, which is logged."""
+    """The action that runs a chain over slots; None when it does not compile, which is logged."""
     kernel = codegen.kernel_of(chain)
     try:
         get = _compiled(xp, kernel.source)
@@ -111,7 +111,7 @@ def compile_chain(chain: Chain, xp: Any, dead: tuple[int, ...], by_steps: Action
 
 
 class FusedKernel:
-    """A chain, compiled. `by_steps` does the same one by one, for numbers that are not of the tensors' dtype."""
+    """Launches the kernel of a chain. `by_steps` does the same one by one, for numbers that are not of the tensors' dtype."""
 
     def __init__(
         self,
@@ -216,7 +216,7 @@ _PACKED: Final[dict[Any, str]] = {np.float64: "d", np.int64: "q", np.bool_: "?7x
 
 
 def _bounds(chain: Chain, number: int) -> tuple[int, int, int] | None:
-    """Of a run-time integer its slot, and what it may be: an integer of every dtype that it meets."""
+    """The bounds of a run-time integer: its slot, and what it may be: an integer of every dtype that it meets."""
     if chain.sources[number].spec != "i":
         return None
     least, most = -(2**63), 2**63 - 1

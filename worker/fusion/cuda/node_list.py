@@ -17,7 +17,7 @@ SCATTER_NODE: Final = "put"
 
 class CudaNode(NamedTuple):
     """One value on the way. `args` count sources first, then nodes; `rounded` half precision keeps no more digits than it has.
-    A `INDEX_NODE` is where along its row a column's index points, `GATHER_NODE` the element of the row that is there, and
+    An `INDEX_NODE` is where along its row a column's index points, `GATHER_NODE` the element of the row that is there, and
     `SCATTER_NODE` a row to one element of which something was added."""
 
     op: str
@@ -28,7 +28,7 @@ class CudaNode(NamedTuple):
 
 
 def nodes_of(chain: Chain) -> tuple[list[CudaNode], list[int]]:
-    """What has to be computed, each after its arguments, and which nodes are the chain's outputs."""
+    """The values that have to be computed, each after its arguments, and which nodes are the chain's outputs."""
     nodes: list[CudaNode] = []
     first = len(chain.sources)
     place = list(range(first))
