@@ -49,7 +49,7 @@ def ops_rows() -> list[tuple[str, ...]]:
                 rule.__name__.strip("_") if rule else "missing",
                 _name_of(worker.kernel) if worker else "missing",
                 _fused(worker) if worker else "missing",
-                _capture(worker) if worker else "missing",
+                _capturable(worker) if worker else "missing",
                 op.doc,
             )
         )
@@ -76,13 +76,13 @@ def _fused(row: OpRow) -> str:
     return ", ".join(device for device, facet in facets if facet is not None and not isinstance(facet, Without))
 
 
-def _capture(row: OpRow) -> str:
+def _capturable(row: OpRow) -> str:
     """'yes', 'by cuBLAS' or 'no': whether a CUDA graph may hold the kernel."""
-    from gt.worker.op_table.row import Capture
+    from gt.worker.op_table.row import Capturable
 
-    if not isinstance(row.capture, Capture):
+    if not isinstance(row.capturable, Capturable):
         return "no"
-    return "by cuBLAS" if row.capture is Capture.DIRECT_CUBLAS else "yes"
+    return "by cuBLAS" if row.capturable is Capturable.DIRECT_CUBLAS else "yes"
 
 
 def ops_text() -> str:

@@ -32,8 +32,8 @@ from gt.worker.cuda_graphs.graphs import CudaGraphs
 from gt.worker.device.graph_capture import Taken
 from gt.worker.execution.optimize import fused, on_gpu
 from gt.worker.fusion.chain_shapes import MAX_SINGLE_BLOCK_ELEMENTS
-from gt.worker.op_table.op_table import CAPTURES
-from gt.worker.op_table.row import Capture
+from gt.worker.op_table.op_table import CAPTURABLE
+from gt.worker.op_table.row import Capturable
 from gt.worker.program.compiler import Program
 
 needs_compiler = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler to run CUDA sources with")
@@ -293,7 +293,7 @@ def test_a_number_that_meets_a_tensor_alone_is_read_from_the_device() -> None:
 
 def test_what_is_refused_in_a_capture_stands_between_two_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is tried once; all else is captured."""
-    monkeypatch.setitem(CAPTURES, "matmul", Capture.ALWAYS)
+    monkeypatch.setitem(CAPTURABLE, "matmul", Capturable.ALWAYS)
     lines = Lines()
     x = lines.input(4, 4)
     y = x

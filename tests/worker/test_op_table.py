@@ -14,7 +14,7 @@ from gt.worker.kernels.special_functions import DAWSON_SERIES_FROM, composed_daw
 from gt.worker.op_table.op_table import OP_TABLE
 from gt.worker.op_table.row import OpRow, Without
 
-FACETS = ("lower", "cuda", "capture")
+FACETS = ("lower", "cuda", "capturable")
 """What an element-wise op has, or says why not."""
 
 
@@ -42,7 +42,10 @@ def test_a_missing_facet_is_named(facet: str) -> None:
 
 def test_what_lacks_a_facet_says_why() -> None:
     told = [
-        facet for row in OP_TABLE.values() for facet in (row.lower, row.cuda, row.capture) if isinstance(facet, Without)
+        facet
+        for row in OP_TABLE.values()
+        for facet in (row.lower, row.cuda, row.capturable)
+        if isinstance(facet, Without)
     ]
     assert told
     assert all(each.reason for each in told)

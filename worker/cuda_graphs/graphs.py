@@ -30,8 +30,8 @@ from gt.worker.base.kernel_call import KernelCall, OperandCheck
 from gt.worker.device.buffers import View
 from gt.worker.device.device_scalars import Reading
 from gt.worker.device.graph_capture import Part, Seen, Taken
-from gt.worker.op_table.op_table import CAPTURES
-from gt.worker.op_table.row import Capture
+from gt.worker.op_table.op_table import CAPTURABLE
+from gt.worker.op_table.row import Capturable
 from gt.worker.program.compiler import Action, Program, ProgramStep
 
 from .capturable_run import CapturableRun
@@ -61,10 +61,10 @@ def captures(call: KernelCall | None) -> bool:
     """Whether a step only tells the device what to do."""
     if call is None or call.blocks:
         return False
-    capture = CAPTURES.get(call.op)
-    if capture is Capture.DIRECT_CUBLAS:
+    capturable = CAPTURABLE.get(call.op)
+    if capturable is Capturable.DIRECT_CUBLAS:
         return call.direct is not None or call.result.dtype.kind in "iub"
-    return capture is not None
+    return capturable is not None
 
 
 class CudaGraphs:
@@ -171,6 +171,6 @@ def _told(action: Action, members: Sequence[ProgramStep]) -> Action:
     """The action, but that its kernel finds run-time scalars on the device if it can."""
     return (
         Reading(members[0])
-        if len(members) == 1 and CAPTURES.get(members[0].instruction.op) is Capture.READS_SCALARS
+        if len(members) == 1 and CAPTURABLE.get(members[0].instruction.op) is Capturable.READS_SCALARS
         else action
     )

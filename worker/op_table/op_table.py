@@ -69,11 +69,11 @@ from .cpu_lowering import (
     minimum,
 )  # fmt: skip
 from .cuda_expression import CudaExpression, absolute
-from .row import Capture, CudaNodes, CudaReduction, OpRow, Without, WorkspaceRule
+from .row import Capturable, CudaNodes, CudaReduction, OpRow, Without, WorkspaceRule
 
-ALWAYS: Final = Capture.ALWAYS
-READS_SCALARS: Final = Capture.READS_SCALARS
-DIRECT_CUBLAS: Final = Capture.DIRECT_CUBLAS
+ALWAYS: Final = Capturable.ALWAYS
+READS_SCALARS: Final = Capturable.READS_SCALARS
+DIRECT_CUBLAS: Final = Capturable.DIRECT_CUBLAS
 
 SELDOM: Final = Without("seldom in a chain: its kernel computes it by itself")
 LEFT_TO_CUPY: Final = Without("CuPy's kernel computes it by itself")
@@ -88,36 +88,36 @@ def _ufunc(
 ) -> OpRow:
     """A row for an op that is one function of NumPy and CuPy of that name."""
     lower = lower or by_ufunc(getattr(np, name))
-    return OpRow(ufunc(name), lower=lower, cuda=cuda, capture=ALWAYS, exact_in_half=exact_in_half)
+    return OpRow(ufunc(name), lower=lower, cuda=cuda, capturable=ALWAYS, exact_in_half=exact_in_half)
 
 
 def _comparison(name: str, sign: str) -> OpRow:
     """A row for an op that compares its operands."""
     cuda = f"({{0}} {sign} {{1}})"
-    return OpRow(ufunc(name), lower=by_ufunc(getattr(np, name)), cuda=cuda, capture=ALWAYS, exact_scalar=True)
+    return OpRow(ufunc(name), lower=by_ufunc(getattr(np, name)), cuda=cuda, capturable=ALWAYS, exact_scalar=True)
 
 
 def _special(name: str, *, cuda: CudaExpression | Without) -> OpRow:
     """A row for an op that is one special function of SciPy and CuPy of that name."""
-    return OpRow(special_function(name), lower=by_special_function(name), cuda=cuda, capture=ALWAYS)
+    return OpRow(special_function(name), lower=by_special_function(name), cuda=cuda, capturable=ALWAYS)
 
 
-def _unfused(kernel: KernelFactory, *, capture: Capture | Without = NOT_KNOWN) -> OpRow:
+def _unfused(kernel: KernelFactory, *, capturable: Capturable | Without = NOT_KNOWN) -> OpRow:
     """A row for an element-wise op that no chain has."""
-    return OpRow(kernel, lower=SELDOM, cuda=LEFT_TO_CUPY, capture=capture)
+    return OpRow(kernel, lower=SELDOM, cuda=LEFT_TO_CUPY, capturable=capturable)
 
 
 def _division(name: str, *, cuda: CudaExpression) -> OpRow:
     """A row for a division that refuses to divide integers by zero."""
     return OpRow(
-        divide_integers(name), lower=by_ufunc(getattr(np, name)), cuda=cuda, capture=ALWAYS, checks_integers=True
+        divide_integers(name), lower=by_ufunc(getattr(np, name)), cuda=cuda, capturable=ALWAYS, checks_integers=True
     )
 
 
 def _shift(name: str) -> OpRow:
     """A row for a shift, by more bits than there are too."""
     return OpRow(
-        shift(name), lower=by_ufunc(getattr(np, name)), cuda=f"{name}<{{t}}, {{u}}>({{0}}, {{1}})", capture=NOT_KNOWN
+        shift(name), lower=by_ufunc(getattr(np, name)), cuda=f"{name}<{{t}}, {{u}}>({{0}}, {{1}})", capturable=NOT_KNOWN
     )
 
 
@@ -127,7 +127,7 @@ def _reduction(functor: str, kernel_of_sessions: KernelFactory | None = None) ->
         reduction,
         lower=lower_reduction,
         cuda=CudaReduction(functor),
-        capture=ALWAYS,
+        capturable=ALWAYS,
         deterministic=kernel_of_sessions,
         along_rows=True,
     )  # fmt: skip
@@ -139,7 +139,7 @@ def _softmax(nodes: str) -> OpRow:
         softmax,
         lower=lower_softmax,
         cuda=CudaNodes(nodes),
-        capture=ALWAYS,
+        capturable=ALWAYS,
         deterministic=deterministic.row_softmax,
         along_rows=True,
     )  # fmt: skip
@@ -156,23 +156,23 @@ _MATRICES: Final = OpRow(linalg, deterministic=deterministic.small_matrices, wor
 
 OP_TABLE: Final[dict[str, OpRow]] = {
     # creation
-    "full": OpRow(full, cuda=CudaNodes("the scalar"), capture=ALWAYS),
-    "arange": OpRow(arange, capture=ALWAYS),
-    "uniform": OpRow(uniform, capture=READS_SCALARS),
-    "normal": OpRow(normal, capture=READS_SCALARS),
+    "full": OpRow(full, cuda=CudaNodes("the scalar"), capturable=ALWAYS),
+    "arange": OpRow(arange, capturable=ALWAYS),
+    "uniform": OpRow(uniform, capturable=READS_SCALARS),
+    "normal": OpRow(normal, capturable=READS_SCALARS),
     # element-wise, one operand
     "neg": _ufunc("negative", cuda="({t})-{0}", exact_in_half=True),
     "abs": _ufunc("absolute", cuda=absolute, exact_in_half=True),
-    "sign": OpRow(sign, lower=lower_sign, cuda="sign<{t}>({0})", capture=ALWAYS, exact_in_half=True),
+    "sign": OpRow(sign, lower=lower_sign, cuda="sign<{t}>({0})", capturable=ALWAYS, exact_in_half=True),
     "exp": _ufunc("exp", cuda="exp({0})"),
     "exp2": _ufunc("exp2", cuda="exp2({0})"),
-    "expm1": OpRow(expm1, lower=by_ufunc(np.expm1), cuda="expm1({0})", capture=ALWAYS),
+    "expm1": OpRow(expm1, lower=by_ufunc(np.expm1), cuda="expm1({0})", capturable=ALWAYS),
     "log": _ufunc("log", cuda="log({0})"),
-    "log2": OpRow(log2, lower=by_ufunc(np.log2), cuda="log2({0})", capture=ALWAYS),
+    "log2": OpRow(log2, lower=by_ufunc(np.log2), cuda="log2({0})", capturable=ALWAYS),
     "log10": _ufunc("log10", cuda="log10({0})"),
     "log1p": _ufunc("log1p", cuda="log1p({0})"),
     "sqrt": _ufunc("sqrt", cuda="sqrt({0})"),
-    "rsqrt": OpRow(rsqrt, lower=lower_rsqrt, cuda="{t}(1) / sqrt({0})", capture=ALWAYS),
+    "rsqrt": OpRow(rsqrt, lower=lower_rsqrt, cuda="{t}(1) / sqrt({0})", capturable=ALWAYS),
     "square": _ufunc("square", cuda="({t})({0} * {0})"),
     "reciprocal": _ufunc("reciprocal", cuda="{t}(1) / {0}"),
     "sin": _ufunc("sin", cuda="sin({0})"),
@@ -192,9 +192,9 @@ OP_TABLE: Final[dict[str, OpRow]] = {
     "erfinv": _special("erfinv", cuda=LEFT_TO_CUPY),
     "lgamma": _special("gammaln", cuda="({0} == ({t})-INF ? {0} : lgamma({0}))"),
     "digamma": _special("digamma", cuda=LEFT_TO_CUPY),
-    "dawsn": OpRow(dawson, lower=by_special_function("dawsn"), cuda=NO_CUDA_FUNCTION, capture=NOT_KNOWN),
-    "erfcx": _unfused(special_function("erfcx"), capture=ALWAYS),
-    "ndtri": _unfused(special_function("ndtri"), capture=ALWAYS),
+    "dawsn": OpRow(dawson, lower=by_special_function("dawsn"), cuda=NO_CUDA_FUNCTION, capturable=NOT_KNOWN),
+    "erfcx": _unfused(special_function("erfcx"), capturable=ALWAYS),
+    "ndtri": _unfused(special_function("ndtri"), capturable=ALWAYS),
     "i0": _unfused(bessel("i0", np.inf, np.inf)),
     "i0e": _unfused(scaled_bessel("i0e", 0, -1)),
     "i1": _unfused(bessel("i1", np.inf, -np.inf)),
@@ -207,8 +207,8 @@ OP_TABLE: Final[dict[str, OpRow]] = {
     "k0e": _unfused(scaled_bessel("k0e", 0, 1)),
     "k1": _unfused(special_function("k1")),
     "k1e": _unfused(scaled_bessel("k1e", 1, 1)),
-    "sigmoid": OpRow(sigmoid, lower=lower_sigmoid, cuda="{t}(1) / ({t}(1) + exp(-{0}))", capture=ALWAYS),
-    "relu": OpRow(relu, lower=lower_relu, cuda="maximum<{t}>(({t})0, {0})", capture=ALWAYS, exact_in_half=True),
+    "sigmoid": OpRow(sigmoid, lower=lower_sigmoid, cuda="{t}(1) / ({t}(1) + exp(-{0}))", capturable=ALWAYS),
+    "relu": OpRow(relu, lower=lower_relu, cuda="maximum<{t}>(({t})0, {0})", capturable=ALWAYS, exact_in_half=True),
     "floor": _ufunc("floor", cuda="floor({0})", exact_in_half=True),
     "ceil": _ufunc("ceil", cuda="ceil({0})", exact_in_half=True),
     "round": _ufunc("rint", cuda="rint({0})", exact_in_half=True),
@@ -217,17 +217,17 @@ OP_TABLE: Final[dict[str, OpRow]] = {
     "isfinite": _ufunc("isfinite", cuda="({0} - {0} == 0)"),
     "signbit": _ufunc("signbit", cuda="(copysign({t}(1), {0}) < 0)"),
     "conj": _ufunc("conjugate", cuda=NO_COMPLEX),
-    "real": OpRow(part("real"), lower=A_VIEW, cuda=NO_COMPLEX, capture=ALWAYS, is_view=True),
-    "imag": OpRow(part("imag"), lower=A_VIEW, cuda=NO_COMPLEX, capture=ALWAYS, is_view=True),
+    "real": OpRow(part("real"), lower=A_VIEW, cuda=NO_COMPLEX, capturable=ALWAYS, is_view=True),
+    "imag": OpRow(part("imag"), lower=A_VIEW, cuda=NO_COMPLEX, capturable=ALWAYS, is_view=True),
     "logical_not": _ufunc("logical_not", cuda="!{0}"),
     "bitwise_not": _ufunc("invert", cuda="({t})~{0}"),
-    "cast": OpRow(cast, lower=by_ufunc(convert), cuda=CudaNodes("a conversion"), capture=ALWAYS),
+    "cast": OpRow(cast, lower=by_ufunc(convert), cuda=CudaNodes("a conversion"), capturable=ALWAYS),
     # element-wise, two operands that broadcast
     "add": _ufunc("add", cuda="({t})({0} + {1})"),
     "sub": _ufunc("subtract", cuda="({t})({0} - {1})"),
     "mul": _ufunc("multiply", cuda="({t})({0} * {1})"),
     "div": _ufunc("true_divide", cuda="({t})({0} / {1})"),
-    "pow": OpRow(power, lower=by_ufunc(np.power), cuda="pow({0}, {1})", capture=ALWAYS, checks_integers=True),
+    "pow": OpRow(power, lower=by_ufunc(np.power), cuda="pow({0}, {1})", capturable=ALWAYS, checks_integers=True),
     "maximum": _ufunc("maximum", cuda="maximum<{t}>({0}, {1})", lower=by_ufunc(maximum), exact_in_half=True),
     "minimum": _ufunc("minimum", cuda="minimum<{t}>({0}, {1})", lower=by_ufunc(minimum), exact_in_half=True),
     "floor_divide": _division("floor_divide", cuda="floor_divide<{t}>({0}, {1})"),
@@ -247,7 +247,7 @@ OP_TABLE: Final[dict[str, OpRow]] = {
     "le": _comparison("less_equal", "<="),
     "gt": _comparison("greater", ">"),
     "ge": _comparison("greater_equal", ">="),
-    "complex": OpRow(complex_, lower=SELDOM, cuda=NO_COMPLEX, capture=ALWAYS),
+    "complex": OpRow(complex_, lower=SELDOM, cuda=NO_COMPLEX, capturable=ALWAYS),
     "logical_and": _ufunc("logical_and", cuda="({0} && {1})"),
     "logical_or": _ufunc("logical_or", cuda="({0} || {1})"),
     "logical_xor": _ufunc("logical_xor", cuda="({0} != {1})"),
@@ -258,7 +258,7 @@ OP_TABLE: Final[dict[str, OpRow]] = {
     "right_shift": _shift("right_shift"),
     # element-wise, three operands that broadcast
     "where": OpRow(
-        where, lower=lower_where, cuda="({0} ? {1} : {2})", capture=ALWAYS, reads_late=True, exact_scalar=True
+        where, lower=lower_where, cuda="({0} ? {1} : {2})", capturable=ALWAYS, reads_late=True, exact_scalar=True
     ),
     # reductions
     "sum": _reduction("Sum", deterministic.blocked_reduction),
@@ -267,26 +267,26 @@ OP_TABLE: Final[dict[str, OpRow]] = {
     "min": _reduction("Min", deterministic.blocked_extreme),
     "any": _reduction("Any"),
     "all": _reduction("All"),
-    "argmax": OpRow(arg, capture=ALWAYS),
-    "argmin": OpRow(arg, capture=ALWAYS),
+    "argmax": OpRow(arg, capturable=ALWAYS),
+    "argmin": OpRow(arg, capturable=ALWAYS),
     # shape
-    "reshape": OpRow(reshape, capture=ALWAYS, is_view=True),
-    "permute": OpRow(permute, capture=ALWAYS, is_view=True),
-    "expand": OpRow(expand, capture=ALWAYS, is_view=True),
-    "cat": OpRow(cat, capture=ALWAYS),
-    "slice": OpRow(slice_, capture=ALWAYS, is_view=True),
-    "update_slice": OpRow(update_slice, capture=ALWAYS, in_place=partial(update_slice, own=True)),
+    "reshape": OpRow(reshape, capturable=ALWAYS, is_view=True),
+    "permute": OpRow(permute, capturable=ALWAYS, is_view=True),
+    "expand": OpRow(expand, capturable=ALWAYS, is_view=True),
+    "cat": OpRow(cat, capturable=ALWAYS),
+    "slice": OpRow(slice_, capturable=ALWAYS, is_view=True),
+    "update_slice": OpRow(update_slice, capturable=ALWAYS, in_place=partial(update_slice, own=True)),
     # indexing along one axis
-    "gather": OpRow(gather, cuda=CudaNodes("the element of its row at an index"), capture=ALWAYS),
+    "gather": OpRow(gather, cuda=CudaNodes("the element of its row at an index"), capturable=ALWAYS),
     "scatter_add": OpRow(
         scatter_add,
         cuda=CudaNodes("its row, with a value added at an index"),
-        capture=ALWAYS,
+        capturable=ALWAYS,
         in_place=partial(scatter_add, own=True),
     ),
-    "take": OpRow(take, capture=ALWAYS),
-    "segment_sum": OpRow(segment_sum, capture=ALWAYS),
-    "scatter": OpRow(scatter, capture=ALWAYS, in_place=partial(scatter, own=True)),
+    "take": OpRow(take, capturable=ALWAYS),
+    "segment_sum": OpRow(segment_sum, capturable=ALWAYS),
+    "scatter": OpRow(scatter, capturable=ALWAYS, in_place=partial(scatter, own=True)),
     "flatnonzero": OpRow(flatnonzero),
     # along one axis
     "cumsum": _scan(cumulate, workspace_size.cumulate),
@@ -297,7 +297,7 @@ OP_TABLE: Final[dict[str, OpRow]] = {
     "lexsort": OpRow(lexsort),
     "searchsorted": OpRow(searchsorted),
     # linear algebra
-    "matmul": OpRow(matmul, capture=DIRECT_CUBLAS, deterministic=deterministic.tiled_matmul),
+    "matmul": OpRow(matmul, capturable=DIRECT_CUBLAS, deterministic=deterministic.tiled_matmul),
     "solve": OpRow(solve, deterministic=deterministic.small_matrices, workspace=workspace_size.solve),
     "cholesky": _MATRICES,
     "inverse": _MATRICES,
@@ -315,27 +315,29 @@ OP_TABLE: Final[dict[str, OpRow]] = {
     "rfft": OpRow(fourier),
     "irfft": OpRow(fourier),
     # sliding windows
-    "conv": OpRow(conv, capture=DIRECT_CUBLAS, deterministic=deterministic.tiled_conv, workspace=workspace_size.conv),
-    "windows": OpRow(windows, capture=ALWAYS, is_view=True),
-    "overlap_add": OpRow(overlap_add, capture=ALWAYS),
+    "conv": OpRow(
+        conv, capturable=DIRECT_CUBLAS, deterministic=deterministic.tiled_conv, workspace=workspace_size.conv
+    ),
+    "windows": OpRow(windows, capturable=ALWAYS, is_view=True),
+    "overlap_add": OpRow(overlap_add, capturable=ALWAYS),
     # composite
     "softmax": _softmax("e^(x − max) over its sum"),
     "log_softmax": _softmax("x − max − log Σ e^(x − max)"),
     "attention": OpRow(
         attention,
-        capture=DIRECT_CUBLAS,
+        capturable=DIRECT_CUBLAS,
         deterministic=deterministic.whole_attention,
         workspace=workspace_size.attention,
     ),
     "attention_grad": OpRow(
         attention_grad,
-        capture=DIRECT_CUBLAS,
+        capturable=DIRECT_CUBLAS,
         deterministic=deterministic.whole_attention,
         workspace=workspace_size.attention_grad,
     ),
     # identities that carry meaning for the planner
-    "tag": OpRow(same, capture=ALWAYS, is_view=True),
-    "follow": OpRow(same, capture=ALWAYS, is_view=True),
+    "tag": OpRow(same, capturable=ALWAYS, is_view=True),
+    "follow": OpRow(same, capturable=ALWAYS, is_view=True),
 }
 
 # the same by facet
@@ -356,8 +358,8 @@ CUDA_REDUCTIONS: Final[dict[str, str]] = {
     op: row.cuda.functor for op, row in OP_TABLE.items() if isinstance(row.cuda, CudaReduction)
 }
 CUDA_NODES: Final = frozenset(op for op, row in OP_TABLE.items() if isinstance(row.cuda, CudaNodes))
-CAPTURES: Final[dict[str, Capture]] = {
-    op: row.capture for op, row in OP_TABLE.items() if isinstance(row.capture, Capture)
+CAPTURABLE: Final[dict[str, Capturable]] = {
+    op: row.capturable for op, row in OP_TABLE.items() if isinstance(row.capturable, Capturable)
 }
 
 ALONG_ROWS: Final = frozenset(op for op, row in OP_TABLE.items() if row.along_rows)

@@ -34,7 +34,7 @@ class CudaNodes(NamedTuple):
     written_as: str
 
 
-class Capture(Enum):
+class Capturable(Enum):
     """When a CUDA graph may hold a kernel over CuPy: its text says what is known of the kernel."""
 
     ALWAYS = "only launches: it waits for nothing and reads no memory of the host"
@@ -46,8 +46,8 @@ class Capture(Enum):
 
 @dataclass(frozen=True, slots=True)
 class OpRow:
-    """All that the worker knows of an op. None: there is no such facet; of an element-wise op `lower`, `cuda` and `capture` say
-    why by a `Without`, so that none is forgotten."""
+    """All that the worker knows of an op. None: there is no such facet; of an element-wise op `lower`, `cuda` and `capturable`
+    say why by a `Without`, so that none is forgotten."""
 
     kernel: KernelFactory
     """Makes the kernel over NumPy or CuPy."""
@@ -56,7 +56,7 @@ class OpRow:
     """Writes the calls of NumPy that a member of a chain becomes on a CPU."""
     cuda: CudaExpression | CudaReduction | CudaNodes | Without | None = None
     """What a member of a chain becomes in a generated CUDA kernel."""
-    capture: Capture | Without | None = None
+    capturable: Capturable | Without | None = None
     """When a CUDA graph may hold the kernel; None: it waits for the device or reads the host's memory, or nobody has looked."""
     deterministic: KernelFactory | None = None
     """Makes the kernel of a deterministic session; None: `kernel` gives the same bits whatever the sharding."""
