@@ -1,10 +1,13 @@
-"""A card that is none: an array module with CuPy's manners over NumPy's arithmetic, to run GPU workers where no GPU is.
+"""A stand-in for CuPy: an array module with CuPy's manners over NumPy, to run GPU workers with neither a compiler nor CuPy.
+
+The pretend device (`tests/pretend`) runs the real CuPy, all kernels, cuBLAS and graphs. This one exists beside it because
+`make test` can run the worker's logic on it everywhere; because it orders work by vector clocks, so a missing event is found
+however things happen to be scheduled (`timeline.py`); and because members of NCCL are stepped in one thread on it
+(`fake_nccl.py`). It compiles no CUDA: chains run step by step, nothing is captured, and no product is on tensor cores.
 
 What is stricter on a card is as strict here: arrays of the device and of NumPy never meet (`asarray` and `asnumpy` alone lead
 from one to the other), nothing is a NumPy scalar, functions have neither `reduce` nor `accumulate`, and bfloat16 knows no
-arithmetic. Every function that is asked for is noted in `asked`, so that a test can ask the true CuPy whether it has it.
-CUDA sources run too, where there is a C++ compiler (`cuda_on_host.py`). Streams, copies and the pool are in `timeline.py`;
-what streams do while they capture is in `capturing.py`.
+arithmetic.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import operator
+import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -20,13 +24,10 @@ from typing import Any, Final
 
 import numpy as np
 import scipy.special
-from capturing import CAPTURE, GARBAGE
 from timeline import Behind, CUDARuntimeError, MemoryPointer, Timeline, address, behind
 
 from gt.ir.dtypes import bfloat16
 
-asked: set[str] = set()
-"""Functions that were asked of the module, by their dotted names."""
 INTO: Final = frozenset(("array", "asarray"))
 """Functions that take arrays of NumPy to the device."""
 MOVES: Final = frozenset(
@@ -46,8 +47,6 @@ MOVES: Final = frozenset(
 )
 """Functions that only move values: these take bfloat16."""
 HALF: Final = bfloat16.numpy
-WAITING: Final = frozenset(("nonzero", "flatnonzero", "argwhere", "unique", "array_equal", "allclose"))
-"""Functions whose results have a shape, or a truth, that the host must know."""
 
 
 def host(value: Any) -> Any:
@@ -76,101 +75,6 @@ def device(value: Any) -> Any:
     return value
 
 
-def arrays(value: Any) -> Iterator[Any]:
-    """The arrays of NumPy in whatever holds them."""
-    if isinstance(value, np.ndarray):
-        yield value
-    elif isinstance(value, (tuple, list)):
-        for each in value:
-            yield from arrays(each)
-    elif isinstance(value, dict):
-        yield from arrays(tuple(value.values()))
-
-
-def computed(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-    """What a function of NumPy's gives, in memory of the device; while a stream captures it is done at every launch."""
-    if CAPTURE.noted is None and CAPTURE.allocator is None:
-        return device(function(*args, **kwargs))
-    with np.errstate(all="ignore"):
-        result = function(*args, **kwargs)
-    read = {id(behind(each)) for each in arrays((args, kwargs))}
-    told: Any = args, kwargs
-    if CAPTURE.noted is not None:
-        told = borrowed(told)
-
-    def again() -> Any:
-        return function(*told[0], **told[1])
-
-    if result is None:  # it writes to its first operand
-        note(again, args[0])
-        return None
-    if any(result is each for each in arrays((args, kwargs))):  # it was told where to write
-        note(again, result)
-        return device(result)
-    return _in_memory(result, again, read)
-
-
-def borrowed(value: Any) -> Any:
-    """The same, but that nothing in it keeps memory of the device: graphs do not."""
-    if isinstance(value, np.ndarray):
-        whole = behind(value)
-        memory = np.frombuffer((ctypes.c_ubyte * max(whole.nbytes, 1)).from_address(address(value)), np.uint8)
-        offset = value.__array_interface__["data"][0] - address(value)
-        return np.ndarray(value.shape, value.dtype, memory, offset, value.strides)
-    if isinstance(value, Array):
-        return Array(borrowed(value._x))
-    if isinstance(value, (tuple, list)):
-        return type(value)(map(borrowed, value))
-    if isinstance(value, dict):
-        return {key: borrowed(each) for key, each in value.items()}
-    return value
-
-
-def note(work: Callable[[], object], *written: Any) -> None:
-    """While a stream captures: this is done at every launch of its graph, and writes to these arrays of NumPy."""
-
-    places = [address(array) for array in written]
-
-    def launched() -> None:
-        for place in places:
-            CARD.timeline.writes(place)
-        with np.errstate(all="ignore"):
-            work()
-
-    CAPTURE.note(launched)
-
-
-def _in_memory(result: Any, again: Callable[[], Any], read: set[int]) -> Any:
-    if isinstance(result, (tuple, list)):
-        return tuple(
-            _in_memory(each, lambda at=at: again()[at], read)  # type: ignore[misc]
-            for at, each in enumerate(result)
-        )
-    if not isinstance(result, (np.ndarray, np.generic)):
-        return result
-    found = np.asarray(result)
-    if id(behind(found)) in read or not found.nbytes:  # a view
-        return Array(found)
-    target = taken_like(found)
-    if CAPTURE.noted is None:
-        target[...] = found
-        CARD.timeline.writes(address(target))
-    place = borrowed(target)
-    note(lambda: place.__setitem__(..., again()), target)
-    return Array(target)
-
-
-def taken_like(array: Any) -> Any:
-    """New memory of the device, in which an array lies as this one does."""
-    if CAPTURE.allocator is None:
-        CAPTURE.waits("cudaMalloc")
-    memory = (CAPTURE.allocator or CARD.timeline.pool.malloc)(array.nbytes)
-    order = "F" if array.flags.f_contiguous and not array.flags.c_contiguous else "C"
-    target = Array(array.shape, array.dtype, memory, np.empty(array.shape, array.dtype, order).strides)._x
-    behind(target)[memory.ptr - memory.mem.ptr :][: array.nbytes] = GARBAGE
-    return target
-
-
 def no_arithmetic(name: str, *values: Any) -> None:
     """Raises `TypeError` where arrays of bfloat16 would be computed with."""
     for value in values:
@@ -182,7 +86,7 @@ def no_arithmetic(name: str, *values: Any) -> None:
 
 def wrapped(x: Any, at: Any) -> Any:
     """A subscript of an array of NumPy's, whose indices are counted on from the front behind the end, as CuPy does: no index is
-    out of range, also not the garbage that indices are while a stream captures."""
+    out of range."""
     every = at if isinstance(at, tuple) else (at,)
     if any(each is None or each is Ellipsis or getattr(each, "dtype", None) == np.bool_ for each in every):
         return at
@@ -202,10 +106,8 @@ def _binary(name: str, *, turned: bool = False) -> Callable[[Array, Any], Any]:
 
     def method(self: Array, other: Any) -> Any:
         no_arithmetic(name, self, other)
-        if name == "matmul":
-            CAPTURE.refuses_products(*(x for x in (self, other) if isinstance(x, Array)))
         a, b = host(self), host(other)
-        return computed(function, (b, a) if turned else (a, b), {})
+        return device(function(b, a) if turned else function(a, b))
 
     return method
 
@@ -217,13 +119,10 @@ def _own(name: str) -> Callable[..., Any]:
         if name not in ("copy", "reshape", "take", "transpose", "swapaxes", "view", "astype"):
             no_arithmetic(name, self)
         if name == "take":
-            return computed(_taken, (host(self), *host(args)), host(kwargs))
+            return device(_taken(host(self), *host(args), **host(kwargs)))
         if name == "copy":
-            order = kwargs.get("order", "C")
-            return computed(lambda x: np.array(x, order=order), (host(self),), {})
-        return computed(
-            lambda x, *rest, **named: getattr(x, name)(*rest, **named), (host(self), *host(args)), host(kwargs)
-        )
+            return device(np.array(host(self), order=kwargs.get("order", "C")))
+        return device(getattr(host(self), name)(*host(args), **host(kwargs)))
 
     return method
 
@@ -246,7 +145,6 @@ class Array:
 
     def get(self, *, out: Any = None, blocking: bool = True) -> Any:
         """The same values at the host."""
-        CAPTURE.waits("a copy to the host")
         if out is None:
             return self._x.copy()
         assert not blocking
@@ -257,7 +155,6 @@ class Array:
         return out
 
     def item(self) -> Any:
-        CAPTURE.waits("a value at the host")
         return self._x.item()
 
     @property
@@ -289,9 +186,6 @@ class Array:
         new = host(value)
         with np.errstate(all="ignore"):
             work(self._x, new)
-        if CAPTURE.noted is not None:
-            x, new = borrowed((self._x, new))
-            note(lambda: work(x, new), self._x)
 
     @property
     def flags(self) -> Any:
@@ -312,15 +206,10 @@ class Array:
         raise AttributeError(f"arrays of the device have no {name!r}")
 
     def __getitem__(self, index: Any) -> Any:
-        at = host(index)
-        if any(each.dtype == np.bool_ for each in arrays(at)):
-            CAPTURE.waits("a boolean index")
-        return computed(lambda x, at: x[wrapped(x, at)], (self._x, at), {})
+        return device(self._x[wrapped(self._x, host(index))])
 
     def __setitem__(self, index: Any, value: Any) -> None:
         at = host(index)
-        if CAPTURE.noted is not None:
-            at = borrowed(at)
         self._assign(lambda x, new: x.__setitem__(wrapped(x, at), new), value)
 
     def __len__(self) -> int:
@@ -342,13 +231,13 @@ class Array:
         return complex(self.item())
 
     def __neg__(self) -> Any:
-        return computed(operator.neg, (host(self),), {})
+        return device(operator.neg(host(self)))
 
     def __invert__(self) -> Any:
-        return computed(operator.invert, (host(self),), {})
+        return device(operator.invert(host(self)))
 
     def __abs__(self) -> Any:
-        return computed(operator.abs, (host(self),), {})
+        return device(abs(host(self)))
 
 
 for _name in (
@@ -386,56 +275,6 @@ def _product(a: Any, b: Any, out: Any = None) -> Any:
     return np.matmul(a.astype(np.float32), b.astype(np.float32)).astype(a.dtype)
 
 
-def gemm(
-    handle: int, turn_a: int, turn_b: int, m: int, n: int, k: int, alpha: int, a: int, kind_a: int, apart_a: int, step_a: int,
-    b: int, kind_b: int, apart_b: int, step_b: int, beta: int, c: int, kind_c: int, apart_c: int, step_c: int,
-    count: int, compute: int, algorithm: int,
-) -> None:  # fmt: skip
-    """cublasGemmStridedBatchedEx, in columns as that thinks, of memory at addresses. Raises `ValueError` where cuBLAS would."""
-    if CAPTURE.noted is not None:
-        CAPTURE.broken = True
-        raise NotImplementedError("calling cuBLAS API during stream capture is currently unsupported")
-    if (
-        handle != 1
-        or kind_a != kind_b
-        or kind_b != kind_c
-        or (kind_a, compute) not in ((0, 68), (0, 77), (2, 68), (14, 68))
-    ):
-        raise ValueError(f"CUBLAS_STATUS_NOT_SUPPORTED: types {kind_a}, {kind_b}, {kind_c}, computed in {compute}")
-    if min(m, n, k, count) < 1 or algorithm != -1:
-        raise ValueError("CUBLAS_STATUS_INVALID_VALUE")
-    dtype = {0: np.dtype(np.float32), 2: np.dtype(np.float16), 14: HALF}[kind_a]
-    one, zero = (ctypes.c_float.from_address(at).value for at in (alpha, beta))
-
-    def columns(at: int, rows: int, many: int, apart: int, step: int) -> Any:
-        if apart < rows:
-            raise ValueError(f"CUBLAS_STATUS_INVALID_VALUE: {rows} rows, {apart} apart")
-        size = dtype.itemsize
-        nbytes = size * (step * (count - 1) + apart * (many - 1) + rows)
-        memory = np.frombuffer((ctypes.c_char * nbytes).from_address(at), dtype)
-        return np.lib.stride_tricks.as_strided(memory, (count, rows, many), (size * step, size, size * apart))
-
-    left = columns(a, k, m, apart_a, step_a).swapaxes(1, 2) if turn_a else columns(a, m, k, apart_a, step_a)
-    right = columns(b, n, k, apart_b, step_b).swapaxes(1, 2) if turn_b else columns(b, k, n, apart_b, step_b)
-    made = columns(c, m, n, apart_c, step_c)
-    operands = [to_tf32(x.astype(np.float32)) if compute == 77 else x.astype(np.float32) for x in (left, right)]
-    total = one * np.matmul(*operands)
-    made[...] = (total + zero * made.astype(np.float32) if zero else total).astype(dtype)
-    PRODUCTS.append((compute, kind_a, count))
-
-
-PRODUCTS: Final[list[tuple[int, int, int]]] = []
-"""What cuBLAS was asked for: in which precision, of which type, of how many matrices."""
-
-
-def to_tf32(x: Any) -> Any:
-    """Rounded to the nearest of 10 bits of fraction, as tensor cores read them."""
-    bits = np.ascontiguousarray(x).view(np.uint32)
-    return ((bits + np.uint32(0x0FFF) + (bits >> np.uint32(13) & np.uint32(1))) & np.uint32(0xFFFFE000)).view(
-        np.float32
-    )
-
-
 class Functions:
     """A namespace of the module: NumPy's functions on arrays of the device."""
 
@@ -450,7 +289,6 @@ class Functions:
             return Functions(found, f"{path}.")
         if isinstance(found, type) or not callable(found):
             return found
-        asked.add(path)
 
         def function(*args: Any, **kwargs: Any) -> Any:
             if isinstance(kwargs.get("out"), Array):
@@ -462,21 +300,15 @@ class Functions:
             if path == "matmul":
                 if len(args) > 2:
                     raise TypeError("_try_fastcall_matmul() got multiple values for argument 'out'")
-                CAPTURE.refuses_products(*args)
-                return computed(_product, host(args), host(kwargs))
+                return device(_product(*host(args), **host(kwargs)))
             if path in INTO:
-                if any(not isinstance(x, Array) for x in args[:1]):
-                    CAPTURE.waits("a copy from memory of the host that is not pinned")
-                return computed(found, tuple(x._x if isinstance(x, Array) else x for x in args), kwargs)
-            if path in WAITING:
-                CAPTURE.waits(path)
+                return device(found(*(x._x if isinstance(x, Array) else x for x in args), **kwargs))
             if path not in MOVES:
                 no_arithmetic(path, *args)
             if path == "where" and not all(isinstance(x, Array) for x in args[:1]):
                 raise AttributeError(f"{type(args[0]).__name__!r} object has no attribute 'astype'")
-            if path.startswith("linalg."):
-                return computed(unrefused(path, found), host(args), host(kwargs))
-            return computed(OWN.get(path, found), host(args), host(kwargs))
+            computed = unrefused(path, found) if path.startswith("linalg.") else OWN.get(path, found)
+            return device(computed(*host(args), **host(kwargs)))
 
         return function
 
@@ -592,7 +424,8 @@ THREAD: Final = InThread()
 class Device:
     """One device of those that are there. All have the same memory."""
 
-    compute_capability = "90"
+    compute_capability = "61"
+    """Of a card without tensor cores: nothing is asked of cuBLAS."""
 
     def __init__(self, index: int | None = None) -> None:
         self.id = THREAD.device if index is None else index
@@ -607,7 +440,6 @@ class Device:
 
     def synchronize(self) -> None:
         """Nothing is under way. Raises what has gone wrong."""
-        CAPTURE.waits("cudaDeviceSynchronize")
         if CARD.timeline.status:
             raise CUDARuntimeError(CARD.timeline.status)
 
@@ -690,6 +522,8 @@ class Card(Functions):
         """Ranges for profilers, as they begin; an empty name where one ends."""
         self.devices = 1
         """How many there are."""
+        self.unpooled = False
+        """Whether memory is the device's, and none of the pool's."""
         runtime = SimpleNamespace(
             getDeviceCount=lambda: self.devices,
             getDevice=current_device,
@@ -703,34 +537,42 @@ class Card(Functions):
             runtime=runtime, Device=Device, Memory=Allocation, PinnedMemory=bytearray,
             PinnedMemoryPointer=lambda memory, offset: memory,
             alloc_pinned_memory=Pinned, **self.timeline.cuda(),
-            get_allocator=lambda: CAPTURE.allocator or self.timeline.pool.malloc, using_allocator=CAPTURE.using,
-            device=SimpleNamespace(get_cublas_handle=lambda: 1), cublas=SimpleNamespace(gemmStridedBatchedEx=gemm),
+            using_allocator=self._using,
             nvtx=SimpleNamespace(RangePush=self.ranges.append, RangePop=lambda: self.ranges.append("")),
         )  # fmt: skip
         self.asnumpy = _to_host
         self.get_default_memory_pool = lambda: self.timeline.pool
 
+    @contextlib.contextmanager
+    def _using(self, allocator: None) -> Iterator[None]:
+        self.unpooled = True
+        try:
+            yield
+        finally:
+            self.unpooled = False
+
     def RawKernel(self, source: str, name: str, options: tuple[str, ...] = ()) -> Any:  # noqa: N802  # as CuPy calls it
-        return self.RawModule(code=source, options=options).get_function(name)
+        return lambda grid, block, arguments: KERNELS[name](*host(arguments))
 
     def RawModule(self, *, code: str, options: tuple[str, ...] = ()) -> Any:  # noqa: N802
-        from cuda_on_host import Module
+        raise RuntimeError("the stand-in for CuPy compiles nothing")
 
-        module = Module(code)
 
-        def get_function(entry: str) -> Any:
-            function = module.get_function(entry)
+def _philox_words(
+    out: Any, count: int, seed: Any, _seed_at: int, counter: Any, _counter_at: int, origin: Any, ndim: int, dims: Any
+) -> None:
+    """What the kernel of `gt.worker.kernels.philox` writes, from NumPy's generator."""
+    place, rest = np.full(int(count), origin, np.uint64), np.arange(int(count), dtype=np.uint64)
+    for size, stride in dims[:ndim][::-1]:
+        place += rest % size * stride
+        rest //= size
+    words = np.random.Philox(key=np.array([seed, counter], np.uint64)).random_raw(int(place.max(initial=0)) + 1)
+    out.reshape(-1)[:] = words[place.astype(np.int64)]
+    CARD.timeline.writes(address(out))
 
-            def launch(grid: tuple[int], block: tuple[int], arguments: tuple[Any, ...]) -> None:
-                if CAPTURE.noted is None:
-                    function(grid, block, arguments)
-                else:
-                    told = borrowed(arguments)
-                    note(lambda: function(grid, block, told), *(x._x for x in arguments if isinstance(x, Array)))
 
-            return launch
-
-        return SimpleNamespace(get_function=get_function)
+KERNELS: Final = {"philox_words": _philox_words}
+"""What stands for the CUDA kernels that GT writes by hand, by their names."""
 
 
 CARD: Final = Card()
@@ -740,7 +582,7 @@ SPECIAL: Final = Functions(scipy.special, "special.")
 @contextlib.contextmanager
 def installed(*, card: bool = True, devices: int = 1, nccl: Any = None) -> Iterator[None]:
     """While this lasts, whoever imports CuPy gets the card, or (without it) its special functions alone; so many `devices`, with
-    this `nccl` between them."""
+    this `nccl` between them. Workers capture no graphs."""
     mine: dict[str, Any] = {
         "cupyx": SimpleNamespace(errstate=errstate),
         "cupyx.scipy.special": SPECIAL,
@@ -748,13 +590,18 @@ def installed(*, card: bool = True, devices: int = 1, nccl: Any = None) -> Itera
     }
     if nccl is not None:
         mine["cupy.cuda.nccl"] = nccl
-    before = {name: sys.modules.get(name) for name in mine}
+    before, graphs = {name: sys.modules.get(name) for name in mine}, os.environ.get("GT_GRAPHS")
     sys.modules.update(mine)
+    os.environ["GT_GRAPHS"] = "0"
     CARD.devices = devices
     try:
         yield
     finally:
         CARD.devices, THREAD.device = 1, 0
+        if graphs is None:
+            os.environ.pop("GT_GRAPHS", None)
+        else:
+            os.environ["GT_GRAPHS"] = graphs
         for name, module in before.items():
             if module is None:
                 del sys.modules[name]

@@ -5,6 +5,10 @@ the same calls in the same order, with the same count, dtype, operation and root
 returns at once, and is done when all members' calls have come to the front of their streams: then what was received is there, and
 not before. What waits for that has others go on (`pump`); where nobody can, a watch looks whether it has been too long, and
 whatever is not aborted then would hang for ever. Maxima and minima of floats ignore NaN, and sums have an order of their own.
+
+It exists beside the pretend NCCL (`tests/pretend/libraries/nccl.cpp`), whose ranks are processes or threads: here all members are
+stepped in one thread, so drawn moves and programs over eight cards take seconds, what would hang is known rather than waited for,
+and calls that kernels are not known to be before are mistakes.
 """
 
 from __future__ import annotations

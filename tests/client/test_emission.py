@@ -144,7 +144,9 @@ def agree(general: Any, fast: Any, *, one_instruction: bool) -> None:
         assert entry(fast) == entry(general)
     assert tape(fast._edge) == tape(general._edge)
     assert (fast._view, fast._version) == (general._view, general._version) == (None, 0)
-    values = [x.detach().numpy().astype(np.float64) for x in (fast, general)]  # NumPy compares NaN of bfloat16 by itself
+    values = [
+        x.detach().numpy().astype(np.float64) for x in (fast, general)
+    ]  # NumPy compares NaN of bfloat16 by itself
     np.testing.assert_array_equal(*values)
 
 

@@ -1,4 +1,4 @@
-"""Every kernel on the GPU, those written for chains too: the tests of tests/worker once more, against the same judges.
+"""Every kernel on the GPU: the tests of tests/worker once more, against the same judges.
 
 Each file is loaded anew with a `one_kernel` whose other array module is CuPy. Names say where a test comes from.
 """
@@ -22,7 +22,6 @@ FILES: Final = (
     "test_kernels_order",
     "test_kernels_shape",
     "test_kernels_torch",
-    "test_generated",
 )
 
 

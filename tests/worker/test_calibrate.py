@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from capturing import CAPTURE
-from card import installed
+from card import CARD, installed
 
 from gt.errors import SessionError
 from gt.service.launch import cores
@@ -31,7 +30,7 @@ def test_a_gpu_measures_in_no_memory_of_its_pool(monkeypatch: pytest.MonkeyPatch
 
     def looking(run: Any, _synchronize: Any, _clock: Any) -> float:
         run()
-        looked.append(CAPTURE.unpooled)
+        looked.append(CARD.unpooled)
         return 1.0
 
     monkeypatch.setattr(calibrate, "best", looking)
@@ -40,7 +39,7 @@ def test_a_gpu_measures_in_no_memory_of_its_pool(monkeypatch: pytest.MonkeyPatch
     with installed():
         found = measure(backend("cuda:0"))
     assert looked == [True, True]
-    assert not CAPTURE.unpooled
+    assert not CARD.unpooled
     assert found["speed"] == [2.0 * 8**3, 2.0 * 64 * 4]
 
 

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from builders import Array, Lines
 from card import CARD, Allocation, installed
-from cuda_on_host import COMPILER
 from one_mesh import CUT, Ranks
 
 from gt.errors import WorkerError
@@ -19,8 +18,6 @@ from gt.wire import messages as m
 from gt.wire.memfd import machine
 from gt.worker.device.cuda_ipc import OPENED, SLOTS, CardMemory
 from gt.worker.device.cuda_streams import Streams
-
-pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler to run CUDA sources with")
 
 
 @pytest.fixture(autouse=True)

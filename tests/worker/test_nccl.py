@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 from card import current_device
-from cuda_on_host import COMPILER
 from effort import cases
 from fake_nccl import NcclCommunicator, Net
 from law import running
@@ -28,7 +27,6 @@ ROWS = {
     "mesh": {"rows": 2},
     "sharding_config": {"a": {"shard": {"axis": 0, "workers": [0, 1]}}, "whole": {"strategy": "replicate"}},
 }
-COMPILES = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler to run CUDA sources with")
 NUMBERS = np.arange(8, dtype=np.float32)
 
 
@@ -238,7 +236,6 @@ def learnt(devices: list[str], config: Any) -> float:
     return float(loss.item())
 
 
-@COMPILES
 def test_each_axis_has_groups_of_its_own(net: Net) -> None:
     """Communicators are made for those that meet, and no two of them wait for each other in a circle."""
     rules = {
@@ -332,7 +329,6 @@ def test_what_takes_too_long_on_a_dropped_mesh_is_given_up() -> None:
     assert slow.aborted == 1
 
 
-@COMPILES
 @pytest.mark.parametrize("seed", range(cases(20)))
 def test_programs_hold(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The law, with NCCL between all workers: under any config what one worker sees, and NumPy."""
@@ -340,7 +336,6 @@ def test_programs_hold(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     holds(*case(seed), f"{seed} 1", "programs under a config, on GPU workers with NCCL")
 
 
-@COMPILES
 @pytest.mark.parametrize("seed", range(cases(4)))
 def test_networks_hold(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running, "Fabric", Cards)

@@ -1,4 +1,5 @@
-// How a kernel that was compiled for the host is launched: block after block, thread after thread.
+// How a kernel that was compiled for the host is launched: block after block, thread after thread; in every other launch the
+// last block comes first, so that whoever counts on an order of blocks is found.
 //
 // Kernels whose threads never wait for each other need no coroutines, and are much faster without. Shared memory is all ones
 // at the beginning of a block.
@@ -60,20 +61,22 @@ template <typename F> static void pretend_run(const unsigned *dims, size_t share
     pretend_told = &work;
     if (turns && !pretend_stacks)
         pretend_stacks = (char *)aligned_alloc(4096, PRETEND_THREADS * PRETEND_STACK);
-    for (unsigned z = 0; z < gridDim.z; ++z)
-        for (unsigned y = 0; y < gridDim.y; ++y)
-            for (unsigned x = 0; x < gridDim.x; ++x) {
-                blockIdx = {x, y, z};
-                if (turns) {
-                    memset(pretend_shared, 0xff, shared);
-                    pretend_take_turns(threads);
-                    continue;
-                }
-                for (unsigned thread = 0; thread < threads; ++thread) {
-                    pretend_place(thread);
-                    work();
-                }
-            }
+    static bool backwards = true;
+    backwards = !backwards;
+    size_t layer = (size_t)gridDim.x * gridDim.y, blocks = layer * gridDim.z;
+    for (size_t at = 0; at < blocks; ++at) {
+        size_t block = backwards ? blocks - 1 - at : at;
+        blockIdx = {unsigned(block % gridDim.x), unsigned(block / gridDim.x % gridDim.y), unsigned(block / layer)};
+        if (turns) {
+            memset(pretend_shared, 0xff, shared);
+            pretend_take_turns(threads);
+            continue;
+        }
+        for (unsigned thread = 0; thread < threads; ++thread) {
+            pretend_place(thread);
+            work();
+        }
+    }
     free(pretend_shared);
 }
 

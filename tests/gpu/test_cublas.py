@@ -1,21 +1,22 @@
-"""Products on tensor cores: what cuBLAS is asked for, on a stand-in that computes it from addresses, strides and precisions."""
+"""Products on tensor cores: what cuBLAS is asked for, in which precision, of matrices that lie in any way."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from card import CARD, PRODUCTS, installed, to_tf32
 from gpu.test_workers import connect
 
 import gt
 import gt.nn.functional as F
 from gt.client.functional import attention
 from gt.ir.dtypes import DType, bfloat16, float16, float32
-from gt.worker.device.cublas import Gemm, merged
+from gt.worker.base import backend as backends
+from gt.worker.base.backend import backend
+from gt.worker.device.cublas import LEAST, Gemm, merged
 
 Array = np.ndarray[Any, Any]
 STACKS: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
@@ -23,13 +24,51 @@ STACKS: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
 ]  # fmt: skip
 
 
-@pytest.fixture(autouse=True)
-def _on_the_card() -> Iterator[None]:
-    with installed():
-        PRODUCTS.clear()
-        yield
-        gt.disconnect()
-        gt.set_float32_matmul_precision("highest")
+XP: Any = backend("cuda:0").xp
+
+
+class Product(NamedTuple):
+    """What cuBLAS was asked for: in which precision, of which type, how many matrices."""
+
+    compute: int
+    kind: int
+    count: int
+
+
+@pytest.fixture
+def products(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Product]]:
+    """All that is asked of cuBLAS beside CuPy's own products, with CuPy as the only way to it."""
+    found: list[Product] = []
+    gemm = XP.cuda.cublas.gemmStridedBatchedEx
+
+    def noting(*told: Any) -> None:
+        gemm(*told)
+        found.append(Product(told[21], told[8], told[20]))
+
+    def none() -> Any:
+        raise ImportError("no cuBLAS but by CuPy")
+
+    monkeypatch.setattr(XP.cuda.cublas, "gemmStridedBatchedEx", noting)
+    monkeypatch.setattr(backends, "_cublas", none)
+    yield found
+    gt.disconnect()
+    gt.set_float32_matmul_precision("highest")
+
+
+def to_tf32(x: Any) -> Any:
+    """Rounded to the nearest of 10 bits of fraction, as tensor cores read them."""
+    bits = np.ascontiguousarray(x).view(np.uint32)
+    return ((bits + np.uint32(0x0FFF) + (bits >> np.uint32(13) & np.uint32(1))) & np.uint32(0xFFFFE000)).view(
+        np.float32
+    )
+
+
+def there(x: Array) -> Any:
+    """An array of the device that lies there as this one does here."""
+    root = x if x.base is None else x.base
+    assert isinstance(root, np.ndarray)
+    offset = x.ctypes.data - root.ctypes.data
+    return XP.ndarray(x.shape, x.dtype, XP.asarray(root.ravel("K")).data + offset, x.strides)
 
 
 def lain(x: Array, how: str) -> Array:
@@ -51,32 +90,30 @@ def lain(x: Array, how: str) -> Array:
 @pytest.mark.parametrize("stacks", STACKS, ids=str)
 def test_every_layout_is_multiplied_as_it_lies(stacks: tuple[tuple[int, ...], tuple[int, ...]], dtype: DType) -> None:
     source = np.random.default_rng(1)
-    product = Gemm(CARD, dtype)
+    product = Gemm(XP, dtype)
     for m, k, n in ((4, 5, 6), (1, 5, 1), (3, 1, 2), (1, 1, 1), (2, 0, 3)):
         for first, second in itertools.product(("plain", "turned", "cut", "heads", "backwards"), repeat=2):
             a = lain(source.standard_normal((*stacks[0], m, k)).astype(dtype.numpy), first)
             b = lain(source.standard_normal((*stacks[1], k, n)).astype(dtype.numpy), second)
             read = to_tf32 if dtype is float32 else np.asarray
             expected = np.matmul(*(read(x.astype(np.float32)) for x in (a, b)))
-            here = [CARD.asarray(np.empty(0, dtype.numpy)) for _ in range(2)]
-            for array, x in zip(here, (a, b), strict=True):
-                array._x = x
+            here = [there(a), there(b)]
             found = product(*here)
             assert (found.shape, found.dtype) == (expected.shape, dtype.numpy)
             near = {"float16": 2e-3, "bfloat16": 1e-2}.get(dtype.name, 1e-6)
             np.testing.assert_allclose(found.get().astype(np.float32), expected, near, near)
-            into = CARD.asarray(
+            into = XP.asarray(
                 np.full((*expected.shape[:-1], expected.shape[-1] + 1), np.nan, np.float32).astype(dtype.numpy)
             )
-            whole = CARD.asarray(np.full(expected.shape, 7).astype(dtype.numpy))
+            whole = XP.asarray(np.full(expected.shape, 7).astype(dtype.numpy))
             for out in (whole, into[..., 1:]):
                 assert product(*here, out=out) is out
                 assert out.get().tobytes() == found.get().tobytes()
 
 
-def test_a_stack_takes_one_call_where_its_steps_are_even() -> None:
-    product = Gemm(CARD, bfloat16)
-    x = CARD.asarray(np.ones((6, 4, 8, 8), bfloat16.numpy))
+def test_a_stack_takes_one_call_where_its_steps_are_even(products: list[Product]) -> None:
+    product = Gemm(XP, bfloat16)
+    x = XP.asarray(np.ones((6, 4, 8, 8), bfloat16.numpy))
     for operands, calls in (
         ((x, x), 1),
         ((x.swapaxes(-1, -2), x), 1),
@@ -84,32 +121,34 @@ def test_a_stack_takes_one_call_where_its_steps_are_even() -> None:
         ((x[:1], x), 6),
         ((x[0, 0], x), 1),
     ):
-        PRODUCTS.clear()
+        products.clear()
         product(*operands)
-        assert len(PRODUCTS) <= calls
-    many = CARD.asarray(np.ones((60, 2, 60, 3, 3), bfloat16.numpy))
-    PRODUCTS.clear()
+        assert len(products) <= calls
+    many = XP.asarray(np.ones((60, 2, 60, 3, 3), bfloat16.numpy))
+    products.clear()
     product(many[:, :1], many)
-    assert len(PRODUCTS) == 1, "copied rather than called for often"
+    assert len(products) == 1, "copied rather than called for often"
     assert merged((2, 3, 4), [(12, 4, 1), (0, 0, 0)]) == ((24,), ((1,), (0,)))
     assert merged((2, 1, 4), [(5, 9, 1), (4, 9, 1)]) == ((2, 4), ((5, 1), (4, 1)))
     assert merged((), [(), ()]) == ((), ((), ()))
 
 
 @pytest.mark.parametrize("dtype", [float16, bfloat16], ids=str)
-def test_half_precision_in_stacks_goes_to_tensor_cores(dtype: DType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_half_precision_in_stacks_goes_to_tensor_cores(
+    dtype: DType, products: list[Product], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(attention, "LARGE", 1)
     connect(["cuda:0"])
     x = gt.tensor(np.random.default_rng(0).standard_normal((2, 3, 9, 8))).to(dtype.name)
     expected = np.matmul(*(y.to("float32").numpy() for y in (x, x.transpose(-1, -2))))
     np.testing.assert_allclose((x @ x.transpose(-1, -2)).to("float32").numpy(), expected, 1e-2, 1e-2)
     kind = {float16: 2, bfloat16: 14}[dtype]
-    assert {(compute, of) for compute, of, _ in PRODUCTS} == {(68, kind)}
-    PRODUCTS.clear()
+    assert {(compute, of) for compute, of, _ in products} == {(68, kind)}
+    products.clear()
     out = F.scaled_dot_product_attention(x.requires_grad_(), x, x, is_causal=True)
     out.sum().backward()
     found = [y.to("float32").numpy() for y in (out.detach(), x.grad)]
-    assert {(compute, of) for compute, of, _ in PRODUCTS} == {(68, kind)}
+    assert {(compute, of) for compute, of, _ in products} == {(68, kind)}
     gt.disconnect()
     connect(["cpu"])
     again = gt.tensor(np.random.default_rng(0).standard_normal((2, 3, 9, 8)))
@@ -120,16 +159,18 @@ def test_half_precision_in_stacks_goes_to_tensor_cores(dtype: DType, monkeypatch
         np.testing.assert_allclose(a, b.to("float32").numpy(), 6e-2, 6e-2)
 
 
-def test_a_convolution_of_half_precision_loses_nothing_by_tf32() -> None:
+def test_a_convolution_of_half_precision_loses_nothing_by_tf32(products: list[Product]) -> None:
     connect(["cuda:0"])
     x, w = (gt.tensor(np.random.default_rng(at).standard_normal((2, 3, 5, 5))).to("bfloat16") for at in range(2))
     found = F.conv2d(x, w[:, :, :2, :2]).to("float32").numpy()
-    assert {(compute, of) for compute, of, _ in PRODUCTS} == {(77, 0)}
+    assert {(compute, of) for compute, of, _ in products} == {(77, 0)}
     expected = F.conv2d(x.to("float32"), w[:, :, :2, :2].to("float32"))
     np.testing.assert_array_equal(found, expected.to("bfloat16").to("float32").numpy())
 
 
-def test_tf32_is_the_sessions_own_and_holds_from_then_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tf32_is_the_sessions_own_and_holds_from_then_on(
+    products: list[Product], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """On a GPU the digits tell; a CPU computes in float32 whatever is said."""
     a = np.random.default_rng(0).standard_normal((33, 40)).astype(np.float32)
     exact, rounded = a @ a.T, to_tf32(a) @ to_tf32(a).T
@@ -141,13 +182,13 @@ def test_tf32_is_the_sessions_own_and_holds_from_then_on(monkeypatch: pytest.Mon
     connect(["cuda:0"])
     np.testing.assert_allclose(product(), exact, 1e-5, 1e-5)
     assert gt.get_float32_matmul_precision() == "highest"
-    assert not PRODUCTS
+    assert not products
     gt.set_float32_matmul_precision("high")
     assert gt.get_float32_matmul_precision() == "high"
     assert gt.config.get("tf32") is True
     for _ in range(4):  # hot, too
         np.testing.assert_allclose(product(), rounded, 1e-6, 1e-6)
-    assert {compute for compute, _, _ in PRODUCTS} == {77}
+    assert {compute for compute, _, _ in products} == {77}
     gt.config.set({"tf32": False})
     np.testing.assert_allclose(product(), exact, 1e-5, 1e-5)
     gt.config.set({"tf32": True})
@@ -156,20 +197,21 @@ def test_tf32_is_the_sessions_own_and_holds_from_then_on(monkeypatch: pytest.Mon
     gt.connect("inproc", workers=1)  # a new session begins with it
     np.testing.assert_allclose(product(), rounded, 1e-6, 1e-6)
     gt.disconnect()
-    PRODUCTS.clear()
+    products.clear()
     monkeypatch.setattr("gt.service.in_process.DEVICE", "cpu")
     gt.connect("inproc", workers=1)
     np.testing.assert_allclose(product(), exact, 1e-5, 1e-5)
-    assert not PRODUCTS
+    assert not products
 
 
-def test_an_old_card_is_not_asked_for_what_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_old_card_is_not_asked_for_what_it_lacks(products: list[Product], monkeypatch: pytest.MonkeyPatch) -> None:
     """Before Ampere there are tensor cores for float16 alone."""
-    monkeypatch.setattr("card.Device.compute_capability", "75")
+    for dtype in (bfloat16, float32):
+        monkeypatch.setitem(LEAST, dtype, 1000)
     gt.set_float32_matmul_precision("high")
     connect(["cuda:0"])
     x = gt.ones(3, 4, 4)
     assert (x @ x).tolist() == (x.to("bfloat16") @ x.to("bfloat16")).tolist() == [[[4.0] * 4] * 4] * 3
-    assert not PRODUCTS
+    assert not products
     assert (x.to("float16") @ x.to("float16")).tolist() == [[[4.0] * 4] * 4] * 3
-    assert len(PRODUCTS) == 1
+    assert len(products) == 1
