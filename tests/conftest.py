@@ -30,6 +30,12 @@ def machine() -> Iterator[Machine]:
         made.remove()
 
 
+@pytest.fixture(params=("late", "kernels", "copies") if "PRETEND_DEVICES" in os.environ else ("late",))
+def in_any_order(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the pretend device does at once: nothing, kernels, or copies. What is not ordered comes out wrong in one of them."""
+    monkeypatch.setenv("PRETEND_ORDER", request.param)
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
     """One process more than there are cores: who tests processes mostly waits for them."""

@@ -43,7 +43,8 @@ def products(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Product]]:
 
     def noting(*told: Any) -> None:
         gemm(*told)
-        found.append(Product(told[21], told[8], told[20]))
+        if told[21]:  # CuPy's own products of float32 say a type there
+            found.append(Product(told[21], told[8], told[20]))
 
     def none() -> Any:
         raise ImportError("no cuBLAS but by CuPy")

@@ -1,7 +1,4 @@
-"""CUDA graphs of hot programs: they are captured and launched, and no value depends on it.
-
-`tests/worker/test_card_graphs.py` runs the same on a stand-in for CuPy, where there is no GPU.
-"""
+"""CUDA graphs of hot programs, in whole workers: they are captured and launched, and no value depends on it."""
 
 from __future__ import annotations
 

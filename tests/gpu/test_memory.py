@@ -90,6 +90,7 @@ def test_what_is_reported() -> None:
     assert (worker.device, worker.pool_size) == ("cuda:0", 4 * BYTES)
 
 
+@pytest.mark.usefixtures("in_any_order")
 @pytest.mark.parametrize("kind", ["f4", "i8", "?", "c16"])
 @pytest.mark.parametrize("blocks", [0, 16])
 def test_any_view_comes_back_as_it_was(kind: str, blocks: int) -> None:
@@ -115,6 +116,7 @@ def test_any_view_comes_back_as_it_was(kind: str, blocks: int) -> None:
     spill.close()
 
 
+@pytest.mark.usefixtures("in_any_order")
 def test_memory_that_is_gone_while_it_is_copied_was_copied() -> None:
     """What goes out is freed at once, and the device uses its memory for something else: the copy was before that."""
     found = backend("cuda:0")

@@ -77,6 +77,7 @@ def test_a_put_comes_while_kernels_run_that_were_told_before(nbytes: int) -> Non
     np.testing.assert_array_equal(computed.to_host(value * 2), host * 2)
 
 
+@pytest.mark.usefixtures("in_any_order")
 def test_puts_take_the_memory_of_others_that_kernels_still_read() -> None:
     """Batches that come and go while kernels are behind: each kernel sees its own."""
     computed = backend("cuda:0")
@@ -90,6 +91,7 @@ def test_puts_take_the_memory_of_others_that_kernels_still_read() -> None:
     assert [float(computed.to_host(each)) for each in sums] == [n * 10_000.0 for n in range(200)]
 
 
+@pytest.mark.usefixtures("in_any_order")
 def test_fetches_are_of_the_values_that_were_asked_for() -> None:
     """Through a whole worker: what is freed and computed later, in the same memory, changes nothing of what is on its way."""
     connect(["cuda:0"])

@@ -69,15 +69,16 @@ PRETEND_API cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t size,
     if (cudaError_t error = refuse_copy(to, from, size, kind, "cudaMemcpyAsync"))
         return error;
     bool pageable_target = !block_of(to), pageable_source = !block_of(from);
+    Kind which = of_device(block_of(to)) && of_device(block_of(from)) ? KERNEL : COPY;
     Stream *stream = stream_of(handle);
     if (stream->capture) {
         if (pageable_target || pageable_source)
             fprintf(stderr, "[pretend] a copy of pageable memory is captured\n");
     } else if (!eager() && pageable_source && size) {
         auto staged = std::make_shared<std::string>((const char *)from, size);
-        return enqueue(stream, [=] { memmove(to, staged->data(), size); }, "cudaMemcpyAsync");
+        return enqueue(stream, [=] { memmove(to, staged->data(), size); }, "cudaMemcpyAsync", which);
     }
-    cudaError_t error = enqueue(stream, [=] { memmove(to, from, size); }, "cudaMemcpyAsync");
+    cudaError_t error = enqueue(stream, [=] { memmove(to, from, size); }, "cudaMemcpyAsync", which);
     if (!error && !stream->capture && pageable_target)
         finish(stream);
     return error;

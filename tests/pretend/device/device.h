@@ -6,6 +6,8 @@
 // processes lets other threads call meanwhile.
 //
 // PRETEND_EAGER=1     work is done at once, to find out whether something is a matter of order
+// PRETEND_ORDER=...   "kernels": all but copies between host and device is done at once, and these late; "copies": the other way
+//                     round. Then memory is written to before what still reads it, where nobody waits. May change at any time
 // PRETEND_DEVICES=n   how many devices there are (1)
 // PRETEND_MEMORY=n    bytes that each has (4 GiB)
 // PRETEND_TRACE=1     say each launch and each call that fails
@@ -30,6 +32,7 @@ namespace pretend
 using Work = std::function<void()>;
 using Attempt = std::function<bool()>; // whether it is done; what is not is tried again
 using Count = unsigned long long;
+enum Kind { KERNEL, COPY, WAITING }; // COPY: between host and device
 constexpr Count ALL = ~0ull;
 
 struct Stream;
@@ -109,7 +112,7 @@ void finish_all();
 void finish_blocking();
 
 // Puts work on a stream: into its capture, if it has one.
-cudaError_t enqueue(Stream *stream, Work work, const char *what);
+cudaError_t enqueue(Stream *stream, Work work, const char *what, Kind kind = KERNEL);
 
 // Puts what may have to wait for others on a stream, which goes on behind it when it is done. Not in captures.
 cudaError_t enqueue_until(Stream *stream, Attempt attempt, const char *what);

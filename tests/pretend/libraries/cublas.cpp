@@ -1,8 +1,8 @@
 // cuBLAS of the pretend device: products of matrices and vectors by plain loops, put on the handle's stream.
 //
 // Strict about: kinds of operands that cuBLAS has no product for; leading dimensions; where scalars are (pointer mode).
-// It says so where a product is captured without a workspace of the handle's own.
-// Left out: what cuBLAS rounds and in which order it adds; products so large that loops would take minutes, which are not
+// A product that is captured without a workspace of the handle's own is refused, for the library would look for memory.
+// Left out: what cuBLAS rounds, but for TF32, and in which order it adds; products so large that loops would take minutes, which are not
 // computed at all; and what is neither here nor in cublas_factors.cpp, which build.py makes to refuse.
 #include "cublas.h"
 #include "factors.h"
@@ -37,6 +37,19 @@ public:
     }
 
     T operator()() const { return place ? *place : value; }
+};
+
+// A float of which tensor cores read the nearest of 10 bits of fraction.
+struct Tf32 {
+    unsigned bits;
+
+    operator float() const
+    {
+        unsigned rounded = (bits + 0x0fff + (bits >> 13 & 1)) & 0xffffe000u;
+        float value;
+        memcpy(&value, &rounded, sizeof value);
+        return value;
+    }
 };
 
 // One product; `In` and `Out` are what matrices hold, `Wide` is what is computed in. Columns are one after the other.
@@ -216,6 +229,7 @@ PRETEND_API int cublasGemmStridedBatchedEx(Handle *handle, int op_a, int op_b, i
     bool fast = compute == FAST_16F || compute == FAST_16BF || compute == FAST_TF32;
     bool single = compute == F32 || compute == F32_PEDANTIC || fast;
     bool twofold = compute == F64 || compute == F64_PEDANTIC;
+    TAKES(CUDA_R_32F, CUDA_R_32F, compute == FAST_TF32, Tf32, float, float)
     TAKES(CUDA_R_32F, CUDA_R_32F, single, float, float, float)
     TAKES(CUDA_R_64F, CUDA_R_64F, twofold, double, double, double)
     TAKES(CUDA_R_16F, CUDA_R_16F, single, Half, Half, float)

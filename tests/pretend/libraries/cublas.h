@@ -18,8 +18,10 @@ struct Handle {
 
 inline int put(Handle *handle, Work work)
 {
-    if (pretend_capturing(handle->stream) && !handle->workspace)
+    if (pretend_capturing(handle->stream) && !handle->workspace) {
         fprintf(stderr, "[pretend] cuBLAS is captured without a workspace of its own\n");
+        return NOT_SUPPORTED;
+    }
     return refused(handle->stream, work) ? EXECUTION_FAILED : SUCCESS;
 }
 } // namespace cublas
