@@ -5,8 +5,8 @@ queries at a time, with all their keys, used and forgotten (Rabe and Staats, 202
 rows, so it needs no running maximum as blocks of keys do in Dao et al., 2022, arXiv:2205.14135). The gradient makes the
 strips again instead of reading them. So memory grows with the number of keys, not with its square.
 
-Strips follow from global shapes alone, and each piece of the stack is added up by one lane in the order of queries, so bits
-depend neither on time nor on how many lanes there are. Half precision is added up in float32.
+Strips follow from global shapes alone, and each piece of the stack is added up by one thread in the order of queries, so bits
+depend neither on time nor on how many threads there are. Half precision is added up in float32.
 """
 
 from __future__ import annotations
@@ -122,13 +122,13 @@ class AttentionStrips:
         return part if mask.dtype.kind == "b" else part.astype(self.work, copy=False)
 
     def run(self, jobs: list[Any], work: Any) -> None:
-        """`work(job)` for each, by all lanes when there are any."""
+        """`work(job)` for each, by all threads when there are any."""
         crew = self.call.crew
         if crew is None or crew.lanes == 1 or len(jobs) == 1:
             for job in jobs:
                 work(job)
             return
-        turn = itertools.count()  # which is one step of the interpreter: no two lanes take the same
+        turn = itertools.count()  # which is one step of the interpreter: no two threads take the same
 
         def part(_: int) -> None:
             while (number := next(turn)) < len(jobs):

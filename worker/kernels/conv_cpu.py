@@ -1,4 +1,4 @@
-"""Convolutions on a CPU: some examples at a time, by as many lanes as there are.
+"""Convolutions on a CPU: some examples at a time, by as many threads as there are.
 
 There are three ways, of which shapes choose one. *Columns*: windows are copied next to each other ("im2col"), each a column of a
 matrix, and the arithmetic is a product. *Rows*: the same turned, each window a row, where windows are longer than there are
@@ -34,7 +34,7 @@ MIN_PRODUCT_ROWS: Final = 64
 MAX_TAPS: Final = 64
 """Elements of a window, at most, that are taken one by one."""
 MIN_SHARED_ELEMENTS: Final = 256 << 10
-"""Windows' elements from which lanes share a convolution: it takes tens of microseconds to wake them."""
+"""Windows' elements from which threads share a convolution: it takes tens of microseconds to wake them."""
 
 
 class ConvForm(NamedTuple):
@@ -113,7 +113,9 @@ def conv(call: KernelCall) -> Kernel:
             for chunk in chunks:
                 part(*chunk)
         else:
-            turn: Iterator[int] = itertools.count()  # which is one step of the interpreter: no two lanes take the same
+            turn: Iterator[int] = (
+                itertools.count()
+            )  # which is one step of the interpreter: no two threads take the same
 
             def lane(_: int) -> None:
                 while (number := next(turn)) < len(chunks):

@@ -2,8 +2,8 @@
 
 BLAS's own threads wait by spinning. Beside a client and a dispatcher that want the same cores, or anybody else's work, they
 took ten times as long as one thread takes (docs/performance.md). So what is small is computed by one thread, and what is large
-is cut into pieces that lanes take one after the other: a lane whose core is busy takes fewer. The pieces follow from the shapes
-alone, so bits depend neither on time nor on how many lanes there are. On a GPU what CuPy has no product for is
+is cut into pieces that threads take one after the other: a thread whose core is busy takes fewer. The pieces follow from the
+shapes alone, so bits depend neither on time nor on how many threads there are. On a GPU what CuPy has no product for is
 `worker/device/cublas.py`'s, and all others where they can be captured that way.
 """
 
@@ -110,7 +110,7 @@ class SharedMatmul:
         left = [a] * pieces if axis == -1 else _cut(a, axis, len(stack) + 2, bounds)
         right = [b] * pieces if axis == -2 else _cut(b, axis, len(stack) + 2, bounds)
         places = _cut(out, axis, out.ndim, bounds)
-        turn = itertools.count()  # which is one step of the interpreter: no two lanes take the same
+        turn = itertools.count()  # which is one step of the interpreter: no two threads take the same
 
         def part(_: int) -> None:
             while (piece := next(turn)) < pieces:
