@@ -28,9 +28,9 @@ from gt.wire import transport
 from .core import DispatcherCore
 
 log = logging.getLogger("gt.dispatcher")
-SLICE: Final = 0.002
+WORK_SECONDS: Final = 0.002
 """The longest time, in seconds, spent working on plans before the shell looks for messages again."""
-TICK: Final = 1.0
+TICK_SECONDS: Final = 1.0
 """Seconds between two `Tick`s to the core, and between two heartbeats to every peer."""
 
 
@@ -86,7 +86,7 @@ class DispatcherShell:
             poller.register(source, transport.READABLE)
         if self.watch is not None:
             poller.register(self.watch, transport.READABLE)
-        self.due = time.monotonic() + TICK
+        self.due = time.monotonic() + TICK_SECONDS
         register(self.address)
         log.info("listening at %s", self.address)
         while not self.stopping:
@@ -110,7 +110,7 @@ class DispatcherShell:
                 for descriptor, _ in self.ends.poll(0):
                     self._gone(descriptor)
             self._on_time()
-            until = time.monotonic() + SLICE
+            until = time.monotonic() + WORK_SECONDS
             while self.core.busy and time.monotonic() < until:
                 self._handle(JobTurn())
         self._farewell()
@@ -119,7 +119,7 @@ class DispatcherShell:
         """Do everything that is due at this time."""
         now = time.monotonic()
         if now >= self.due:
-            self.due = now + TICK
+            self.due = now + TICK_SECONDS
             self._handle(Tick())
             self._pulse()
             self._tidy()

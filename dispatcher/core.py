@@ -264,7 +264,7 @@ class DispatcherCore:
 
     def _ask(self, client: ClientRecord, ask: m.Ask) -> None:
         if ask.topic.startswith("why "):
-            self.queues.why(client, ask)
+            self.queues.explain_tensor(client, ask)
         else:
             self.queues.take(client, ask)
 

@@ -13,7 +13,14 @@ from typer.testing import CliRunner, Result
 import gt
 from gt.client.session import session as sessions
 from gt.commands.app import app
-from gt.dispatcher.cost.cost_model import PCIE, STAGED, TYPICAL, LinkProfile, exchange_seconds, speeds_of
+from gt.dispatcher.cost.cost_model import (
+    PCIE_LINK,
+    STAGED_LINK,
+    TYPICAL_DEVICES,
+    LinkProfile,
+    exchange_seconds,
+    speeds_of,
+)
 from gt.tools.explain import facts_of
 from gt.tools.explain_render import duration, size
 from gt.tools.explanation import Explanation
@@ -145,7 +152,7 @@ def test_seconds_are_those_of_the_cost_model() -> None:
     assert model.seconds == pytest.approx(exchange_seconds(6 * 4 * 4, 2, speeds.links[1]))
     assert found.seconds >= sum(each.seconds for each in found.collectives)
     assert found.seconds >= found.computing > found.alone / 4
-    assert speeds.devices[0].overhead == TYPICAL["cpu"].overhead
+    assert speeds.devices[0].overhead == TYPICAL_DEVICES["cpu"].overhead
 
 
 def test_each_signal_says_where_its_tensors_are() -> None:
@@ -340,7 +347,7 @@ def test_measured_workers_share_this_machine() -> None:
     assert np.isfinite(one["speed"]).all()
 
 
-@pytest.mark.parametrize(("nccl", "link"), [(22501, PCIE), (0, STAGED)])
+@pytest.mark.parametrize(("nccl", "link"), [(22501, PCIE_LINK), (0, STAGED_LINK)])
 def test_gpus_that_need_not_exist_have_a_card_each(
     nccl: int, link: LinkProfile, monkeypatch: pytest.MonkeyPatch
 ) -> None:

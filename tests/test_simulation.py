@@ -21,7 +21,7 @@ from effort import PROVED, cases
 
 from gt.dispatcher.core import DispatcherCore as Dispatcher
 from gt.dispatcher.state.events import JobTurn, Lost, Received, Tick
-from gt.dispatcher.state.multicast import ABOVE, Accept, Broken, Fanout, Withdraw
+from gt.dispatcher.state.multicast import MULTICAST_ABOVE, Accept, Broken, Fanout, Withdraw
 from gt.ir.dtypes import as_dtype, float32, int64
 from gt.ir.instruction import Segment
 from gt.ir.instruction_bytes import pack_segment
@@ -130,7 +130,7 @@ class Network:
         read = None if self.config is None else Config.from_plain(self.config)
         self.dispatcher = Dispatcher(config=read, workers_expected=self.first, capabilities=("cancel",))
         tickets = itertools.count()
-        self.fanout = Fanout("", lambda: b"%d" % next(tickets), above=ABOVE if seed % 3 else 1, limit=2)
+        self.fanout = Fanout("", lambda: b"%d" % next(tickets), above=MULTICAST_ABOVE if seed % 3 else 1, limit=2)
         self.topics: dict[str, set[bytes]] = {}
         """What each worker hears of that is published."""
         self.published = 0

@@ -17,7 +17,7 @@ import gt
 from gt.client.session import session as sessions
 from gt.dispatcher.planner import sharding_rules, verification
 from gt.dispatcher.planner.sharding_rules import ShardingOption
-from gt.dispatcher.planner.verification import PARTS, sampled, verified
+from gt.dispatcher.planner.verification import MAX_PARTS, add_checks, draw_sample
 from gt.errors import VerificationError
 from gt.ir.instruction import MOVE, VERIFY, Plan
 from gt.ir.instruction_bytes import pack_plan, unpack_plan
@@ -72,7 +72,7 @@ def test_what_is_sound_passes_under_every_config(
 
     def count(*arguments: Any) -> Plan:
         nonlocal counted
-        plan = verified(*arguments)
+        plan = add_checks(*arguments)
         counted += sum(instruction.op == VERIFY for instruction in plan.instructions)
         return plan
 
@@ -223,9 +223,9 @@ def test_with_nothing_checked_nobody_notices(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize("share", [1.0, 0.7, 0.5, 0.3, 0.125, 0.1, 0.01])
 def test_the_sample_is_the_share_that_is_asked_for(share: float) -> None:
     """Over many runs each instruction is checked as often as it says, in few variants of a plan."""
-    samples = [sampled(share, run) for run in range(4000)]
+    samples = [draw_sample(share, run) for run in range(4000)]
     parts = {sample.parts for sample in samples if sample is not None}
-    assert max(parts) <= PARTS
+    assert max(parts) <= MAX_PARTS
     for at in range(5):
         mine = [s for s in samples if s is not None and verification._mixed(at) % s.parts == s.part]
         assert abs(len(mine) / len(samples) - share) < 0.03
@@ -233,8 +233,8 @@ def test_the_sample_is_the_share_that_is_asked_for(share: float) -> None:
 
 
 def test_no_share_is_no_sample_and_the_least_is_rare() -> None:
-    assert not any(sampled(0.0, run) for run in range(100))
-    assert not any(sampled(5e-324, run) for run in range(100))
+    assert not any(draw_sample(0.0, run) for run in range(100))
+    assert not any(draw_sample(5e-324, run) for run in range(100))
 
 
 def test_the_same_program_checks_the_same_instructions() -> None:

@@ -1,4 +1,4 @@
-"""What computing and moving cost, in seconds: the one model by which options are chosen and plans accounted for.
+"""The cost model: the seconds that computing and moving take, by which sharding options are chosen and plans estimated.
 
 The time of a move is bytes / bandwidth plus a latency for each exchange; that of an instruction is flops or bytes / the
 worker's speed plus a fixed overhead. The figures are `Speeds`: workers report them when they join
@@ -25,8 +25,8 @@ from gt.sharding.placement import Mesh, Partial, Placement, Replicate, Shard
 
 from .nccl_cards import cards_of
 
-IMPOSSIBLE: Final = float("inf")
-VIEWS: Final = frozenset({"permute", "reshape", "expand", "slice", "windows", "tag", "follow"})
+IMPOSSIBLE_SECONDS: Final = float("inf")
+VIEW_OPS: Final = frozenset({"permute", "reshape", "expand", "slice", "windows", "tag", "follow"})
 """Ops whose result is a view of the first operand on a worker: they read, write and take no memory."""
 
 
@@ -50,25 +50,25 @@ class LinkProfile(NamedTuple):
 
 
 #: By kind of worker, for those that nobody measured: a core or two of a server, and a data-centre GPU of some years ago.
-TYPICAL: Final[Mapping[str, DeviceProfile]] = {
+TYPICAL_DEVICES: Final[Mapping[str, DeviceProfile]] = {
     "cpu": DeviceProfile(50e9, 10e9, 2e-6),
     "cuda": DeviceProfile(10e12, 800e9, 8e-6),
 }
-NETWORK: Final = LinkProfile(1e9, 150e-6)
+NETWORK_LINK: Final = LinkProfile(1e9, 150e-6)
 """The assumed link between two hosts: ten-gigabit Ethernet."""
 HOST_LATENCY: Final = 100e-6
 """The latency of an exchange within one host, in seconds."""
-NVLINK: Final = LinkProfile(200e9, 20e-6)
+NVLINK_LINK: Final = LinkProfile(200e9, 20e-6)
 """Between GPUs of a group (`nvlink_groups.py`): third-generation NVLink has 300 GB/s each way, of which collectives
 reach two thirds. The rendezvous of the members takes longer than this latency, but hosts run ahead of their GPUs."""
-PCIE: Final = LinkProfile(20e9, HOST_LATENCY)
+PCIE_LINK: Final = LinkProfile(20e9, HOST_LATENCY)
 """Between other GPUs of one host: PCI Express 4.0 has 32 GB/s each way, of which collectives reach two thirds."""
-STAGED: Final = LinkProfile(4e9, 2 * HOST_LATENCY)
+STAGED_LINK: Final = LinkProfile(4e9, 2 * HOST_LATENCY)
 """To or from a GPU in pieces, within a host: through pageable host memory, copied four times. Assumed, not measured."""
-COPIES: Final = 4
+HOST_COPIES: Final = 4
 """Within a host, each byte that moves is read and written once by its sender and once by its receiver."""
 MAX_WEIGHT: Final = 999_999
-QUARTERS: Final = 4
+WEIGHT_QUARTERS: Final = 4
 
 
 @dataclass(frozen=True)
@@ -123,9 +123,9 @@ FLOPS: Final[Mapping[str, Callable[[Sequence[Spec | str], Spec], float]]] = {
 }
 
 
-def work(op: str, operands: Sequence[Spec | str], results: Sequence[Spec]) -> InstructionWork:
+def instruction_work(op: str, operands: Sequence[Spec | str], results: Sequence[Spec]) -> InstructionWork:
     """The work of one instruction on operands and results of these shapes, which may be whole or one worker's parts."""
-    if op in VIEWS:
+    if op in VIEW_OPS:
         return InstructionWork(0.0, 0.0)
     flops = FLOPS.get(OPS[op].family)
     touched = sum(x.nbytes for x in operands if isinstance(x, Spec)) + sum(x.nbytes for x in results)
@@ -162,9 +162,9 @@ def move_bytes(before: Placement, after: Placement, nbytes: float, parts: int) -
 def move_seconds(before: Placement, after: Placement, nbytes: float, parts: int, link: LinkProfile) -> float:
     """The seconds of moving a value of `nbytes` bytes per position from `before` to `after` along an axis of `parts` workers."""
     if before == after or parts == 1 or isinstance(before, Replicate):
-        return 0.0 if before == after or not isinstance(after, Partial) else IMPOSSIBLE
+        return 0.0 if before == after or not isinstance(after, Partial) else IMPOSSIBLE_SECONDS
     if isinstance(after, Partial):
-        return IMPOSSIBLE
+        return IMPOSSIBLE_SECONDS
     steps = 1
     if isinstance(before, Partial) and isinstance(after, Replicate):
         steps = all_reduce_steps(all_reduce_algorithm(int(nbytes), parts))
@@ -185,7 +185,7 @@ def _device(facts: Mapping[str, Any], sharing: int, pool: int) -> DeviceProfile:
 
     `sharing` workers share the host's memory, which is `pool`.
     """
-    known = TYPICAL.get(str(facts.get("kind")), TYPICAL["cpu"])
+    known = TYPICAL_DEVICES.get(str(facts.get("kind")), TYPICAL_DEVICES["cpu"])
     said = facts.get("speed")
     if not (isinstance(said, (list, tuple)) and len(said) == 2 and all(map(_sensible, said))):
         said = known[:2]
@@ -238,19 +238,19 @@ def speeds_of(
     on_gpu = [said.get("kind") == "cuda" for said in facts]
     places = list(zip(hosts, groups, numbers, on_gpu, strict=True))
     slowest = min((device.memory for device, gpu in zip(devices, on_gpu, strict=True) if not gpu), default=math.inf)
-    within = LinkProfile(rounded(slowest / COPIES), HOST_LATENCY) if slowest < math.inf else STAGED
-    shared = LinkProfile(rounded(min(device.memory for device in devices) / COPIES), 2 * HOST_LATENCY)
-    between = LinkProfile(min(NETWORK.bandwidth, within.bandwidth), NETWORK.latency)
+    within = LinkProfile(rounded(slowest / HOST_COPIES), HOST_LATENCY) if slowest < math.inf else STAGED_LINK
+    shared = LinkProfile(rounded(min(device.memory for device in devices) / HOST_COPIES), 2 * HOST_LATENCY)
+    between = LinkProfile(min(NETWORK_LINK.bandwidth, within.bandwidth), NETWORK_LINK.latency)
 
     def link(one: tuple[str, str, int, bool], other: tuple[str, str, int, bool]) -> LinkProfile:
         (here, group, card, gpu), (there, another, its, its_gpu) = one, other
         if here != there:
             return links.get((here, there)) or links.get((there, here)) or between
         if card and its and card != its:
-            return NVLINK if group and group == another else PCIE
+            return NVLINK_LINK if group and group == another else PCIE_LINK
         if card and card == its:
             return shared
-        return STAGED if gpu or its_gpu else within
+        return STAGED_LINK if gpu or its_gpu else within
 
     axes = []
     stride = len(places)
@@ -282,7 +282,7 @@ def weights_of(sizes: tuple[int, ...], devices: tuple[DeviceProfile, ...]) -> tu
         for rank, speed in enumerate(pace):
             sums[rank // stride % size] += speed
         least = min(sums)
-        quarters = [min(MAX_WEIGHT, round(QUARTERS * total / least)) for total in sums]
+        quarters = [min(MAX_WEIGHT, round(WEIGHT_QUARTERS * total / least)) for total in sums]
         common = math.gcd(*quarters)
         weights.append(tuple(quarter // common for quarter in quarters))
     return tuple(weights)

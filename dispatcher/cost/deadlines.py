@@ -1,4 +1,4 @@
-"""Which signals are expected to miss the deadline that the program hopes for, according to the estimate of the plan.
+"""Finds the signals whose deadlines a plan is expected to miss, according to its estimate.
 
 The program is only warned; the plan does not depend on it.
 """

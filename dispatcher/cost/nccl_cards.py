@@ -1,4 +1,4 @@
-"""Which workers of a mesh exchange data through NCCL: those with a GPU of their own and the same version of NCCL.
+"""The GPUs of a mesh that exchange data through NCCL: those of workers with a GPU of their own and the same version of NCCL.
 
 All members of a group must take the same way, so this is decided here, from what the workers reported when they joined, and
 announced with the mesh. Two workers on one GPU get the same number: NCCL refuses such groups, so they use another way.

@@ -21,7 +21,7 @@ from gt.ir.spec import Spec, spec
 from gt.sharding.partition import bounds, box, extent, present
 from gt.sharding.placement import Layout, Mesh, Partial, Replicate, Shard
 
-from .cost_model import VIEWS, Speeds
+from .cost_model import VIEW_OPS, Speeds
 
 Sizes = np.ndarray[Any, Any]
 """Bytes, with a row for each rank and a column for each microbatch."""
@@ -39,7 +39,7 @@ class Lot(NamedTuple):
     """The inputs that take no memory because they look at memory that is counted elsewhere."""
 
 
-USUAL: Final = Lot()
+USUAL_LOT: Final = Lot()
 
 
 @lru_cache(maxsize=4096)
@@ -103,7 +103,7 @@ def shortage(plan: Plan, mesh: Mesh, speeds: Speeds, held: Held, lot: Lot, rule_
     )
 
 
-def inputs_by_rank(plan: Plan, mesh: Mesh, lot: Lot = USUAL) -> Sizes:
+def inputs_by_rank(plan: Plan, mesh: Mesh, lot: Lot = USUAL_LOT) -> Sizes:
     """For each rank, the bytes of its parts of the inputs."""
     space = len(mesh.sizes)
     found = np.zeros(len(mesh.members), np.int64)
@@ -113,7 +113,7 @@ def inputs_by_rank(plan: Plan, mesh: Mesh, lot: Lot = USUAL) -> Sizes:
     return found
 
 
-def peak_by_rank(plan: Plan, mesh: Mesh, lot: Lot = USUAL) -> Sizes:
+def peak_by_rank(plan: Plan, mesh: Mesh, lot: Lot = USUAL_LOT) -> Sizes:
     """For each rank, the most bytes that it holds at once while it runs the plan, inputs included."""
     times, ranks = _times(plan), len(mesh.members)
     timed = mesh.timed(times)
@@ -133,7 +133,7 @@ def peak_by_rank(plan: Plan, mesh: Mesh, lot: Lot = USUAL) -> Sizes:
     return peak
 
 
-def peak_at_most(plan: Plan, mesh: Mesh, lot: Lot = USUAL) -> int:
+def peak_at_most(plan: Plan, mesh: Mesh, lot: Lot = USUAL_LOT) -> int:
     """An upper bound of the bytes that any rank holds at once while it runs the plan, inputs included."""
     times = _times(plan)
     timed = mesh.timed(times)
@@ -178,7 +178,7 @@ def most_held(
                 times = range(_times(plan)) if change == "join" else (time,)
                 last.update({place(r, each): at for each in times})
         fresh = []
-        if instruction.op in VIEWS or change == "cut":
+        if instruction.op in VIEW_OPS or change == "cut":
             root[made, time if repeated(plan, made) else 0] = place(instruction.inputs[0], time)
         else:
             outputs = [place(ref(OUTPUT, n), time) for n in instruction.outputs]
@@ -207,7 +207,7 @@ def looks_at(plan: Plan) -> dict[int, int]:
     """
     root: dict[int, int] = {}
     for instruction in plan.instructions:
-        if instruction.op in VIEWS:
+        if instruction.op in VIEW_OPS:
             (first, *_) = instruction.inputs
             root[ref(OUTPUT, instruction.outputs[0])] = root.get(first, first)
     found = {}

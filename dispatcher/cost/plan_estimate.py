@@ -20,7 +20,15 @@ from gt.sharding.collectives import all_reduce_algorithm, all_reduce_steps
 from gt.sharding.partition import exchanging, moved_bytes, present
 from gt.sharding.placement import Layout, Mesh, collective_name
 
-from .cost_model import DeviceProfile, InstructionWork, LinkProfile, Speeds, compute_seconds, exchange_seconds, work
+from .cost_model import (
+    DeviceProfile,
+    InstructionWork,
+    LinkProfile,
+    Speeds,
+    compute_seconds,
+    exchange_seconds,
+    instruction_work,
+)
 from .peak_memory import in_time, inputs_by_rank, largest_part, parts_of, peak_by_rank, repeated
 
 
@@ -239,7 +247,7 @@ class _Clock:
             if whole and not any(x.size for x in made):
                 found = 0.0  # it has no part in this
             elif instruction.op != MOVE:
-                found = compute_seconds(work(instruction.op, given, made), device)
+                found = compute_seconds(instruction_work(instruction.op, given, made), device)
             elif key[1] in ("join", "sum"):
                 found = compute_seconds(InstructionWork(0.0, 2.0 * sum(x.nbytes for x in made)), device)
             else:

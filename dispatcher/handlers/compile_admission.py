@@ -1,5 +1,5 @@
-"""Which session's new plan the workers compile next. Programs take turns, as they do for the dispatcher's own work
-(`job_scheduler.py`).
+"""The admission of new plans to workers that have yet to compile others. Programs take turns, as they do for the
+dispatcher's own work (`job_scheduler.py`).
 
 A worker executes messages in one order, so everybody waits for what is already queued there. Compiling a new plan takes
 far longer than running a known one, so a new plan is sent only while little waits to be compiled

@@ -1,4 +1,4 @@
-"""What happens when a peer leaves: a client's tensors, plans and meshes are dropped, and a worker's tensors are lost."""
+"""Peers that leave: a client's tensors, plans and meshes are dropped, and a worker's tensors are lost."""
 
 from __future__ import annotations
 

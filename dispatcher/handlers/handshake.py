@@ -1,4 +1,4 @@
-"""How clients, workers, watchers and workers' pulses join a service, each with its first message, and how many may.
+"""The handshake: clients, workers, watchers and workers' pulses join a service with their first message, if there is room.
 
 Sessions are limited in number, and in how many may open per second, by one program and in all. A refused peer is told
 when to try again. Open sessions share the dispatcher by turns (`job_scheduler.py`); the limits here are for the cost of
@@ -24,16 +24,16 @@ CLIENT_CREDITS: Final = 64
 """The most runs and puts that a client may have in flight."""
 MAX_CLIENTS: Final = 1024
 """The most sessions at one time. It also bounds what workers have queued."""
-OF_PROGRAM: Final = (64, 8.0)
+PROGRAM_RATE: Final = (64, 8.0)
 """The sessions that one program may open at once, and then per second, so that a program that reconnects in a loop is told."""
-IN_ALL: Final = (1024, 64.0)
+SERVICE_RATE: Final = (1024, 64.0)
 """The same for all programs together."""
 MAX_PROGRAMS: Final = 4096
 """The most programs whose recently opened sessions are counted."""
 EVERYBODY: Final = "everybody"
 
 
-class Rate:
+class RateLimit:
     """A rate limit for each key: `burst` events at once, then `a_second` per second. The time is an argument."""
 
     def __init__(self, burst: int, a_second: float) -> None:
@@ -70,8 +70,8 @@ class Handshake:
         self.workers = itertools.count()
         self.pulses: dict[bytes, WorkerRecord] = {}
         """Connections that carry only the heartbeats of a worker."""
-        self.of_program = Rate(*OF_PROGRAM)
-        self.in_all = Rate(*IN_ALL)
+        self.of_program = RateLimit(*PROGRAM_RATE)
+        self.in_all = RateLimit(*SERVICE_RATE)
 
     def hello(self, peer: bytes, hello: m.Hello) -> bool:
         """Process a peer's first message. Returns whether a worker has joined.

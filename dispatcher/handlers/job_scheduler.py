@@ -1,4 +1,5 @@
-"""Whose turn it is. Whatever takes longer than a look-up is done in small turns, and programs take turns one after the other.
+"""The job scheduler: work that takes longer than a look-up is done in small turns, and programs take turns one after the
+other.
 
 Reading a definition, planning, searching for a better plan and choosing strategies are *jobs*: iterators whose every turn
 takes about equally long, a fraction of a millisecond. So a client that asks for much delays only itself: if n programs ask,
@@ -16,14 +17,14 @@ from typing import Any, Final, Generic, TypeVar
 from gt.dispatcher.state.message_state import WAITING_DEFINITION, WAITING_PLAN, WAITING_SEARCH, WAITING_STRATEGY
 
 T = TypeVar("T")
-JOBS: Final = {
+JOB_NAMES: Final = {
     WAITING_DEFINITION: "a definition",
     WAITING_STRATEGY: "strategies",
     WAITING_PLAN: "a plan",
     WAITING_SEARCH: "a better plan",
 }
 """The name of the job that ends a wait (`Job.what`)."""
-LONGEST: Final = 256
+MAX_NAME: Final = 256
 """The number of characters of a name by which programs are told apart."""
 
 
@@ -149,7 +150,7 @@ class JobScheduler:
         assert sorted(everybody) == sorted(id(job) for jobs in self.clients.values() for job in jobs)
 
 
-def answered(begin: Callable[[], Generator[None, None, Any]]) -> Iterator[Any]:
+def errors_as_results(begin: Callable[[], Generator[None, None, Any]]) -> Iterator[Any]:
     """The turns of a job that somebody waits for. The last value is its result, or the error with which it ended."""
     try:
         found = yield from begin()
@@ -162,6 +163,6 @@ def program_of(identity: bytes, facts: dict[str, Any]) -> Hashable:
     """The name that sessions of one program share, from what they report; a session that reports none is a program of its own."""
     names = [facts.get("host"), facts.get("namespace")]
     pid = facts.get("pid")
-    if type(pid) is not int or not all(type(name) is str and len(name) <= LONGEST for name in names):
+    if type(pid) is not int or not all(type(name) is str and len(name) <= MAX_NAME for name in names):
         return identity
     return (*names, pid)

@@ -1,4 +1,4 @@
-"""Questions that all workers answer (`gt.memory()`). Workers lost meanwhile are left out of the answer."""
+"""Surveys of memory, which all workers answer (`gt.memory()`). Workers lost meanwhile are left out of the answer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gt.dispatcher.state.records import ClientRecord, WorkerRecord
 from gt.dispatcher.state.shared_state import DispatcherState
 from gt.wire import messages as m
 
-MOST: Final = 50_000
+MAX_HOLDINGS: Final = 50_000
 """The most holdings in one answer, of all workers and clients, so that it fits a frame."""
 
 
@@ -45,7 +45,7 @@ class MemorySurveys:
         survey = self.surveys[number] = MemorySurvey(
             client.number, request, {worker.number for worker in workers.values()}
         )
-        most = max(8, MOST // max(1, len(workers) * len(self.service.clients)))
+        most = max(8, MAX_HOLDINGS // max(1, len(workers) * len(self.service.clients)))
         if workers:
             self.service.out.append(Send(tuple(workers), m.Survey(number, most)))
         self._answer(number, survey)
@@ -78,8 +78,8 @@ class MemorySurveys:
 
 
 def _shorten(answers: Collection[dict[str, Any]], client: int) -> None:
-    """At most `MOST` holdings in all: for each worker those of the asking client first, then the largest."""
-    most = MOST // max(1, len(answers))
+    """At most `MAX_HOLDINGS` holdings in all: for each worker those of the asking client first, then the largest."""
+    most = MAX_HOLDINGS // max(1, len(answers))
     for facts in answers:
         held = facts.get("holders")
         if isinstance(held, list) and len(held) > most:

@@ -33,13 +33,13 @@ from gt.wire import telemetry as t
 from gt.wire.messages import Fault, fault_of
 
 from .fetches import FetchHandler
-from .job_scheduler import JOBS
+from .job_scheduler import JOB_NAMES
 from .memory_survey import MemorySurveys, devices
 from .plan_selection import PlanSelection
 from .puts import PutHandler
 from .runs import RunHandler, dead
 from .session_mesh import SessionMeshes
-from .why import read_by, why
+from .why import explain_tensor, tensors_read_by
 
 MAX_QUEUE: Final = 1 << 18
 """The most messages of one client that may wait; a client that respects its credits never comes near."""
@@ -47,11 +47,11 @@ MAX_SEGMENTS: Final = 1 << 14
 """The most definitions of one session; a client drops its own long before."""
 MAX_WAITING: Final = 1 << 28
 """The most bytes of one client's waiting puts, besides one that may be as large as a frame."""
-CANCELLED: Final[Fault] = (
+CANCELLED_FAULT: Final[Fault] = (
     "Cancelled",
     "cancelled from a monitor: what the session had asked for and had not begun is dropped",
 )
-WORK: Final = (m.Run, m.Put, m.Fetch)
+WORK_MESSAGES: Final = (m.Run, m.Put, m.Fetch)
 """The messages that are dropped when the work of their client is cancelled."""
 _WORK_NAMES: Final[dict[type, str]] = {m.Run: "runs", m.Put: "puts", m.Fetch: "fetches"}
 _REFUSED: Final = (ProtocolError, ShapeError, DTypeError)
@@ -119,7 +119,7 @@ class MessageQueues:
         queue = client.queue
         while queue and client.identity in self.service.clients:
             message = queue[0]
-            if client.cancelled and isinstance(message, WORK):
+            if client.cancelled and isinstance(message, WORK_MESSAGES):
                 client.cancelled = not isinstance(message, m.Fetch)
                 self._cancel(client, message)
             elif self._act(client, message) in WAITS:
@@ -142,7 +142,7 @@ class MessageQueues:
     def _cancel(self, client: ClientRecord, message: Any) -> None:
         """Fail the message at the head of a client's queue, as its work is cancelled."""
         enter(client, ACTING)
-        self._fail(client, message, CANCELLED)
+        self._fail(client, message, CANCELLED_FAULT)
         enter(client, FAILED)
 
     def check(self) -> None:
@@ -163,7 +163,7 @@ class MessageQueues:
             case MessageState.WAITING_WORKERS:
                 return not service.ready(client)
             case MessageState.WAITING_PUT:
-                return any(client.table[tensor].landing for tensor in read_by(message))
+                return any(client.table[tensor].landing for tensor in tensors_read_by(message))
             case MessageState.WAITING_CREDIT:
                 return mesh is not None and bool(mesh.pending)
             case MessageState.WAITING_IDLE:
@@ -172,7 +172,7 @@ class MessageQueues:
                 return client.moving is not None
             case MessageState.WAITING_COMPILATION:
                 return client.number in admission.waiting
-        return jobs.has(client.number, JOBS[client.head])
+        return jobs.has(client.number, JOB_NAMES[client.head])
 
     def _fail(self, client: ClientRecord, message: Any, fault: Fault) -> None:
         """Note that a message failed; whatever it would have created inherits the fault."""
@@ -203,12 +203,12 @@ class MessageQueues:
         What workers already have runs to its end, and its results stay valid. The client learns of it by its fetches: the
         waiting ones fail, or else its next one.
         """
-        dropped = {"runs": 0, "puts": 0, "fetches": self.fetches.fail(client, CANCELLED)}
+        dropped = {"runs": 0, "puts": 0, "fetches": self.fetches.fail(client, CANCELLED_FAULT)}
         waiting, client.queue = client.queue, deque()
         for position, message in enumerate(waiting):
             if position:
                 begin(client)
-            if isinstance(message, WORK):
+            if isinstance(message, WORK_MESSAGES):
                 dropped[_WORK_NAMES[type(message)]] += 1
                 self._cancel(client, message)
             elif isinstance(message, m.Define):
@@ -235,10 +235,10 @@ class MessageQueues:
         self._defined(client, message, _read(message))
         return DONE
 
-    def why(self, client: ClientRecord, ask: m.Ask) -> None:
+    def explain_tensor(self, client: ClientRecord, ask: m.Ask) -> None:
         """Answer a question why at once: what holds up the queue may be what it asks."""
         try:
-            answer: m.Message = m.Answer(ask.request, why(self.service, client, ask.topic))
+            answer: m.Message = m.Answer(ask.request, explain_tensor(self.service, client, ask.topic))
         except ProtocolError as error:
             answer = m.Failed(ask.request, *fault_of(error))
         self.service.send(client.identity, answer)
@@ -272,7 +272,9 @@ class MessageQueues:
         """Let a job read a definition."""
         _check_definition(client, message.segment)
         body, key = message.body, ("definition", message.segment)
-        found = self.plan_selection.worked_out(client, JOBS[WAITING_DEFINITION], key, lambda: segment_in_turns(body))
+        found = self.plan_selection.worked_out(
+            client, JOB_NAMES[WAITING_DEFINITION], key, lambda: segment_in_turns(body)
+        )
         if found is None:
             return WAITING_DEFINITION
         self._defined(client, message, found)

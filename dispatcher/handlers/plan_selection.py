@@ -1,4 +1,4 @@
-"""Which plan a run gets: a known one, a new one, or after some runs a better one, if there is memory for it.
+"""The choice of the plan for a run: a known one, a new one, or after some runs a better one, if there is memory for it.
 
 Whatever takes long is a job (`job_scheduler.py`): planning, for which the run waits; the search for a better plan; and
 the choice of strategies for `auto`.
@@ -13,11 +13,11 @@ from typing import Any, Final
 
 from gt.dispatcher.cost.deadlines import missed_deadlines
 from gt.dispatcher.cost.peak_memory import Lot, shortage
-from gt.dispatcher.planner.auto_strategy import decide, undecided
+from gt.dispatcher.planner.auto_strategy import choose_strategies, find_undecided
 from gt.dispatcher.planner.choice_cache import ResidentPlacement
 from gt.dispatcher.planner.planner import Planned, Planner
 from gt.dispatcher.planner.shardability_check import check_shardability
-from gt.dispatcher.planner.verification import sampled, verified
+from gt.dispatcher.planner.verification import add_checks, draw_sample
 from gt.dispatcher.state.message_state import (
     WAITING_COMPILATION,
     WAITING_PLAN,
@@ -36,9 +36,9 @@ from gt.sharding.placement import Layout
 from gt.wire import messages as m
 
 from .compile_admission import CompileAdmission
-from .job_scheduler import JOBS, Job, JobScheduler, answered
+from .job_scheduler import JOB_NAMES, Job, JobScheduler, errors_as_results
 
-ROOMY: Final = 8
+ROOM_CHECK_TENSORS: Final = 8
 """How many tensors a session may gain (or an eighth, if that is more) before its memory is checked again for known plans."""
 SEARCH_AT: Final = 3
 """The run of a plan at which the search for a better one begins."""
@@ -77,7 +77,9 @@ class PlanSelection:
         check_shardability(planner.policy, segment, residents)
         if self._to_decide(client, planner, segment, residents):
             return WAITING_STRATEGY
-        planned = self.worked_out(client, JOBS[WAITING_PLAN], key, lambda: planner.plan_in_turns(segment, residents))
+        planned = self.worked_out(
+            client, JOB_NAMES[WAITING_PLAN], key, lambda: planner.plan_in_turns(segment, residents)
+        )
         if planned is None:
             return WAITING_PLAN
         if isinstance(planned, Exception):  # a segment without a plan is an error of its client alone
@@ -107,12 +109,12 @@ class PlanSelection:
             def done(result: Any) -> None:
                 client.found = key, result
 
-            self.jobs.add(Job(client.program, client.number, what, answered(begin), done))
+            self.jobs.add(Job(client.program, client.number, what, errors_as_results(begin), done))
         return None
 
-    def verified(self, client: ClientRecord, planner: Planner, number: int, cached: CachedPlan) -> CachedPlan:
+    def add_checks(self, client: ClientRecord, planner: Planner, number: int, cached: CachedPlan) -> CachedPlan:
         """The plan of a segment, or, as often as the session asks for it, a variant that checks some instructions."""
-        sample = sampled(client.verify, client.runs)
+        sample = draw_sample(client.verify, client.runs)
         client.runs += 1
         if sample is None:
             return cached
@@ -120,7 +122,7 @@ class PlanSelection:
         found = client.plans.get(key)
         if found is not None:
             return found
-        plan = verified(cached.planned.plan, planner.mesh, sample)
+        plan = add_checks(cached.planned.plan, planner.mesh, sample)
         if plan is cached.planned.plan:
             return cached
         return self._remember(
@@ -151,11 +153,11 @@ class PlanSelection:
         missing = self._shortage(client, planner, plan, run)
         if missing:
             raise m.error_of("OutOfMemory", missing)
-        client.roomy = len(client.table) + max(ROOMY, len(client.table) >> 3)
+        client.roomy = len(client.table) + max(ROOM_CHECK_TENSORS, len(client.table) >> 3)
 
     def _shortage(self, client: ClientRecord, planner: Planner, plan: Plan, run: m.Run) -> str:
         """Why a plan does not fit beside everything else that its client holds; empty if it fits."""
-        held, lot = beside(client, run)
+        held, lot = held_beside(client, run)
         return shortage(plan, planner.mesh, planner.known_speeds, held, lot, planner.policy.rule_of)
 
     def _define(self, client: ClientRecord, cached: CachedPlan, segment: int, reason: str) -> None:
@@ -195,7 +197,7 @@ class PlanSelection:
                         self.service.recording.decided(client.number, "searched", "info", text)
 
                 turns = planner.search(segment, key[1], cached.planned)
-                self.jobs.add(Job(client.program, client.number, JOBS[WAITING_SEARCH], turns, found))
+                self.jobs.add(Job(client.program, client.number, JOB_NAMES[WAITING_SEARCH], turns, found))
             else:
                 cached.searched = True
         elif cached.runs == SWITCH_AT and cached.better is not None:
@@ -214,10 +216,10 @@ class PlanSelection:
         self, client: ClientRecord, planner: Planner, segment: Segment, residents: tuple[ResidentPlacement, ...]
     ) -> bool:
         """Whether a strategy has to be chosen before the segment can be planned."""
-        names = undecided(planner.policy, segment, residents)
+        names = find_undecided(planner.policy, segment, residents)
         if not names:
             return False
-        if not self.jobs.has(client.number, JOBS[WAITING_STRATEGY]):
+        if not self.jobs.has(client.number, JOB_NAMES[WAITING_STRATEGY]):
 
             def chosen(_: object) -> None:
                 for name in names:
@@ -225,8 +227,8 @@ class PlanSelection:
                     text = f"client {client.number}: {name}: auto is {planner.policy.spelled(name)}"
                     self.service.log("info", text, "auto", client.number, signal=name)
 
-            turns = decide(planner, segment, residents, names)
-            self.jobs.add(Job(client.program, client.number, JOBS[WAITING_STRATEGY], turns, chosen))
+            turns = choose_strategies(planner, segment, residents, names)
+            self.jobs.add(Job(client.program, client.number, JOB_NAMES[WAITING_STRATEGY], turns, chosen))
         return True
 
     def drop_plans(self, client: ClientRecord) -> None:
@@ -266,7 +268,7 @@ def _memory(number: int, entry: Entry) -> tuple[int, tuple[Spec, Layout]]:
     return ~id(entry.root), (entry.root.spec, entry.root.layout)
 
 
-def beside(client: ClientRecord, run: m.Run) -> tuple[Counter[tuple[Spec, Layout]], Lot]:
+def held_beside(client: ClientRecord, run: m.Run) -> tuple[Counter[tuple[Spec, Layout]], Lot]:
     """What a client holds besides the inputs of a run, and what becomes of those inputs."""
     freed, dying = {*run.freed}, {run.inputs[position] for position in run.dying}
     taken: dict[int, tuple[Spec, Layout]] = {}

@@ -98,7 +98,7 @@ class RunHandler:
         if cached.runs >= SWITCH_AT and not lost:
             client.plans.met(message.segment, entries, cached)
         if client.verify:
-            cached = self.plan_selection.verified(client, planner, message.segment, cached)
+            cached = self.plan_selection.add_checks(client, planner, message.segment, cached)
         self._issue(client, message, cached, entries, made)
         for number, fault in faults.items():
             client.table[message.base + number] = Entry(segment.values[number], 0, ResidentPlacement(()), fault)

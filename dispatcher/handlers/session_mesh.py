@@ -1,4 +1,4 @@
-"""Which workers a session has, as a mesh, and how its config makes and changes that mesh.
+"""A session's mesh: the workers that it has, and how its config makes and changes the mesh.
 
 A config takes effect between two plans of its session. A refused config changes nothing.
 """
@@ -160,7 +160,7 @@ class SessionMeshes:
         """Shard a session by another config from here on.
 
         The config takes effect when no plan of the session is in flight. The session's plans are dropped, its parameters can
-        be claimed anew, and if its mesh changes, its tensors move. Nothing changes before that begins, so a refused config
+        be bound anew, and if its mesh changes, its tensors move. Nothing changes before that begins, so a refused config
         leaves the session as it was.
         """
         if client.moving is not None:

@@ -1,4 +1,4 @@
-"""Where a tensor is now, and what it waits for: the dispatcher's answer to `gt.why`.
+"""The dispatcher's answer to `gt.why`: where a tensor is now, and what it waits for.
 
 It reads state and changes none. The answer is bounded, however many workers there are and whatever waits.
 """
@@ -22,13 +22,13 @@ from gt.sharding.partition import box, extent
 from gt.sharding.placement import format_layout
 from gt.wire import messages as m
 
-from .job_scheduler import JOBS
+from .job_scheduler import JOB_NAMES
 
 MAX_WORKERS: Final = 64
 """The most workers that an answer names."""
 
 
-def why(service: DispatcherState, client: ClientRecord, topic: str) -> dict[str, Any]:
+def explain_tensor(service: DispatcherState, client: ClientRecord, topic: str) -> dict[str, Any]:
     """The answer to 'why TENSOR POSITION'. `state` is 'failed', 'landing', 'under way', 'computed', 'queued' or 'unknown'."""
     _, *words = topic.split(" ")
     if len(words) != 2 or not all(word.isascii() and word.isdigit() and len(word) < 20 for word in words):
@@ -39,11 +39,11 @@ def why(service: DispatcherState, client: ClientRecord, topic: str) -> dict[str,
         if position > client.arrived and client.queue:
             ahead = sum(isinstance(message, (m.Run, m.Put)) for message in client.queue)
             before = min(position - client.arrived - 1, ahead)
-            return {"state": "queued", "before": before, "waits": obstacle(service, client)}
+            return {"state": "queued", "before": before, "waits": describe_wait(service, client)}
         return {"state": "unknown"}
     if entry.fault is not None:
         return {"state": "failed", "error": list(entry.fault)}
-    found = where(service, entry)
+    found = locate_tensor(service, entry)
     if entry.landing:
         return {"state": "landing", "workers": sorted(entry.landing)[:MAX_WORKERS], **found}
     order = next((order for at, order in client.inflight if at == position), 0)
@@ -55,8 +55,8 @@ def why(service: DispatcherState, client: ClientRecord, topic: str) -> dict[str,
     return {"state": "under way", "order": order, "workers": late[:MAX_WORKERS], "ahead": ahead, **found}
 
 
-def where(service: DispatcherState, entry: Entry) -> dict[str, Any]:
-    """The resident placement of a tensor: its placement, the mesh, and the bytes that each worker holds."""
+def locate_tensor(service: DispatcherState, entry: Entry) -> dict[str, Any]:
+    """Where a tensor is between plans: its layout, the mesh, and the bytes that each worker holds."""
     mesh = service.meshes[entry.mesh].mesh
     held = []
     for rank, member in enumerate(mesh.members[:MAX_WORKERS]):
@@ -70,14 +70,14 @@ def where(service: DispatcherState, entry: Entry) -> dict[str, Any]:
     return {"layout": format_layout(entry.resident.layout), "mesh": axes, "held": held, "members": len(mesh.members)}
 
 
-def read_by(message: Any) -> list[int]:
+def tensors_read_by(message: Any) -> list[int]:
     """The tensors that a run or a fetch reads."""
     return (
         list(message.inputs) if isinstance(message, m.Run) else [message.tensor] if isinstance(message, m.Fetch) else []
     )
 
 
-def obstacle(service: DispatcherState, client: ClientRecord) -> str:
+def describe_wait(service: DispatcherState, client: ClientRecord) -> str:
     """What the message at the head of a client's queue waits for."""
     message, state = client.queue[0], client.head
     if state is WAITING_WORKERS:
@@ -85,7 +85,9 @@ def obstacle(service: DispatcherState, client: ClientRecord) -> str:
     if state is WAITING_MIGRATION:
         return "the session moves to another mesh, when nothing is under way"
     if state is WAITING_PUT:
-        landing = next(entry.landing for entry in map(client.table.__getitem__, read_by(message)) if entry.landing)
+        landing = next(
+            entry.landing for entry in map(client.table.__getitem__, tensors_read_by(message)) if entry.landing
+        )
         return f"a put has yet to arrive at workers {sorted(landing)[:MAX_WORKERS]}"
     record = None if client.mesh is None else service.meshes[client.mesh.number]
     if state is WAITING_CREDIT and record is not None:
@@ -95,7 +97,7 @@ def obstacle(service: DispatcherState, client: ClientRecord) -> str:
     if state is WAITING_COMPILATION:
         return "the workers compile other new plans first, of which each program has one in its turn"
     return (
-        f"{JOBS[state]} is being worked out"
-        if state in JOBS
+        f"{JOB_NAMES[state]} is being worked out"
+        if state in JOB_NAMES
         else f"the {type(message).__name__} at the head of the queue"
     )

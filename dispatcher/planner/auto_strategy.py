@@ -1,4 +1,4 @@
-"""Choosing strategies for signals whose rule is `auto`, by planning a segment under each strategy and comparing the
+"""Chooses strategies for signals whose rule is `auto`, by planning a segment under each strategy and comparing the
 estimates.
 
 A signal is decided once, by the first segment in which it computes with parameters, because that is where parameters
@@ -35,7 +35,7 @@ CANDIDATES: Final[tuple[tuple[str, int | None] | None, ...]] = (
 """What a signal may get on one axis: a strategy and the dimension of weights that it cuts, or None."""
 
 
-def undecided(policy: Policy, segment: Segment, residents: tuple[ResidentPlacement, ...]) -> list[str]:
+def find_undecided(policy: Policy, segment: Segment, residents: tuple[ResidentPlacement, ...]) -> list[str]:
     """The `auto` rules that this segment decides: those in whose signals it reads a parameter."""
     if not policy.has_auto:
         return []
@@ -50,7 +50,7 @@ def undecided(policy: Policy, segment: Segment, residents: tuple[ResidentPlaceme
     return list(found)
 
 
-def decide(
+def choose_strategies(
     planner: Planner, segment: Segment, residents: tuple[ResidentPlacement, ...], names: list[str]
 ) -> Iterator[None]:
     """Find the requests with which the segment is fastest, for each of these rules. Changes the planner's policy at the

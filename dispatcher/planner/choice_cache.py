@@ -1,4 +1,4 @@
-"""What a planner remembers: numbers for layouts and states, and the choices made for them.
+"""The cache of choices: numbers for layouts and states, and the choices made for them.
 
 So whatever has been planned once is planned again by look-ups of small integers. Choices are made in `choices.py` and
 used in `placement_walk.py` and `planner.py`.
@@ -16,17 +16,17 @@ from gt.sharding.interned import Interned
 from gt.sharding.placement import REPLICATE, Layout, Mesh, Partial
 
 from .choice_key import DATA, PARAMETER, ChoiceKey, FollowedParameter, Stages, ValueState, batch_dimension, whole
-from .choices import BRANCHES, Choice, choices
-from .move_path import path
+from .choices import MAX_BRANCHES, Choice, choices
+from .move_path import move_layouts
 
-NOWHERE: Final = -1
+NO_LAYOUT: Final = -1
 """The number of the layout of a run-time scalar, which has none."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class ResidentPlacement(metaclass=Interned):
-    """The resident placement of a tensor: its layout between plans, whether it is a parameter and claimed by a rule,
-    and what it comes from."""
+    """The resident placement of a tensor: its layout between plans, whether it is a parameter and bound to a rule by its
+    first use, and what it comes from."""
 
     layout: Layout
     param: bool = False
@@ -174,7 +174,7 @@ class ChoiceCache:
         """How a value gets to a layout from its nearest copy; remembered in `copies`."""
         old, target = self.states[state], self.layouts[layout]
         source = min(old.copies, key=lambda copy: self.seconds(old.spec, copy, target))
-        way = [source, *path(old.spec, source, target, self.timed)]
+        way = [source, *move_layouts(old.spec, source, target, self.timed)]
         way = way[max(at for at, step in enumerate(way) if step in old.copies) :]
         new = self.state(old._replace(copies=(*old.copies, *way[1:])))
         steps = list(itertools.pairwise(way))
@@ -199,7 +199,7 @@ class ChoiceCache:
 
     def branch(self, key: tuple[Any, ...], choice_key: ChoiceKey) -> tuple[NumberedChoice, ...]:
         """The choices for a choice key, by number, the best first; remembered by `key`."""
-        found = choices(choice_key, self.mesh, self.speeds, self.stages, self.blocks, BRANCHES)
+        found = choices(choice_key, self.mesh, self.speeds, self.stages, self.blocks, MAX_BRANCHES)
         self.branches[key] = made = tuple([self._numbered(choice, choice_key) for choice in found])
         return made
 
@@ -209,7 +209,7 @@ class ChoiceCache:
         best = self.decisions[key] = self._numbered(choice, choice_key)
         if len(best.results) == 1 and best.asked == best.results and choice_key.op != "tag":
             (result,), (state,) = best.results, best.states
-            residents = [NOWHERE if isinstance(each, str) else self.layout(each.at) for each in choice_key.operands]
+            residents = [NO_LAYOUT if isinstance(each, str) else self.layout(each.at) for each in choice_key.operands]
             moved = () if residents == list(best.operands) else best.operands
             shared = self.shared(state, result)
             self.plain[key] = UnmovedChoice(choice_key.results[0], self.layouts[result], state, shared, moved)
@@ -238,7 +238,7 @@ class ChoiceCache:
             for spec, layout in zip(choice_key.results, choice.results, strict=True)
         )
         return NumberedChoice(
-            tuple(NOWHERE if layout is None else self.layout(layout) for layout in choice.operands),
+            tuple(NO_LAYOUT if layout is None else self.layout(layout) for layout in choice.operands),
             tuple(map(self.layout, choice.results)),
             tuple(map(self.layout, choice.asked)),
             tuple(states),

@@ -1,4 +1,4 @@
-"""What a choice may depend on: an instruction, the states of its operands, and what its signal asks for.
+"""The key of a choice, with all that it may depend on: an instruction, the states of its operands, and what its signal asks for.
 
 Also what follows from these for the results: where they come from, which parameter they follow, which dimension is their
 batch, and where they are asked to be. Costs and other instructions play no part here.
@@ -19,19 +19,19 @@ from .sharding_rules import AxisSplit, LegalOptions
 
 DATA, PARAMETER, CONSTANT = 0, 1, 2
 """The origin of a value: data, parameters alone, or neither."""
-ELEMENTWISE: Final = frozenset({"unary", "cast", "binary", "where", "tag", "follow"})
-RELAYOUT: Final = frozenset({"reshape", "permute", "expand", "slice", "cat"})
+ELEMENTWISE_FAMILIES: Final = frozenset({"unary", "cast", "binary", "where", "tag", "follow"})
+RELAYOUT_FAMILIES: Final = frozenset({"reshape", "permute", "expand", "slice", "cat"})
 """Families that rearrange dimensions. Their results follow the operands, whatever the signal would prefer."""
-PRODUCTS: Final = frozenset({"matmul", "conv"})
+PRODUCT_FAMILIES: Final = frozenset({"matmul", "conv"})
 """Families in which activations meet the weights of a network."""
-LOOKUPS: Final = frozenset({"gather", "take"})
+LOOKUP_FAMILIES: Final = frozenset({"gather", "take"})
 """Families that count as using a parameter even if no operand is data, because positions may be constants."""
-BATCHED: Final = frozenset({"data_parallel", "fully_sharded"})
+BATCH_STRATEGIES: Final = frozenset({"data_parallel", "fully_sharded"})
 """Strategies that shard the first dimension of activations."""
 
 
 class FollowedParameter(NamedTuple):
-    """The parameter that a value follows: its spec, its layout, and whether a rule has claimed it."""
+    """The parameter that a value follows: its spec, its layout, and whether it is bound to a rule."""
 
     spec: Spec
     layout: Layout
@@ -79,7 +79,7 @@ def owner_of(choice_key: ChoiceKey) -> FollowedParameter | None:
 
     A parameter and what followed it in earlier plans (its momentum, say) count as one if they have the same layout.
     """
-    if OPS[choice_key.op].family not in ELEMENTWISE:
+    if OPS[choice_key.op].family not in ELEMENTWISE_FAMILIES:
         return None
     if choice_key.op == "follow":
         like = choice_key.operands[1]
@@ -115,7 +115,7 @@ def origin_of(choice_key: ChoiceKey) -> int:
 
 def fed(choice_key: ChoiceKey) -> bool:
     """Whether a constant meets a parameter in a product. Such a constant is treated as data that a network is fed with."""
-    if OPS[choice_key.op].family not in PRODUCTS:
+    if OPS[choice_key.op].family not in PRODUCT_FAMILIES:
         return False
     first, second = choice_key.operands
     assert isinstance(first, ValueState), "a product has tensors"
@@ -128,7 +128,7 @@ def batch_dimension(spec: Spec, origin: int) -> int | None:
     return 0 if origin == DATA and spec.ndim else None
 
 
-PICKED: Final = frozenset({"slice", "cat"})
+PICKING_FAMILIES: Final = frozenset({"slice", "cat"})
 """Ops that pick from dimensions or join them, and leave every dimension in its place."""
 Cuts = Mapping[int, Placement]
 """For each operand, the dimension along which its batch is sharded."""
@@ -166,7 +166,7 @@ def batch_of(choice_key: ChoiceKey, mesh: Mesh, legal: LegalOptions) -> tuple[in
     if reduced is not None:
         return None, reduced
     first, placement = next(iter(every.items()))
-    return (placement.dim if first == 0 and choice_key.op in PICKED else None), {}
+    return (placement.dim if first == 0 and choice_key.op in PICKING_FAMILIES else None), {}
 
 
 def piped(requests: RequestedPlacements) -> bool:
@@ -233,7 +233,7 @@ def swept(choice_key: ChoiceKey, axis: int, stage_of: Mapping[int, int]) -> Plac
 
 def activation(request: RequestedPlacement, result: Spec) -> Placement | None:
     """How a strategy shards activations."""
-    if request.strategy in BATCHED:
+    if request.strategy in BATCH_STRATEGIES:
         return Shard(0) if result.ndim else None
     if request.strategy == "sequence_parallel" and request.dimension is not None and result.ndim > request.dimension:
         return Shard(request.dimension)
@@ -242,7 +242,7 @@ def activation(request: RequestedPlacement, result: Spec) -> Placement | None:
 
 def would_be_cut(choice_key: ChoiceKey, request: RequestedPlacement | None, origin: int) -> bool:
     """Whether a result should be sharded as its signal shards activations, if that costs nothing."""
-    return request is not None and origin == DATA and OPS[choice_key.op].family not in RELAYOUT
+    return request is not None and origin == DATA and OPS[choice_key.op].family not in RELAYOUT_FAMILIES
 
 
 def asked_for(layout: Layout, forced: Sequence[Placement | None], spec: Spec) -> Layout:

@@ -1,4 +1,4 @@
-"""How one instruction may be placed: its legal combinations of layouts and what they cost, the best first.
+"""The choices for one instruction: its legal combinations of layouts and what they cost, the best first.
 
 Each mesh axis is considered separately. The cost of a legal option (`sharding_rules.py`) is that of the moves that its
 operands need (`cost_model.py`), plus what its results will cost later: the move to where the signal asks for them
@@ -12,7 +12,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from gt.dispatcher.cost.cost_model import Speeds, compute_seconds, work
+from gt.dispatcher.cost.cost_model import Speeds, compute_seconds, instruction_work
 from gt.sharding.placement import REPLICATE, Layout, Mesh, Partial, Placement, Shard
 
 from .choice_key import (
@@ -37,12 +37,12 @@ from .option_ranking import RankedOption, ranked_options, schema_of
 from .reshape_rules import reshape_aligned
 from .sharding_rules import legal_options
 
-KEPT: Final[Mapping[str, int]] = {
+KEPT_OPTIONS: Final[Mapping[str, int]] = {
     "data_parallel": DATA, "fully_sharded": DATA, "sequence_parallel": DATA,
     "tensor_parallel": PARAMETER, "expert_parallel": PARAMETER,
 }  # fmt: skip
 """By strategy, what remains sharded: activations or parameters."""
-BRANCHES: Final = 4
+MAX_BRANCHES: Final = 4
 """The most choices of one instruction that a search considers."""
 MAX_COMBINATIONS: Final = 64
 
@@ -70,7 +70,7 @@ def choices(
     """The best choices, at most `most`. `blocks` is the number of blocks of a deterministic session."""
     specs = tuple([operand if isinstance(operand, str) else operand.spec for operand in choice_key.operands])
     legal = legal_options(choice_key.op, choice_key.attributes, specs, choice_key.results)
-    amount = work(choice_key.op, specs, choice_key.results)
+    amount = instruction_work(choice_key.op, specs, choice_key.results)
     owner, origin, (batch, cuts) = owner_of(choice_key), origin_of(choice_key), batch_of(choice_key, mesh, legal)
     size = len(mesh.sizes)
     if owner is not None:
@@ -118,11 +118,11 @@ def _share(layouts: Sequence[Layout | None], mesh: Mesh) -> float:
 def _faithful(choice_key: ChoiceKey, axis: int, option: RankedOption, owner: FollowedParameter | None) -> bool:
     """Whether an option keeps sharded what the signal shards along an axis, even where another option would be cheaper."""
     request = choice_key.requests[axis]
-    if request is None or owner is not None or request.strategy not in KEPT:
+    if request is None or owner is not None or request.strategy not in KEPT_OPTIONS:
         return True
     return not any(
         isinstance(operand, ValueState)
-        and operand.origin == KEPT[request.strategy]
+        and operand.origin == KEPT_OPTIONS[request.strategy]
         and after == REPLICATE
         and isinstance(operand.at[axis], Shard)
         for operand, after in zip(choice_key.operands, option.operands, strict=True)

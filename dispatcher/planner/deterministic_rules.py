@@ -1,4 +1,4 @@
-"""Which options and layouts a deterministic session may use: those with which values have the same bits on any mesh.
+"""The options and layouts that a deterministic session may use: those that give values the same bits on any mesh.
 
 A dimension is cut only on the grid of blocks (`gt/sharding/block_grid.py`), so every worker computes whole blocks. A
 sum whose terms lie on several workers may be partial only where the tree over workers continues the tree over blocks.
@@ -17,7 +17,7 @@ from gt.ir.spec import Spec
 from gt.sharding.block_grid import ROUNDED, aligned, grid_dimension
 from gt.sharding.placement import Layout, Partial, Placement, Shard
 
-MOVING: Final = frozenset(
+MOVING_OPS: Final = frozenset(
     {
         *("reshape", "permute", "expand", "cat", "slice", "update_slice", "windows"),
         *("gather", "scatter", "take", "where", "tag", "follow"),
@@ -25,11 +25,11 @@ MOVING: Final = frozenset(
 )
 """Ops that move numbers without rounding, so that applying them to the terms of a sum and adding up is the same as applying
 them to the sum."""
-TREES: Final = frozenset({"sum", "prod", "matmul", "conv"})
+BLOCK_SUM_OPS: Final = frozenset({"sum", "prod", "matmul", "conv"})
 """Ops that add up block by block."""
 
 
-PRODUCTS: Final = {
+BLOCK_DIMENSIONS: Final = {
     "matmul": ((-2, -1), (-2, -1), (-2, -1)),
     "conv": ((0, 2), (0, 2), (1, 2)),
     "attention": ((-2, -1), (-2,), (), (-1,), (-2,)),
@@ -58,16 +58,16 @@ def keeps_bits(
     option says otherwise."""
     if schema.op == "solve" and operands[1] == Shard(schema.result.ndim - 1):
         return False  # LAPACK may round a right side in another way beside others
-    if schema.result.dtype.kind not in "fc" or not any(map(_is_rounded, results)) or schema.op in MOVING:
+    if schema.result.dtype.kind not in "fc" or not any(map(_is_rounded, results)) or schema.op in MOVING_OPS:
         return True
-    if schema.op not in TREES or schema.result.dtype in HALVES or any(map(_is_rounded, operands)):
+    if schema.op not in BLOCK_SUM_OPS or schema.result.dtype in HALVES or any(map(_is_rounded, operands)):
         return False  # half precision is added in float32, which a partial result would have lost
     cut = next((operand for operand in operands if isinstance(operand, Shard)), None)
     if cut is None or not aligned(weights if cut.weights is None else cut.weights, schema.blocks):
         return False
     x = schema.operands[0]
     assert isinstance(x, Spec), "what is added up is a tensor"
-    return schema.op in PRODUCTS or cut.dim == grid_dimension(x.shape, schema.attributes["axes"], schema.blocks)
+    return schema.op in BLOCK_DIMENSIONS or cut.dim == grid_dimension(x.shape, schema.attributes["axes"], schema.blocks)
 
 
 def keep_bits(schema: DeterministicSchema, results: Sequence[Layout], operands: Sequence[Layout]) -> bool:
@@ -77,12 +77,12 @@ def keep_bits(schema: DeterministicSchema, results: Sequence[Layout], operands: 
         return True
     if any(sum(map(_is_rounded, layout)) > 1 for layout in (*results, *operands)):
         return False
-    if schema.op not in PRODUCTS:
+    if schema.op not in BLOCK_DIMENSIONS:
         return True
     specs = [(schema.result, results[0]), *zip(schema.operands, operands, strict=True)]
     return not any(
         isinstance(spec, Spec) and _cuts(layout, dim % spec.ndim) > 1
-        for (spec, layout), dims in zip(specs, PRODUCTS[schema.op], strict=False)
+        for (spec, layout), dims in zip(specs, BLOCK_DIMENSIONS[schema.op], strict=False)
         for dim in dims
         if isinstance(spec, str) or -dim <= spec.ndim
     )

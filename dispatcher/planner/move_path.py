@@ -9,7 +9,7 @@ from gt.sharding.collectives import TWO_STEP
 from gt.sharding.placement import REPLICATE, Layout, Partial, Placement, Replicate, Shard
 
 
-def path(spec: Spec, before: Layout, after: Layout, timed: bool) -> Iterator[Layout]:
+def move_layouts(spec: Spec, before: Layout, after: Layout, timed: bool) -> Iterator[Layout]:
     """The layouts that a value goes through: at the beginning or end those in time, where microbatches are joined or cut."""
     if not timed:
         yield from _path(spec, before, after)

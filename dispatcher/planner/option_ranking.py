@@ -6,15 +6,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from gt.dispatcher.cost.cost_model import IMPOSSIBLE, LinkProfile, move_seconds
+from gt.dispatcher.cost.cost_model import IMPOSSIBLE_SECONDS, LinkProfile, move_seconds
 from gt.ir.ops import OPS
 from gt.ir.spec import Spec
 from gt.sharding.placement import REPLICATE, At, Layout, Mesh, Partial, Placement, Replicate, Shard
 
 from .choice_key import (
-    BATCHED,
+    BATCH_STRATEGIES,
     DATA,
-    LOOKUPS,
+    LOOKUP_FAMILIES,
     PARAMETER,
     ChoiceKey,
     Cuts,
@@ -28,9 +28,9 @@ from .deterministic_rules import DeterministicSchema, keeps_bits
 from .policy import RequestedPlacement
 from .sharding_rules import AxisSplit, LegalOptions, ShardingOption
 
-TIE: Final = 1e-9
+TIE_SECONDS: Final = 1e-9
 """So few seconds that they only decide between options of equal cost."""
-LAST: Final = 1e6
+LAST_RESORT_SECONDS: Final = 1e6
 """So many seconds that an option with this score is chosen only if no other is legal."""
 
 
@@ -74,20 +74,20 @@ def ranked_options(
         for result in choice_key.results
     ]
     found: list[RankedOption] = []
-    least = IMPOSSIBLE
+    least = IMPOSSIBLE_SECONDS
     for option in [*in_place, *(options[:1] if blocks and options[0] not in in_place else ())]:
         seconds, kept = 0.0, False
-        score = LAST if blocks and option not in in_place else 0.0
+        score = LAST_RESORT_SECONDS if blocks and option not in in_place else 0.0
         for before, after, nbytes, cut in zip(now, option.inputs, sizes, was_cut, strict=True):
             if after is None:
                 continue
             there = after in before
             if not there:
-                nearest = IMPOSSIBLE
+                nearest = IMPOSSIBLE_SECONDS
                 for old in before:
                     nearest = min(nearest, move_seconds(old, after, nbytes, parts, link))
                 seconds += nearest
-                score += TIE / 2
+                score += TIE_SECONDS / 2
             kept = kept or (isinstance(after, Shard) and (there or cut))
         score += seconds
         if score >= least:  # nothing that comes makes it less
@@ -95,7 +95,9 @@ def ranked_options(
         for placement, result, would in zip(option.outputs, choice_key.results, wanted, strict=True):
             if forced is not None and fits(forced, result):
                 # of two ways that move as much the one that computes in place does less
-                score += move_seconds(placement, forced, result.nbytes, parts, link) + TIE * (placement != forced)
+                score += move_seconds(placement, forced, result.nbytes, parts, link) + TIE_SECONDS * (
+                    placement != forced
+                )
             else:
                 asked = would and request is not None and as_wanted(option, choice_key, request, result, cuts)
                 score += _inconvenience(placement, would, asked, result, some_cut, kept, parts, link)
@@ -169,7 +171,7 @@ def _gathered(
     """The operands that must be whole where they meet data: fully sharded parameters are gathered at use."""
     if request is None or request.strategy != "fully_sharded" or owner is not None:
         return []
-    if origin != DATA and OPS[choice_key.op].family not in LOOKUPS:
+    if origin != DATA and OPS[choice_key.op].family not in LOOKUP_FAMILIES:
         return []
     operands = enumerate(choice_key.operands)
     return [i for i, operand in operands if isinstance(operand, ValueState) and operand.origin == PARAMETER]
@@ -230,18 +232,18 @@ def _inconvenience(
     if isinstance(placement, Partial):
         return 0.0 if some_cut else move_seconds(placement, REPLICATE, result.nbytes, parts, link)
     if wanted:
-        return 0.0 if asked else TIE
+        return 0.0 if asked else TIE_SECONDS
     if isinstance(placement, Shard):
         # with what it took to cut it that is an all-reduce in two steps, to which it is not to be preferred
-        return 0.0 if kept else move_seconds(placement, REPLICATE, result.nbytes, parts, link) + TIE
-    return TIE if some_cut else 0.0
+        return 0.0 if kept else move_seconds(placement, REPLICATE, result.nbytes, parts, link) + TIE_SECONDS
+    return TIE_SECONDS if some_cut else 0.0
 
 
 def as_wanted(
     option: ShardingOption, choice_key: ChoiceKey, request: RequestedPlacement, result: Spec, cuts: Cuts
 ) -> bool:
     """Whether an option shards activations as the signal does: along the batch, or along the dimension that it names."""
-    if request.strategy not in BATCHED:
+    if request.strategy not in BATCH_STRATEGIES:
         return option.outputs[0] == activation(request, result)
     if OPS[choice_key.op].family == "random":
         return option.outputs[0] == (Shard(0) if result.ndim > 1 else REPLICATE)

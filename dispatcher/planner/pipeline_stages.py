@@ -1,4 +1,4 @@
-"""Which instruction belongs to which stage of a pipeline, where a rule spreads a stretch of a program over several stages.
+"""The stage of a pipeline to which each instruction belongs, where a rule spreads a stretch of a program over stages.
 
 Parameters that already live on a stage decide it for their readers. The first time there are none: then the units of the
 stretch (its nested signals, or else its parameters) are dealt out contiguously, in the order of the program, so that the stage

@@ -11,12 +11,12 @@ from typing import Any, Final
 from gt.ir.instruction import INPUT, OUTPUT, SCALAR, Instruction, Segment, ref
 from gt.sharding.placement import REPLICATE, Layout, Placement, Shard
 
-from .choice_cache import NOWHERE, ChoiceCache, NumberedChoice, ResidentPlacement
+from .choice_cache import NO_LAYOUT, ChoiceCache, NumberedChoice, ResidentPlacement
 from .choice_key import PARAMETER, ChoiceKey, FollowedParameter, ValueState, parameter_placement
 from .pipeline_stages import stages_of
 from .policy import Policy, RequestedPlacement, RequestedPlacements
 
-BATCH: Final = RequestedPlacement("data_parallel", "<pipeline>")
+PIPELINE_BATCH: Final = RequestedPlacement("data_parallel", "<pipeline>")
 """What a pipeline rule asks for on the axis in time: activations sharded along their first dimension."""
 
 
@@ -41,7 +41,7 @@ class PlacementWalk:
         self.moved = 0.0
         """The bytes that each worker has received so far."""
         self.states: dict[int, int] = {ref(SCALAR, n): -ord(kind) for n, kind in enumerate(segment.kinds)}
-        self.unclaimed: set[int] = set()
+        self.unbound: set[int] = set()
         self.backward = False
         states, starts = self.states, tables.starts
         for index, at_home in enumerate(zip(segment.inputs, residents, strict=True)):
@@ -49,9 +49,9 @@ class PlacementWalk:
             states[index << 2 | INPUT] = tables.start(*at_home) if found is None else found
             resident = at_home[1]
             if resident.param and not resident.bound:
-                self.unclaimed.add(index << 2 | INPUT)
+                self.unbound.add(index << 2 | INPUT)
         self.requests = [self.requested(tag.signal, tag.phase == "backward") for tag in segment.tags]
-        self.wish_keys = [
+        self.request_keys = [
             tables.key((requests, tag.phase == "backward"))
             for requests, tag in zip(self.requests, segment.tags, strict=True)
         ]
@@ -65,7 +65,7 @@ class PlacementWalk:
         made: PlacementWalk = object.__new__(PlacementWalk)
         made.__dict__.update(self.__dict__)
         made.states = self.states.copy()
-        made.unclaimed = set(self.unclaimed)
+        made.unbound = set(self.unbound)
         return made
 
     def requested(self, signal: tuple[str, ...], backward: bool) -> RequestedPlacements:
@@ -77,7 +77,7 @@ class PlacementWalk:
         if not self.tables.timed:
             return requests
         piped = any(request is not None and request.strategy == "pipeline_parallel" for request in requests)
-        return (*requests, BATCH if piped else None)
+        return (*requests, PIPELINE_BATCH if piped else None)
 
     def staged(self) -> list[int | None]:
         """For each instruction that a rule puts on a stage, its position on the pipeline's axis."""
@@ -101,10 +101,10 @@ class PlacementWalk:
         states, tag = self.states, instruction.tag
         if self.forgets and not self.backward and self.segment.tags[tag].phase == "backward":
             self.forget()
-        if self.unclaimed:
-            self.claim(index, instruction)
+        if self.unbound:
+            self.bind(index, instruction)
         op, _, inputs, attributes, _ = instruction
-        key: tuple[Any, ...] = (op, *attributes.values(), self.wish_keys[tag], *[states[r] for r in inputs])
+        key: tuple[Any, ...] = (op, *attributes.values(), self.request_keys[tag], *[states[r] for r in inputs])
         if self.stages is not None:
             stage = self.stages[index]
             key = (-1 if stage is None else stage, *key)
@@ -113,7 +113,7 @@ class PlacementWalk:
     def take(self, instruction: Instruction, decision: NumberedChoice) -> None:
         """Carry out a choice."""
         for r, layout in zip(instruction.inputs, decision.operands, strict=True):
-            if layout != NOWHERE:
+            if layout != NO_LAYOUT:
                 self.move(r, layout, instruction.tag)
         self.give(instruction, decision)
 
@@ -131,7 +131,7 @@ class PlacementWalk:
         if instruction.op == "tag" and instruction.attributes["param"]:
             owner = tables.states[states[r]].owner
             if owner is not None and not owner.bound:
-                self.unclaimed.add(r)
+                self.unbound.add(r)
 
     def choice_key(self, index: int, instruction: Instruction) -> ChoiceKey:
         """The choice key for an instruction."""
@@ -180,14 +180,14 @@ class PlacementWalk:
                 self.states[r] = tables.state(state._replace(copies=(state.at,)))
                 self.stays(r)
 
-    def claim(self, index: int, instruction: Instruction) -> None:
-        """Give every unclaimed parameter among the operands the placement that its signal asks for."""
+    def bind(self, index: int, instruction: Instruction) -> None:
+        """Give every unbound parameter among the operands the placement that its signal asks for."""
         requests = self.requests[instruction.tag]
         if not any(requests):
             return
         stage = self.stages[index] if self.stages else None
         for r in instruction.inputs:
-            if r not in self.unclaimed:
+            if r not in self.unbound:
                 continue
             state = self.tables.states[self.states[r]]
             asked: list[Placement] = list(state.at)
@@ -200,7 +200,7 @@ class PlacementWalk:
                 placement = parameter_placement(state.spec, request, dimension, stage)
                 if placement is not None and self.tables.mesh.sizes[axis] > 1:
                     asked[axis] = placement
-            self.unclaimed.discard(r)
+            self.unbound.discard(r)
             layout, resident = self.tables.layout(tuple(asked)), tuple(asked)
             self.settle(r, layout, instruction.tag)
             # the copy that it had elsewhere is gone: from now on it costs what it will always cost

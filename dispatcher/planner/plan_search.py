@@ -2,11 +2,11 @@
 
 The planner's first plan takes each instruction's best choice by itself. This module searches the same choices by
 dynamic programming along the segment. A *path* is a prefix of the segment with its choices made. Of two paths that
-leave all values that are still read in the same states, only the cheaper is kept; of the rest, the cheapest `WIDTH`
-are. So the search is exact as long as no more than `WIDTH` different states are open, and makes at most `WIDTH` ×
-`BRANCHES` choices per instruction. It proceeds in small turns, so that the dispatcher can do other things in between.
+leave all values that are still read in the same states, only the cheaper is kept; of the rest, the cheapest `SEARCH_WIDTH`
+are. So the search is exact as long as no more than `SEARCH_WIDTH` different states are open, and makes at most `SEARCH_WIDTH` ×
+`MAX_BRANCHES` choices per instruction. It proceeds in small turns, so that the dispatcher can do other things in between.
 It keeps the resident placements that the known plan gives to survivors and inputs, and respects the signals. A plan
-that saves less than the share `MARGIN`, or moves more bytes and saves less than `WORTH`, is not adopted.
+that saves less than the share `LEAST_GAIN`, or moves more bytes and saves less than `LEAST_GAIN_OF_MORE_BYTES`, is not adopted.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from .placement_walk import PlacementWalk
     from .planner import Planned, PlanningPass
 
-WIDTH: Final = 8
+SEARCH_WIDTH: Final = 8
 """The most paths that are followed at once."""
-MARGIN: Final = 0.01
+LEAST_GAIN: Final = 0.01
 """The share of its time that a better plan must save."""
 
-WORTH: Final = 0.1
+LEAST_GAIN_OF_MORE_BYTES: Final = 0.1
 """The same for a plan that moves more bytes."""
 
 
@@ -54,15 +54,15 @@ def better_plan(start: PlanningPass, known: Planned) -> Iterator[Planned | None]
                 key = tuple(after.states.values())
                 if key not in found or after.seconds < found[key].so_far.seconds:
                     found[key] = _Path(after, (*script, branch))
-        paths = sorted(found.values(), key=_seconds)[:WIDTH]
+        paths = sorted(found.values(), key=_seconds)[:SEARCH_WIDTH]
     usual.settle_survivors(known.survivors)
     for path in paths:
         yield None
         path.so_far.settle_survivors(known.survivors)
     for path in sorted(paths, key=_seconds):
-        if path.so_far.seconds >= (1 - MARGIN) * usual.seconds:
+        if path.so_far.seconds >= (1 - LEAST_GAIN) * usual.seconds:
             break
-        if path.so_far.moved > usual.moved and path.so_far.seconds >= (1 - WORTH) * usual.seconds:
+        if path.so_far.moved > usual.moved and path.so_far.seconds >= (1 - LEAST_GAIN_OF_MORE_BYTES) * usual.seconds:
             continue
         planned = yield from start.again(path.script, known.survivors).turns()
         if planned.inputs == known.inputs:

@@ -4,7 +4,8 @@ For each instruction it takes the best legal choice (`choices.py`), memoised by 
 inserts moves where operands are placed differently. Its policy:
 
 * A *parameter* is an input that was marked as one at its creation, or that was computed from one. The first rule that
-  applies to it claims it: the rule's placement becomes its resident placement from then on. All other tensors are *activations*.
+  applies to it is bound to it: the rule's placement becomes its resident placement from then on. All other tensors are
+  *activations*.
 * A value that is computed element-wise from one parameter, and has its shape, gets the parameter's placement.
 * A value that outlives the plan is never partial: it is reduced at the end of the plan. A partial value with several
   readers is reduced before the first of them.
@@ -24,7 +25,7 @@ from gt.ir.microbatch_schedule import hindrance, turns
 from gt.ir.spec import Spec
 from gt.sharding.placement import REPLICATE, Layout, Mesh
 
-from .choice_cache import NOWHERE, ChoiceCache, NumberedChoice, ResidentPlacement
+from .choice_cache import NO_LAYOUT, ChoiceCache, NumberedChoice, ResidentPlacement
 from .placement_walk import PlacementWalk
 from .plan_search import better_plan
 from .policy import Policy, RequestedPlacement
@@ -34,9 +35,9 @@ MAX_SEARCHED: Final = 1 << 11
 """Instructions of the longest segment that is planned as a whole."""
 
 
-TURN: Final = 16
+TURN_INSTRUCTIONS: Final = 16
 """Instructions that are planned in one turn."""
-NUMBERS: Final = [range(n, n + 1) for n in range(MAX_SEARCHED)]
+OUTPUT_RANGES: Final = [range(n, n + 1) for n in range(MAX_SEARCHED)]
 """The outputs of an instruction that has one, made once."""
 LAYOUT_BITS: Final = 20
 named = tuple.__new__
@@ -87,7 +88,7 @@ class Planner:
         return self.speeds
 
     def plan(self, segment: Segment, residents: tuple[ResidentPlacement, ...]) -> Planned:
-        """Place every value of `segment`, whose inputs are at `resident placements`."""
+        """Place every value of `segment`, whose inputs are at `residents`."""
         return self.start(self.policy, segment, residents).run()
 
     def plan_in_turns(
@@ -168,28 +169,28 @@ class PlanningPass(PlacementWalk):
                 return planned
 
     def in_turns(self) -> Generator[None, None, Planned]:
-        """The same, `TURN` instructions at each turn. What is known and has one result, which stays where it is computed, is
-        one look-up."""
-        states, here, plain, wish_keys = self.states, self.here, self.tables.plain, self.wish_keys
-        instructions, values, placed, unclaimed = self.instructions, self.values, self.placed, self.unclaimed
+        """The same, `TURN_INSTRUCTIONS` instructions at each turn. What is known and has one result, which stays where it
+        is computed, is one look-up."""
+        states, here, plain, request_keys = self.states, self.here, self.tables.plain, self.request_keys
+        instructions, values, placed, unbound = self.instructions, self.values, self.placed, self.unbound
         often = self.segment.read_often
         careful = self.stages is not None or self.forgets
         key: tuple[Any, ...]
         for index, instruction in enumerate(self.segment.instructions):
-            if index and not index % TURN:
+            if index and not index % TURN_INSTRUCTIONS:
                 yield
             op, outputs, inputs, attributes, tag = instruction
             count = len(inputs)
             if count == 2 and not attributes:  # the usual cases, without a loop
                 one, other = inputs
-                key = (op, wish_keys[tag], states[one], states[other])
+                key = (op, request_keys[tag], states[one], states[other])
             elif count == 1:
                 (one,) = inputs
-                key = (op, *attributes.values(), wish_keys[tag], states[one])
+                key = (op, *attributes.values(), request_keys[tag], states[one])
             else:
                 count = 0
-                key = (op, *attributes.values(), wish_keys[tag], *[states[r] for r in inputs])
-            found = None if careful or unclaimed else plain.get(key)
+                key = (op, *attributes.values(), request_keys[tag], *[states[r] for r in inputs])
+            found = None if careful or unbound else plain.get(key)
             if found is None:
                 self.take(instruction, self.decision(index, instruction))
                 careful = self.stages is not None or (self.forgets and not self.backward)
@@ -202,7 +203,7 @@ class PlanningPass(PlacementWalk):
             else:
                 read = (here[one],) if count else tuple([here[r] for r in inputs])
             at = len(values)
-            number = NUMBERS[at] if at < MAX_SEARCHED else range(at, at + 1)
+            number = OUTPUT_RANGES[at] if at < MAX_SEARCHED else range(at, at + 1)
             instructions.append(named(Instruction, (op, number, read, attributes, tag)))
             values.append(spec)
             placed.append(layout)
@@ -241,7 +242,7 @@ class PlanningPass(PlacementWalk):
         """The plan's references to operands in their layouts, moved there if need be."""
         resident, states, read = self.tables.at, self.states, []
         for r, layout in zip(inputs, operands, strict=True):
-            if layout == NOWHERE or layout == resident[states[r]]:
+            if layout == NO_LAYOUT or layout == resident[states[r]]:
                 read.append(self.here[r])
             else:
                 found = self.copies.get(r << LAYOUT_BITS | layout)
@@ -257,7 +258,7 @@ class PlanningPass(PlacementWalk):
         spec = tables.states[before].spec
         for step in steps:
             number = len(values)
-            outputs = NUMBERS[number] if number < MAX_SEARCHED else range(number, number + 1)
+            outputs = OUTPUT_RANGES[number] if number < MAX_SEARCHED else range(number, number + 1)
             self.instructions.append(named(Instruction, (MOVE, outputs, (at,), {}, tag)))
             at = copies[copy_of(r, step)] = number << 2 | OUTPUT
             values.append(spec)

@@ -1,4 +1,4 @@
-"""What a session's rules ask for, resolved on its mesh: for each signal, one request per mesh axis.
+"""The policy of a session: what its rules ask for, resolved on its mesh, for each signal one request per mesh axis.
 
 A request concerns one mesh axis. Signals nest: the innermost signal that says something about an axis decides it. If
 several rules apply to one signal, a name takes precedence over a pattern, a longer pattern over a shorter one, and a

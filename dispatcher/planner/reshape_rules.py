@@ -1,4 +1,4 @@
-"""Whether a reshape needs nobody: whether each worker's part of the result has the elements of its part of the operand.
+"""The rules of reshapes: whether each worker's part of the result has the elements of its part of the operand.
 
 Arithmetic of row-major indices, on one mesh axis (`delimited`) and on all of them together (`reshape_aligned`).
 """

@@ -16,13 +16,13 @@ from gt.ir.instruction import INPUT, OUTPUT, SCALAR, Instruction, Segment, ref
 from gt.ir.ops import OPS
 from gt.ir.spec import Spec
 
-from .choice_key import PRODUCTS
+from .choice_key import PRODUCT_FAMILIES
 from .policy import Policy, RequestedPlacement
 
 if TYPE_CHECKING:
     from .choice_cache import ResidentPlacement
 
-MAKES: Final = frozenset({"creation", "random"})
+CREATION_FAMILIES: Final = frozenset({"creation", "random"})
 """Families of ops that create tensors without operands."""
 
 
@@ -70,8 +70,8 @@ def _suspect(instruction: Instruction, request: RequestedPlacement, first: Spec,
     """The spec of an operand or result that lacks the dimension, which is an error unless other tensors in the signal have it."""
     family, dimension = OPS[instruction.op].family, request.dimension or 0
     if request.strategy == "sequence_parallel":
-        return first if family in PRODUCTS and first.ndim <= dimension else None
-    return result if family in MAKES and 1 < result.ndim <= dimension else None
+        return first if family in PRODUCT_FAMILIES and first.ndim <= dimension else None
+    return result if family in CREATION_FAMILIES and 1 < result.ndim <= dimension else None
 
 
 def _dimensions(policy: Policy, path: tuple[str, ...]) -> tuple[RequestedPlacement, ...]:

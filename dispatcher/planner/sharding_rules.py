@@ -214,7 +214,7 @@ def _compress(schema: OpSchema) -> Iterable[ShardingOption]:
 
 
 def _rows(_case: OpSchema) -> Iterable[ShardingOption]:
-    """Options are compared with all others as wholes."""
+    """Rows are compared with all others as wholes."""
     return ()
 
 

@@ -18,11 +18,11 @@ from gt.ir.ops import OPS
 from gt.ir.spec import Spec, spec
 from gt.sharding.placement import REPLICATE, At, Layout, Mesh, Partial, Placement, Shard
 
-PARTS: Final = 8
+MAX_PARTS: Final = 8
 """The most parts into which a plan's instructions are divided for checking, and so the most variants of a plan."""
-ADDING: Final = frozenset({"sum", "matmul", "conv", "overlap_add", "segment_sum", "scatter_add"})
+ADDING_OPS: Final = frozenset({"sum", "matmul", "conv", "overlap_add", "segment_sum", "scatter_add"})
 """Ops that add up many numbers: the size of rounding errors depends on the terms, not on their sum."""
-COMPANIONS: Final = 16
+MAX_COMPANIONS: Final = 16
 """The most instructions that one check adds, besides half as many for each operand."""
 
 
@@ -33,18 +33,18 @@ class Sample(NamedTuple):
     parts: int
 
 
-def sampled(share: float, run: int) -> Sample | None:
+def draw_sample(share: float, run: int) -> Sample | None:
     """What run number `run` of a session checks, so that on average this share of all instructions is; None for nothing."""
     if not share:
         return None
-    parts = PARTS if share * PARTS <= 1 else int(1 / share)
+    parts = MAX_PARTS if share * MAX_PARTS <= 1 else int(1 / share)
     drawn = _mixed(run)
     if (drawn >> 11) * 2.0**-53 >= share * parts:
         return None
     return Sample(_mixed(drawn) % parts, parts)
 
 
-def verified(plan: Plan, mesh: Mesh, sample: Sample) -> Plan:
+def add_checks(plan: Plan, mesh: Mesh, sample: Sample) -> Plan:
     """The plan with checks, or the plan itself if there is nothing to check."""
     return plan if len(mesh.members) == 1 else _Checking(plan, mesh).run(sample)
 
@@ -85,7 +85,7 @@ class _Checking:
             if (
                 old.op != MOVE
                 and _mixed(at) % sample.parts == sample.part
-                and room > COMPANIONS + COMPANIONS // 2 * len(inputs)
+                and room > MAX_COMPANIONS + MAX_COMPANIONS // 2 * len(inputs)
             ):
                 self.check(self.instructions[-1], at)
         if not self.checks:
@@ -150,7 +150,7 @@ class _Checking:
             rows = spec(result.dtype, (*result.shape[:-1], 1))
             return [self.add("max", [size], {"axes": (result.ndim - 1,), "keepdims": True}, tag, rows, where)]
         partial = [r for r in instruction.inputs if r & 3 != SCALAR and _is_sum(self.layout(r))]
-        if instruction.op not in ADDING and not partial:
+        if instruction.op not in ADDING_OPS and not partial:
             return []
         sizes = []
         for r in instruction.inputs:

@@ -1,4 +1,4 @@
-"""The dispatcher's core takes an `Event` and gives `Send`s."""
+"""The events that the dispatcher's core takes, and the `Send`s that it gives."""
 
 from __future__ import annotations
 

@@ -9,14 +9,14 @@ from typing import Any, Final
 
 from gt.wire import messages as m
 
-SLOWING: Final = {
+SLOWDOWN_CAUSES: Final = {
     "hardware slowdown": ("cooling", "power supply"),
     "temperature": ("cooling",),
     "hardware temperature": ("cooling",),
     "power brake": ("power supply",),
 }
 """Reasons why a faulty GPU is slowed down, and what to check. A power cap is not among them: it is normal under full load."""
-CALM: Final = 60.0
+WARNING_PERIOD: Final = 60.0
 """The least number of seconds between two warnings of one kind about one GPU: slow-downs tend to come and go."""
 
 
@@ -44,13 +44,13 @@ class GpuHealth:
 
     def _slowed(self, said: m.Health, now: float) -> Iterator[tuple[str, str]]:
         """Whether to log that the GPU is slowed down now and was not before. Repetitions are logged only once in a while."""
-        reasons = [reason for reason in SLOWING if reason in said.slowed]
+        reasons = [reason for reason in SLOWDOWN_CAUSES if reason in said.slowed]
         if not reasons and self.slowed is not None:
             since, self.slowed = self.slowed, None
             yield "info", f"is no longer slowed down, after {now - since:.0f} s"
-        elif reasons and self.slowed is None and now - self.slowed_at >= CALM:
+        elif reasons and self.slowed is None and now - self.slowed_at >= WARNING_PERIOD:
             self.slowed = self.slowed_at = now
-            look = " and ".join(dict.fromkeys(part for reason in reasons for part in SLOWING[reason]))
+            look = " and ".join(dict.fromkeys(part for reason in reasons for part in SLOWDOWN_CAUSES[reason]))
             yield "warning", f"is slowed down: {', '.join(reasons)}{_figures(said)}; see to its {look}"
 
     def _errors(self, said: m.Health, now: float) -> Iterator[tuple[str, str]]:
@@ -58,7 +58,7 @@ class GpuHealth:
         started."""
         if 0 <= said.errors < self.errors:
             self.errors = said.errors  # its driver was loaded anew
-        elif said.errors > self.errors and now - self.errors_at >= CALM:
+        elif said.errors > self.errors and now - self.errors_at >= WARNING_PERIOD:
             more, self.errors, self.errors_at = said.errors - self.errors, said.errors, now
             text = f"has had {said.errors} memory errors that could not be corrected, {more} more than was known"
             yield "warning", f"{text}; if they go on, take it out of service: nvidia-smi -q -d ECC says more"

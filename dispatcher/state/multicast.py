@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 
 from gt.wire import messages as m
 
-ABOVE: Final = 8
+MULTICAST_ABOVE: Final = 8
 """The size of the largest group whose members are sent messages individually."""
 MAX_GROUPS: Final = 128
 """The most groups with a topic; the least recently used loses it."""
@@ -74,7 +74,9 @@ class Fanout:
     which the shell sends the way that `routes` says.
     """
 
-    def __init__(self, address: str, new_ticket: Callable[[], bytes], *, above: int = ABOVE, limit: int = MAX_GROUPS):
+    def __init__(
+        self, address: str, new_ticket: Callable[[], bytes], *, above: int = MULTICAST_ABOVE, limit: int = MAX_GROUPS
+    ):
         self.address = address
         self.new_ticket = new_ticket
         self.above = above

@@ -1,4 +1,4 @@
-"""What the parts of the dispatcher's core share: the peers, what is in flight and in which order, and the messages to send."""
+"""The state that the dispatcher's handlers share: the peers, what is in flight in which order, and the messages to send."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from gt.dispatcher.telemetry.recorder import DispatcherRecorder
     from gt.sharding.config import Config
 
-CREDIT_LUMP: Final = 8
+CREDITS_AT_ONCE: Final = 8
 """Credits are given to a busy client in lumps of this size, because each message wakes both ends."""
 MESH_CREDITS: Final = 32
 """The most plans and puts of one mesh in flight, if there is room for so many."""
 LEAST_CREDITS: Final = 2
 WORKER_CREDITS: Final = 256
 """The most plans and puts in flight on a worker, of all meshes, on average; each mesh gets at least `LEAST_CREDITS`."""
-COMPILING: Final = 512
+MAX_TO_COMPILE: Final = 512
 """A worker that has this many instructions to compile is sent no further new plan."""
 
 
@@ -70,7 +70,7 @@ class DispatcherState:
         self.order = 0
         self.issued: dict[int, MeshRecord] = {}
         """The orders in flight, each with its mesh."""
-        self.compiling = COMPILING
+        self.compiling = MAX_TO_COMPILE
         self.load = 0
         """The number of workers with something in flight, summed over all meshes: a worker of two meshes counts twice."""
         self.credits = MESH_CREDITS
@@ -160,12 +160,12 @@ class DispatcherState:
         return order
 
     def credit(self, client: ClientRecord) -> None:
-        """Tell a client how many of its runs and puts the workers have finished: `CREDIT_LUMP` at a time, or all."""
+        """Tell a client how many of its runs and puts the workers have finished: `CREDITS_AT_ONCE` at a time, or all."""
         inflight = client.inflight
         while inflight and inflight[0][1] not in self.issued:
             inflight.popleft()
         done = inflight[0][0] - 1 if inflight else client.arrived
-        if done - client.credited >= (CREDIT_LUMP if inflight else 1):
+        if done - client.credited >= (CREDITS_AT_ONCE if inflight else 1):
             client.credited = done
             self.send(client.identity, m.Credit(done))
 

@@ -1,4 +1,4 @@
-"""What the dispatcher tells while somebody watches: who is there, what was issued, planned, fetched and refused, and why a
+"""Records what the dispatcher tells watchers: who is there, what was issued, planned, fetched and refused, and why a
 client's work does not go on.
 
 The core and its parts call a method where something happens, and nothing while nobody watches. What is said of whole tables
@@ -32,26 +32,26 @@ from gt.wire.event_buffer import Recorder
 if TYPE_CHECKING:
     from gt.dispatcher.state.shared_state import DispatcherState
 
-RATES: Final = {t.SUMMARY: 40, t.TRACE: 300}
+WORKER_EVENT_RATES: Final = {t.SUMMARY: 40, t.TRACE: 300}
 """Events a second that go by themselves from each worker, by level: each takes some 7 µs to pack, check and pass on. And of all
 workers together:"""
-TOTALS: Final = {t.SUMMARY: 500, t.TRACE: 1000}
-OWN: Final = {t.SUMMARY: (10, 2), t.TRACE: (300, 300)}
+SERVICE_EVENT_RATES: Final = {t.SUMMARY: 500, t.TRACE: 1000}
+DISPATCHER_EVENT_RATES: Final = {t.SUMMARY: (10, 2), t.TRACE: (300, 300)}
 """Of the dispatcher itself, a second and at once."""
 SECOND: Final = t.SECOND
-SLOW: Final = SECOND
+TENSORS_PERIOD: Final = SECOND
 """Nanoseconds between two looks at all of a client's tensors, at least."""
 ENTRY_COST: Final = 30_000
 """And for each of them: a hundred times what looking at it takes."""
-STUCK: Final = SECOND // 20
+STUCK_TIME: Final = SECOND // 20
 """Nanoseconds after which it is said what a client's work waits for."""
 WAITING_FOR: Final = {WAITING_WORKERS: "workers", WAITING_PUT: "put", WAITING_CREDIT: "credit"}
 """How watchers are told of a wait (`telemetry.Waiting`); all others are for a plan."""
-BUSY: Final = SECOND // 2
+BUSY_TIME: Final = SECOND // 2
 """Nanoseconds without a word from a worker, with plans before it, after which it is said to be busy."""
-LARGEST: Final = 30
+MAX_TENSOR_ROWS: Final = 30
 """Tensors of one client that are told of."""
-NEAR: Final = 64
+MAX_SIGNAL_RUNS: Final = 64
 """Runs back to which the signal is looked for in which a client is."""
 MAX_BIRTHS: Final = 20_000
 MAX_ASKED: Final = 4096
@@ -75,7 +75,7 @@ class DispatcherRecorder:
     def __init__(self, service: DispatcherState, level: int) -> None:
         self.service = service
         self.level = level
-        self.recorder = Recorder(self.now, *OWN[level])
+        self.recorder = Recorder(self.now, *DISPATCHER_EVENT_RATES[level])
         self.issues: list[Birth] = []
         """What was issued and not gone through yet."""
         self.recent: deque[list[Birth]] = deque(maxlen=MAX_CHUNKS)
@@ -271,7 +271,7 @@ class DispatcherRecorder:
         """A client's state; of its tensors, when it is time."""
         number = client.number
         if now >= self.look_at.get(number, 0):
-            self.look_at[number] = now + SLOW + ENTRY_COST * len(client.table)
+            self.look_at[number] = now + TENSORS_PERIOD + ENTRY_COST * len(client.table)
             entries = Counter(client.table.values())
             self.held[number] = _held(entries, self.service.meshes)
             self.recorder.add(t.Tensors(now, t.DISPATCHER, number, self._largest(client, entries, now)))
@@ -287,7 +287,7 @@ class DispatcherRecorder:
     def _where(self, client: int) -> tuple[str, str]:
         """The signal and site where a client is: of its latest runs' last instruction that has a signal, or else of its last.
         Each turn of a training loop ends with its optimizer, which has none."""
-        latest = islice((issue for chunk in reversed(self.recent) for issue in reversed(chunk)), NEAR)
+        latest = islice((issue for chunk in reversed(self.recent) for issue in reversed(chunk)), MAX_SIGNAL_RUNS)
         for *_, whose, planned in latest:
             if whose == client and not isinstance(planned, str):
                 tag = next((tag for tag in reversed(planned.plan.tags) if tag.signal), None)
@@ -301,7 +301,7 @@ class DispatcherRecorder:
         chosen: set[Entry] = set()
         count = 0
         for entry in sorted(sizes, key=lambda entry: -sizes[entry]):
-            if count >= LARGEST:
+            if count >= MAX_TENSOR_ROWS:
                 break
             chosen.add(entry)
             count += entries[entry]
@@ -309,7 +309,7 @@ class DispatcherRecorder:
         births = self.births[client.number]
         found = [(sizes[entry], number, entry) for number, entry in client.table.items() if entry in chosen]
         rows: list[Any] = []
-        for nbytes, number, entry in sorted(found, key=lambda each: (-each[0], -each[1]))[:LARGEST]:
+        for nbytes, number, entry in sorted(found, key=lambda each: (-each[0], -each[1]))[:MAX_TENSOR_ROWS]:
             signal, site, age = self._birth(births, bases, number, now)
             rows.append([number, str(entry.spec), format_layout(entry.resident.layout), nbytes, signal, site, age])
         return rows
@@ -341,7 +341,7 @@ class DispatcherRecorder:
             if before != id(head):
                 since = now
                 self.stuck[client.number] = (id(head), now)
-            if now - since >= STUCK:
+            if now - since >= STUCK_TIME:
                 what, peers = self._reason(client, head)
                 plan, signal, site = _place(self.last.get(client.number))
                 yield t.Waiting(
@@ -363,7 +363,7 @@ class DispatcherRecorder:
         """Workers that have plans before them and have told nothing for a while."""
         for worker in self.service.workers.values():
             since = heard.get(worker.number)
-            if since is None or now - since < BUSY:
+            if since is None or now - since < BUSY_TIME:
                 continue
             order = min(
                 (first for record in self.service.meshes.values() if (first := _before(record, worker.number))),

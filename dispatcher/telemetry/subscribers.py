@@ -1,4 +1,4 @@
-"""Who watches a service, and what each watcher gets: batches of events, as fast as it reads them and no faster.
+"""The watchers of a service, each of which gets batches of events as fast as it reads them and no faster.
 
 A watcher reports how far it has read. When it is a few batches behind, events wait in bounded memory that all watchers share;
 the oldest are dropped and counted. Watchers that have read equally far get the same bytes, packed once. Nothing is recorded
@@ -14,27 +14,35 @@ from itertools import islice
 from typing import Any, Final
 
 from gt.dispatcher.state.events import Send
-from gt.dispatcher.state.multicast import ABOVE
+from gt.dispatcher.state.multicast import MULTICAST_ABOVE
 from gt.dispatcher.state.records import WorkerRecord
 from gt.dispatcher.state.shared_state import DispatcherState
 from gt.errors import ProtocolError
 from gt.wire import messages as m
 from gt.wire import telemetry as t
 
-from .recorder import RATES, TOTALS, DispatcherRecorder, described, joined_client, joined_worker, sampled
+from .recorder import (
+    SERVICE_EVENT_RATES,
+    WORKER_EVENT_RATES,
+    DispatcherRecorder,
+    described,
+    joined_client,
+    joined_worker,
+    sampled,
+)
 
-PERIODS: Final = {t.OFF: 0.0, t.SUMMARY: 0.5, t.TRACE: 0.2}
+BATCH_PERIODS: Final = {t.OFF: 0.0, t.SUMMARY: 0.5, t.TRACE: 0.2}
 """The seconds between two batches, by level."""
-WINDOW: Final = 16
+MAX_UNREAD_BATCHES: Final = 16
 """The most batches that a watcher may have unread."""
-BATCH: Final = 8192
+MAX_BATCH_EVENTS: Final = 8192
 """The most events in one batch."""
-PENDING: Final = 20_000
+MAX_PENDING_EVENTS: Final = 20_000
 """The most events that wait, besides what each watcher is told first."""
 MAX_WATCHERS: Final = 64
-LATEST: Final = 1 << 61
+MAX_TIME: Final = 1 << 61
 """Later than any time that a clock shows, so that no sum of times is too large to send."""
-TIMEOUT: Final = 10.0
+WATCHER_TIMEOUT: Final = 10.0
 """The seconds of silence after which a watcher is forgotten."""
 
 
@@ -65,7 +73,7 @@ class Subscribers:
         self.boot = boot
         self.watchers: dict[bytes, Watcher] = {}
         self.level = t.OFF
-        self.pending: deque[list[Any]] = deque(maxlen=PENDING)
+        self.pending: deque[list[Any]] = deque(maxlen=MAX_PENDING_EVENTS)
         """The events that some watcher may not have been sent; the last one has number `count - 1`."""
         self.count = 0
         self.offsets: dict[int, int] = {}
@@ -77,7 +85,7 @@ class Subscribers:
     @property
     def period(self) -> float:
         """The seconds between two batches; 0 while nobody watches."""
-        return PERIODS[self.level]
+        return BATCH_PERIODS[self.level]
 
     # watchers
 
@@ -89,7 +97,7 @@ class Subscribers:
 
     def hear(self, watcher: Watcher, message: m.Watch) -> None:
         """Note how much a watcher wants, and how far it has read. Raises `ProtocolError` for impossible values."""
-        if message.level not in PERIODS or not watcher.seen <= message.seen <= watcher.sent:
+        if message.level not in BATCH_PERIODS or not watcher.seen <= message.seen <= watcher.sent:
             raise ProtocolError(f"there is no level {message.level}, or not so many batches as {message.seen}")
         watcher.seen = message.seen
         if message.level == watcher.level:
@@ -109,7 +117,7 @@ class Subscribers:
 
     def late(self, now: float) -> list[bytes]:
         """The watchers that have been silent for too long."""
-        return [watcher.identity for watcher in self.watchers.values() if now - watcher.heard > TIMEOUT]
+        return [watcher.identity for watcher in self.watchers.values() if now - watcher.heard > WATCHER_TIMEOUT]
 
     def _settle(self) -> None:
         """Record as much as the most demanding watcher wants."""
@@ -129,8 +137,8 @@ class Subscribers:
         if self.level == t.OFF:
             self.service.send(worker.identity, m.Record(t.OFF, 0))
             return
-        share = TOTALS[self.level] // max(1, len(self.service.workers))
-        self.service.send(worker.identity, m.Record(self.level, max(20, min(RATES[self.level], share))))
+        share = SERVICE_EVENT_RATES[self.level] // max(1, len(self.service.workers))
+        self.service.send(worker.identity, m.Record(self.level, max(20, min(WORKER_EVENT_RATES[self.level], share))))
 
     def _known(self, now: int) -> Iterator[t.Event]:
         """The state of the service, for a new watcher."""
@@ -155,10 +163,10 @@ class Subscribers:
     def events(self, worker: WorkerRecord, message: m.Events) -> None:
         """Take a worker's batch of events. Raises `ProtocolError` if it is malformed."""
         recording = self.service.recording
-        if len(message.events) > 2 * BATCH:
-            raise ProtocolError(f"a batch has at most {2 * BATCH} events")
+        if len(message.events) > 2 * MAX_BATCH_EVENTS:
+            raise ProtocolError(f"a batch has at most {2 * MAX_BATCH_EVENTS} events")
         kinds = [t.check_event(raw) for raw in message.events]
-        if not 0 <= message.sent < LATEST or not all(0 <= raw[1] < LATEST for raw in message.events):
+        if not 0 <= message.sent < MAX_TIME or not all(0 <= raw[1] < MAX_TIME for raw in message.events):
             raise ProtocolError("times are nanoseconds since a machine started")
         if not t.FROM_WORKER.issuperset(kinds):
             raise ProtocolError("workers tell of what they do, and of nothing else")
@@ -171,7 +179,7 @@ class Subscribers:
             raw[1] += offset
             raw[2] = worker.number
             if kind is t.Waiting:
-                raw[3] = min(max(0, raw[3]), LATEST) + offset
+                raw[3] = min(max(0, raw[3]), MAX_TIME) + offset
         self._add(message.events, min(max(0, message.dropped), 1 << 32))
 
     def _add(self, events: list[list[Any]], dropped: int) -> None:
@@ -198,24 +206,26 @@ class Subscribers:
         alike: dict[tuple[int, int], list[bytes]] = {}
         oldest = self.count - len(self.pending)
         for watcher in self.watchers.values():
-            if not watcher.level or watcher.sent - watcher.seen >= WINDOW:
+            if not watcher.level or watcher.sent - watcher.seen >= MAX_UNREAD_BATCHES:
                 continue
             watcher.lost += max(0, oldest - watcher.at)
             at = watcher.at = max(oldest, watcher.at)
             watcher.sent += 1
             if watcher.first:
-                batch, watcher.first = watcher.first[:BATCH], watcher.first[BATCH:]
-                rest = list(islice(self.pending, at - oldest, at - oldest + BATCH - len(batch)))
+                batch, watcher.first = watcher.first[:MAX_BATCH_EVENTS], watcher.first[MAX_BATCH_EVENTS:]
+                rest = list(islice(self.pending, at - oldest, at - oldest + MAX_BATCH_EVENTS - len(batch)))
                 watcher.at += len(rest)
                 self.service.send(watcher.identity, m.Events(recording.now(), watcher.lost, batch + rest))
             else:
                 alike.setdefault((at, watcher.lost), []).append(watcher.identity)
-                watcher.at = min(self.count, at + BATCH)
+                watcher.at = min(self.count, at + MAX_BATCH_EVENTS)
             watcher.lost = 0
         for (at, lost), identities in alike.items():
-            message = m.Events(recording.now(), lost, list(islice(self.pending, at - oldest, at - oldest + BATCH)))
+            message = m.Events(
+                recording.now(), lost, list(islice(self.pending, at - oldest, at - oldest + MAX_BATCH_EVENTS))
+            )
             for some in (
-                tuple(identities[n : n + ABOVE]) for n in range(0, len(identities), ABOVE)
+                tuple(identities[n : n + MULTICAST_ABOVE]) for n in range(0, len(identities), MULTICAST_ABOVE)
             ):  # larger groups are for workers, who subscribe to them
                 self.service.out.append(Send(some, message))
 
@@ -224,5 +234,5 @@ class Subscribers:
         assert self.level == max((watcher.level for watcher in self.watchers.values()), default=t.OFF)
         assert (self.service.recording is None) == (self.level == t.OFF), "recorded is what is watched"
         for watcher in self.watchers.values():
-            assert 0 <= watcher.seen <= watcher.sent <= watcher.seen + WINDOW
+            assert 0 <= watcher.seen <= watcher.sent <= watcher.seen + MAX_UNREAD_BATCHES
             assert watcher.at <= self.count

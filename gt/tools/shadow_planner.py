@@ -189,11 +189,11 @@ class Shadow:
 
     def _before(self, run: m.Run) -> tuple[Any, ...] | None:
         """What lives before a run: in all, besides its inputs, and what becomes of those."""
-        from gt.dispatcher.handlers.plan_selection import beside
+        from gt.dispatcher.handlers.plan_selection import held_beside
 
         if not all(number in self.client.table for number in run.inputs):
             return None
-        return (self._resident(), *beside(self.client, run))
+        return (self._resident(), *held_beside(self.client, run))
 
     def _ran(self, execute: m.Execute, before: tuple[Any, ...], params: list[bool]) -> None:
         from gt.dispatcher.cost.peak_memory import local_bytes, peak_by_rank
@@ -225,7 +225,7 @@ class Shadow:
 
     def _use(self, plan: Plan, params: list[bool]) -> None:
         """Note where the parameters and activations of each signal are in this plan."""
-        from gt.dispatcher.cost.cost_model import VIEWS
+        from gt.dispatcher.cost.cost_model import VIEW_OPS
 
         source: dict[int, int] = {}
         """For each moved copy, its original."""
@@ -240,7 +240,7 @@ class Shadow:
                 continue
             if tensors and weights.issuperset(tensors):
                 weights.update(made)
-            elif tag.phase == "forward" and tensors and instruction.op not in VIEWS:
+            elif tag.phase == "forward" and tensors and instruction.op not in VIEW_OPS:
                 for r in made:
                     self._note(tag.signal, Use("activation", plan.values[r >> 2], plan.layout(r)), r)
             for r in tensors if tag.phase == "forward" else ():

@@ -11,24 +11,24 @@ import gt
 from gt.client.session import session as sessions
 from gt.daemon.host import CONNECT_TIMEOUT
 from gt.dispatcher.cost.cost_model import (
-    COPIES,
+    HOST_COPIES,
     HOST_LATENCY,
-    IMPOSSIBLE,
-    NETWORK,
-    NVLINK,
-    PCIE,
-    STAGED,
-    TYPICAL,
+    IMPOSSIBLE_SECONDS,
+    NETWORK_LINK,
+    NVLINK_LINK,
+    PCIE_LINK,
+    STAGED_LINK,
+    TYPICAL_DEVICES,
     DeviceProfile,
     LinkProfile,
     compute_seconds,
     devices_of,
+    instruction_work,
     measured_mesh,
     move_seconds,
     rounded,
     speeds_of,
     weights_of,
-    work,
 )
 from gt.ir.dtypes import float32
 from gt.ir.spec import spec
@@ -63,8 +63,8 @@ def gpu(bus: str, host: str = "a") -> dict[str, Any]:
         (SUM, ROWS, 4, 4.0 + 3.0),
         (SUM, REPLICATE, 2, 2.0 + 4.0),  # all of it from the other is one exchange; half twice would be two
         (SUM, REPLICATE, 16, 16.0 + 7.5),  # reduce-scatter and all-gather
-        (REPLICATE, SUM, 4, IMPOSSIBLE),
-        (ROWS, SUM, 4, IMPOSSIBLE),
+        (REPLICATE, SUM, 4, IMPOSSIBLE_SECONDS),
+        (ROWS, SUM, 4, IMPOSSIBLE_SECONDS),
     ],
 )
 def test_a_move_takes_the_bytes_of_one_worker_and_a_latency_each_exchange(
@@ -76,16 +76,16 @@ def test_a_move_takes_the_bytes_of_one_worker_and_a_latency_each_exchange(
 def test_a_product_is_bound_by_arithmetic_and_the_rest_by_memory() -> None:
     device = DeviceProfile(1e3, 1e2, 0.5)
     a, b, c = spec(float32, (2, 3)), spec(float32, (3, 5)), spec(float32, (2, 5))
-    assert work("matmul", (a, b), (c,)) == (2 * 2 * 3 * 5, 4 * (6 + 15 + 10))
-    assert compute_seconds(work("matmul", (a, b), (c,)), DeviceProfile(10.0, 1e9, 0.5)) == 0.5 + 60 / 10
-    assert work("add", (c, "f"), (c,)) == (0, 80)
-    assert compute_seconds(work("add", (c, "f"), (c,)), device) == 0.5 + 0.8
-    assert compute_seconds(work("add", (c, "f"), (c,)), device, 0.25) == 0.5 + 0.2
+    assert instruction_work("matmul", (a, b), (c,)) == (2 * 2 * 3 * 5, 4 * (6 + 15 + 10))
+    assert compute_seconds(instruction_work("matmul", (a, b), (c,)), DeviceProfile(10.0, 1e9, 0.5)) == 0.5 + 60 / 10
+    assert instruction_work("add", (c, "f"), (c,)) == (0, 80)
+    assert compute_seconds(instruction_work("add", (c, "f"), (c,)), device) == 0.5 + 0.8
+    assert compute_seconds(instruction_work("add", (c, "f"), (c,)), device, 0.25) == 0.5 + 0.2
 
 
 def test_another_look_at_a_tensor_costs_only_the_instruction() -> None:
     x = spec(float32, (1000, 1000))
-    assert compute_seconds(work("permute", (x,), (x,)), DeviceProfile(1.0, 1.0, 0.5)) == 0.5
+    assert compute_seconds(instruction_work("permute", (x,), (x,)), DeviceProfile(1.0, 1.0, 0.5)) == 0.5
 
 
 # speeds
@@ -106,8 +106,8 @@ def test_unlike_kinds_and_hosts_stand_for_themselves() -> None:
     devices = devices_of(
         [said(4e10, 1e10), said(4e10, 1e10, "b"), said(1e13, 1e12, kind="cuda"), said(2e10, 1e10, "b")]
     )
-    assert devices[1] == devices[3] == DeviceProfile(rounded(2e10), rounded(1e10), TYPICAL["cpu"].overhead)
-    assert devices[2] == DeviceProfile(rounded(1e13), rounded(1e12), TYPICAL["cuda"].overhead)
+    assert devices[1] == devices[3] == DeviceProfile(rounded(2e10), rounded(1e10), TYPICAL_DEVICES["cpu"].overhead)
+    assert devices[2] == DeviceProfile(rounded(1e13), rounded(1e12), TYPICAL_DEVICES["cuda"].overhead)
     assert devices[0].flops == rounded(4e10)
 
 
@@ -117,7 +117,7 @@ def test_unlike_kinds_and_hosts_stand_for_themselves() -> None:
 def test_nonsense_counts_as_typical(speed: Any) -> None:
     (device,) = devices_of([{"kind": "cpu", "speed": speed}])
     assert device == DeviceProfile(
-        rounded(TYPICAL["cpu"].flops), rounded(TYPICAL["cpu"].memory), TYPICAL["cpu"].overhead
+        rounded(TYPICAL_DEVICES["cpu"].flops), rounded(TYPICAL_DEVICES["cpu"].memory), TYPICAL_DEVICES["cpu"].overhead
     )
 
 
@@ -127,8 +127,8 @@ def test_an_axis_is_as_slow_as_its_slowest_link() -> None:
     data, model = speeds_of((2, 2), facts).links
     assert near == (model,)
     assert model == (rounded(8e9) / 4, HOST_LATENCY)
-    assert data == NETWORK
-    assert speeds_of((4,), facts).links == (NETWORK,)
+    assert data == NETWORK_LINK
+    assert speeds_of((4,), facts).links == (NETWORK_LINK,)
 
 
 def test_a_link_that_was_measured_is_as_it_was_measured() -> None:
@@ -140,7 +140,7 @@ def test_a_link_that_was_measured_is_as_it_was_measured() -> None:
         assert data == slow
         assert model == (rounded(8e9) / 4, HOST_LATENCY)
     assert speeds_of((4,), facts, {("a", "b"): slow}).links == (slow,)
-    assert speeds_of((2,), facts[::2], {("a", "c"): slow}).links == (NETWORK,)
+    assert speeds_of((2,), facts[::2], {("a", "c"): slow}).links == (NETWORK_LINK,)
 
 
 def test_links_within_a_group_are_those_of_nvlink_and_between_groups_of_a_host_those_of_pcie() -> None:
@@ -151,27 +151,29 @@ def test_links_within_a_group_are_those_of_nvlink_and_between_groups_of_a_host_t
         for group in (0, 1)
         for index in "01"
     ]
-    assert speeds_of((2, 2, 2), facts).links == (NETWORK, PCIE, NVLINK)
-    assert speeds_of((4, 2), facts).links == (NETWORK, NVLINK)
-    assert speeds_of((2, 4), facts).links == (NETWORK, PCIE)
-    assert speeds_of((8,), facts).links == (NETWORK,)
-    assert speeds_of((4,), facts[:4]).links == (PCIE,)
-    assert speeds_of((2,), facts[:2]).links == (NVLINK,)
+    assert speeds_of((2, 2, 2), facts).links == (NETWORK_LINK, PCIE_LINK, NVLINK_LINK)
+    assert speeds_of((4, 2), facts).links == (NETWORK_LINK, NVLINK_LINK)
+    assert speeds_of((2, 4), facts).links == (NETWORK_LINK, PCIE_LINK)
+    assert speeds_of((8,), facts).links == (NETWORK_LINK,)
+    assert speeds_of((4,), facts[:4]).links == (PCIE_LINK,)
+    assert speeds_of((2,), facts[:2]).links == (NVLINK_LINK,)
     slow = [{**said(4e10, 8e9), "group": group} for group in "aab"]
-    assert speeds_of((3,), slow).links == (LinkProfile(rounded(8e9) / COPIES, HOST_LATENCY),), "NVLink joins no CPUs"
+    assert speeds_of((3,), slow).links == (LinkProfile(rounded(8e9) / HOST_COPIES, HOST_LATENCY),), (
+        "NVLink joins no CPUs"
+    )
 
 
 def test_gpus_without_nccl_between_them_are_as_slow_as_the_way_through_the_host() -> None:
     """Two workers on one card, one that has none, another version, and a CPU worker beside."""
     cards = [gpu("0"), gpu("1")]
-    assert speeds_of((2,), cards).links == (PCIE,)
+    assert speeds_of((2,), cards).links == (PCIE_LINK,)
     without = {key: value for key, value in cards[1].items() if key != "nccl"}
-    assert speeds_of((2,), [gpu("0")] * 2).links == (LinkProfile(rounded(8e11) / COPIES, 2 * HOST_LATENCY),), (
+    assert speeds_of((2,), [gpu("0")] * 2).links == (LinkProfile(rounded(8e11) / HOST_COPIES, 2 * HOST_LATENCY),), (
         "by its own memory"
     )
     for other in (without, gpu("1") | {"nccl": 22700}, said(4e10, 8e9)):
-        assert speeds_of((2,), [cards[0], other]).links == (STAGED,)
-    assert speeds_of((2, 2), [said(4e10, 8e9), said(4e10, 8e9), *cards]).links[0] == STAGED
+        assert speeds_of((2,), [cards[0], other]).links == (STAGED_LINK,)
+    assert speeds_of((2, 2), [said(4e10, 8e9), said(4e10, 8e9), *cards]).links[0] == STAGED_LINK
 
 
 # weights

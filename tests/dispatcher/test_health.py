@@ -9,7 +9,7 @@ import pytest
 from one_dispatcher import Service
 
 from gt.dispatcher.state.events import Lost, Malformed, Publish, Tick
-from gt.dispatcher.state.gpu_health import CALM, SLOWING, GpuHealth
+from gt.dispatcher.state.gpu_health import SLOWDOWN_CAUSES, WARNING_PERIOD, GpuHealth
 from gt.wire import messages as m
 from gt.wire import telemetry as t
 from gt.worker.device.nvml import REASONS
@@ -184,7 +184,7 @@ def test_a_gpu_that_is_slowed_down_over_and_over_is_one_pair_of_lines_a_minute()
         lines += [(now, level) for level, _ in health.hear(HOT if number % 2 or now > 400 else WELL, now)]
     warned = [now for now, level in lines if level == "warning"]
     assert [level for _, level in lines] == ["warning", "info"] * (len(lines) // 2) + ["warning"]
-    assert all(later - now >= CALM for now, later in itertools.pairwise(warned))
+    assert all(later - now >= WARNING_PERIOD for now, later in itertools.pairwise(warned))
     assert len(warned) == 400 // 64 + 1 + 1
 
 
@@ -206,11 +206,11 @@ def test_the_log_says_when_memory_errors_grew() -> None:
         lines += [(number, level, text.partition(";")[0]) for level, text in said]
     assert lines == [
         (number, "warning", f"has had {errors} memory errors that could not be corrected, {more} more than was known")
-        for number, errors, more in ((0, 2, 2), (CALM // 2, 4, 2), (len(counts) - 1, 2, 1))
+        for number, errors, more in ((0, 2, 2), (WARNING_PERIOD // 2, 4, 2), (len(counts) - 1, 2, 1))
     ]
 
 
 def test_the_reasons_are_the_words_that_workers_say() -> None:
-    assert SLOWING.keys() <= set(REASONS.values())
+    assert SLOWDOWN_CAUSES.keys() <= set(REASONS.values())
     assert len(REASONS) <= m.MAX_WORDS
     assert max(map(len, REASONS.values())) <= m.MAX_WORD

@@ -13,7 +13,7 @@ from gt.dispatcher.core import HANDLERS, MESSAGES, Role
 from gt.dispatcher.handlers.plan_selection import SWITCH_AT
 from gt.dispatcher.state.events import JobTurn, Lost, Reload
 from gt.dispatcher.state.message_state import TRANSITIONS, WAITS, MessageState, enter
-from gt.dispatcher.state.shared_state import COMPILING, MESH_CREDITS
+from gt.dispatcher.state.shared_state import MAX_TO_COMPILE, MESH_CREDITS
 from gt.ir.instruction import Segment
 from gt.sharding.config import Config
 from gt.wire import messages as m
@@ -130,8 +130,8 @@ def waits_for_a_search() -> Service:
 def waits_for_compilation() -> Service:
     each = busy()
     for worker in each.core.service.workers.values():
-        worker.fresh.append((each.core.service.place(each.core.service.clients[b"c"].mesh), COMPILING))
-        worker.to_compile += COMPILING
+        worker.fresh.append((each.core.service.place(each.core.service.clients[b"c"].mesh), MAX_TO_COMPILE))
+        worker.to_compile += MAX_TO_COMPILE
     each.run(1, 10, [1])
     work(each)
     return each

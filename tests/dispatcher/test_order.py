@@ -10,7 +10,7 @@ from one_dispatcher import Service, configure, started
 from gt.dispatcher.handlers import handshake, message_queues
 from gt.dispatcher.handlers.handshake import CLIENT_CREDITS
 from gt.dispatcher.state.events import JobTurn
-from gt.dispatcher.state.shared_state import CREDIT_LUMP, MESH_CREDITS
+from gt.dispatcher.state.shared_state import CREDITS_AT_ONCE, MESH_CREDITS
 from gt.ir.instruction_bytes import unpack_plan
 from gt.wire import messages as m
 
@@ -93,15 +93,15 @@ def test_a_client_is_credited_for_what_every_worker_has_done() -> None:
     """Credits follow the slowest member of the mesh, and count the client's own runs and puts. They come in lumps, and when
     nothing is under way."""
     each = started(2, config={"mesh": {"workers": 2}, "sharding_config": {"x": {"strategy": "replicate"}}})
-    for number in range(CREDIT_LUMP + 2):
+    for number in range(CREDITS_AT_ONCE + 2):
         each.run(1, 10 * (number + 1), [1])
-    last = CREDIT_LUMP + 3
+    last = CREDITS_AT_ONCE + 3
     each.say("w0", m.Done(last))
     assert not each.hears("c", m.Credit)
-    each.say("w1", m.Done(CREDIT_LUMP))
+    each.say("w1", m.Done(CREDITS_AT_ONCE))
     assert not each.hears("c", m.Credit)
-    each.say("w1", m.Done(CREDIT_LUMP + 1))
-    assert each.hears("c", m.Credit) == [m.Credit(CREDIT_LUMP + 1)]
+    each.say("w1", m.Done(CREDITS_AT_ONCE + 1))
+    assert each.hears("c", m.Credit) == [m.Credit(CREDITS_AT_ONCE + 1)]
     each.say("w1", m.Done(last - 1))
     assert not each.hears("c", m.Credit)
     each.say("w1", m.Done(last))

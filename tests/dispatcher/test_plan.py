@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gt.dispatcher.planner.choice_cache import ResidentPlacement
-from gt.dispatcher.planner.move_path import path
+from gt.dispatcher.planner.move_path import move_layouts
 from gt.dispatcher.planner.planner import Planned, Planner
 from gt.dispatcher.planner.policy import resolve
 from gt.dispatcher.planner.reshape_rules import reshape_aligned
@@ -380,8 +380,8 @@ def test_what_else_changes_does_not_come_between_a_large_all_reduce() -> None:
     before, after = parse_layout("P(sum)|R|S0"), parse_layout("R|S1|R")
     large, small = spec(float32, (256, 256)), spec(float32, (4, 4))
     steps = ["P(sum)|S1|S0", "R|S1|S0", "R|S1|R"]
-    assert [format_layout(step) for step in path(large, before, after, False)] == steps
-    assert list(path(small, before, after, False)) == [after]
+    assert [format_layout(step) for step in move_layouts(large, before, after, False)] == steps
+    assert list(move_layouts(small, before, after, False)) == [after]
 
 
 # any program

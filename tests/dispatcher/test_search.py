@@ -95,7 +95,7 @@ def segments(draw: st.DrawFn) -> tuple[Segment, tuple[ResidentPlacement, ...]]:
 def test_no_combination_of_choices_is_better(
     drawn: tuple[Segment, tuple[ResidentPlacement, ...]], config: dict[str, Any], workers: int
 ) -> None:
-    """Of a short segment all combinations are tried: a search of any width finds the cheapest, one of `WIDTH` nothing worse
+    """Of a short segment all combinations are tried: a search of any width finds the cheapest, one of `SEARCH_WIDTH` none worse
     than what it began with, and both agree with the account."""
     segment, residents = drawn
     made = planner(config, workers)
@@ -119,20 +119,21 @@ def test_no_combination_of_choices_is_better(
     best = [
         script
         for script, (seconds, moved) in costs.items()
-        if seconds <= least * (1 + 1e-9) and (moved <= limit or seconds < (1 - searching.WORTH) * usual)
+        if seconds <= least * (1 + 1e-9)
+        and (moved <= limit or seconds < (1 - searching.LEAST_GAIN_OF_MORE_BYTES) * usual)
     ]
     narrow = found(made, segment, residents)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(searching, "WIDTH", 1 << 20)
+        patch.setattr(searching, "SEARCH_WIDTH", 1 << 20)
         better = found(made, segment, residents)
     PROVED["short segments whose choices were all tried against the search"] += 1
     if better is None:
-        assert not best or least >= (1 - searching.MARGIN) * usual
+        assert not best or least >= (1 - searching.LEAST_GAIN) * usual
     elif best:
         assert str(better.plan) in {str(retaken(start.again(script, known.survivors)).plan) for script in best}
     assert better is None or seconds(made, better) < seconds(made, known)
     if better is not None and moved(made, better) > moved(made, known) * 1.01:  # whose shards may be uneven
-        assert seconds(made, better) < (1 - searching.WORTH) * seconds(made, known) * 1.01
+        assert seconds(made, better) < (1 - searching.LEAST_GAIN_OF_MORE_BYTES) * seconds(made, known) * 1.01
     assert narrow is None or seconds(made, narrow) < seconds(made, known)
 
 

@@ -50,12 +50,12 @@ def test_a_client_that_left_gets_no_answer() -> None:
     service.say("c", m.Goodbye("", "done"))
     service.say("w0", m.Holdings(asked.request, facts(3)))
     assert service.hears("c", m.Answer) == []
-    assert service.core.surveys.questions == {}
+    assert service.core.surveys.surveys == {}
 
 
 def test_an_answer_fits_a_frame(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of too many holdings the asking client's own are there, and then the largest."""
-    monkeypatch.setattr(memory_survey, "MOST", 3)
+    monkeypatch.setattr(memory_survey, "MAX_HOLDINGS", 3)
     service = Service(1)
     service.client("other")
     number = service.client()

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from one_dispatcher import NEG, VECTOR, Service
 
 from gt.dispatcher.handlers import handshake
-from gt.dispatcher.handlers.handshake import Rate
+from gt.dispatcher.handlers.handshake import RateLimit
 from gt.dispatcher.handlers.job_scheduler import Job, JobScheduler, RoundRobin, program_of
 from gt.dispatcher.state.events import JobTurn, Lost
-from gt.dispatcher.state.shared_state import COMPILING, LEAST_CREDITS, MESH_CREDITS, WORKER_CREDITS
+from gt.dispatcher.state.shared_state import LEAST_CREDITS, MAX_TO_COMPILE, MESH_CREDITS, WORKER_CREDITS
 from gt.ir.instruction import Segment
 from gt.ir.instruction_bytes import pack_segment
 from gt.ir.spec import pack_spec
@@ -199,7 +199,7 @@ def test_who_leaves_takes_its_work_along() -> None:
 def test_a_worker_is_given_new_plans_only_as_fast_as_it_compiles_them() -> None:
     """Little waits before it; who waits here is sent on in turns, program by program, and whose plan is known passes all."""
     each = Service(1)
-    length = COMPILING // 2
+    length = MAX_TO_COMPILE // 2
     for number in range(8):
         eager(each, f"a{number}", length, **FACTS, pid=7)
     eager(each, "b", length, **FACTS, pid=8)
@@ -217,7 +217,7 @@ def test_what_sessions_left_before_a_worker_counts() -> None:
     """Sessions that open, ask for much and leave do not pile up before a worker."""
     each = Service(1)
     for number in range(20):
-        eager(each, f"e{number}", COMPILING)
+        eager(each, f"e{number}", MAX_TO_COMPILE)
         each.say(f"e{number}", m.Goodbye("", ""))
     assert len(each.hears("w0", m.Execute)) == 1
     each.say("w0", m.Done(each.core.service.order))
@@ -229,7 +229,7 @@ def test_who_waits_for_several_workers_is_not_overtaken_for_ever() -> None:
     """Two programs each keep one worker busy; a third that wants both gets its turn."""
     each = Service(2)
     for name in ("a", "b"):
-        eager(each, name, COMPILING)
+        eager(each, name, MAX_TO_COMPILE)
     each.client("both")
     each.say("both", m.Configure(1, _mesh(2)))
     each.put(1, "both")
@@ -237,7 +237,7 @@ def test_who_waits_for_several_workers_is_not_overtaken_for_ever() -> None:
     each.run(1, 10, [1], "both")
     for round_ in range(6):
         for name in ("a", "b"):
-            each.define(2 + round_, chain(COMPILING + round_), name)
+            each.define(2 + round_, chain(MAX_TO_COMPILE + round_), name)
             each.run(2 + round_, 100 + round_, [1], name)
         worker = f"w{round_ % 2}"
         each.say(worker, m.Done(each.core.service.order))
@@ -275,7 +275,7 @@ def test_a_lost_worker_holds_up_no_new_plan() -> None:
     """What it had before it is gone with it: who waited goes on elsewhere."""
     each = Service(2)
     for name in ("a", "b", "c", "d"):
-        eager(each, name, COMPILING)
+        eager(each, name, MAX_TO_COMPILE)
     assert each.core.plan_selection.admission.ring
     each.event(Lost(b"w0", "killed"))
     while each.core.service.issued:
@@ -284,7 +284,7 @@ def test_a_lost_worker_holds_up_no_new_plan() -> None:
     each.run(1, 50, [3], "d")
     each.done()
     assert not each.core.plan_selection.admission.ring
-    assert each.table("d")[50 + COMPILING - 1].fault is None
+    assert each.table("d")[50 + MAX_TO_COMPILE - 1].fault is None
 
 
 # sessions
@@ -296,7 +296,7 @@ def test_a_lost_worker_holds_up_no_new_plan() -> None:
 )  # fmt: skip
 def test_a_rate_is_kept_in_every_stretch_of_time(burst: int, rate: float, pauses: list[float], programs: int) -> None:
     """Of each never more than `burst` and `a_second`; who waits as long as it is told is let in."""
-    each = Rate(burst, rate)
+    each = RateLimit(burst, rate)
     now, taken = 0.0, {n: list[float]() for n in range(programs)}
     for turn, pause in enumerate(pauses):
         now += pause
@@ -317,7 +317,7 @@ def test_a_rate_is_kept_in_every_stretch_of_time(burst: int, rate: float, pauses
 def test_a_program_that_opens_sessions_without_end_is_told_and_others_are_not() -> None:
     """It is told how long to wait, its other sessions go on, and after that time it may come again."""
     each = Service(1)
-    burst, rate = handshake.OF_PROGRAM
+    burst, rate = handshake.PROGRAM_RATE
     for number in range(burst):
         each.client(f"a{number}", **FACTS, pid=7)
         each.say(f"a{number}", m.Goodbye("", ""))
@@ -336,7 +336,7 @@ def test_a_program_that_opens_sessions_without_end_is_told_and_others_are_not() 
 def test_what_is_remembered_of_programs_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """However many names are made up."""
     monkeypatch.setattr(handshake, "MAX_PROGRAMS", 10)
-    rate = Rate(2, 1.0)
+    rate = RateLimit(2, 1.0)
     for number in range(1000):
         rate.take(number, number / 100)
         assert len(rate.spent) <= 10

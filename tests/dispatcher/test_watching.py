@@ -9,8 +9,8 @@ from builders import Lines
 from one_dispatcher import Service
 
 from gt.dispatcher.state.events import Publish, Tick
-from gt.dispatcher.telemetry.recorder import MAX_BIRTHS, MAX_ISSUES, RATES
-from gt.dispatcher.telemetry.subscribers import MAX_WATCHERS, PENDING, TIMEOUT, WINDOW
+from gt.dispatcher.telemetry.recorder import MAX_BIRTHS, MAX_ISSUES, WORKER_EVENT_RATES
+from gt.dispatcher.telemetry.subscribers import MAX_PENDING_EVENTS, MAX_UNREAD_BATCHES, MAX_WATCHERS, WATCHER_TIMEOUT
 from gt.sharding.config import Config
 from gt.wire import messages as m
 from gt.wire import telemetry as t
@@ -179,19 +179,19 @@ def test_a_slow_watcher_loses_events_and_nobody_else_does() -> None:
     watch(each, "slow")
     watch(each, "quick")
     seen = 0
-    for _ in range(WINDOW + 5):
+    for _ in range(MAX_UNREAD_BATCHES + 5):
         each.event(Publish(5))
         seen += len(each.hears("quick", m.Events))
         each.say("quick", m.Watch(t.TRACE, seen))
-    assert seen == WINDOW + 5
-    assert len(each.hears("slow", m.Events)) == WINDOW
+    assert seen == MAX_UNREAD_BATCHES + 5
+    assert len(each.hears("slow", m.Events)) == MAX_UNREAD_BATCHES
     slow = each.core.subscribers.watchers[b"slow"]
     event = t.encode_event(t.Gauges(1, 0, 1, 1, 1, 1, 1, 1, 1))
     for _ in range(5):
         each.say("w0", m.Events(1, 7, [[*event] for _ in range(5000)]))
-    assert len(each.core.subscribers.pending) == PENDING
-    lost = 5 * 5000 - PENDING + 5 * 7
-    each.say("slow", m.Watch(t.TRACE, WINDOW))
+    assert len(each.core.subscribers.pending) == MAX_PENDING_EVENTS
+    lost = 5 * 5000 - MAX_PENDING_EVENTS + 5 * 7
+    each.say("slow", m.Watch(t.TRACE, MAX_UNREAD_BATCHES))
     each.event(Publish(5))
     (events,) = each.hears("slow", m.Events)
     assert events.dropped >= lost
@@ -202,7 +202,7 @@ def test_a_dead_watcher_is_forgotten() -> None:
     """After ten seconds without a word it is gone, and recording with it."""
     each = service(1)
     watch(each)
-    each.now = TIMEOUT + 1
+    each.now = WATCHER_TIMEOUT + 1
     each.event(Tick())
     assert each.core.subscribers.watchers == {}
     assert [message.level for message in each.hears("w0", m.Record)] == [t.TRACE, t.OFF]
@@ -358,7 +358,7 @@ def test_where_a_tensor_is_from_is_known_after_any_number_of_runs() -> None:
 
 def test_what_is_told_of_many_runs_is_bounded() -> None:
     """A flood of runs is a few events, whatever their number, and in a summary one; every run is counted in them."""
-    for level, most in ((t.SUMMARY, 1), (t.TRACE, RATES[t.TRACE] + 1)):
+    for level, most in ((t.SUMMARY, 1), (t.TRACE, WORKER_EVENT_RATES[t.TRACE] + 1)):
         each = service(1)
         watch(each, level=level)
         each.client()
@@ -405,9 +405,9 @@ def test_a_watcher_that_never_reads_costs_bounded_memory() -> None:
         each.say("w0", m.Events(1, 0, [[*event] for _ in range(1000)]))
         each.event(Publish(5))
     subscribers = each.core.subscribers
-    assert len(subscribers.pending) == PENDING
+    assert len(subscribers.pending) == MAX_PENDING_EVENTS
     assert all(len(watcher.first) == 0 for watcher in subscribers.watchers.values())
-    assert len(each.hears("a", m.Events)) == WINDOW
+    assert len(each.hears("a", m.Events)) == MAX_UNREAD_BATCHES
     for name in ("a", "b", "c"):
         each.say(name, m.Watch(t.OFF, 0))
     assert len(subscribers.pending) == 0
