@@ -14,7 +14,7 @@ import gt
 from gt.client.session import session as sessions
 from gt.commands.app import app
 from gt.dispatcher.cost.cost_model import (
-    PCIE_LINK,
+    PCIE,
     STAGED_LINK,
     TYPICAL_DEVICES,
     LinkProfile,
@@ -347,7 +347,7 @@ def test_measured_workers_share_this_machine() -> None:
     assert np.isfinite(one["speed"]).all()
 
 
-@pytest.mark.parametrize(("nccl", "link"), [(22501, PCIE_LINK), (0, STAGED_LINK)])
+@pytest.mark.parametrize(("nccl", "link"), [(22501, PCIE), (0, STAGED_LINK)])
 def test_gpus_that_need_not_exist_have_a_card_each(
     nccl: int, link: LinkProfile, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -58,10 +58,10 @@ NETWORK_LINK: Final = LinkProfile(1e9, 150e-6)
 """The assumed link between two hosts: ten-gigabit Ethernet."""
 HOST_LATENCY: Final = 100e-6
 """The latency of an exchange within one host, in seconds."""
-NVLINK_LINK: Final = LinkProfile(200e9, 20e-6)
+NVLINK: Final = LinkProfile(200e9, 20e-6)
 """Between GPUs of a group (`nvlink_groups.py`): third-generation NVLink has 300 GB/s each way, of which collectives
 reach two thirds. The rendezvous of the members takes longer than this latency, but hosts run ahead of their GPUs."""
-PCIE_LINK: Final = LinkProfile(20e9, HOST_LATENCY)
+PCIE: Final = LinkProfile(20e9, HOST_LATENCY)
 """Between other GPUs of one host: PCI Express 4.0 has 32 GB/s each way, of which collectives reach two thirds."""
 STAGED_LINK: Final = LinkProfile(4e9, 2 * HOST_LATENCY)
 """To or from a GPU in pieces, within a host: through pageable host memory, copied four times. Assumed, not measured."""
@@ -247,7 +247,7 @@ def speeds_of(
         if here != there:
             return links.get((here, there)) or links.get((there, here)) or between
         if card and its and card != its:
-            return NVLINK_LINK if group and group == another else PCIE_LINK
+            return NVLINK if group and group == another else PCIE
         if card and card == its:
             return shared
         return STAGED_LINK if gpu or its_gpu else within

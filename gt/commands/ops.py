@@ -108,7 +108,7 @@ def ops_page() -> str:
             "  only the *tail* (all but the first, for an update all but the first two), or *only* scalars.\n",
             "* **gradient**: whether `client/autograd/rules/gradient_table.py` has a rule; *none*: nothing flows back, by\n",
             "  decision.\n",
-            "* **sharding**: the rule in `dispatcher/planner/sharding_rules.py` from which all legal rows of placements\n",
+            "* **sharding**: the rule in `dispatcher/planner/sharding_rules.py` from which all legal options of placements\n",
             "  follow.\n",
             "* **kernel**: the module in `worker/kernels/` and the function that makes the kernel. This and what follows is\n",
             "  one row in `worker/op_table/op_table.py`, which also says why an element-wise op is not fused or captured.\n",

@@ -15,8 +15,8 @@ from gt.dispatcher.cost.cost_model import (
     HOST_LATENCY,
     IMPOSSIBLE_SECONDS,
     NETWORK_LINK,
-    NVLINK_LINK,
-    PCIE_LINK,
+    NVLINK,
+    PCIE,
     STAGED_LINK,
     TYPICAL_DEVICES,
     DeviceProfile,
@@ -151,12 +151,12 @@ def test_links_within_a_group_are_those_of_nvlink_and_between_groups_of_a_host_t
         for group in (0, 1)
         for index in "01"
     ]
-    assert speeds_of((2, 2, 2), facts).links == (NETWORK_LINK, PCIE_LINK, NVLINK_LINK)
-    assert speeds_of((4, 2), facts).links == (NETWORK_LINK, NVLINK_LINK)
-    assert speeds_of((2, 4), facts).links == (NETWORK_LINK, PCIE_LINK)
+    assert speeds_of((2, 2, 2), facts).links == (NETWORK_LINK, PCIE, NVLINK)
+    assert speeds_of((4, 2), facts).links == (NETWORK_LINK, NVLINK)
+    assert speeds_of((2, 4), facts).links == (NETWORK_LINK, PCIE)
     assert speeds_of((8,), facts).links == (NETWORK_LINK,)
-    assert speeds_of((4,), facts[:4]).links == (PCIE_LINK,)
-    assert speeds_of((2,), facts[:2]).links == (NVLINK_LINK,)
+    assert speeds_of((4,), facts[:4]).links == (PCIE,)
+    assert speeds_of((2,), facts[:2]).links == (NVLINK,)
     slow = [{**said(4e10, 8e9), "group": group} for group in "aab"]
     assert speeds_of((3,), slow).links == (LinkProfile(rounded(8e9) / HOST_COPIES, HOST_LATENCY),), (
         "NVLink joins no CPUs"
@@ -166,7 +166,7 @@ def test_links_within_a_group_are_those_of_nvlink_and_between_groups_of_a_host_t
 def test_gpus_without_nccl_between_them_are_as_slow_as_the_way_through_the_host() -> None:
     """Two workers on one card, one that has none, another version, and a CPU worker beside."""
     cards = [gpu("0"), gpu("1")]
-    assert speeds_of((2,), cards).links == (PCIE_LINK,)
+    assert speeds_of((2,), cards).links == (PCIE,)
     without = {key: value for key, value in cards[1].items() if key != "nccl"}
     assert speeds_of((2,), [gpu("0")] * 2).links == (LinkProfile(rounded(8e11) / HOST_COPIES, 2 * HOST_LATENCY),), (
         "by its own memory"

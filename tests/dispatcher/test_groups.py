@@ -10,7 +10,7 @@ import pytest
 import gt
 from gt.client.session import session as sessions
 from gt.daemon.host import CONNECT_TIMEOUT
-from gt.dispatcher.cost.cost_model import NVLINK_LINK, PCIE_LINK, Speeds
+from gt.dispatcher.cost.cost_model import NVLINK, PCIE, Speeds
 from gt.dispatcher.cost.nvlink_groups import groups_of, side_by_side
 from gt.dispatcher.cost.plan_estimate import estimate_plan
 from gt.ir.instruction import Plan
@@ -86,7 +86,7 @@ def test_the_last_axis_of_a_mesh_stays_in_a_group() -> None:
         (record,) = fabric.dispatcher.service.meshes.values()
         if size:
             assert record.mesh.members == (0, 2, 1, 3), "cuda:0 and cuda:1, cuda:2 and cuda:3"
-            assert record.speeds.links == (PCIE_LINK, NVLINK_LINK)
+            assert record.speeds.links == (PCIE, NVLINK)
         else:
             assert record.mesh.members == (0, 1, 2, 3)
         (client,) = fabric.dispatcher.service.by_number.values()
@@ -119,7 +119,7 @@ def test_plans_go_by_what_joins_the_workers() -> None:
     and the values are the same."""
     near, _, fast, value = planned(2)
     far, mesh, slow, same = planned(1)
-    assert (fast.links, slow.links) == ((NVLINK_LINK,), (PCIE_LINK,))
+    assert (fast.links, slow.links) == ((NVLINK,), (PCIE,))
     assert list(map(str, near)) != list(map(str, far))
     for chosen, other, speeds in ((near, far, fast), (far, near, slow)):
         seconds, instead = (sum(estimate_plan(plan, mesh, speeds).seconds for plan in some) for some in (chosen, other))
