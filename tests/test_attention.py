@@ -36,7 +36,7 @@ def session() -> Any:
 
 @pytest.fixture(autouse=True)
 def one_instruction(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attention, "LARGE", 1)
+    monkeypatch.setattr(attention, "FUSED_FROM_WEIGHTS", 1)
 
 
 def connect(workers: int, shard: str = "", **config: Any) -> None:
@@ -133,7 +133,7 @@ def test_gradients_of_gradients_are_those_of_what_it_is_composed_of(kind: str, m
 
     found = second()
     assert "attention" in ops()
-    monkeypatch.setattr(attention, "LARGE", 1 << 60)
+    monkeypatch.setattr(attention, "FUSED_FROM_WEIGHTS", 1 << 60)
     for a, b in zip(found, second(), strict=True):
         np.testing.assert_allclose(a, b, 1e-9, 1e-9)
 
@@ -212,7 +212,7 @@ def test_memory_does_not_grow_with_the_matrix(causal: bool, monkeypatch: pytest.
     """Of 2 heads over 1,536 places in float32 the weights would take 19 MB; composed, they are there several times."""
 
     def peak(large: int) -> int:
-        monkeypatch.setattr(attention, "LARGE", large)
+        monkeypatch.setattr(attention, "FUSED_FROM_WEIGHTS", large)
         operands = [gt.tensor(x, requires_grad=True) for x in draws((2,), 1536, 1536, 16, 16)]
         float(operands[0].sum())  # as all the puts have arrived
         tracemalloc.start()
@@ -223,7 +223,7 @@ def test_memory_does_not_grow_with_the_matrix(causal: bool, monkeypatch: pytest.
         finally:
             tracemalloc.stop()
 
-    assert peak(attention.LARGE) < 4 * kernels.STRIP_BYTES
+    assert peak(attention.FUSED_FROM_WEIGHTS) < 4 * kernels.STRIP_BYTES
     assert peak(1 << 60) > 4 * 2 * 1536 * 1536
 
 
@@ -243,7 +243,7 @@ def test_what_has_no_strips_is_composed(monkeypatch: pytest.MonkeyPatch) -> None
     assert composed(q, k, v, gt.zeros(5, 2, 3, 4, 4)), "a mask that adds dimensions"
     assert not composed(q, k[:1], v[:, :1]), "leading dimensions broadcast"
     assert not composed(q.repeat(1, 2, 1, 1), k, v, enable_gqa=True)
-    monkeypatch.setattr(attention, "LARGE", 2 * 3 * 4 * 3)
+    monkeypatch.setattr(attention, "FUSED_FROM_WEIGHTS", 2 * 3 * 4 * 3)
     assert not composed(q, k[:, :, :3], v[:, :, :3])
     assert composed(q[:, :, :3], k[:, :, :3], v[:, :, :3])
 

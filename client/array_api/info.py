@@ -11,7 +11,7 @@ from gt.ir.spec import MAX_DIMENSIONS
 
 from .data_types import isdtype
 
-DEVICE: Final = devices.HERE
+DEVICE: Final = devices.SERVICE_DEVICE
 """The one device: where a tensor lives is the service's concern."""
 DTYPES: Final = tuple(dtype for dtype in dtypes.ALL if dtype not in dtypes.HALVES)
 """Those that the standard knows."""

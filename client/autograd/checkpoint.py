@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from gt.client.ops import random
 from gt.client.tensor import emission_context, tape
-from gt.client.tensor.tape import Edge, Leaf, Parts, Port, Vertex
+from gt.client.tensor.tape import Edge, Leaf, Port, ResultGradients, Vertex
 from gt.client.tensor.tensor import Tensor
 from gt.errors import GradientError
 
@@ -38,7 +38,7 @@ class Recomputation(Vertex):
         self.again: Callable[[], list[Tensor]] | None = again
         self.results = results
 
-    def step(self, gradient: Parts, create_graph: bool) -> Iterable[tuple[Edge, Any]]:
+    def step(self, gradient: ResultGradients, create_graph: bool) -> Iterable[tuple[Edge, Any]]:
         """Run again; the gradients go on into the tape of that."""
         if self.again is None:
             raise tape.freed("a recomputed stretch")
@@ -124,7 +124,7 @@ def _recomputed(
     kept = _mapped((args, options), _Kept, Tensor)  # before the function may write to them
     first, second = (nullcontext(), nullcontext()) if context_fn is None else context_fn()
     draws = random.Draws()
-    start = next(tape.ORDER)
+    start = next(tape.VERTEX_NUMBERS)
     with first, random.noting(draws):
         out = function(*args, **options)
     results = _tensors(out)

@@ -94,13 +94,13 @@ class Recording:
         mine = self.builder
         mine.held = self
         mine.limit(MAX_INSTRUCTIONS)
-        tokens = tape.TOUCHED.set(self.touched), random.HEARD.set(self.draws)
-        self.start = next(tape.ORDER)
+        tokens = tape.TOUCHED_LEAVES.set(self.touched), random.TRACED_DRAWS.set(self.draws)
+        self.start = next(tape.VERTEX_NUMBERS)
         try:
             return function(*args, **options)
         finally:
-            tape.TOUCHED.reset(tokens[0])
-            random.HEARD.reset(tokens[1])
+            tape.TOUCHED_LEAVES.reset(tokens[0])
+            random.TRACED_DRAWS.reset(tokens[1])
             self._release()
 
     def _release(self) -> None:

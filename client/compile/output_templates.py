@@ -16,9 +16,9 @@ from gt.client.segment.signature import Signature
 from gt.client.segment.value import Value
 from gt.client.tensor import custom_function, tape
 from gt.client.tensor.emission_context import Context
-from gt.client.tensor.tape import Leaf, Node, Vertex
+from gt.client.tensor.tape import Leaf, TapeNode, Vertex
 from gt.client.tensor.tensor import Tensor
-from gt.client.tensor.views import View
+from gt.client.tensor.views import TensorView
 from gt.errors import CompileError
 
 from .guards import is_atom
@@ -172,7 +172,7 @@ class Templates:
         self.forms.handles.append(Handle(type(tensor), self._value(tensor._value), edge, tensor._version, base, how))
         return made
 
-    def _cut(self, view: View) -> tuple[Any, ...]:
+    def _cut(self, view: TensorView) -> tuple[Any, ...]:
         starts = tuple([self.handle(at) if isinstance(at, Tensor) else at for at in view.starts])
         return view.op, view.attributes, starts, view.grad, view.seen == view.base._version
 
@@ -224,7 +224,7 @@ class Templates:
                 self._edges[id(vertex)] = self._recorded(vertex)
 
     def _recorded(self, vertex: Vertex) -> VertexOf:
-        if type(vertex) is not Node or vertex.hooks:
+        if type(vertex) is not TapeNode or vertex.hooks:
             what = "a hook" if vertex.hooks else vertex.name()
             raise CompileError(f"it returns a tensor whose gradient goes through {what}: call backward() inside")
         self._alive.append(vertex)
@@ -274,7 +274,7 @@ def _is_spent(vertex: Vertex) -> bool:
     """Whether nothing that belongs to one call hangs on this vertex: it was walked, or saved nothing."""
     if vertex.hooks:
         return False
-    if type(vertex) is Node:
+    if type(vertex) is TapeNode:
         return vertex.output is None and not any(isinstance(value, Value) for value in vertex.saved or ())
     if isinstance(vertex, checkpoint.Recomputation):
         return vertex.again is None
@@ -295,7 +295,7 @@ class Rebuilt:
         self.found = found
         self.made = made
         self.handles: list[Tensor] = []
-        self.vertices: list[Node] = []
+        self.vertices: list[TapeNode] = []
         self.leaves: list[Leaf] = [Leaf(self.value(leaf.value), param=leaf.param) for leaf in forms.leaves]
         for vertex in forms.vertices:
             self.vertices.append(self._vertex(vertex))
@@ -333,20 +333,20 @@ class Rebuilt:
             return self.edges[template.place]
         return self.vertices[template.number] if kind is VertexOf else self.leaves[template.number]
 
-    def _vertex(self, template: Recorded) -> Node:
+    def _vertex(self, template: Recorded) -> TapeNode:
         saved: Any = template.saved
         if saved is not None:
             saved = [self.value(each.value) if type(each) is Saved else each for each in saved]
             saved = saved if template.listed else tuple(saved)
         output = None if template.output is None else self.value(template.output)
         edges = tuple([self.edge(edge) for edge in template.edges])
-        return Node(template.signature, template.context, edges, template.wants, saved, output)
+        return TapeNode(template.signature, template.context, edges, template.wants, saved, output)
 
-    def _view(self, template: Handle) -> View:
+    def _view(self, template: Handle) -> TensorView:
         assert template.base is not None
         base = self.handle(template.base)
         op, attributes, starts, grad, current = template.view
-        view = object.__new__(View)
+        view = object.__new__(TensorView)
         view.sit(base)
         starts = tuple([at if type(at) is int else self.handle(at) for at in starts])
         view.op, view.attributes, view.starts, view.grad = op, attributes, starts, grad

@@ -19,11 +19,11 @@ from gt.ir.infer import broadcast
 from . import dropout_functions
 
 if TYPE_CHECKING:
-    from gt.client.tensor.tape import Node
+    from gt.client.tensor.tape import TapeNode
     from gt.client.tensor.tensor import Tensor
 
-NAME: Final = "scaled_dot_product_attention"
-LARGE: Final = 1 << 22
+OP_NAME: Final = "scaled_dot_product_attention"
+FUSED_FROM_WEIGHTS: Final = 1 << 22
 """Weights from which attention is one instruction, `attention`, whose kernel never holds them all."""
 
 
@@ -44,8 +44,8 @@ def scaled_dot_product_attention(
     to i. Dropout is applied whenever `dropout_p` is not 0. `enable_gqa`: heads (dimension −3) of keys and values serve
     several heads of queries each, in order.
 
-    From `LARGE` (2²²) weights on, memory grows with l and s, not with their product, there and in the gradient: unless there
-    is dropout, the mask requires grad, or the gradient is itself recorded (`create_graph`).
+    From `FUSED_FROM_WEIGHTS` (2²²) weights on, memory grows with l and s, not with their product, there and in the gradient:
+    unless there is dropout, the mask requires grad, or the gradient is itself recorded (`create_graph`).
     """
     if is_causal and attn_mask is not None:
         raise ValueError("scaled_dot_product_attention: give either attn_mask or is_causal, not both")
@@ -57,7 +57,7 @@ def scaled_dot_product_attention(
     if enable_gqa:
         key, value = (_shared(x, query) for x in (key, value))
     query = arithmetic.mul(query, 1 / math.sqrt(query.shape[-1]) if scale is None else float(scale))
-    mask = None if attn_mask is None else tensor_of(NAME, attn_mask)
+    mask = None if attn_mask is None else tensor_of(OP_NAME, attn_mask)
     if not dropout_p and _is_large(query, key, value, mask):
         return _attended(query, key, value, mask, is_causal)
     weights = _weights(query, key, mask, is_causal)
@@ -115,19 +115,23 @@ def masked_softmax(scores: Tensor, mask: Tensor) -> Tensor:
 def _is_large(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> bool:
     """Whether the weights are many, and the instruction takes such operands. What does not fit is refused as it is composed."""
     (*stack, queries, size), (keys, out) = query.shape, value.shape[-2:]
-    if queries * keys * math.prod(stack) < LARGE or (size, keys) != (key.shape[-1], key.shape[-2]) or not out:
+    if (
+        queries * keys * math.prod(stack) < FUSED_FROM_WEIGHTS
+        or (size, keys) != (key.shape[-1], key.shape[-2])
+        or not out
+    ):
         return False
     if query.dtype.kind != "f" or not query.dtype is key.dtype is value.dtype:
         return False
     if mask is None:
         return True
-    whole = (*broadcast(NAME, [x.shape[:-2] for x in (query, key, value)]), queries, keys)
+    whole = (*broadcast(OP_NAME, [x.shape[:-2] for x in (query, key, value)]), queries, keys)
     ends = zip(reversed(mask.shape), reversed(whole), strict=False)
     return not mask.requires_grad and mask.ndim <= len(whole) and all(have in (1, want) for have, want in ends)
 
 
 def _attended(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
-    stack = broadcast(NAME, [x.shape[:-2] for x in (query, key, value)])
+    stack = broadcast(OP_NAME, [x.shape[:-2] for x in (query, key, value)])
     operands = [
         x if x.shape[:-2] == stack else emission.emit("expand", (x,), (*stack, *x.shape[-2:]))
         for x in (query, key, value)
@@ -137,7 +141,7 @@ def _attended(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, ca
     return emission.emit("attention", tuple(operands), causal)
 
 
-def gradient(n: Node, g: Tensor) -> tuple[Tensor | None, ...]:
+def gradient(n: TapeNode, g: Tensor) -> tuple[Tensor | None, ...]:
     """The gradients of queries, keys and values, and none of the mask. Where they are recorded themselves they are composed."""
     q, k, v = (n.operand(at) for at in range(3))
     masks = tuple(n.operand(3) for _ in n.edges[3:])

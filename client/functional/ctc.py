@@ -1,4 +1,4 @@
-"""The loss of sequences whose alignment with their labels is not known: connectionist temporal classification."""
+"""Connectionist temporal classification: the loss of sequences whose alignment with their labels is not known."""
 
 from __future__ import annotations
 

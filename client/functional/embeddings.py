@@ -1,4 +1,4 @@
-"""Look-ups of several rows at once, joined: bags of rows of a table."""
+"""Embeddings: look-ups of rows of a table, one by one or joined in bags."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""Every function of tensors under one roof, and those that neural networks need: products, activations, losses.
+"""The names of `gt.nn.functional`: those of this package, and most functions of tensors of `gt.client.ops`.
 
-What is here composes others; element-wise functions are in `arithmetic.py`, reductions in `reductions.py`, shapes and
-indexing along an axis in `shaping.py`, what transformers need in `transformer.py`. It is `gt.nn.functional`.
+Nothing is defined here.
 """
 
 from __future__ import annotations

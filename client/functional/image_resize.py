@@ -1,4 +1,4 @@
-"""Images and sequences in other sizes: pixel shuffles, interpolation. What is put around them is `pad` in `arranging.py`.
+"""Images and sequences in other sizes: pixel shuffles and interpolation. Padding is in `gt.client.ops.join_and_pad`.
 
 PyTorch's names, arguments and defaults; they are reached as `gt.nn.functional`. Sizes change
 along one axis after the other, mostly at places that the workers count out themselves.

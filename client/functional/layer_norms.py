@@ -1,4 +1,4 @@
-"""What transformers are made of beside attention: look-ups, and normalisation over the last dimensions. All of it is composed.
+"""Normalisation over the last dimensions: `layer_norm` and `rms_norm`. Both are composed.
 
 PyTorch's names, arguments and defaults; it is reached as `gt.nn.functional`.
 """

@@ -1,6 +1,6 @@
 """Normalisation over batches, groups and instances: (x − mean) / √(variance + eps), scaled and moved by channel.
 
-Normalisation over the last dimensions is in `transformer.py`. Batch statistics are those of the whole batch, however it
+Normalisation over the last dimensions is in `layer_norms.py`. Batch statistics are those of the whole batch, however it
 is sharded, so there is no second form that synchronises. Float16 is computed with in float32, where squares fit.
 """
 

@@ -1,4 +1,4 @@
-"""Images looked up at places between their elements, which a grid lists: `grid_sample` and `affine_grid`.
+"""Spatial transformers: `grid_sample` reads images between their elements, at the positions of a grid; `affine_grid` makes one.
 
 Places are in units in which an image reaches from −1 to 1 along each dimension (Jaderberg et al., 2015, arXiv:1506.02025).
 """

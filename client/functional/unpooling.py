@@ -1,4 +1,4 @@
-"""What pooling left, laid back where it came from, and pooling by other means than the largest and the mean."""
+"""Unpooling, which puts maxima back where they came from, and pooling by the norm of a window."""
 
 from __future__ import annotations
 

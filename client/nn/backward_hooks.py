@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from gt.client.ops import creation
 from gt.client.tensor import emission_context
-from gt.client.tensor.tape import Edge, Parts, Port, Vertex
+from gt.client.tensor.tape import Edge, Port, ResultGradients, Vertex
 from gt.client.tensor.tensor import Tensor
 from gt.errors import GradientError
 
@@ -31,7 +31,7 @@ class _Crossing(Vertex):
         self.specs = [tensor._value.spec for tensor in tensors]
         self.act = act
 
-    def step(self, gradient: Parts, create_graph: bool) -> Iterable[tuple[Edge, Any]]:
+    def step(self, gradient: ResultGradients, create_graph: bool) -> Iterable[tuple[Edge, Any]]:
         """On to where the tensors came from."""
         self.enter(create_graph)
         given: list[Tensor | None] = [gradient.by_result.get(number) for number in range(len(self.edges))]

@@ -1,4 +1,4 @@
-"""Complex numbers: their parts, how they are made of them, conjugates. Arithmetic with them is everybody's."""
+"""Complex numbers: their parts, how they are made of parts, conjugates. Element-wise functions take them, too."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Element-wise functions beyond arithmetic: PyTorch's mathematical and bitwise functions, and what is composed of them.
 
-A function of one operand that is one instruction is a line of a table. How operands meet is `arithmetic.py`'s business,
-activations are in `activations.py`.
+A function of one operand that is one instruction is a line of a table. How operands meet is in `arithmetic.py`, activations
+are in `gt.client.functional.activations`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Functions that read or write at places that tensors list: along an axis, in the flattened tensor, or where a mask holds.
+"""Gather and scatter: functions that read or write at indices along an axis, in the flattened tensor, or where a mask holds.
 
 Where the data decides how many elements there are (`nonzero`, `masked_select`), that count alone is fetched. An index out
 of range is an error at the fetch of what was read; −1 is the last, also where PyTorch would refuse it. Subscripts are in
-`indexing.py`.
+`gt.client.tensor_api`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Functions that count: how often which value occurs, in which range values lie, and which of them are distinct.
+"""Functions that count values: histograms, bin counts, modes and distinct elements.
 
 Where the data decides how many results there are (`unique`, `bincount`), that count alone is fetched.
 """
@@ -72,7 +72,7 @@ def histc(input: Any, bins: int = 100, min: float = 0, max: float = 0) -> Tensor
     return emission.emit("segment_sum", (cast(inside, x.dtype), index), 0, bins)
 
 
-class Histogram(NamedTuple):
+class HistogramResult(NamedTuple):
     """What `histogram` gives."""
 
     hist: Tensor
@@ -125,7 +125,7 @@ def _dense(hist: Tensor, widths: Tensor) -> Tensor:
 
 def histogram(
     input: Any, bins: Any, *, range: Sequence[float] | None = None, weight: Any = None, density: bool = False
-) -> Histogram:
+) -> HistogramResult:
     """The number of elements, or the sum of their weights, in each of `bins` equal ranges, or between the edges in a
     vector; and the edges. With `density` the integral over all ranges is 1.
     """
@@ -141,7 +141,7 @@ def histogram(
     hist = emission.emit("segment_sum", (counted, place), 0, edges.shape[0] - 1)
     if density:
         hist = _dense(hist, arithmetic.sub(edges[1:], edges[:-1]))
-    return Histogram(hist, edges)
+    return HistogramResult(hist, edges)
 
 
 def histogramdd(

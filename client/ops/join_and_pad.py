@@ -1,6 +1,6 @@
-"""Functions that copy elements to other places: joins, repetitions, turns, borders and grids.
+"""Functions that copy elements to other positions: concatenation, repetition, rotation, padding and grids.
 
-What shows the same elements otherwise, without a copy, is in `shaping.py`.
+What shows the same elements in another shape, without a copy, is in `shape_ops.py`.
 """
 
 from __future__ import annotations

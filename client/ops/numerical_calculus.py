@@ -1,4 +1,4 @@
-"""What samples of a function say about it: integrals by trapezoids, slopes by differences, and how series vary together."""
+"""Numerical calculus on samples: integrals by the trapezoidal rule, gradients by differences, covariance and correlation."""
 
 from __future__ import annotations
 

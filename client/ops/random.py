@@ -93,8 +93,8 @@ class Apart(Draws):
         return self.source.seed, next(self.source.counter)
 
 
-HEARD: Final[ContextVar[list[tuple[Any, tuple[int, int]]] | None]] = ContextVar("gt_heard", default=None)
-"""While a call is traced: every number drawn, with its generator, None for that of the process (`recording.py`)."""
+TRACED_DRAWS: Final[ContextVar[list[tuple[Any, tuple[int, int]]] | None]] = ContextVar("gt_heard", default=None)
+"""While a call is traced (`client/compile/capture.py`): every number drawn, with its generator, None for the process's."""
 
 
 def _new() -> tuple[int, int]:
@@ -103,7 +103,7 @@ def _new() -> tuple[int, int]:
 
 
 def _heard(generator: Generator | None, pair: tuple[int, int]) -> tuple[int, int]:
-    heard = HEARD.get()
+    heard = TRACED_DRAWS.get()
     if heard is not None and (generator, pair) not in heard:  # what is computed again draws the same again
         heard.append((generator, pair))
     return pair

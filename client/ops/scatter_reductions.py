@@ -1,7 +1,7 @@
-"""Values that meet at places which tensors list: joined there by a sum, a product, a mean, or the largest or smallest.
+"""Scatter with reduction: values for one index are joined by a sum, a product, a mean, a maximum or a minimum.
 
 Sums are one instruction. For the others values are sorted by place, or by size, and of those for one place the last is
-written, so the same call gives the same bits. Reading and plain writing are in `gathering.py`.
+written, so the same call gives the same bits. Reading and plain writing are in `gather_scatter.py`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Functions that show the same elements otherwise: in another shape or order, spread, or a part of them.
 
-Where nothing would have to be copied they are views (`views.py`). What copies elements to other places is in `arranging.py`.
+Where nothing would have to be copied they are views (`gt.client.tensor.views`). What copies elements to other positions is in
+`join_and_pad.py`.
 """
 
 from __future__ import annotations

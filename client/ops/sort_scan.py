@@ -1,7 +1,7 @@
 """Functions that sort, search and accumulate along an axis: what depends on the order of elements.
 
 Sorting is stable and NaN is the largest. Values are looked up where indices say, so gradients go where they came from. What
-counts is in `counting.py`.
+counts is in `histogram_unique.py`.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from gt.client.session import session
 from gt.errors import GradientError
 
 from . import deferred_gradients, emission, emission_context
-from .tape import Edge, Hook, Leaf, Parts, Vertex
+from .tape import Edge, Hook, Leaf, ResultGradients, Vertex
 from .tensor import Tensor
 
 
@@ -47,7 +47,7 @@ class Reach:
             known[vertex] = isinstance(vertex, Vertex) and any(known[edge] for edge in vertex.edges)
 
 
-class Walk:
+class BackwardWalk:
     """One walk back along the tape, under way. `wanted` None: all gradients go to the leaves that they reach."""
 
     def __init__(self, create_graph: bool, retain: bool, wanted: set[Edge] | None) -> None:
@@ -67,7 +67,7 @@ class Walk:
         known = self.pending.get(edge)
         if known is not None:
             self.pending[edge] = (
-                known.join(gradient) if type(known) is Parts else deferred_gradients.joined(known, gradient)
+                known.join(gradient) if type(known) is ResultGradients else deferred_gradients.joined(known, gradient)
             )
             return
         if isinstance(edge, Leaf):  # the first is made where it is: what is done at the end has nothing to run beside
@@ -143,7 +143,7 @@ def _walk(
     accumulate: bool,
 ) -> dict[Edge, Tensor]:
     wanted = None if inputs is None else {tensor._edge for tensor in inputs}
-    way = Walk(create_graph, retain_graph, wanted)
+    way = BackwardWalk(create_graph, retain_graph, wanted)
     before = emission_context.current()
     own = emission_context.interned(before.signal, "backward", before.site, create_graph, hints=before.hints)
     try:

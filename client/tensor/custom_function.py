@@ -17,7 +17,7 @@ from gt.ir.dtypes import DType
 from . import emission, emission_context, tape
 from .broadcasting import unbroadcast
 from .operands import cast
-from .tape import Edge, Parts, Port, Vertex
+from .tape import Edge, Port, ResultGradients, Vertex
 from .tensor import Tensor
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class _Saved(NamedTuple):
         return Tensor(self.value, edge)
 
 
-class _Form(NamedTuple):
+class _ShapeAndDtype(NamedTuple):
     """Shape and dtype of an argument or a result."""
 
     shape: tuple[int, ...]
@@ -95,7 +95,7 @@ class _Call(Vertex):
         super().__init__(context, tuple([_edge_of(argument) for argument in args]))
         self.function = function
         self.arguments = tuple([_described(argument) for argument in args])
-        self.results: tuple[_Form | None, ...] = ()
+        self.results: tuple[_ShapeAndDtype | None, ...] = ()
         self.ctx = FunctionCtx(self)
 
     def name(self) -> str:
@@ -107,7 +107,7 @@ class _Call(Vertex):
         if self.ctx._saved:
             self.ctx._saved = None
 
-    def step(self, gradient: Parts, create_graph: bool) -> Iterable[tuple[Edge, Any]]:
+    def step(self, gradient: ResultGradients, create_graph: bool) -> Iterable[tuple[Edge, Any]]:
         """What the function's own backward says."""
         self.enter(create_graph)
         given = [gradient.by_result.get(number) for number in range(len(self.results))]
@@ -200,8 +200,8 @@ def _edge_of(argument: Any) -> Edge:
     return argument._edge if isinstance(argument, Tensor) and argument.requires_grad else None
 
 
-def _described(tensor: Any) -> _Form | None:
-    return _Form(tensor.shape, tensor.dtype) if isinstance(tensor, Tensor) else None
+def _described(tensor: Any) -> _ShapeAndDtype | None:
+    return _ShapeAndDtype(tensor.shape, tensor.dtype) if isinstance(tensor, Tensor) else None
 
 
 def _among(tensor: Any, tensors: Iterable[Any]) -> bool:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from gt.client.tensor.tensor import Tensor
 
-MOST: Final = 1 << 24
+MAX_WAITING_ELEMENTS: Final = 1 << 24
 """Elements of operands that wait for one product; with more, what has come is multiplied."""
 
 
@@ -36,7 +36,7 @@ class Slices:
         self.ends = [start + part.shape[axis]]
         self.parts = [part]
 
-    def join(self, other: Tensor | Late) -> Tensor | Late:
+    def join(self, other: Tensor | DeferredGradient) -> Tensor | DeferredGradient:
         """Together, unless both have something for the same place."""
         if not isinstance(other, Slices) or other.axis != self.axis:
             return self.whole() + made(other)
@@ -91,14 +91,14 @@ class Products:
         self.size = math.prod(a.shape) + math.prod(g.shape)
         self.total: Tensor | None = None
 
-    def join(self, other: Tensor | Late) -> Products:
+    def join(self, other: Tensor | DeferredGradient) -> Products:
         """Together. With as many rows each they are all sharded alike, if they are."""
         if not isinstance(other, Products) or other.total is not None or other.shape != self.shape:
             self._add(made(other))
             return self
         self.pairs += other.pairs
         self.size += other.size
-        if self.size > MOST:
+        if self.size > MAX_WAITING_ELEMENTS:
             total = self.whole()
             self.total, self.pairs, self.size = total, [], 0
         return self
@@ -130,25 +130,25 @@ def _below(parts: Sequence[Tensor]) -> Tensor:
     return emission.emit("reshape", (emission.emit("cat", tuple(parts), 1),), (rows * len(parts), columns))
 
 
-Late = Slices | Products
-LATE: Final = (Slices, Products)
+DeferredGradient = Slices | Products
+DEFERRED_CLASSES: Final = (Slices, Products)
 
 
-def made(gradient: Tensor | Late) -> Tensor:
+def made(gradient: Tensor | DeferredGradient) -> Tensor:
     """The gradient, made now if it waits."""
-    return gradient.whole() if isinstance(gradient, LATE) else gradient
+    return gradient.whole() if isinstance(gradient, DEFERRED_CLASSES) else gradient
 
 
-def joined(one: Tensor | Late, other: Tensor | Late) -> Tensor | Late:
+def joined(one: Tensor | DeferredGradient, other: Tensor | DeferredGradient) -> Tensor | DeferredGradient:
     """Two gradients of one tensor as one."""
-    if isinstance(one, LATE):
+    if isinstance(one, DEFERRED_CLASSES):
         return one.join(other)
-    return other.join(one) if isinstance(other, LATE) else one + other
+    return other.join(one) if isinstance(other, DEFERRED_CLASSES) else one + other
 
 
 def slice_gradient(
     shape: tuple[int, ...], g: Tensor, starts: tuple[int, ...], window: tuple[tuple[int, ...], ...]
-) -> Tensor | Late:
+) -> Tensor | DeferredGradient:
     """The gradient of what was cut: `g` in the place of its slice (axes, sizes, steps), and zeros."""
     axes, _, steps = window
     if len(axes) == 1 and steps == (1,) and g.shape[axes[0]]:
@@ -157,7 +157,7 @@ def slice_gradient(
     return emission.emit("update_slice", (zeros, g, *starts), *window)
 
 
-def matrix_gradient(a: Tensor, g: Tensor) -> Tensor | Late:
+def matrix_gradient(a: Tensor, g: Tensor) -> Tensor | DeferredGradient:
     """aᵀ g of rows (…, inner) and (…, columns), the gradient of the matrix that they met."""
     rows, inner, columns = math.prod(a.shape[:-1]), a.shape[-1], g.shape[-1]
     if a.ndim > 2:

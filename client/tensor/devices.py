@@ -36,5 +36,5 @@ class device(str):  # noqa: N801  # PyTorch's name
         return f"device(type={self.type!r}{more})"
 
 
-HERE: Final = device("gt")
+SERVICE_DEVICE: Final = device("gt")
 """Where all tensors are."""

@@ -1,10 +1,9 @@
-"""Reverse-mode automatic differentiation at the client: the tape, and the backward pass over it.
+"""The tape: records the instructions through which gradients flow, for reverse-mode automatic differentiation.
 
 The tape holds values, never handles, so there are no reference cycles. Gradient rules
 (`client/autograd/rules/gradient_table.py`) use the same public functions as any program. With `create_graph` their
-instructions are recorded too, which gives second derivatives. The backward pass visits vertices in reverse order of
-creation, which is a topological order. The functions that users call are in `derivatives.py`, `hooks.py`, `function.py` and
-`checkpoint.py`.
+instructions are recorded too, which gives second derivatives. The pass over the tape is in `backward_pass.py`; the functions
+that users call are in `hooks.py`, `custom_function.py` and `gt.client.autograd`.
 """
 
 from __future__ import annotations
@@ -23,25 +22,26 @@ from . import emission_context
 from .tensor import Tensor
 
 if TYPE_CHECKING:
-    from .deferred_gradients import Late
+    from .deferred_gradients import DeferredGradient
 
 
 Hook = Callable[["Tensor"], "Tensor | None"]
 
 
-class Rule(NamedTuple):
+class GradientRule(NamedTuple):
     """A gradient: `saves[i]` lists the operands ('0', '1', …) and the result ('o') that operand i's gradient reads.
 
     Operands beyond its end read nothing. `function(node, g)` returns one gradient for each operand: a tensor of the
-    operand's shape, one that waits for others (`late.py`), or None where `node.wants` none. Python scalars can always be read.
+    operand's shape, one that waits for others (`deferred_gradients.py`), or None where `node.wants` none. Python scalars can
+    always be read.
     """
 
     saves: tuple[str, ...]
-    function: Callable[[Node, Tensor], tuple[Tensor | Late | None, ...]]
+    function: Callable[[TapeNode, Tensor], tuple[Tensor | DeferredGradient | None, ...]]
 
 
-TOUCHED: Final[ContextVar[dict[Leaf, Any] | None]] = ContextVar("gt_touched", default=None)
-"""While a call is traced: the leaves whose gradients it looked at or changed, with what they were (`recording.py`)."""
+TOUCHED_LEAVES: Final[ContextVar[dict[Leaf, Any] | None]] = ContextVar("gt_touched", default=None)
+"""While a call is traced (`client/compile/capture.py`): the leaves whose gradients it looked at or changed, as they were."""
 
 
 class Leaf:
@@ -62,7 +62,7 @@ class Leaf:
 
     def touch(self) -> Leaf:
         """This leaf, whose gradient is about to be looked at or changed."""
-        touched = TOUCHED.get()
+        touched = TOUCHED_LEAVES.get()
         if touched is not None and self not in touched:
             known = self.grad
             touched[self] = (None, None, 0) if known is None else (known, known._value, known._version)
@@ -88,7 +88,7 @@ class Vertex:
         self.edges = edges
         self.wants = tuple([edge is not None for edge in edges])
         self.hooks = None
-        self.order = next(ORDER)
+        self.order = next(VERTEX_NUMBERS)
 
     def step(self, gradient: Any, create_graph: bool) -> Iterable[tuple[Edge, Any]]:
         """Where the gradient goes on, and what it is there (None: nothing)."""
@@ -114,7 +114,7 @@ class Vertex:
         return f"<{self.name()} object>"
 
 
-class Node(Vertex):
+class TapeNode(Vertex):
     """One recorded instruction."""
 
     __slots__ = ("create_graph", "output", "saved", "signature")
@@ -136,7 +136,7 @@ class Node(Vertex):
         """The operands that the rule reads (None in place of others); None once they are freed."""
         self.output = output
         self.hooks = None
-        self.order = next(ORDER)
+        self.order = next(VERTEX_NUMBERS)
         self.create_graph = False
 
     def needs(self, index: int) -> bool:
@@ -187,7 +187,7 @@ class Node(Vertex):
         signature = self.signature
         emission_context.enter((signature.backward or self._contexts())[create_graph])
         self.create_graph = create_graph
-        rule: Rule = signature.differentiable
+        rule: GradientRule = signature.differentiable
         return zip(self.edges, rule.function(self, gradient), strict=True)
 
     def free(self) -> None:
@@ -212,7 +212,7 @@ class Node(Vertex):
 
 
 Edge = Vertex | Leaf | None
-ORDER: Final = itertools.count()
+VERTEX_NUMBERS: Final = itertools.count()
 """Numbers the vertices as they are made."""
 
 
@@ -238,7 +238,7 @@ def record(
     operands: Sequence[Any],
     values: Sequence[Any],
     output: Value,
-) -> Node:
+) -> TapeNode:
     """The node of an instruction just emitted, some operand of which requires grad."""
     edges = tuple([getattr(operand, "_edge", None) for operand in operands])
     wanted = tuple([edge is not None for edge in edges])
@@ -247,7 +247,7 @@ def record(
         plan = signature.saves[wanted] = _plan_saves(signature, wanted)
     kept, output_kept, _ = plan
     saved = kept if type(kept) is tuple else [v if keep else None for v, keep in zip(values, kept, strict=True)]
-    return Node(signature, context, edges, wanted, saved, output if output_kept else None)
+    return TapeNode(signature, context, edges, wanted, saved, output if output_kept else None)
 
 
 def _plan_saves(signature: Signature, wanted: tuple[bool, ...]) -> tuple[Any, bool, bool]:
@@ -261,7 +261,7 @@ def _plan_saves(signature: Signature, wanted: tuple[bool, ...]) -> tuple[Any, bo
     return kept if any(kept) else (None,) * len(kept), "o" in read, bool(read)
 
 
-class Parts:
+class ResultGradients:
     """The gradients that have come so far for what has several results, by the number of the result."""
 
     __slots__ = ("by_result",)
@@ -269,12 +269,12 @@ class Parts:
     def __init__(self, by_result: dict[int, Tensor]) -> None:
         self.by_result = by_result
 
-    def join(self, other: Parts) -> Parts:
+    def join(self, other: ResultGradients) -> ResultGradients:
         """Both together."""
         both = dict(self.by_result)
         for number, gradient in other.by_result.items():
             both[number] = both[number] + gradient if number in both else gradient
-        return Parts(both)
+        return ResultGradients(both)
 
 
 class Port(Vertex):
@@ -297,7 +297,7 @@ class Port(Vertex):
 
     def step(self, gradient: Any, create_graph: bool) -> Iterable[tuple[Edge, Any]]:
         """On to the owner, with the number of the result."""
-        return ((self.edges[0], Parts({self.number: gradient})),)
+        return ((self.edges[0], ResultGradients({self.number: gradient})),)
 
     def name(self) -> str:
         """The owner's name."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from .devices import HERE
+from .devices import SERVICE_DEVICE
 
 if TYPE_CHECKING:
     from gt.client.segment.value import Value
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from .devices import device
     from .tape import Edge, Leaf
-    from .views import Seat, View
+    from .views import Seat, TensorView
 
 
 class Size(int):
@@ -45,7 +45,7 @@ class TensorState:
     def __init__(self, value: Value, edge: Edge = None) -> None:
         self._value: Value = value
         self._edge = edge
-        self._view: View | None = None
+        self._view: TensorView | None = None
         self._version = 0
 
     # what is known without asking
@@ -68,7 +68,7 @@ class TensorState:
     @property
     def device(self) -> device:
         """'gt': where a tensor lives is the service's concern."""
-        return HERE
+        return SERVICE_DEVICE
 
     @property
     def itemsize(self) -> int:

@@ -1,6 +1,6 @@
-"""Subscripts that hold tensors, arrays or lists: places and masks, in any mix with slices, read and written.
+"""Advanced indexing: subscripts that hold tensors, arrays or lists of indices, or masks, in any mix with slices.
 
-The basic items are applied first, as a view (`indexing.py`); of the rest places become one place along one axis, a mask the
+The basic items are applied first, as a view (`basic_indexing.py`); of the rest places become one place along one axis, a mask the
 places where it holds, whose number is fetched. What places select are new values, but single ones count as integers do and
 select a view. Writing where a mask holds fetches nothing: it chooses. PyTorch's rules hold: the dimensions of the places come
 where the first of them was, or in front when a slice parts them.
@@ -24,7 +24,7 @@ from gt.ir.infer import broadcast
 from . import basic_indexing
 
 
-class Parts(NamedTuple):
+class SplitSubscript(NamedTuple):
     """A subscript in two steps: what basic items select, then for some of its axes a mask or places."""
 
     basic: tuple[Any, ...]
@@ -46,7 +46,7 @@ def _tensor(item: Any) -> Tensor:
     return known
 
 
-def _parse(key: Any, shape: tuple[int, ...]) -> Parts:
+def _parse(key: Any, shape: tuple[int, ...]) -> SplitSubscript:
     items = [
         _tensor(item) if isinstance(item, (Tensor, list, range, np.ndarray)) else item
         for item in (key if type(key) is tuple else (key,))
@@ -82,7 +82,7 @@ def _parse(key: Any, shape: tuple[int, ...]) -> Parts:
             continue
         basic.append(item)
         axis += len(shape) - named if item is Ellipsis else item is None or type(item) is slice
-    return Parts(tuple(basic), listed)
+    return SplitSubscript(tuple(basic), listed)
 
 
 _COVERED: Any = object()
@@ -105,7 +105,7 @@ def _fitting(mask: Tensor, axis: int, shape: tuple[int, ...]) -> Tensor:
     raise IndexOutOfRange(f"a mask of shape {mask.shape} does not fit shape {shape} from dimension {axis} on")
 
 
-class Merged(NamedTuple):
+class MergedAxes(NamedTuple):
     """A tensor whose listed axes are one, which axis that is, the places along it, and how to undo it."""
 
     x: Tensor
@@ -115,13 +115,13 @@ class Merged(NamedTuple):
     moved: tuple[int, ...]
 
 
-def _merged(x: Tensor, listed: list[tuple[int, Tensor]]) -> Merged:
+def _merged(x: Tensor, listed: list[tuple[int, Tensor]]) -> MergedAxes:
     order = tuple(range(x.ndim))
     if len(listed) == 1 and listed[0][1].dtype is bool_:
         axis, mask = listed[0]
         mask = _fitting(mask, axis, x.shape)
         shape = (*x.shape[:axis], mask.numel(), *x.shape[axis + mask.ndim :])
-        return Merged(emission.emit("reshape", (x,), shape), axis, nonzero_indices.places_of(mask), order, x.shape)
+        return MergedAxes(emission.emit("reshape", (x,), shape), axis, nonzero_indices.places_of(mask), order, x.shape)
     axes: list[int] = []
     indices: list[Tensor] = []
     for axis, index in listed:
@@ -133,7 +133,7 @@ def _merged(x: Tensor, listed: list[tuple[int, Tensor]]) -> Merged:
             indices.append(index)
             axes.append(axis)
     if len(axes) == 1:
-        return Merged(x, axes[0], indices[0], order, x.shape)
+        return MergedAxes(x, axes[0], indices[0], order, x.shape)
     adjacent = axes == list(range(axes[0], axes[0] + len(axes)))
     at = axes[0] if adjacent else 0
     if not adjacent:
@@ -143,7 +143,7 @@ def _merged(x: Tensor, listed: list[tuple[int, Tensor]]) -> Merged:
     shape = broadcast("index", [index.shape for index in indices])
     places = gather_scatter.linear("index", [shape_ops.expand(index, shape) for index in indices], sizes)
     flat = emission.emit("reshape", (x,), (*x.shape[:at], math.prod(sizes), *x.shape[at + len(axes) :]))
-    return Merged(flat, at, places, order, x.shape)
+    return MergedAxes(flat, at, places, order, x.shape)
 
 
 def get(x: Tensor, key: Any) -> Tensor:

@@ -1,7 +1,7 @@
 """Basic indexing: integers, slices, None and Ellipsis in any mix, read as views and written in place.
 
 One subscript becomes one slice instruction, whose starts are run-time scalars, and a reshape where it drops or adds
-dimensions. Subscripts that hold tensors, arrays or lists are in `places.py`.
+dimensions. Subscripts that hold tensors, arrays or lists are in `advanced_indexing.py`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class UnsupportedIndex(GTError, TypeError, IndexError):
     """A subscript that is not basic indexing; says what is allowed."""
 
 
-class Cut(NamedTuple):
+class BasicSubscript(NamedTuple):
     """A subscript in the slice instruction's terms, and the shape of what it selects before and after the reshape."""
 
     axes: tuple[int, ...]
@@ -33,14 +33,14 @@ class Cut(NamedTuple):
     shape: tuple[int, ...]
 
 
-def parse(key: Any, shape: tuple[int, ...]) -> Cut:
+def parse(key: Any, shape: tuple[int, ...]) -> BasicSubscript:
     """What a subscript selects from a tensor of `shape`. Raises `IndexError` and `TypeError` at once."""
     if type(key) is slice and shape:  # the commonest: a batch
         start, count, step = _range(key, shape[0])
         window = (count, *shape[1:])
         if start == 0 and count == shape[0] and step == 1:
-            return Cut((), (), (), (), window, window)
-        return Cut((0,), (start,), (count,), (step,), window, window)
+            return BasicSubscript((), (), (), (), window, window)
+        return BasicSubscript((0,), (start,), (count,), (step,), window, window)
     items = key if type(key) is tuple else (key,)
     axes: list[int] = []
     starts: list[int] = []
@@ -68,7 +68,7 @@ def parse(key: Any, shape: tuple[int, ...]) -> Cut:
         elif type(item) is not slice:
             sides[axis] = 1
         axis += 1
-    return Cut(tuple(axes), tuple(starts), tuple(sizes), tuple(steps), tuple(sides), tuple(out))
+    return BasicSubscript(tuple(axes), tuple(starts), tuple(sizes), tuple(steps), tuple(sides), tuple(out))
 
 
 def _spelled_out(items: tuple[Any, ...], shape: tuple[int, ...]) -> list[Any]:
@@ -141,7 +141,7 @@ def set_(x: Tensor, key: Any, value: Any) -> None:
     x._rebind(x._followed(part))
 
 
-def _fitted(value: Tensor, cut: Cut) -> Tensor:
+def _fitted(value: Tensor, cut: BasicSubscript) -> Tensor:
     """A value in the shape of the window: broadcast as NumPy does, where leading ones do not count."""
     shape = value.shape
     if shape == cut.window:

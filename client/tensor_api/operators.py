@@ -1,4 +1,4 @@
-"""The tensor's operators, in a base class that only `Tensor` has; in-place methods are in `inplace.py`.
+"""The operators of tensors, in a class that `gt.client.composition` binds to `Tensor`. In-place methods: `inplace_methods.py`.
 
 Where two tensors of one dtype meet, the commonest operators emit at once; all else goes through the functions of the
 same names, which know the promotion rules.

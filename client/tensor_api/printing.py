@@ -1,4 +1,4 @@
-"""How a tensor prints: as PyTorch does, and of a large one only what is shown is fetched. Nothing else may be here."""
+"""Printing of tensors, in PyTorch's format. Of a large tensor only what is shown is fetched. Nothing else may be here."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["set_printoptions"]
 
 
-class Options(NamedTuple):
+class PrintOptions(NamedTuple):
     """How numbers are written, and how many."""
 
     precision: int = 4
@@ -33,9 +33,9 @@ class Options(NamedTuple):
 
 
 _PROFILES: Final = {
-    "default": Options(),
-    "short": Options(precision=2, threshold=1000, edgeitems=2),
-    "full": Options(threshold=sys.maxsize),
+    "default": PrintOptions(),
+    "short": PrintOptions(precision=2, threshold=1000, edgeitems=2),
+    "full": PrintOptions(threshold=sys.maxsize),
 }
 _chosen: Final = [_PROFILES["default"]]
 

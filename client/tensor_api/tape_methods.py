@@ -123,7 +123,7 @@ class TapeMethods(TensorState):
         if isinstance(self._edge, tape.Leaf):
             return self._edge.touch().grad
         if self._edge is None:
-            if tape.TOUCHED.get() is not None:  # whether there is a gradient is to be asked at every call
+            if tape.TOUCHED_LEAVES.get() is not None:  # whether there is a gradient is to be asked at every call
                 return self._resting().touch().grad
             rest = self._at_rest()
             return None if rest is None else rest.grad

@@ -1,4 +1,4 @@
-"""What PyTorch's views show, as tensors of their own: `permute_copy` and its like.
+"""PyTorch's copying forms of views: `permute_copy` and its like, whose results are no views.
 
 A copy of a handle costs nothing: values never change, so it is the same value, and no view.
 """

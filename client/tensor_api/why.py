@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 __all__ = ["Why", "why"]
 
-MOST: Final = 40
+MAX_STEPS: Final = 40
 """Instructions that an answer has at most."""
-PATIENCE: Final = 5.0
+ANSWER_TIMEOUT: Final = 5.0
 """Seconds that the dispatcher has to answer."""
-_NOWHERE: Final = Tag((), "", "")
+_NO_TAG: Final = Tag((), "", "")
 
 
-class Step(NamedTuple):
+class WhyStep(NamedTuple):
     """One instruction on the way to a tensor; `position` is that of its run or put among all that were sent, 0: unsent."""
 
     tensor: int
@@ -52,7 +52,7 @@ class Why:
 
     tensor: str
     spec: Spec
-    steps: tuple[Step, ...]
+    steps: tuple[WhyStep, ...]
     waits: str
     more: int = 0
     """Tensors whose making was left out."""
@@ -100,23 +100,23 @@ def why(tensor: Tensor, depth: int = 8) -> Why:
         return Why(name(value.id), value.spec, steps, _unsent(value), more)
     position = max(0, first.position)
     try:
-        place = session.inquire(f"why {value.id} {position}", PATIENCE)
+        place = session.inquire(f"why {value.id} {position}", ANSWER_TIMEOUT)
     except TimeoutError:
-        waits = f"the dispatcher, which has not answered within {PATIENCE:g} s"
+        waits = f"the dispatcher, which has not answered within {ANSWER_TIMEOUT:g} s"
         return Why(name(value.id), value.spec, steps, waits, more)
     return Why(name(value.id), value.spec, steps, _waits(place, session, value.id), more, place)
 
 
-def _chain(session: Session, value: Value, depth: int) -> tuple[tuple[Step, ...], int]:
+def _chain(session: Session, value: Value, depth: int) -> tuple[tuple[WhyStep, ...], int]:
     """The instructions that led to a value, the nearest first, and of how many tensors more it is not said."""
     with session.lock:  # other threads may be sending
         history = list(session.history)
-    steps: dict[int, Step] = {}
+    steps: dict[int, WhyStep] = {}
     level, more = [value.id], 0
     for _ in range(max(1, depth)):
         following: dict[int, None] = {}
         for tensor in level:
-            if tensor not in steps and len(steps) < MOST:
+            if tensor not in steps and len(steps) < MAX_STEPS:
                 step = steps[tensor] = _made(session, history, tensor, value.spec if tensor == value.id else None)
                 following.update(dict.fromkeys(step.operands))
             elif tensor not in steps:
@@ -125,7 +125,7 @@ def _chain(session: Session, value: Value, depth: int) -> tuple[tuple[Step, ...]
     return tuple(steps.values()), more + sum(tensor not in steps for tensor in level)
 
 
-def _made(session: Session, history: list[tuple[int, m.Run | m.Put]], tensor: int, known: Spec | None) -> Step:
+def _made(session: Session, history: list[tuple[int, m.Run | m.Put]], tensor: int, known: Spec | None) -> WhyStep:
     """The instruction, or the put, that made a tensor; position −1 when that is forgotten."""
     for builder in list(session.builders):
         base, record, inputs, scalars = builder.base, builder.record, builder.inputs, builder.scalars
@@ -136,17 +136,17 @@ def _made(session: Session, history: list[tuple[int, m.Run | m.Put]], tensor: in
         if isinstance(message, m.Put):
             if message.tensor == tensor:
                 put = f"{name(tensor)} = put by the program"
-                return Step(tensor, put, (), Tag(tuple(message.signal), "", ""), position)
+                return WhyStep(tensor, put, (), Tag(tuple(message.signal), "", ""), position)
             continue
         definition = session.definitions.recent.get(message.segment)
         if definition is not None and 0 <= tensor - message.base < definition.length:
             return _step(definition.record, message.inputs, message.scalars, message.base, tensor, position)
-    return Step(tensor, f"{shown}: made earlier than the last {len(history)} runs and puts", (), _NOWHERE, -1)
+    return WhyStep(tensor, f"{shown}: made earlier than the last {len(history)} runs and puts", (), _NO_TAG, -1)
 
 
 def _step(
     record: list[tuple[Any, ...]], inputs: list[int], scalars: list[Any], base: int, tensor: int, position: int
-) -> Step:
+) -> WhyStep:
     """One instruction of a record, with the names that its operands have outside of it."""
     at = tensor - base
     signature, *tensors = record[at]
@@ -164,7 +164,7 @@ def _step(
         names[reference] = said
     instruction = Instruction(signature.op, range(1), tuple(references), signature.attributes, 0)
     text = print_instruction(instruction, signature.results, name=names.__getitem__)
-    return Step(tensor, text, tuple(operands), signature.tag, position)
+    return WhyStep(tensor, text, tuple(operands), signature.tag, position)
 
 
 def _unsent(value: Value) -> str:

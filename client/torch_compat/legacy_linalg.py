@@ -44,7 +44,7 @@ def qr(input: Any, some: bool = True) -> Any:
     return linalg.qr(input, "reduced" if some else "complete")
 
 
-class SVD(NamedTuple):
+class LegacySVD(NamedTuple):
     """What `gt.svd` gives."""
 
     U: Tensor
@@ -52,14 +52,14 @@ class SVD(NamedTuple):
     V: Tensor
 
 
-def svd(input: Any, some: bool = True, compute_uv: bool = True) -> SVD:
+def svd(input: Any, some: bool = True, compute_uv: bool = True) -> LegacySVD:
     """As `linalg.svd`, but V in place of Vᴴ, and reduced with `some`."""
     u, s, vh = linalg.svd(input, full_matrices=not some)
     if compute_uv:
-        return SVD(u, s, mh(vh))
+        return LegacySVD(u, s, mh(vh))
     rows, columns = vh.shape[-1], u.shape[-2]
     empty = [creation.zeros((*s.shape[:-1], size, size), dtype=u.dtype) for size in (columns, rows)]
-    return SVD(empty[0], s, empty[1])
+    return LegacySVD(empty[0], s, empty[1])
 
 
 def lu_solve(b: Any, LU_data: Any, LU_pivots: Any) -> Tensor:  # PyTorch's names
@@ -133,7 +133,7 @@ def frobenius_norm(input: Any, dim: Any = (-2, -1), keepdim: bool = False) -> Te
 # low rank
 
 
-def svd_lowrank(A: Any, q: int = 6, niter: int = 2, M: Any = None) -> SVD:
+def svd_lowrank(A: Any, q: int = 6, niter: int = 2, M: Any = None) -> LegacySVD:
     """About the first `q` singular values and vectors of A (less M), by random projection (Halko et al., 2011)."""
     a = matrix("svd_lowrank", A)
     a = a if M is None else arithmetic.sub(a, M)
@@ -142,15 +142,15 @@ def svd_lowrank(A: Any, q: int = 6, niter: int = 2, M: Any = None) -> SVD:
         raise ShapeError(f"svd_lowrank: q is at most {min(rows, columns)} for shape {a.shape}, not {q}")
     if rows < columns:
         u, s, v = svd_lowrank(mh(a), q, niter)
-        return SVD(v, s, u)
+        return LegacySVD(v, s, u)
     basis = linalg.qr(matmul(a, randn(columns, q, dtype=a.dtype))).Q
     for _ in range(niter):
         basis = linalg.qr(matmul(a, linalg.qr(matmul(mh(a), basis)).Q)).Q
     u, s, vh = linalg.svd(matmul(mh(basis), a), full_matrices=False)
-    return SVD(matmul(basis, u), s, mh(vh))
+    return LegacySVD(matmul(basis, u), s, mh(vh))
 
 
-def pca_lowrank(A: Any, q: int | None = None, center: bool = True, niter: int = 2) -> SVD:
+def pca_lowrank(A: Any, q: int | None = None, center: bool = True, niter: int = 2) -> LegacySVD:
     """About the first `q` (6) principal directions of observations, the rows of A, as `svd_lowrank` of them centred."""
     a = matrix("pca_lowrank", A)
     q = min(6, *a.shape[-2:]) if q is None else q

@@ -1,4 +1,4 @@
-"""What PyTorch's programs of before 2018 wrap tensors in. It has been the tensor itself since."""
+"""`Variable`, which PyTorch's programs of before 2018 wrap tensors in. It has been the tensor itself since."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What PyTorch's networks call underneath: normalisations that give their statistics too, and older orders of arguments.
+"""PyTorch's native functions, which its modules call: normalisations with their statistics, and older orders of arguments.
 
 They are composed of the functions of `gt.nn.functional`, under the names by which PyTorch's own code knows them.
 """

@@ -126,7 +126,7 @@ def set_default_device(device: Any) -> None:
 
 def get_default_device() -> Any:
     """Where every tensor is: 'gt'."""
-    return devices.HERE
+    return devices.SERVICE_DEVICE
 
 
 def set_num_threads(num: int) -> None:

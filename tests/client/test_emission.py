@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import gt
 from gt.client.session import session as sessions
 from gt.client.tensor import emission
-from gt.client.tensor.tape import Leaf, Node
+from gt.client.tensor.tape import Leaf, TapeNode
 from gt.errors import GTError
 
 pytestmark = pytest.mark.usefixtures("shared")
@@ -125,7 +125,7 @@ def entry(x: gt.Tensor) -> tuple[Any, ...]:
 
 def tape(edge: Any) -> Any:
     """What is recorded from a place on the tape on."""
-    if not isinstance(edge, Node):
+    if not isinstance(edge, TapeNode):
         return edge if edge is None or isinstance(edge, Leaf) else type(edge)
     saved = [value if isinstance(value, float) else value is not None for value in edge.saved]
     below = [tape(other) for other in edge.edges]

@@ -101,12 +101,12 @@ def recurrent(weight: gt.Tensor, steps: int) -> gt.Tensor:
 
 
 @pytest.mark.parametrize("leaf", [True, False])
-@pytest.mark.parametrize("most", [deferred_gradients.MOST, 100])
+@pytest.mark.parametrize("most", [deferred_gradients.MAX_WAITING_ELEMENTS, 100])
 def test_a_matrix_that_meets_few_rows_has_one_product_for_its_gradient(
     session: Any, monkeypatch: pytest.MonkeyPatch, leaf: bool, most: int
 ) -> None:
     """Unless that holds too much."""
-    monkeypatch.setattr(deferred_gradients, "MOST", most)
+    monkeypatch.setattr(deferred_gradients, "MAX_WAITING_ELEMENTS", most)
     host = np.random.default_rng(1).standard_normal((8, 8)) / 4
     weight = gt.tensor(host, requires_grad=True)
     ops = emitted(session, monkeypatch, lambda: recurrent(weight if leaf else weight * 1.0, 6).backward())

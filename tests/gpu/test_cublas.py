@@ -138,7 +138,7 @@ def test_a_stack_takes_one_call_where_its_steps_are_even(products: list[Product]
 def test_half_precision_in_stacks_goes_to_tensor_cores(
     dtype: DType, products: list[Product], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attention, "LARGE", 1)
+    monkeypatch.setattr(attention, "FUSED_FROM_WEIGHTS", 1)
     connect(["cuda:0"])
     x = gt.tensor(np.random.default_rng(0).standard_normal((2, 3, 9, 8))).to(dtype.name)
     expected = np.matmul(*(y.to("float32").numpy() for y in (x, x.transpose(-1, -2))))

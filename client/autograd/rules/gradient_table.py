@@ -17,20 +17,21 @@ from gt.client.ops.linalg import decompositions
 from gt.client.tensor import deferred_gradients, emission
 from gt.client.tensor.broadcasting import unbroadcast
 from gt.client.tensor.operands import binary, cast
-from gt.client.tensor.tape import Node, Rule
+from gt.client.tensor.tape import GradientRule as Rule
+from gt.client.tensor.tape import TapeNode
 from gt.errors import GTError
 from gt.ir.dtypes import int64
 
 if TYPE_CHECKING:
-    from gt.client.tensor.deferred_gradients import Late
+    from gt.client.tensor.deferred_gradients import DeferredGradient
     from gt.client.tensor.tensor import Tensor
 
-Parts = tuple["Tensor | Late | None", ...]
+Parts = tuple["Tensor | DeferredGradient | None", ...]
 _BELL: Final = 2 / math.sqrt(math.pi)
 """The slope of erf at 0."""
 
 
-def _each(node: Node, *parts: Callable[[], Tensor]) -> Parts:
+def _each(node: TapeNode, *parts: Callable[[], Tensor]) -> Parts:
     """The gradients that are wanted, each in the shape of its operand."""
     return tuple([unbroadcast(part(), node.shape(i)) if node.wants[i] else None for i, part in enumerate(parts)])
 
@@ -61,19 +62,19 @@ def _conj(x: Any) -> Any:
 # element-wise
 
 
-def _abs(n: Node, g: Tensor) -> Parts:
+def _abs(n: TapeNode, g: Tensor) -> Parts:
     x = n.operand(0)
     return (cast(g, x.dtype) * elementwise.sgn(x),)
 
 
-def _acosh(n: Node, g: Tensor) -> Parts:
+def _acosh(n: TapeNode, g: Tensor) -> Parts:
     x = n.operand(0)
     if x.dtype.kind == "c":  # √(x + 1)·√(x − 1) is not always √(x² − 1)
         return (g * _conj(arithmetic.rsqrt(x + 1.0) * arithmetic.rsqrt(x - 1.0)),)
     return (g * arithmetic.rsqrt(arithmetic.square(x) - 1.0),)
 
 
-def _pow(n: Node, g: Tensor) -> Parts:
+def _pow(n: TapeNode, g: Tensor) -> Parts:
     """d aᵇ = b·aᵇ⁻¹ da (0 where b = 0) + aᵇ·log a db (0 where a = 0 ≤ b)."""
     a, b = n.operand(0), n.operand(1)
 
@@ -95,10 +96,10 @@ def _pow(n: Node, g: Tensor) -> Parts:
     return _each(n, base, exponent)
 
 
-def _extreme(chosen: str) -> Callable[[Node, Tensor], Parts]:
+def _extreme(chosen: str) -> Callable[[TapeNode, Tensor], Parts]:
     """The larger (or smaller) operand gets it; equal tensors share it, a tensor equal to a number keeps it."""
 
-    def part(n: Node, g: Tensor, mine: int, other: int) -> Tensor:
+    def part(n: TapeNode, g: Tensor, mine: int, other: int) -> Tensor:
         a, b = n.operand(mine), n.operand(other)
         if not n.is_tensor(other):
             return _where(binary({"gt": "ge", "lt": "le"}[chosen], a, b), g, 0.0)
@@ -107,14 +108,14 @@ def _extreme(chosen: str) -> Callable[[Node, Tensor], Parts]:
     return lambda n, g: _each(n, lambda: part(n, g, 0, 1), lambda: part(n, g, 1, 0))
 
 
-def _atan2(n: Node, g: Tensor) -> Parts:
+def _atan2(n: TapeNode, g: Tensor) -> Parts:
     """d atan2(a, b) = (b da − a db) / (a² + b²)."""
     a, b = n.operand(0), n.operand(1)
     slope = g / (a * a + b * b)
     return _each(n, lambda: slope * b, lambda: -(slope * a))
 
 
-def _copysign(n: Node, g: Tensor) -> Parts:
+def _copysign(n: TapeNode, g: Tensor) -> Parts:
     """The sign that was taken from `a` to its result; 0 where `a` is 0. The sign's own gradient is 0."""
     a, o = n.operand(0), n.result()
     if not n.is_tensor(0):
@@ -123,7 +124,7 @@ def _copysign(n: Node, g: Tensor) -> Parts:
     return _each(n, lambda: g * _where(zero, 0.0, o / _where(zero, 1.0, a)), lambda: g * 0.0)
 
 
-def _zeta(n: Node, g: Tensor) -> Parts:
+def _zeta(n: TapeNode, g: Tensor) -> Parts:
     """dζ(s, q) = −s · ζ(s + 1, q) dq."""
 
     def refuse() -> Tensor:
@@ -133,10 +134,10 @@ def _zeta(n: Node, g: Tensor) -> Parts:
     return _each(n, refuse, lambda: g * (s * emission.emit("zeta", (s + 1.0, q)) * -1.0))
 
 
-def _gammainc(sign: float) -> Callable[[Node, Tensor], Parts]:
+def _gammainc(sign: float) -> Callable[[TapeNode, Tensor], Parts]:
     """dP(a, x) = e⁻ˣ xᵃ⁻¹ / Γ(a) dx."""
 
-    def rule(n: Node, g: Tensor) -> Parts:
+    def rule(n: TapeNode, g: Tensor) -> Parts:
         def refuse() -> Tensor:
             raise GTError(f"{n.signature.op} has no gradient to its first operand: .detach() it")
 
@@ -148,12 +149,12 @@ def _gammainc(sign: float) -> Callable[[Node, Tensor], Parts]:
     return rule
 
 
-def _bessel(n: Node, op: str) -> Tensor:
+def _bessel(n: TapeNode, op: str) -> Tensor:
     """Another special function of the operand."""
     return emission.emit(op, (n.operand(0),))
 
 
-def _over_x(n: Node) -> Tensor:
+def _over_x(n: TapeNode) -> Tensor:
     """The result over the operand, of a function that begins with x / 2: ½ at 0."""
     x = n.operand(0)
     zero = x == 0
@@ -163,7 +164,7 @@ def _over_x(n: Node) -> Tensor:
 # reductions
 
 
-def _kept(n: Node, reduced: Tensor) -> Tensor:
+def _kept(n: TapeNode, reduced: Tensor) -> Tensor:
     """Something of a reduction's shape, with the reduced axes kept."""
     if n.attribute("keepdims"):
         return reduced
@@ -171,13 +172,13 @@ def _kept(n: Node, reduced: Tensor) -> Tensor:
     return _reshape(reduced, tuple(1 if axis in axes else size for axis, size in enumerate(n.shape(0))))
 
 
-def _spread(n: Node, reduced: Tensor) -> Tensor:
+def _spread(n: TapeNode, reduced: Tensor) -> Tensor:
     """Something of a reduction's shape, in the operand's shape."""
     kept, shape = _kept(n, reduced), n.shape(0)
     return kept if kept.shape == shape else emission.emit("expand", (kept,), shape)
 
 
-def _prod(n: Node, g: Tensor) -> Parts:
+def _prod(n: TapeNode, g: Tensor) -> Parts:
     """The product of the others: with one zero only that zero's is not 0, with two zeros none's is."""
     x, axes = n.operand(0), n.attribute("axes")
     if n.create_graph:
@@ -216,7 +217,7 @@ def _exclusive(x: Tensor) -> Tensor:
     return emission.emit("slice", (both, 0), (1,), (size,), (1,)) if size % 2 else both
 
 
-def _reduced_extreme(n: Node, g: Tensor) -> Parts:
+def _reduced_extreme(n: TapeNode, g: Tensor) -> Parts:
     equal = cast(n.operand(0) == _kept(n, n.result()), g.dtype)
     return (equal * (_kept(n, g) / emission.emit("sum", (equal,), n.attribute("axes"), True)),)
 
@@ -224,12 +225,12 @@ def _reduced_extreme(n: Node, g: Tensor) -> Parts:
 # shapes
 
 
-def _permute(n: Node, g: Tensor) -> Parts:
+def _permute(n: TapeNode, g: Tensor) -> Parts:
     axes = n.attribute("axes")
     return (emission.emit("permute", (g,), tuple(axes.index(axis) for axis in range(len(axes)))),)
 
 
-def _cat(n: Node, g: Tensor) -> Parts:
+def _cat(n: TapeNode, g: Tensor) -> Parts:
     axis, start = n.attribute("axis"), 0
     parts: list[Tensor | None] = []
     for i in range(len(n.edges)):
@@ -240,16 +241,16 @@ def _cat(n: Node, g: Tensor) -> Parts:
     return tuple(parts)
 
 
-def _window(n: Node) -> tuple[Any, ...]:
+def _window(n: TapeNode) -> tuple[Any, ...]:
     return n.attribute("axes"), n.attribute("sizes"), n.attribute("steps")
 
 
-def _slice(n: Node, g: Tensor) -> Parts:
+def _slice(n: TapeNode, g: Tensor) -> Parts:
     starts = n.scalars(1)
     return (deferred_gradients.slice_gradient(n.shape(0), g, starts, _window(n)), *(None for _ in starts))
 
 
-def _update_slice(n: Node, g: Tensor) -> Parts:
+def _update_slice(n: TapeNode, g: Tensor) -> Parts:
     starts = n.scalars(2)
     outside = inside = None
     if n.needs(0):
@@ -262,16 +263,16 @@ def _update_slice(n: Node, g: Tensor) -> Parts:
 # indexing along an axis
 
 
-def _gather(n: Node, g: Tensor) -> Parts:
+def _gather(n: TapeNode, g: Tensor) -> Parts:
     return emission.emit("scatter_add", (_zeros(g, n.shape(0)), n.operand(1), g), n.attribute("axis")), None
 
 
-def _scatter_add(n: Node, g: Tensor) -> Parts:
+def _scatter_add(n: TapeNode, g: Tensor) -> Parts:
     values = emission.emit("gather", (g, n.operand(1)), n.attribute("axis")) if n.needs(2) else None
     return g, None, values
 
 
-def _scatter(n: Node, g: Tensor) -> Parts:
+def _scatter(n: TapeNode, g: Tensor) -> Parts:
     """Nothing flows to what was written over: of the values for one place, to the last."""
     index, axis, shape = n.operand(1), n.attribute("axis"), n.shape(1)
     kept = values = None
@@ -295,7 +296,7 @@ def _from_the_end(x: Tensor, axis: int) -> Tensor:
     return emission.emit("slice", (turned, size - 1), *window)
 
 
-def _cumprod(n: Node, g: Tensor) -> Parts:
+def _cumprod(n: TapeNode, g: Tensor) -> Parts:
     """Before the first zero it is Σ g·o / x from there on; at that zero the same with the products that leave it out."""
     x, axis = n.operand(0), n.attribute("axis")
     zero = x == 0
@@ -306,7 +307,7 @@ def _cumprod(n: Node, g: Tensor) -> Parts:
     return (_where(count == 0, before, _where(first, _from_the_end(g * _conj(others), axis), 0.0)),)
 
 
-def _take(n: Node, g: Tensor) -> Parts:
+def _take(n: TapeNode, g: Tensor) -> Parts:
     axis = n.attribute("axis")
     return emission.emit("segment_sum", (g, n.operand(1)), axis, n.shape(0)[axis]), None
 
@@ -320,7 +321,7 @@ def _turned(x: Tensor) -> Tensor:
     return emission.emit("permute", (x,), tuple(axes))
 
 
-def _matmul(n: Node, g: Tensor) -> Parts:
+def _matmul(n: TapeNode, g: Tensor) -> Parts:
     """da = g bᵀ, db = aᵀ g (of complex matrices bᴴ and aᴴ).
 
     Where one matrix b met a batch, the batch becomes rows, so that no product is summed.
@@ -338,7 +339,7 @@ def _matmul(n: Node, g: Tensor) -> Parts:
     return left, right
 
 
-def _solve(n: Node, g: Tensor) -> Parts:
+def _solve(n: TapeNode, g: Tensor) -> Parts:
     right = decompositions.solved(n, g)
     return _each(n, lambda: decompositions.solve(n, right), lambda: right)
 
@@ -352,43 +353,43 @@ def _mirrored(g: Tensor, axis: int, size: int, weight: float) -> Tensor:
     return g * _reshape(weights, (count,) + (1,) * (g.ndim - 1 - axis))
 
 
-def _rfft(n: Node, g: Tensor) -> Parts:
+def _rfft(n: TapeNode, g: Tensor) -> Parts:
     axis = n.attribute("axis")
     size = n.shape(0)[axis]
     return (emission.emit("irfft", (_mirrored(g, axis, size, 0.5),), axis, size),)
 
 
-def _irfft(n: Node, g: Tensor) -> Parts:
+def _irfft(n: TapeNode, g: Tensor) -> Parts:
     axis, size = n.attribute("axis"), n.attribute("size")
     return (_mirrored(emission.emit("rfft", (g,), axis), axis, size, 2.0),)
 
 
-def _conv(n: Node, g: Tensor) -> Parts:
+def _conv(n: TapeNode, g: Tensor) -> Parts:
     attributes = n.signature.attributes
     x = convolution.input_gradient(n.shape(0), n.operand(1), g, attributes) if n.needs(0) else None
     w = convolution.weight_gradient(n.operand(0), n.shape(1), g, attributes) if n.needs(1) else None
     return x, w
 
 
-def _windows(n: Node, g: Tensor) -> Parts:
+def _windows(n: TapeNode, g: Tensor) -> Parts:
     axes = n.attribute("axes")
     sizes = tuple(n.shape(0)[axis] for axis in axes)
     return (emission.emit("overlap_add", (g,), axes, sizes, n.attribute("strides"), n.attribute("dilations")),)
 
 
-def _overlap_add(n: Node, g: Tensor) -> Parts:
+def _overlap_add(n: TapeNode, g: Tensor) -> Parts:
     axes = n.attribute("axes")
     sizes = n.shape(0)[g.ndim :]
     return (emission.emit("windows", (g,), axes, sizes, n.attribute("strides"), n.attribute("dilations")),)
 
 
-def _softmax(n: Node, g: Tensor) -> Parts:
+def _softmax(n: TapeNode, g: Tensor) -> Parts:
     o, axis = n.result(), n.attribute("axis")
     weighted = g * o
     return (weighted - o * emission.emit("sum", (weighted,), (axis,), True),)
 
 
-def _log_softmax(n: Node, g: Tensor) -> Parts:
+def _log_softmax(n: TapeNode, g: Tensor) -> Parts:
     total = emission.emit("sum", (g,), (n.attribute("axis"),), True)
     return (g - arithmetic.exp(n.result()) * total,)
 

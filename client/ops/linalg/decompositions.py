@@ -1,4 +1,4 @@
-"""The instructions of linear algebra: their results one by one, and what flows back through them, matrix by matrix.
+"""The instructions of linear algebra, with their results one by one, and their gradients.
 
 After M. Giles, "An extended collection of matrix derivative results" (2008), I. Murray, "Differentiation of the Cholesky
 decomposition" (2016, arXiv:1602.07527), and for QR and the singular value decomposition after H.-J. Liao et al.,
@@ -19,7 +19,7 @@ from gt.ir.dtypes import int64
 from gt.ir.infer import linalg_parts
 
 if TYPE_CHECKING:
-    from gt.client.tensor.tape import Node
+    from gt.client.tensor.tape import TapeNode
     from gt.client.tensor.tensor import Tensor
 
 Parts = tuple["Tensor | None", ...]
@@ -82,13 +82,13 @@ def _diagonal(x: Tensor) -> Tensor:
     return reductions.sum(arithmetic.mul(x, _eye(x)), -1)
 
 
-def inverse(n: Node, g: Tensor) -> Parts:
+def inverse(n: TapeNode, g: Tensor) -> Parts:
     """−A⁻ᴴ g A⁻ᴴ."""
     turned = mh(n.result())
     return (arithmetic.neg(_product(turned, _product(g, turned))),)
 
 
-def det(n: Node, g: Tensor) -> Parts:
+def det(n: TapeNode, g: Tensor) -> Parts:
     """g · conj(det) · A⁻ᴴ; and where no second derivatives are asked for, of singular matrices too."""
     x = n.operand(0)
     if n.create_graph:
@@ -103,7 +103,7 @@ def det(n: Node, g: Tensor) -> Parts:
     )
 
 
-def slogdet(n: Node, g: Tensor) -> Parts:
+def slogdet(n: TapeNode, g: Tensor) -> Parts:
     """(gl + i c) · A⁻ᴴ, where gl is the logarithm's gradient and c = −Im(conj(gs) · sign), 0 of real numbers, the angle's."""
     shape = n.shape(0)
     gs, slope = parts("slogdet", g, shape, {})
@@ -114,17 +114,17 @@ def slogdet(n: Node, g: Tensor) -> Parts:
     return (arithmetic.mul(_column(_column(slope)), mh(emission.emit("inverse", (n.operand(0),)))),)
 
 
-def solved(n: Node, g: Tensor) -> Tensor:
+def solved(n: TapeNode, g: Tensor) -> Tensor:
     """A⁻ᴴ g, the right side's gradient."""
     return _solved(mh(n.operand(0)), g)
 
 
-def solve(n: Node, right: Tensor) -> Tensor:
+def solve(n: TapeNode, right: Tensor) -> Tensor:
     """The matrix' gradient, of the right side's: minus that times Xᴴ."""
     return arithmetic.neg(_product(right, mh(n.result())))
 
 
-def cholesky(n: Node, g: Tensor) -> Parts:
+def cholesky(n: TapeNode, g: Tensor) -> Parts:
     """Half of S + Sᴴ with S = L⁻ᴴ Φ(Lᴴ g) L⁻¹, where Φ keeps the lower triangle and one half of the diagonal."""
     lower = n.result()
     inner = _product(mh(lower), g)
@@ -158,7 +158,7 @@ def _divided(x: Tensor, a: Tensor) -> Tensor:
     return mh(_solved(a, mh(x)))
 
 
-def lu(n: Node, g: Tensor) -> Parts:
+def lu(n: TapeNode, g: Tensor) -> Parts:
     """P L⁻ᴴ (…) U⁻ᴴ of the square part; what lies beside it in rows or columns goes on from there."""
     shape = n.shape(0)
     rows, columns = shape[-2:]
@@ -185,7 +185,7 @@ def lu(n: Node, g: Tensor) -> Parts:
     return (emission.emit("gather", (out, index), out.ndim - 2),)
 
 
-def matrix_exp(n: Node, g: Tensor) -> Parts:
+def matrix_exp(n: TapeNode, g: Tensor) -> Parts:
     """The upper right block of the exponential of [[Aᴴ, g], [0, Aᴴ]]."""
     a, size = mh(n.operand(0)), n.shape(0)[-1]
     above = join_and_pad.cat([a, g], -1)
@@ -194,7 +194,7 @@ def matrix_exp(n: Node, g: Tensor) -> Parts:
     return (whole[..., :size, size:],)
 
 
-def qr(n: Node, g: Tensor) -> Parts:
+def qr(n: TapeNode, g: Tensor) -> Parts:
     """By the square part; with fewer rows than columns the rest of A is Q times the rest of R."""
     shape, attributes = n.shape(0), n.signature.attributes
     rows, columns = shape[-2:]
@@ -216,7 +216,7 @@ def _apart(x: Tensor) -> Tensor:
     return arithmetic.add(arithmetic.sub(shape_ops.unsqueeze(x, -2), _column(x)), _eye(x))
 
 
-def eigh(n: Node, g: Tensor) -> Parts:
+def eigh(n: TapeNode, g: Tensor) -> Parts:
     """V (diag(gw) + Vᴴ gV / E) Vᴴ with E_ij = w_j − w_i."""
     w, v = parts("eigh", n.result(), n.shape(0), {})
     gw, gv = parts("eigh", g, n.shape(0), {})
@@ -226,7 +226,7 @@ def eigh(n: Node, g: Tensor) -> Parts:
     return (_product(v, _product(inner, mh(v))),)
 
 
-def eig(n: Node, g: Tensor) -> Parts:
+def eig(n: TapeNode, g: Tensor) -> Parts:
     """V⁻ᴴ (diag(gw) + (Vᴴ gV − Vᴴ V diag(Re diag(Vᴴ gV))) / conj(E)) Vᴴ: the vectors keep their norm of 1."""
     w, v = parts("eig", n.result(), n.shape(0), {})
     gw, gv = parts("eig", g, n.shape(0), {})
@@ -239,7 +239,7 @@ def eig(n: Node, g: Tensor) -> Parts:
     return (cast(_solved(mh(v), _product(inner, mh(v))), n.dtype(0)),)
 
 
-def svd(n: Node, g: Tensor) -> Parts:
+def svd(n: TapeNode, g: Tensor) -> Parts:
     """U (…) Vᴴ within both spaces, and what leads out of them over S."""
     shape, attributes = n.shape(0), n.signature.attributes
     rows, columns = shape[-2:]

@@ -1,4 +1,4 @@
-"""Linear algebra that says in numbers whether it went well: PyTorch's `linalg` functions that end in `_ex`.
+"""PyTorch's `linalg` functions that end in `_ex`: they return a number for each matrix that says whether they succeeded.
 
 Where a matrix has no factors or no inverse, those of the identity stand in its place; `info` is not 0 there.
 """

@@ -1,4 +1,4 @@
-"""The pseudoinverse of matrices, their rank, and least squares: what tells singular values apart from zero."""
+"""The pseudoinverse of matrices, their rank, and least squares: what depends on which singular values count as zero."""
 
 from __future__ import annotations
 

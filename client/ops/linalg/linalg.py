@@ -1,5 +1,5 @@
-"""Linear algebra: PyTorch's `linalg` in names, arguments and results. Norms are in `norms.py`, what
-goes by the pseudoinverse in `pseudoinverse.py`.
+"""Linear algebra: PyTorch's `linalg` in names, arguments and results. Norms are in `norms.py`, the
+pseudoinverse and what is solved by it in `least_squares.py`.
 
 Factorisations are one instruction each, whose results lie flattened one after the other; everything else is composed.
 Matrices are the last two dimensions, all dimensions before them a stack. Where results are determined only up to signs or

@@ -1,4 +1,4 @@
-"""Elimination: triangles L and U with P L U = A, and the systems that they solve; and products of reflections."""
+"""LU factorisation: triangles L and U with P L U = A, the systems that they solve, and products of Householder reflections."""
 
 from __future__ import annotations
 

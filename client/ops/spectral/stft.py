@@ -1,4 +1,4 @@
-"""Short-time Fourier transforms and the windows that they look through: PyTorch's names, arguments and results."""
+"""Short-time Fourier transforms and the windows that they take: PyTorch's names, arguments and results."""
 
 from __future__ import annotations
 
