@@ -53,7 +53,7 @@ pi: Final = math.pi
 
 
 def __array_namespace_info__() -> Info:  # noqa: N807  # the name is the standard's
-    """What this implementation can do: dtypes, devices, capabilities."""
+    """The capabilities of this implementation: dtypes, devices, limits."""
     return Info()
 
 

@@ -29,7 +29,7 @@ class Info:
         return DEVICE
 
     def default_dtypes(self, *, device: Any = None) -> dict[str, DType]:
-        """What creation functions take when nobody says: `gt.set_default_dtype` changes the floating-point ones."""
+        """The dtypes that creation functions take when none is given: `gt.set_default_dtype` changes the floating-point ones."""
         real = dtypes.get_default_dtype()
         return {
             "real floating": real,

@@ -21,7 +21,7 @@ __all__ = [
 
 
 class UniqueAll(NamedTuple):
-    """What `unique_all` gives."""
+    """The result of `unique_all`."""
 
     values: Tensor
     indices: Tensor
@@ -30,14 +30,14 @@ class UniqueAll(NamedTuple):
 
 
 class UniqueCounts(NamedTuple):
-    """What `unique_counts` gives."""
+    """The result of `unique_counts`."""
 
     values: Tensor
     counts: Tensor
 
 
 class UniqueInverse(NamedTuple):
-    """What `unique_inverse` gives."""
+    """The result of `unique_inverse`."""
 
     values: Tensor
     inverse_indices: Tensor
@@ -47,7 +47,7 @@ class UniqueInverse(NamedTuple):
 
 
 def nonzero(x: Tensor, /) -> tuple[Tensor, ...]:
-    """Where elements are not zero, one vector for each dimension. How many there are is fetched."""
+    """The indices of elements that are not zero, one vector for each dimension. Their number is fetched."""
     if not x.ndim:
         raise ShapeError("nonzero: a tensor without dimensions has no places")
     found: tuple[Tensor, ...] = gather_scatter.nonzero(x, as_tuple=True)
@@ -84,7 +84,7 @@ def sort(x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: bool
 
 
 def searchsorted(x1: Tensor, x2: Tensor, /, *, side: str = "left", sorter: Tensor | None = None) -> Tensor:
-    """How many elements of the sorted vector `x1` are below each of `x2`; with side 'right' or equal to it."""
+    """The number of elements of the sorted vector `x1` below each of `x2`; with side 'right' below or equal to it."""
     rows, values = common("searchsorted", x1, x2)
     return sort_scan.searchsorted(rows, values, side=side, sorter=sorter)
 

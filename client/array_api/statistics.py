@@ -89,7 +89,7 @@ def any(x: Tensor, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
 
 
 def count_nonzero(x: Tensor, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    """How many elements are not zero, over axes."""
+    """The number of elements that are not zero, over axes."""
     return over(statistics.count_nonzero, x, axis, keepdims)
 
 

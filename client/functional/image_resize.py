@@ -45,7 +45,7 @@ def pixel_shuffle(input: Any, upscale_factor: int) -> Tensor:
 
 
 def pixel_unshuffle(input: Any, downscale_factor: int) -> Tensor:
-    """What `pixel_shuffle` does, undone."""
+    """The inverse of `pixel_shuffle`."""
     x, r = tensor_of("pixel_unshuffle", input), int(downscale_factor)
     if x.ndim < 3 or r < 1 or x.shape[-2] % r or x.shape[-1] % r:
         raise ShapeError(f"pixel_unshuffle by {r} takes (…, C, H·{r}, W·{r}), not shape {x.shape}")
@@ -147,7 +147,7 @@ def _nearest(x: Tensor, axis: int, out: int, scale: float | None, shift: float) 
 
 
 def _places(x: Tensor, axis: int, out: int, scale: float | None, corners: bool) -> Tensor:
-    """Where each new element lies among the old ones."""
+    """The position of each new element among the old ones."""
     size = x.shape[axis]
     steps = creation.arange(out, dtype=float64 if x.dtype is float64 else float32)
     if corners:

@@ -35,7 +35,7 @@ def _filled(name: str, input: Any, mask: Any, value: Any, dtype: Any = None) -> 
 
 
 def _least(x: Tensor) -> Any:
-    """What is not above any number of a dtype."""
+    """The least number of a dtype."""
     if x.dtype.kind == "f":
         return -math.inf
     return False if x.dtype.kind == "b" else int(np.iinfo(x.dtype.name).min)
@@ -112,7 +112,7 @@ def cumprod(input: Any, dim: int, *, dtype: Any = None, mask: Any = None) -> Ten
 
 
 def _count(x: Tensor, dim: Any, keepdim: bool, mask: Any) -> Tensor:
-    """How many elements are kept."""
+    """The number of elements that are kept."""
     kept = creation.ones(x.shape, dtype=int64) if mask is None else cast(mask, int64)
     return reductions.sum(shape_ops.expand(kept, x.shape), _axes(dim), keepdim)
 
@@ -168,7 +168,7 @@ def norm(
 
 
 def normalize(input: Any, ord: float, dim: int, *, eps: float = 1e-12, dtype: Any = None, mask: Any = None) -> Tensor:
-    """What is kept over its norm, which counts as at least `eps`; 0 elsewhere."""
+    """The kept elements over their norm, which counts as at least `eps`; 0 elsewhere."""
     x = _fractional("masked.normalize", input, dtype)
     length = norm(x, ord, dim, keepdim=True, mask=mask)
     whole = _filled("masked.normalize", x, mask, 0)

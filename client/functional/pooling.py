@@ -149,7 +149,7 @@ def _avg_pool(
 
 
 def _inside(size: int, made: int, window: int, stride: int, pad: int, include: bool) -> np.ndarray[Any, Any]:
-    """How many elements of each window count: those of the input, or of input and padding."""
+    """The number of elements of each window that count: those of the input, or of input and padding."""
     first = np.arange(made) * stride - pad
     low, high = (-pad, size + pad) if include else (0, size)
     return np.minimum(first + window, high) - np.maximum(first, low)

@@ -89,7 +89,7 @@ def max_unpool1d(
     input: Any, indices: Any, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0,
     output_size: Sequence[int] | None = None,
 ) -> Tensor:  # fmt: skip
-    """What `max_pool1d` left at the indices that it gave, zeros elsewhere; of several for one place the last."""
+    """The inverse of `max_pool1d`: its results at the indices that it gave, else zeros; of several for one index the last."""
     return _unpool("max_unpool1d", 1, input, indices, kernel_size, stride, padding, output_size)
 
 

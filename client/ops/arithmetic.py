@@ -170,32 +170,32 @@ _POWERS: Final[dict[float, Callable[[Tensor], Tensor]]] = {
 
 
 def eq(input: Any, other: Any) -> Tensor:
-    """Where `input = other`."""
+    """Whether `input = other`, element by element."""
     return binary("eq", input, other)
 
 
 def ne(input: Any, other: Any) -> Tensor:
-    """Where `input ≠ other`."""
+    """Whether `input ≠ other`, element by element."""
     return binary("ne", input, other)
 
 
 def lt(input: Any, other: Any) -> Tensor:
-    """Where `input < other`."""
+    """Whether `input < other`, element by element."""
     return binary("lt", input, other)
 
 
 def le(input: Any, other: Any) -> Tensor:
-    """Where `input ≤ other`."""
+    """Whether `input ≤ other`, element by element."""
     return binary("le", input, other)
 
 
 def gt(input: Any, other: Any) -> Tensor:
-    """Where `input > other`."""
+    """Whether `input > other`, element by element."""
     return binary("gt", input, other)
 
 
 def ge(input: Any, other: Any) -> Tensor:
-    """Where `input ≥ other`."""
+    """Whether `input ≥ other`, element by element."""
     return binary("ge", input, other)
 
 
@@ -205,22 +205,22 @@ def _truth(op: str, x: Any) -> Any:
 
 
 def logical_and(input: Any, other: Any) -> Tensor:
-    """Where both are non-zero."""
+    """Whether both are non-zero, element by element."""
     return binary("logical_and", _truth("logical_and", input), _truth("logical_and", other))
 
 
 def logical_or(input: Any, other: Any) -> Tensor:
-    """Where at least one is non-zero."""
+    """Whether at least one is non-zero, element by element."""
     return binary("logical_or", _truth("logical_or", input), _truth("logical_or", other))
 
 
 def logical_xor(input: Any, other: Any) -> Tensor:
-    """Where exactly one is non-zero."""
+    """Whether exactly one is non-zero, element by element."""
     return binary("logical_xor", _truth("logical_xor", input), _truth("logical_xor", other))
 
 
 def logical_not(input: Any) -> Tensor:
-    """Where `input` is zero."""
+    """Whether `input` is zero, element by element."""
     return emission.emit_unary("logical_not", cast(input, bool_))
 
 

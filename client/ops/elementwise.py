@@ -71,7 +71,7 @@ digamma: Function = _unary("digamma")
 
 
 def signbit(input: Any) -> Tensor:
-    """Where `input` has a minus sign, −0.0 too."""
+    """Whether `input` has a minus sign, element by element; −0.0 has one."""
     x = tensor_of("signbit", input)
     return emission.emit("signbit", (x,)) if x.dtype.kind == "f" else arithmetic.lt(x, 0)
 
@@ -80,7 +80,7 @@ def signbit(input: Any) -> Tensor:
 
 
 def frac(input: Any) -> Tensor:
-    """What is left of `input` without its integer part, with its sign."""
+    """The fractional part of `input`, with its sign."""
     x = tensor_of("frac", input)
     if x.dtype.kind != "f":
         raise DTypeError(f"frac takes floating-point numbers, not {x.dtype}")
@@ -202,7 +202,7 @@ def nan_to_num(
 
 
 class Frexp(NamedTuple):
-    """What `frexp` gives."""
+    """The result of `frexp`."""
 
     mantissa: Tensor
     exponent: Tensor
@@ -255,7 +255,7 @@ def nextafter(input: Any, other: Any) -> Tensor:
 
 
 def fmod(input: Any, other: Any) -> Tensor:
-    """What is left of `input / other`, with the sign of `input`, as C's fmod."""
+    """The remainder of `input / other`, with the sign of `input`, as C's fmod."""
     return binary("fmod", input, other)
 
 

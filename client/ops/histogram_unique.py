@@ -31,7 +31,7 @@ __all__ = ["bincount", "histc", "histogram", "histogramdd", "mode", "unique", "u
 
 
 def bincount(input: Any, weights: Any = None, minlength: int = 0) -> Tensor:
-    """How often each number from 0 upwards occurs in a vector of integers, or the sum of its weights. Fetches the
+    """The count of each number from 0 upwards in a vector of integers, or the sum of its weights. Fetches the
     largest.
     """
     x = integers("bincount", input)
@@ -73,14 +73,14 @@ def histc(input: Any, bins: int = 100, min: float = 0, max: float = 0) -> Tensor
 
 
 class HistogramResult(NamedTuple):
-    """What `histogram` gives."""
+    """The result of `histogram`."""
 
     hist: Tensor
     bin_edges: Tensor
 
 
 class HistogramDD(NamedTuple):
-    """What `histogramdd` gives."""
+    """The result of `histogramdd`."""
 
     hist: Tensor
     bin_edges: tuple[Tensor, ...]

@@ -9,7 +9,7 @@ from gt.ir.dtypes import bool_, int64
 
 
 def places_of(mask: Tensor) -> Tensor:
-    """Where a mask is true in the flattened tensor; their number is fetched."""
+    """The indices at which a mask is true in the flattened tensor; their number is fetched."""
     flat = mask if mask.ndim == 1 else emission.emit("reshape", (mask,), (mask.numel(),))
     count = int(emission.emit("sum", (cast(flat, int64),), (0,), False))
     return emission.emit("flatnonzero", (flat,), count)

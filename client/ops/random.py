@@ -110,7 +110,7 @@ def _heard(generator: Generator | None, pair: tuple[int, int]) -> tuple[int, int
 
 
 def source() -> object:
-    """What stands for the process' random numbers until they are started again."""
+    """The object that stands for the process's random numbers until they are started again."""
     return _source
 
 
@@ -394,7 +394,7 @@ class Generator:
         return _heard(self, (self._source.seed, next(self._source.counter)))
 
     def get_state(self) -> tuple[int, int]:
-        """Where the source stands, for `set_state`."""
+        """The state of the source, for `set_state`."""
         return self._source.state()
 
     def set_state(self, new_state: tuple[int, int]) -> Generator:

@@ -23,14 +23,14 @@ UNSET: Final[Any] = object()
 
 
 class Extremes(NamedTuple):
-    """What `max` and `min` along one axis return: the extreme values and the indices where they were found."""
+    """The result of `max` and `min` along one axis: the extreme values and the indices where they were found."""
 
     values: Tensor
     indices: Tensor
 
 
 class Range(NamedTuple):
-    """What `aminmax` returns."""
+    """The result of `aminmax`."""
 
     min: Tensor
     max: Tensor

@@ -104,7 +104,7 @@ def _joined(
 
 
 def _nothing(reduce: str, x: Tensor) -> Any:
-    """What changes nothing when it is joined to a value."""
+    """The neutral element: joined to a value it changes nothing."""
     if reduce in ("sum", "mean"):
         return 0
     if reduce == "prod":

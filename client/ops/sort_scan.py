@@ -27,7 +27,7 @@ __all__ = [
 
 
 class Sorted(NamedTuple):
-    """What `sort` and `topk` return: the values in order, and the indices where they were found."""
+    """The result of `sort` and `topk`: the values in order, and the indices where they were found."""
 
     values: Tensor
     indices: Tensor

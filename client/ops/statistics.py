@@ -46,7 +46,7 @@ def aminmax(
 
 
 def count_nonzero(input: Any, dim: Any = None, *, axis: Any = None, keepdims: bool = False) -> Tensor:
-    """How many elements are not zero, over axes; int64."""
+    """The number of elements that are not zero, over axes; int64."""
     x = tensor_of("count_nonzero", input)
     kept = x if x.dtype.kind == "b" else arithmetic.ne(x, 0)
     return reductions.sum(kept, spelled("count_nonzero", dim, axis, None), keepdims)

@@ -75,7 +75,7 @@ def _band(input: Any, offset: int, dim1: int, dim2: int) -> Tensor:
 def diagonal(
     input: Any, offset: int = 0, dim1: int = 0, dim2: int = 1, *, axis1: int | None = None, axis2: int | None = None
 ) -> Tensor:
-    """What lies on a diagonal of two axes, as the last axis: a view."""
+    """The diagonal of two axes, as the last axis: a view."""
     return _band(input, offset, dim1 if axis1 is None else axis1, dim2 if axis2 is None else axis2)
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class FunctionCtx:
-    """What `forward` (or `setup_context`) leaves for `backward`: saved tensors, and any attribute that is set on it."""
+    """The context of one call: saved tensors, and any attribute that `forward` (or `setup_context`) sets for `backward`."""
 
     def __init__(self, call: _Call) -> None:
         self.needs_input_grad: tuple[bool, ...] = call.wants
@@ -60,7 +60,7 @@ class FunctionCtx:
 
     @property
     def saved_tensors(self) -> tuple[Tensor | None, ...]:
-        """What was saved, with its place on the tape. Raises `GradientError` when a backward has freed it."""
+        """The saved tensors, with their places on the tape. Raises `GradientError` when a backward has freed it."""
         if self._saved is None:
             call = self._call()
             raise tape.freed("a function of the program's own" if call is None else call.name())
@@ -108,7 +108,7 @@ class _Call(Vertex):
             self.ctx._saved = None
 
     def step(self, gradient: ResultGradients, create_graph: bool) -> Iterable[tuple[Edge, Any]]:
-        """What the function's own backward says."""
+        """Calls the function's own backward."""
         self.enter(create_graph)
         given = [gradient.by_result.get(number) for number in range(len(self.results))]
         if self.ctx._materialize:

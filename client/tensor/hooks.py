@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class HookHandle:
-    """What registering a hook returns: `remove()` takes the hook away again, and so does the end of a `with`."""
+    """The handle of a registered hook: `remove()` takes the hook away again, and so does the end of a `with`."""
 
     __slots__ = ("_hook", "_hooks")
 

@@ -45,7 +45,7 @@ TOUCHED_LEAVES: Final[ContextVar[dict[Leaf, Any] | None]] = ContextVar("gt_touch
 
 
 class Leaf:
-    """Where the walk ends: a tensor that the user said requires grad. `grad` accumulates over backward passes."""
+    """A leaf of the tape: a tensor that the user said requires grad. `grad` accumulates over backward passes."""
 
     __slots__ = ("after", "grad", "hooks", "param", "rests", "value")
 
@@ -91,7 +91,7 @@ class Vertex:
         self.order = next(VERTEX_NUMBERS)
 
     def step(self, gradient: Any, create_graph: bool) -> Iterable[tuple[Edge, Any]]:
-        """Where the gradient goes on, and what it is there (None: nothing)."""
+        """The edges along which the gradient goes on, each with its gradient (None: nothing)."""
         raise NotImplementedError(f"{type(self).__name__} does not say where gradients go")
 
     def free(self) -> None:
@@ -102,7 +102,7 @@ class Vertex:
         emission_context.enter(backward_context(self.context, None, create_graph))
 
     def name(self) -> str:
-        """What it is called in messages: 'MulBackward'."""
+        """The name in messages: 'MulBackward'."""
         return type(self).__name__
 
     @property
@@ -251,7 +251,7 @@ def record(
 
 
 def _plan_saves(signature: Signature, wanted: tuple[bool, ...]) -> tuple[Any, bool, bool]:
-    """What is kept when these operands want gradients: (operands, the result, any tensor at all).
+    """The values to keep when these operands want gradients: (operands, the result, any tensor at all).
 
     Operands: a list saying which, or, when it is none of them, what stands in their place: a tuple of Nones.
     """

@@ -22,7 +22,7 @@ Strides = tuple[int, ...]
 
 
 class Seat:
-    """What views of one tensor share: where the values are that they were cut from, once the tensor was given others."""
+    """The state that views of one tensor share: where the values are that they were cut from, once it was given others."""
 
     __slots__ = ("left", "replaced")
 
@@ -43,7 +43,7 @@ def seat_of(tensor: Tensor) -> Seat:
 
 
 class TensorView:
-    """How a view was cut from `base`: by `op` with these attributes; of a slice its starts, of a take the place."""
+    """The derivation of a view from its `base`: by `op` with these attributes; of a slice its starts, of a take the place."""
 
     __slots__ = ("_base", "_seat", "attributes", "grad", "op", "seen", "starts")
 
@@ -109,7 +109,7 @@ class TensorView:
         view._take(new)
 
     def strides(self) -> Strides | None:
-        """Where the view's elements lie in its root, as strides in elements; None when strides cannot say."""
+        """The strides of the view's elements in its root, in elements; None when strides cannot say."""
         base = self.base
         before = strides_of(base)
         if self.op == "as_strided":

@@ -34,7 +34,7 @@ class BasicSubscript(NamedTuple):
 
 
 def parse(key: Any, shape: tuple[int, ...]) -> BasicSubscript:
-    """What a subscript selects from a tensor of `shape`. Raises `IndexError` and `TypeError` at once."""
+    """Parses a subscript of a tensor of `shape`. Raises `IndexError` and `TypeError` at once."""
     if type(key) is slice and shape:  # the commonest: a batch
         start, count, step = _range(key, shape[0])
         window = (count, *shape[1:])

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def _mapped(x: Tensor, function: Callable[..., Any], *others: Tensor) -> Tensor:
-    """What a Python function makes of the elements of tensors, one by one."""
+    """Applies a Python function to the elements of tensors, one by one."""
     known = [creation.as_tensor(other).expand(x.shape).numpy().reshape(-1).tolist() for other in others]
     made = [function(*each) for each in zip(x.detach().numpy().reshape(-1).tolist(), *known, strict=True)]
     return shape_ops.reshape(creation.tensor(made, dtype=x.dtype), x.shape)
@@ -169,7 +169,7 @@ class InPlace:
         return self._write("cauchy_", arithmetic.add(arithmetic.mul(arithmetic.tan(angle), sigma), median))
 
     def geometric_(self, p: Any, *, generator: Generator | None = None) -> Tensor:
-        """How many trials it takes to the first success, each with probability `p`."""
+        """Numbers of the geometric distribution: trials up to the first success, each with probability `p`."""
         if not 0 < p < 1:
             raise ValueError(f"geometric_: a probability lies between 0 and 1, not {p}")
         tries = arithmetic.ceil(arithmetic.div(random.exponential(self.shape, float64, generator), -math.log1p(-p)))

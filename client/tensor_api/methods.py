@@ -34,7 +34,7 @@ else:
 
 
 class Methods(FunctionMethods, InPlace, Operators, TapeMethods, Protocols):
-    """What a tensor can do. Functions of the table come before the classes that follow here."""
+    """All methods of `Tensor`, for type checkers: those of the table of functions, and those of the classes named here."""
 
     __slots__ = ()
 

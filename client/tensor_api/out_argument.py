@@ -70,7 +70,7 @@ _SHORT: Final = {("input",): _unary, ("input", "other"): _binary}
 
 
 def _written(function: Callable[..., Any], out: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
-    """What the function returns, written to `out`."""
+    """Calls the function, and writes its results to `out`."""
     name = function.__name__
     outs = list(out) if isinstance(out, Sequence) else [out]
     _check(name, outs, (*args, *options.values()))
@@ -87,7 +87,7 @@ def _written(function: Callable[..., Any], out: Any, args: tuple[Any, ...], opti
 
 
 def all_filling(home: str, functions: dict[str, Any]) -> dict[str, Any]:
-    """Those of these names that are functions, each with `out=`."""
+    """The functions among these names, each with `out=`."""
     return {name: filling(each, home) for name, each in functions.items() if isinstance(each, FunctionType)}
 
 

@@ -20,7 +20,7 @@ __all__ = ["set_printoptions"]
 
 
 class PrintOptions(NamedTuple):
-    """How numbers are written, and how many."""
+    """The print options: how numbers are written, and how many."""
 
     precision: int = 4
     threshold: int = 1000
@@ -48,7 +48,7 @@ def set_printoptions(
     profile: str | None = None,
     sci_mode: bool | None = None,
 ) -> None:
-    """How tensors print from now on; `profile` 'default', 'short' or 'full' goes before the others."""
+    """Sets how tensors print from now on; `profile` 'default', 'short' or 'full' goes before the others."""
     if profile is not None and profile not in _PROFILES:
         raise ValueError(f"set_printoptions: the profile is one of {', '.join(_PROFILES)}, not {profile!r}")
     now = _chosen[0] if profile is None else _PROFILES[profile]
@@ -129,7 +129,7 @@ def _shown(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def _complex(array: np.ndarray[Any, Any]) -> Callable[[complex], str]:
-    """How to write complex numbers that stand together: each part as numbers are, the sign between them."""
+    """The format of complex numbers that stand together: each part as numbers are, the sign between them."""
     real, imag = _numbers(array.real), _numbers(np.abs(array.imag))
 
     def write(value: complex) -> str:
@@ -139,7 +139,7 @@ def _complex(array: np.ndarray[Any, Any]) -> Callable[[complex], str]:
 
 
 def _numbers(array: np.ndarray[Any, Any]) -> Callable[[float], str]:
-    """How to write floating-point numbers that stand together: whole, with so many decimals, or with exponents."""
+    """The format of floating-point numbers that stand together: whole, with so many decimals, or with exponents."""
     how = _chosen[0]
     sizes = np.abs(array[np.isfinite(array) & (array != 0)].astype(np.float64))
     wide = bool(sizes.size) and bool(sizes.max() / sizes.min() > 1000 or sizes.max() > 1e8)

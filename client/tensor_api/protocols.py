@@ -46,7 +46,7 @@ def _deeply_copied(self: Tensor, memo: dict[int, Any]) -> Tensor:
 
 
 class Protocols(TensorState):
-    """What Python and other libraries ask of a tensor."""
+    """Methods of Python's protocols: fetches, numbers, containers, copies, printing."""
 
     __slots__ = ()
 

@@ -25,7 +25,7 @@ _WITHIN = ("reshape", "permute", "slice", "expand", "detach", "as_strided", "tak
 
 
 def _places(size: Sequence[int], stride: Sequence[int], offset: int) -> Tensor:
-    """Where each element lies, in the shape `size`."""
+    """The position of each element in storage, in the shape `size`."""
     places: Tensor = creation.full((1,) * len(size), offset, dtype="int64")
     for axis, (count, step) in enumerate(zip(size, stride, strict=True)):
         line = arithmetic.mul(creation.arange(count), step)
@@ -107,7 +107,7 @@ def as_strided(input: Any, size: Any, stride: Any, storage_offset: int | None = 
 
 
 def as_strided_copy(input: Any, size: Any, stride: Any, storage_offset: int | None = None) -> Tensor:
-    """What `as_strided` shows, as a tensor of its own."""
+    """A copy of the view that `as_strided` gives."""
     return clone(as_strided(input, size, stride, storage_offset))
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class TapeMethods(TensorState):
-    """What a tensor has of the tape."""
+    """Methods that concern the tape: gradients, hooks, leaves, detached views, in-place writes."""
 
     __slots__ = ()
 
@@ -94,7 +94,7 @@ class TapeMethods(TensorState):
         return getattr(self, "_rest", None) if self._edge is None else None
 
     def _resting(self) -> tape.Leaf:
-        """Where `.grad` of this tensor is, which requires no grad."""
+        """The leaf that holds `.grad` of this tensor, which requires no grad."""
         rest = self._at_rest()
         if rest is None:
             rest = self._rest = tape.Leaf(self._current(), param=self._param)
@@ -102,7 +102,7 @@ class TapeMethods(TensorState):
         return rest
 
     def _leaf(self) -> tape.Leaf | None:
-        """Where `.grad` of this tensor is if it was not computed; None while there was none."""
+        """The leaf that holds `.grad` of this tensor if it was not computed; None while there was none."""
         return self._edge if isinstance(self._edge, tape.Leaf) else self._at_rest()
 
     @property

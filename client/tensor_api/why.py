@@ -48,7 +48,7 @@ class WhyStep(NamedTuple):
 
 @dataclass(frozen=True)
 class Why:
-    """What is known of a tensor. Prints itself. `place` is what the dispatcher said, empty when it was not asked."""
+    """The answer of `why`, which prints itself. `place` is the dispatcher's part, empty when it was not asked."""
 
     tensor: str
     spec: Spec
@@ -176,7 +176,7 @@ def _unsent(value: Value) -> str:
 
 
 def _waits(place: dict[str, Any], session: Session, tensor: int) -> str:
-    """What the dispatcher's answer means."""
+    """The dispatcher's answer in words."""
     state = place["state"]
     if state == "failed":
         return f"nothing: it failed, {place['error'][0]}: {place['error'][1]}"

@@ -28,7 +28,7 @@ orgqr = lu_factorization.householder_product
 
 
 class TriangularSolve(NamedTuple):
-    """What `triangular_solve` gives."""
+    """The result of `triangular_solve`."""
 
     solution: Tensor
     cloned_coefficient: Tensor
@@ -45,7 +45,7 @@ def qr(input: Any, some: bool = True) -> Any:
 
 
 class LegacySVD(NamedTuple):
-    """What `gt.svd` gives."""
+    """The result of `gt.svd`."""
 
     U: Tensor
     S: Tensor

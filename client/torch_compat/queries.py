@@ -125,7 +125,7 @@ def set_default_device(device: Any) -> None:
 
 
 def get_default_device() -> Any:
-    """Where every tensor is: 'gt'."""
+    """The device of every tensor: 'gt'."""
     return devices.SERVICE_DEVICE
 
 
@@ -134,7 +134,7 @@ def set_num_threads(num: int) -> None:
 
 
 def get_num_threads() -> int:
-    """How many processors this program may use."""
+    """The number of processors that this program may use."""
     return len(os.sched_getaffinity(0))
 
 
@@ -143,7 +143,7 @@ def set_num_interop_threads(num: int) -> None:
 
 
 def get_num_interop_threads() -> int:
-    """How many processors this program may use."""
+    """The number of processors that this program may use."""
     return get_num_threads()
 
 

@@ -13,7 +13,7 @@ import gt
 from gt.client import composition, ops
 from gt.client.tensor_api import function_methods
 from gt.public_api import type_stubs
-from gt.public_api.function_table import FUNCTIONS, Function
+from gt.public_api.function_table import FUNCTIONS, FunctionRow
 from gt.public_api.name_table import NAMES, public_names
 
 ROWS = [(module, row) for module, rows in FUNCTIONS.items() for row in rows]
@@ -30,7 +30,7 @@ def takes_out(function: Any) -> bool:
     return "out" in signature(function, follow_wrapped=False).parameters
 
 
-def wrong(module: str, row: Function) -> Iterator[str]:
+def wrong(module: str, row: FunctionRow) -> Iterator[str]:
     """What does not agree with a row: a form that is missing, or one that it does not declare."""
     function = getattr(importlib.import_module(module), row.defined_as or row.name, None)
     if function is None:
@@ -41,7 +41,7 @@ def wrong(module: str, row: Function) -> Iterator[str]:
     yield from wrong_entry(row, function)
 
 
-def wrong_name(row: Function, function: Any) -> Iterator[str]:
+def wrong_name(row: FunctionRow, function: Any) -> Iterator[str]:
     """What does not agree about `gt.<name>`."""
     found = getattr(gt, row.name, None)
     if not row.public:
@@ -55,7 +55,7 @@ def wrong_name(row: Function, function: Any) -> Iterator[str]:
         yield f"{row.name}: type checkers see no gt.{row.name}"
 
 
-def wrong_methods(row: Function, function: Any) -> Iterator[str]:
+def wrong_methods(row: FunctionRow, function: Any) -> Iterator[str]:
     """What does not agree about `x.<name>` and the in-place forms."""
     methods, written = vars(gt.Tensor), f"{row.name}_"
     if row.method != (methods.get(row.name) is function):
@@ -71,7 +71,7 @@ def wrong_methods(row: Function, function: Any) -> Iterator[str]:
         yield f"{row.name}: in_place={row.in_place!r}, and gt.{written} says otherwise"
 
 
-def wrong_entry(row: Function, function: Any) -> Iterator[str]:
+def wrong_entry(row: FunctionRow, function: Any) -> Iterator[str]:
     """What does not agree about `gt.array_api`."""
     name = row.array_api_name or row.name
     entry = getattr(gt.array_api, name, None)
@@ -90,25 +90,31 @@ def test_every_row_has_the_forms_that_it_declares_and_no_other() -> None:
 @pytest.mark.parametrize(
     ("module", "row"),
     [
-        ("gt.client.ops.elementwise", Function("nonsense")),
-        ("gt.client.ops.elementwise", Function("convert")),  # defined there, and not in `gt`
+        ("gt.client.ops.elementwise", FunctionRow("nonsense")),
+        ("gt.client.ops.elementwise", FunctionRow("convert")),  # defined there, and not in `gt`
         (
             "gt.client.ops.elementwise",
-            Function("hypot", method=True, in_place="method", array_api="promoted"),
+            FunctionRow("hypot", method=True, in_place="method", array_api="promoted"),
         ),  # no out=
-        ("gt.client.ops.creation", Function("as_tensor", out=True)),
-        ("gt.client.ops.creation", Function("as_tensor", method=True)),
-        ("gt.client.ops.arithmetic", Function("isnan", array_api="same")),  # a method, and says nothing of it
-        ("gt.client.ops.arithmetic", Function("isnan", method=True, in_place="method", array_api="same")),
-        ("gt.client.ops.arithmetic", Function("relu", method=True, in_place="method")),  # and `gt.relu_` is a function
-        ("gt.client.ops.arithmetic", Function("eq", method=True, in_place="method", out=True)),
-        ("gt.client.ops.arithmetic", Function("rsub", array_api="same")),
-        ("gt.client.ops.arithmetic", Function("abs", method=True, in_place="function", out=True, array_api="promoted")),
-        ("gt.client.ops.arithmetic", Function("isnan", public=False, method=True)),
+        ("gt.client.ops.creation", FunctionRow("as_tensor", out=True)),
+        ("gt.client.ops.creation", FunctionRow("as_tensor", method=True)),
+        ("gt.client.ops.arithmetic", FunctionRow("isnan", array_api="same")),  # a method, and says nothing of it
+        ("gt.client.ops.arithmetic", FunctionRow("isnan", method=True, in_place="method", array_api="same")),
+        (
+            "gt.client.ops.arithmetic",
+            FunctionRow("relu", method=True, in_place="method"),
+        ),  # and `gt.relu_` is a function
+        ("gt.client.ops.arithmetic", FunctionRow("eq", method=True, in_place="method", out=True)),
+        ("gt.client.ops.arithmetic", FunctionRow("rsub", array_api="same")),
+        (
+            "gt.client.ops.arithmetic",
+            FunctionRow("abs", method=True, in_place="function", out=True, array_api="promoted"),
+        ),
+        ("gt.client.ops.arithmetic", FunctionRow("isnan", public=False, method=True)),
     ],
-    ids=lambda value: value.name if isinstance(value, Function) else "",
+    ids=lambda value: value.name if isinstance(value, FunctionRow) else "",
 )
-def test_what_a_row_says_wrongly_is_named(module: str, row: Function) -> None:
+def test_what_a_row_says_wrongly_is_named(module: str, row: FunctionRow) -> None:
     found = list(wrong(module, row))
     assert found
     assert all(line.startswith(f"{row.name}: ") for line in found)

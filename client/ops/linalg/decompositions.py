@@ -144,7 +144,7 @@ def _tall(q: Tensor, r: Tensor, gq: Tensor, gr: Tensor) -> Tensor:
 
 
 def _lower(x: Tensor) -> Tensor:
-    """What is below the diagonal."""
+    """The part below the diagonal."""
     return triangular.tril(x, -1)
 
 

@@ -27,28 +27,28 @@ LinAlgError = WorkerError
 
 
 class CholeskyEx(NamedTuple):
-    """What `cholesky_ex` gives."""
+    """The result of `cholesky_ex`."""
 
     L: Tensor
     info: Tensor
 
 
 class InvEx(NamedTuple):
-    """What `inv_ex` gives."""
+    """The result of `inv_ex`."""
 
     inverse: Tensor
     info: Tensor
 
 
 class SolveEx(NamedTuple):
-    """What `solve_ex` gives."""
+    """The result of `solve_ex`."""
 
     result: Tensor
     info: Tensor
 
 
 class LUFactorEx(NamedTuple):
-    """What `lu_factor_ex` gives."""
+    """The result of `lu_factor_ex`."""
 
     LU: Tensor
     pivots: Tensor

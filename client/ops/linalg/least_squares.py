@@ -22,7 +22,7 @@ __all__ = ["lstsq", "matrix_rank", "pinv"]
 
 
 class Lstsq(NamedTuple):
-    """What `lstsq` gives."""
+    """The result of `lstsq`."""
 
     solution: Tensor
     residuals: Tensor
@@ -31,7 +31,7 @@ class Lstsq(NamedTuple):
 
 
 def _cutoff(s: Tensor, shape: tuple[int, ...], atol: Any, rtol: Any) -> Tensor:
-    """What singular values are taken for zero up to: the larger of `atol` and `rtol` times the largest."""
+    """The bound up to which singular values are taken for zero: the larger of `atol` and `rtol` times the largest."""
     if rtol is None:
         nothing = atol is None or (isinstance(atol, (int, float)) and atol <= 0)
         rtol = max(shape[-2:]) * dtype_limits.finfo(s.dtype).eps if nothing else 0.0
@@ -84,7 +84,7 @@ class _Pinv(Function):
 
 
 def matrix_rank(A: Any, tol: Any = None, *, atol: Any = None, rtol: Any = None, hermitian: bool = False) -> Tensor:
-    """How many singular values are above the cut-off; int64."""
+    """The number of singular values above the cut-off; int64."""
     x = matrix("matrix_rank", A, square=hermitian)
     if 0 in x.shape[-2:]:
         return creation.zeros(x.shape[:-2], dtype="int64")

@@ -40,28 +40,28 @@ __all__ = [
 
 
 class QR(NamedTuple):
-    """What `qr` gives."""
+    """The result of `qr`."""
 
     Q: Tensor
     R: Tensor
 
 
 class Eigh(NamedTuple):
-    """What `eigh` gives."""
+    """The result of `eigh`."""
 
     eigenvalues: Tensor
     eigenvectors: Tensor
 
 
 class Eig(NamedTuple):
-    """What `eig` gives."""
+    """The result of `eig`."""
 
     eigenvalues: Tensor
     eigenvectors: Tensor
 
 
 class SVD(NamedTuple):
-    """What `svd` gives."""
+    """The result of `svd`."""
 
     U: Tensor
     S: Tensor
@@ -69,7 +69,7 @@ class SVD(NamedTuple):
 
 
 class SignedLogDet(NamedTuple):
-    """What `slogdet` gives."""
+    """The result of `slogdet`."""
 
     sign: Tensor
     logabsdet: Tensor

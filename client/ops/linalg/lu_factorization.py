@@ -21,7 +21,7 @@ __all__ = ["householder_product", "lu", "lu_factor", "lu_solve"]
 
 
 class LU(NamedTuple):
-    """What `lu` gives."""
+    """The result of `lu`."""
 
     P: Tensor
     L: Tensor
@@ -29,7 +29,7 @@ class LU(NamedTuple):
 
 
 class LUFactor(NamedTuple):
-    """What `lu_factor` gives."""
+    """The result of `lu_factor`."""
 
     LU: Tensor
     pivots: Tensor
