@@ -167,3 +167,13 @@ def test_functions_that_are_one_have_one_in_place_form() -> None:
 def test_sgn_in_place_is_that_of_complex_numbers_too() -> None:
     z = gt.tensor([3 + 4j, 0j])
     assert z.sgn_().tolist() == pytest.approx([0.6 + 0.8j, 0j])
+
+
+@pytest.mark.usefixtures("session")
+def test_methods_take_the_names_and_positions_of_pytorch() -> None:
+    x = gt.tensor([[2.0, 1.0], [0.0, 4.0]])
+    assert x.mm(mat2=x).tolist() == (x @ x).tolist()
+    assert x[0].dot(tensor=x[1]).item() == 4.0
+    assert x.triangular_solve(x, True).solution.tolist() == gt.eye(2).tolist()
+    signal = gt.arange(16.0)
+    assert signal.stft(8, 4, return_complex=True).shape == gt.stft(signal, 8, 4, return_complex=True).shape
